@@ -1,0 +1,41 @@
+"""How an engine sees its command: the words of :mod:`gradloom.rtl.isa` as named fields."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode
+
+__all__ = ["CommandPort", "decode"]
+
+COMMAND_BITS = 32 * MAX_WORDS
+
+
+class CommandPort(wiring.Signature):
+    """Between the Sequencer's queue and one engine (as seen by the queue; the engine takes it flipped).
+
+    Members
+    -------
+    start : ``Out(1)``
+        One cycle; ``cmd`` holds a whole validated command from here until ``done``.
+    cmd : ``Out(1280)``
+        The words of the command, word 0 lowest. Words beyond its length are undefined.
+    done : ``In(1)``
+        One cycle, the engine is idle again. Not before the cycle after ``start``.
+    fault : ``In(8)``
+        Non-zero in one cycle: an error code of :mod:`gradloom.rtl.regmap`. The machine stops.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"start": Out(1), "cmd": Out(COMMAND_BITS), "done": In(1), "fault": In(8)})
+
+
+def decode(opcode: Opcode, cmd: Value) -> SimpleNamespace:
+    """Every field of ``opcode`` as a value of its own width and sign."""
+    fields = {}
+    for field in COMMANDS[opcode].fields:
+        bits = Value.cast(cmd)[32 * field.word + field.lsb:][:field.width]
+        fields[field.name] = bits.as_signed() if field.signed else bits
+    return SimpleNamespace(**fields)

@@ -1,0 +1,201 @@
+"""The one description of a machine: a frozen, validated :class:`Config` and its presets.
+
+Array = ``clusters`` (output channels) x ``wpus`` (output rows) x 3 PE rows x ``cols`` (input channels) PEs x 3 MACs
+(ETA, section IV-B3 and figure 8).
+"""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+
+__all__ = ["PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "load_config"]
+
+PE_ROWS = 3
+"""PE rows of a window processing unit (kernel rows)."""
+PE_TAPS = 3
+"""MACs of a PE (kernel columns)."""
+
+
+class ConfigError(ValueError):
+    """A configuration that breaks a rule; the message names the field, the rule and the fix."""
+
+
+def _require(condition: bool, why: str) -> None:
+    if not condition:
+        raise ConfigError(why)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Sizes of one machine.
+
+    Parameters
+    ----------
+    name : :class:`str`
+        Used for file names and messages.
+    clusters, wpus, cols : :class:`int`
+        Array shape. ``cols`` is also G, the channel group of every memory layout.
+    mac : :class:`str`
+        ``"decode_once"`` (13 x 13 multiplier on decoded operands) or ``"post_shift"``
+        (7 x 7 multiplier and a shifter on codes, ETA figure 4(a)). Both give the same bytes.
+    psum_width, wg_width : :class:`int`
+        Bits of a partial sum (FP, BP) and of a weight-gradient accumulator (WG).
+    ibuf_depth, ebuf_depth : :class:`int`
+        Entries (2 columns x G bytes) of each of the ``3 * wpus`` row banks of input and error buffer.
+    wbuf_depth : :class:`int`
+        Blocks (G x G bytes) of each of the 3 banks of the weight buffer.
+    psum_depth : :class:`int`
+        Words of each of the 4 banks of one half of a WPU's partial-sum buffer.
+    abuf_depth, mbuf_depth : :class:`int`
+        Beats (2 x G bytes) of each auxiliary byte buffer, resp. bitmap buffer, of the A-Core.
+    pbuf_depth : :class:`int`
+        Entries (G x 64 bits) of the parameter buffer.
+    dw_depth : :class:`int`
+        Beats (2 x G weight-gradient sums) of the weight-gradient buffer.
+    max_planes : :class:`int`
+        Planes (images of one channel group) that one A-Core command may take.
+    max_classes : :class:`int`
+        Largest number of logits of the softmax unit.
+    tensors : :class:`int`
+        Entries of the exponent file.
+    queue_words : :class:`int`
+        Depth of each engine's command queue in 32-bit words.
+    microcode_depth : :class:`int`
+        Microinstructions of the A-Core's program memory.
+
+    Raises
+    ------
+    :exc:`ConfigError`
+        If a field breaks a rule.
+    """
+
+    name: str
+    clusters: int
+    wpus: int
+    cols: int
+    mac: str = "decode_once"
+    psum_width: int = 36
+    wg_width: int = 48
+    ibuf_depth: int = 2048
+    ebuf_depth: int = 1024
+    wbuf_depth: int = 512
+    psum_depth: int = 128
+    abuf_depth: int = 1024
+    mbuf_depth: int = 256
+    pbuf_depth: int = 256
+    dw_depth: int = 128
+    max_planes: int = 32
+    max_classes: int = 64
+    tensors: int = 256
+    queue_words: int = 128
+    microcode_depth: int = 256
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("name", "mac"):
+                _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
+                continue
+            _require(isinstance(value, int) and not isinstance(value, bool) and value > 0,
+                     f"{field.name} must be a positive integer, not {value!r}")
+        _require(self.mac in ("decode_once", "post_shift"),
+                 f"mac must be 'decode_once' or 'post_shift', not {self.mac!r}")
+        _require(self.cols in (1, 2, 4, 8),
+                 f"cols must be 1, 2, 4 or 8 (it is the channel group of the memory layout), not {self.cols}")
+        _require(self.clusters == self.cols,
+                 f"clusters must equal cols (the weight network transposes square blocks): "
+                 f"{self.clusters} clusters, {self.cols} cols")
+        _require(self.wpus in (1, 2, 3), f"wpus must be 1, 2 or 3, not {self.wpus}")
+        _require(32 <= self.psum_width <= 48, f"psum_width must lie in 32..48 bits, not {self.psum_width}")
+        _require(self.psum_width <= self.wg_width <= 48,
+                 f"wg_width must lie in psum_width..48 bits, not {self.wg_width}")
+        for field_name, limit in (("ibuf_depth", 65536), ("ebuf_depth", 65536), ("wbuf_depth", 65536),
+                                  ("psum_depth", 16384), ("abuf_depth", 65536), ("mbuf_depth", 65536),
+                                  ("pbuf_depth", 8192), ("dw_depth", 8192), ("max_planes", 128),
+                                  ("tensors", 2048), ("microcode_depth", 1024), ("max_classes", 4096)):
+            value = getattr(self, field_name)
+            _require(value <= limit, f"{field_name} must be at most {limit}, not {value}")
+        _require(self.queue_words >= 64, f"queue_words must hold two commands (64), not {self.queue_words}")
+        _require(self.dw_depth >= 2 * self.dw_tile_beats,
+                 f"dw_depth must hold two weight-gradient tiles ({2 * self.dw_tile_beats} beats), not {self.dw_depth}")
+
+    @property
+    def group(self) -> int:
+        """G, channels of one group of the memory layouts."""
+        return self.cols
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of one AXI4 data beat: two neighbouring columns of one channel group."""
+        return 2 * self.cols
+
+    @property
+    def row_banks(self) -> int:
+        """Banks of the input and of the error buffer."""
+        return PE_ROWS * self.wpus
+
+    @property
+    def block_beats(self) -> int:
+        """Beats of one weight block [G out][G in] (padded to one beat for G = 1)."""
+        return max(1, self.cols // 2)
+
+    @property
+    def dw_tile_beats(self) -> int:
+        """Beats of the weight gradients of one array tile: 9 blocks."""
+        return PE_ROWS * PE_TAPS * self.block_beats
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulate units of the array."""
+        return self.clusters * self.wpus * PE_ROWS * self.cols * PE_TAPS
+
+    def digest(self) -> int:
+        """32-bit hash of every field but the name; the CONFIG register holds it."""
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k != "name"}
+        return int.from_bytes(hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()[:4], "little")
+
+
+PRESETS: dict[str, Config] = {config.name: config for config in (
+    Config(name="nano", clusters=1, wpus=1, cols=1, ibuf_depth=4096, ebuf_depth=4096, wbuf_depth=2048,
+           psum_depth=256, abuf_depth=2048, mbuf_depth=512, pbuf_depth=512),
+    Config(name="small", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512),
+    Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
+    Config(name="eta", clusters=8, wpus=3, cols=8, ibuf_depth=512, ebuf_depth=512, psum_depth=512,
+           dw_depth=128, tensors=512),
+)}
+"""Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
+
+
+def load_config(source: str) -> Config:
+    """A preset by name, or a TOML file whose keys are the fields of :class:`Config` (``base = "PRESET"`` to start from one).
+
+    Raises
+    ------
+    :exc:`ConfigError`
+        If there is no such preset or file, a key is unknown or a value breaks a rule.
+    """
+    if source in PRESETS:
+        return PRESETS[source]
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"there is no configuration {source!r}: give one of {', '.join(PRESETS)} or a TOML file")
+    try:
+        table = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    base = table.pop("base", None)
+    values = {"name": path.stem}
+    if base is not None:
+        if base not in PRESETS:
+            raise ConfigError(f"{path}: base = {base!r} is no preset; give one of {', '.join(PRESETS)}")
+        values = dataclasses.asdict(PRESETS[base]) | values
+    known = {field.name for field in dataclasses.fields(Config)}
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{path}: unknown key {key!r}; the keys are {', '.join(sorted(known))}")
+    for key in ("clusters", "wpus", "cols"):
+        if key not in table and base is None:
+            raise ConfigError(f"{path}: key {key!r} is missing; give it, or base = \"PRESET\"")
+    return Config(**(values | table))
