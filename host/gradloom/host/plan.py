@@ -1,0 +1,160 @@
+"""A compiled network: program, memory map, and how states, batches and results get in and out of a device."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradloom.host.assembler import Instruction, assemble
+from gradloom.host.device import Device
+from gradloom.host.layout import pack_hyper
+from gradloom.host.memory import ALIGNMENT, MemoryMap, Region
+from gradloom.models.golden import Hyper
+from gradloom.models.network import INPUT, Network
+from gradloom.models.state import State
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Kind, Opcode
+
+__all__ = ["Plan"]
+
+_HYPER_BASE = 4
+_HYPER_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What :func:`gradloom.host.schedule.compile_network` returns.
+
+    Parameters
+    ----------
+    memory : :class:`~gradloom.host.memory.MemoryMap`
+        Every tensor but the program.
+    program_address : :class:`int`
+        Byte address of the program's header.
+    instructions : tuple of :class:`~gradloom.host.assembler.Instruction`
+    labels : dict
+        Target of the LOOP instruction.
+    """
+
+    network: Network
+    config: Config
+    batch: int
+    training: bool
+    calibrate: bool
+    export_dw: bool
+    slots: int
+    table: int
+    memory: MemoryMap
+    memory_base: int
+    program_address: int
+    instructions: tuple[Instruction, ...]
+    labels: dict[int, int]
+
+    def program(self, first_step: int = 0) -> bytes:
+        """Bytes of the program. Entry 0 of the hyperparameter table is that of step ``first_step``, the value of STEP at the start."""
+        instructions = list(self.instructions)
+        for place, instruction in enumerate(instructions):
+            if instruction.opcode == Opcode.SETBASE and instruction["breg"] == _HYPER_BASE:
+                value = instruction["value"] - _HYPER_BYTES * first_step & 0xFFFFFFFF
+                instructions[place] = dataclasses.replace(instruction, fields={**instruction.fields, "value": value})
+        return assemble(instructions, self.config, labels=self.labels)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory from ``memory_base`` that tensors and program take."""
+        words = sum(instruction.length for instruction in self.instructions)
+        end = self.program_address - self.memory_base + 16 + 4 * words
+        return -(-end // ALIGNMENT) * ALIGNMENT
+
+    def _address(self, region: Region, slot: int = 0) -> int:
+        if not 0 <= slot < region.steps:
+            raise ValueError(f"{region.space} has {region.steps} places, there is no place {slot}")
+        return self.memory_base + region.address + slot * region.step_bytes
+
+    def _write(self, device: Device, key: tuple[str, str], value: np.ndarray | list, slot: int = 0) -> None:
+        region = self.memory[key]
+        data = region.pack(value, self.config.group)
+        assert len(data) == region.data_bytes(), f"{region.space}: {len(data)} bytes, its region has {region.data_bytes()}"
+        device.write(self._address(region, slot), data)
+
+    def _read(self, device: Device, key: tuple[str, str], slot: int = 0) -> np.ndarray | list | tuple:
+        region = self.memory[key]
+        return region.unpack(device.read(self._address(region, slot), region.data_bytes()), self.config.group)
+
+    # In
+
+    def write_program(self, device: Device, first_step: int = 0) -> None:
+        """Program and the constant zeros."""
+        zeros = self.memory["", "zeros"]
+        device.write(self._address(zeros), bytes(zeros.data_bytes()))
+        device.write(self.program_address, self.program(first_step))
+
+    def write_state(self, device: Device, state: State) -> None:
+        """Weights, velocities and parameters."""
+        for layer in self.network.weighted:
+            self._write(device, (layer.name, "w"), state.weights[layer.name])
+            if self.training:
+                self._write(device, (layer.name, "v"), state.velocities[layer.name])
+            names = self.network.parameters(layer.name)
+            self._write(device, (layer.name, "parameters"), [
+                (state.parameters[layer.name][key], state.parameter_velocities[layer.name][key]) for key in names])
+
+    def write_batch(self, device: Device, slot: int, x_codes: np.ndarray, labels: np.ndarray) -> None:
+        """Images (B, C, Y, X) and class numbers of the step that runs ``slot`` steps after the start."""
+        if np.shape(x_codes) != (self.batch, *self.network.input_shape):
+            raise ValueError(f"a batch must have the shape {(self.batch, *self.network.input_shape)}, not {np.shape(x_codes)}")
+        self._write(device, (INPUT, "z"), np.asarray(x_codes), slot)
+        self._write(device, (INPUT, "labels"), np.asarray(labels), slot)
+
+    def write_hyper(self, device: Device, hypers: Sequence[Hyper]) -> None:
+        """Hyperparameters of the steps from the start on."""
+        if len(hypers) > self.table:
+            raise ValueError(f"the hyperparameter table has {self.table} entries, {len(hypers)} were given")
+        data = b"".join(pack_hyper(hyper.lm, hyper.le, hyper.momentum, hyper.decay_n) for hyper in hypers)
+        device.write(self._address(self.memory["", "hyper"]), data)
+
+    def exponents(self, state: State) -> dict[int, int]:
+        """Exponent file before the start, by tensor number."""
+        found = dict(state.exponents)
+        last = self.network.logits.name
+        found[self.network.tid(last, Kind.DZ)] = self.network.error_exponent
+        return found
+
+    # Out
+
+    def read_logits(self, device: Device, slot: int = 0) -> np.ndarray:
+        """int32 Q8 (B, classes) of a step."""
+        return self._read(device, (self.network.logits.name, "logits"), slot)
+
+    def read(self, device: Device, layer: str, name: str, slot: int = 0) -> np.ndarray:
+        """Any tensor by the names of :func:`gradloom.models.golden.expected_tensors`."""
+        if name in ("q", "le"):
+            return self._read(device, (layer, "reciprocals"))[name == "le"]
+        parameters = self.network.parameters(layer) if layer != INPUT else ()
+        for place, key in enumerate(parameters):
+            if name in (key, f"v{key}"):
+                return self._read(device, (layer, "parameters"))[place][name != key]
+        if name == "logits":
+            return self.read_logits(device, slot)
+        value = self._read(device, (layer, name), slot if layer == INPUT else 0)
+        return value
+
+    def tensors(self) -> list[tuple[str, str]]:
+        """(layer, tensor) of all that :meth:`read` finds after a training step, in network order."""
+        from gradloom.models.golden import expected_tensors
+
+        return expected_tensors(self.network, export_dw=self.export_dw)
+
+    def read_state(self, device: Device, exponents: dict[int, int], *, step: int, seed: int) -> State:
+        """The state after ``step`` steps, with the exponents that the device reports."""
+        state = State.initial(self.network, seed, 0)
+        for layer in self.network.weighted:
+            name = layer.name
+            state.weights[name] = self.read(device, name, "w")
+            state.velocities[name] = self.read(device, name, "v")
+            for key in self.network.parameters(name):
+                state.parameters[name][key] = self.read(device, name, key)
+                state.parameter_velocities[name][key] = self.read(device, name, f"v{key}")
+        state.exponents = {tid: exponents[tid] for tid in state.exponents}
+        state.step, state.calibrated = step, True
+        return state

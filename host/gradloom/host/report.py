@@ -1,0 +1,184 @@
+"""``report.html`` of a run: one self-contained page; training curve, cycles by layer and phase, use of the array."""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["render"]
+
+_WIDTH, _HEIGHT = 720, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 34
+_ENGINES = (
+    ("load", "Loader", "#7a8fa6"),
+    ("ccore", "C-Core", "#d9652b"),
+    ("acore", "A-Core", "#2f7f79"),
+    ("store", "Storer", "#b9a44c"),
+)
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;color:#20262c;background:#fbfaf7;max-width:800px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin:2rem 0 .5rem}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #e4e0d8}
+td:first-child,th:first-child{text-align:left} .note{color:#6a6f75;font-size:.9rem}
+svg{width:100%;height:auto;background:#fff;border:1px solid #e4e0d8}
+svg text{font:12px system-ui,sans-serif;fill:#4a5057}
+.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em;vertical-align:-.05em}
+"""
+
+
+def _axis_ticks(top: float, count: int = 4) -> list[float]:
+    if top <= 0:
+        return [0.0, 1.0]
+    step = 10.0 ** len(str(int(top))) / 1000
+    for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000):
+        if top / (step * factor) <= count:
+            step *= factor
+            break
+    return [step * i for i in range(int(top / step) + 2)]
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.3g} k"
+    return f"{value:.3g}"
+
+
+def _curve(points: Sequence[tuple[float, float]], x_top: float, y_top: float, colour: str, dots: bool = False) -> str:
+    span_x, span_y = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    place = [(_LEFT + span_x * x / x_top, _TOP + span_y * (1 - y / y_top)) for x, y in points]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in place)
+    marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in place) if dots else ""
+    return f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>{marks}'
+
+
+def _frame(x_top: float, y_ticks: Sequence[float], x_label: str, y_format: str = "{}") -> str:
+    span_x, span_y = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    parts = []
+    for tick in y_ticks:
+        y = _TOP + span_y * (1 - tick / y_ticks[-1])
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ece8e0"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_format.format(_number(tick))}</text>'
+        )
+    for tick in _axis_ticks(x_top, 6):
+        if tick <= x_top:
+            x = _LEFT + span_x * tick / x_top
+            parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{_number(tick)}</text>')
+    parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 1}" text-anchor="end">{html.escape(x_label)}</text>')
+    return "".join(parts)
+
+
+def _svg(body: str, label: str, height: int = _HEIGHT) -> str:
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{html.escape(label)}" '
+        f'xmlns="http://www.w3.org/2000/svg">{body}</svg>'
+    )
+
+
+def _training(run: dict[str, Any]) -> str:
+    steps = [(record["step"] + 1, record["loss"]) for record in run["steps"] if record.get("loss") is not None]
+    if not steps:
+        return "<p class=note>No training step was recorded.</p>"
+    window = max(1, len(steps) // 60)
+    smooth = [
+        (steps[i][0], sum(y for _, y in steps[max(0, i - window) : i + 1]) / len(steps[max(0, i - window) : i + 1]))
+        for i in range(len(steps))
+    ]
+    x_top = float(steps[-1][0])
+    ticks = _axis_ticks(max(y for _, y in steps))
+    loss = _svg(
+        _frame(x_top, ticks, "step")
+        + _curve(steps, x_top, ticks[-1], "#e7c3ae")
+        + _curve(smooth, x_top, ticks[-1], "#d9652b"),
+        "loss per step",
+    )
+    text = (
+        f"<h2>Loss per step</h2>{loss}<p class=note>Pale: each step; strong: mean of the last {window + 1} steps.</p>"
+    )
+    epochs = run["epochs"]
+    if epochs:
+        x_top = float(max(len(epochs), 1))
+        lines = ""
+        for key, colour in (("train_accuracy", "#7a8fa6"), ("test_accuracy", "#2f7f79")):
+            lines += _curve(
+                [(e["epoch"] + 1, 100 * e[key]) for e in epochs if e.get(key) is not None], x_top, 100.0, colour, True
+            )
+        text += (
+            "<h2>Accuracy per epoch</h2>"
+            + _svg(_frame(x_top, [0, 20, 40, 60, 80, 100], "epoch", "{} %") + lines, "accuracy per epoch")
+            + '<p class=note><span class=key style="background:#7a8fa6"></span>training images'
+            '<span class=key style="background:#2f7f79"></span>test images</p>'
+        )
+        rows = "".join(
+            f"<tr><td>{e['epoch'] + 1}</td><td>{_percent(e.get('train_accuracy'))}</td>"
+            f"<td>{_percent(e.get('test_accuracy'))}</td><td>{e.get('cycles') or 0:,}</td>"
+            f"<td><code>{e['sha256'][:16]}</code></td></tr>"
+            for e in epochs
+        )
+        text += f"<table><tr><th>epoch</th><th>training</th><th>test</th><th>cycles</th><th>parameters (SHA-256)</th></tr>{rows}</table>"
+    return text
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f} %"
+
+
+def _cycles(run: dict[str, Any]) -> str:
+    cycles = run.get("cycles") or {}
+    rows = cycles.get("by_layer_phase") or []
+    if not rows:
+        return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
+    top = max(sum(row["busy"].get(key, 0) for key, _, _ in _ENGINES) for row in rows) or 1
+    label_width, bar_height = 150, 20
+    height = bar_height * len(rows) + 12
+    body = ""
+    for index, row in enumerate(rows):
+        y, x = 6 + index * bar_height, float(label_width)
+        body += f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{html.escape(row["layer"])} {html.escape(row["phase"])}</text>'
+        for key, name, colour in _ENGINES:
+            width = (_WIDTH - label_width - 70) * row["busy"].get(key, 0) / top
+            body += (
+                f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{bar_height - 5}" fill="{colour}">'
+                f"<title>{name}: {row['busy'].get(key, 0):,} cycles busy</title></rect>"
+            )
+            x += width
+        if row.get("use") is not None:
+            body += f'<text x="{x + 6:.1f}" y="{y + 14}">{100 * row["use"]:.0f} %</text>'
+    keys = "".join(f'<span class=key style="background:{colour}"></span>{name}' for _, name, colour in _ENGINES)
+    total, engines = cycles.get("total", 0), cycles.get("engines", {})
+    summary = "".join(
+        f"<tr><td>{name}</td><td>{engines.get(key, 0):,}</td><td>{100 * engines.get(key, 0) / max(total, 1):.1f} %</td></tr>"
+        for key, name, _ in _ENGINES
+    )
+    return (
+        f"<h2>Busy cycles by layer and phase</h2>{_svg(body, 'busy cycles by layer and phase', height)}"
+        f"<p class=note>{keys}. Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
+        f"At a bar's end: array use of the C-Core while busy (useful MACs / MACs x cycles).</p>"
+        f"<table><tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>{summary}</table>"
+    )
+
+
+def render(run: dict[str, Any]) -> str:
+    """The page for the dictionary that ``run.json`` holds."""
+    config = run["configuration"]
+    facts = (
+        ("network", run["network"]["name"]),
+        ("configuration", f"{config['name']}, {run['macs']} MACs"),
+        ("device", run["device"]),
+        ("data", run["data"]["name"]),
+        ("batch", run["batch"]),
+        ("seed", run["seed"]),
+        ("steps", len(run["steps"])),
+        ("learning rate", run["hyper"]["lr"]),
+        ("momentum", run["hyper"]["momentum"]),
+    )
+    table = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(value))}</td></tr>" for name, value in facts)
+    title = f"{run['network']['name']} trained on {config['name']}"
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style><h1>{html.escape(title)}</h1>"
+        f"<p class=note>All cycles are simulated. Every step is a pure integer function of network, data, seed and step.</p>"
+        f"{_training(run)}{_cycles(run)}<h2>Run</h2><table>{table}</table></html>\n"
+    )

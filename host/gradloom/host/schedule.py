@@ -1,0 +1,194 @@
+"""From a network to a program: one training step (or a forward pass) in a loop, with all its scales."""
+
+from collections.abc import Callable
+
+from gradloom.host import schedule_backward, schedule_forward, schedule_update
+from gradloom.host.layout import ceil_div
+from gradloom.host.memory import ALIGNMENT, memory_map
+from gradloom.host.plan import Plan
+from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
+from gradloom.models.network import INPUT, Conv, FullyConnected, Network
+from gradloom.models.state import delayed_kinds
+from gradloom.rtl import microprograms
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Kind, Opcode
+
+__all__ = ["compile_network"]
+
+_UCODE_WORDS = 36
+"""Words of one UCODE command: whole microinstructions, within the longest command."""
+
+
+def compile_network(network: Network, config: Config, batch: int, *, training: bool = True, calibrate: bool = False, slots: int = 1,
+                    table: int = 1, export_dw: bool = False, parts: int = 1, memory_base: int = 0) -> Plan:
+    """Program and memory map of a network on a machine.
+
+    Parameters
+    ----------
+    batch : :class:`int`
+        Images of a step.
+    training : :class:`bool`
+        Else only the forward pass up to the logits; exponents stay as they are.
+    calibrate : :class:`bool`
+        Every operation first finds the exponent of what it writes by a dry run (the first step of a training run).
+    slots : :class:`int`
+        Places for inputs, labels and logits: the most steps of one start.
+    table : :class:`int`
+        Entries of the hyperparameter table.
+    export_dw : :class:`bool`
+        Also store the weight gradients.
+    parts : :class:`int`
+        Process the batch in so many parts one after the other; the results are the same.
+    memory_base : :class:`int`
+        Byte address of the machine's memory window.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.tiling.ScheduleError`
+        If something does not fit; the message names layer, resource and sizes.
+    """
+    _check(network, config, batch, training, calibrate, parts, memory_base)
+    memory = memory_map(network, config, batch, training=training, steps=slots, table=table, dw=export_dw or parts > 1, sums=parts > 1)
+    builder = Builder(network, config, memory, batch=batch, training=training)
+    labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
+    address = ceil_div(memory.size, ALIGNMENT) * ALIGNMENT
+    return Plan(network=network, config=config, batch=batch, training=training, calibrate=calibrate, export_dw=export_dw, slots=slots,
+                table=table, memory=memory, memory_base=memory_base, program_address=memory_base + address,
+                instructions=tuple(builder.recorder.instructions), labels=labels)
+
+
+def _check(network: Network, config: Config, batch: int, training: bool, calibrate: bool, parts: int, memory_base: int) -> None:
+    if memory_base % ALIGNMENT:
+        raise ScheduleError(f"memory_base must be a multiple of {ALIGNMENT}, not {memory_base:#x}")
+    tensors = 8 * (len(network.layers) + 1)
+    if tensors > config.tensors:
+        raise ScheduleError(f"network {network.name!r} has {tensors} tensor numbers, configuration {config.name!r} has {config.tensors} "
+                            f"(tensors): raise tensors")
+    if network.classes > config.max_classes:
+        raise ScheduleError(f"layer {network.logits.name!r}: {network.classes} classes, configuration {config.name!r} has "
+                            f"{config.max_classes} (max_classes): raise max_classes")
+    if not 1 <= batch <= 32768:
+        raise ScheduleError(f"a batch must have 1..32768 images, not {batch}")
+    if not 1 <= parts <= batch:
+        raise ScheduleError(f"a batch of {batch} images cannot be processed in {parts} parts")
+    if calibrate and (parts > 1 or not training):
+        raise ScheduleError("calibration is part of a training step on a whole batch: set parts to 1")
+
+
+class _Step:
+    def __init__(self, builder: Builder, calibrate: bool, export_dw: bool, parts: int) -> None:
+        self.builder, self.network = builder, builder.network
+        self.calibrate, self.export_dw = calibrate, export_dw
+        edges = [builder.batch * i // parts for i in range(parts + 1)]
+        self.parts = list(zip(edges, edges[1:], strict=False))
+
+    def emit(self, memory_base: int) -> dict[int, int]:
+        """The whole program. Returns the labels of its LOOP."""
+        recorder, memory, network = self.builder.recorder, self.builder.memory, self.network
+        for first in range(0, len(microprograms.WORDS), _UCODE_WORDS):
+            recorder.emit(Opcode.UCODE, {"address": first}, tail=tuple(microprograms.WORDS[first:first + _UCODE_WORDS]))
+        starts = {"memory": 0, "input": memory[INPUT, "z"].address, "labels": memory[INPUT, "labels"].address,
+                  "logits": memory[network.logits.name, "logits"].address, "hyper": memory["", "hyper"].address}
+        for name, address in starts.items():
+            recorder.sequence(Opcode.SETBASE, breg=BASE[name], value=memory_base + address)
+        if self.builder.training:
+            for tid in sorted({tid for tid, _, _ in self._scales()}):
+                recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (tid,), ())), target=tid, clear=1)
+        body = len(recorder.instructions)
+        if self.builder.training:
+            self._train()
+        else:
+            for layer in network.layers:
+                schedule_forward.forward(self.builder, layer)
+        recorder.tag = 0
+        regions = {"input": memory[INPUT, "z"], "labels": memory[INPUT, "labels"], "logits": memory[network.logits.name, "logits"]}
+        for name, region in regions.items():
+            recorder.sequence(Opcode.ADDBASE, breg=BASE[name], value=region.step_bytes)
+        loop = recorder.sequence(Opcode.LOOP)
+        recorder.sequence(Opcode.END)
+        return {loop: body}
+
+    def _scales(self) -> list[tuple[int, int, int]]:
+        """(tensor of the statistics, tensor of the exponent, F) of every SCALE at a step's end."""
+        network, tid = self.network, self.builder.tid
+        found = [(tid(layer.name, kind),) * 2 + (8,) for layer in network.layers for kind in delayed_kinds(network, layer.name)]
+        for layer in network.weighted:
+            found += [(tid(layer.name, now), tid(layer.name, ahead), 16) for now, ahead in ((Kind.W, Kind.W_NEXT), (Kind.V, Kind.V_NEXT))]
+        return found
+
+    def _train(self) -> None:
+        builder, recorder, network = self.builder, self.builder.recorder, self.network
+        recorder.tag = 0
+        recorder.sequence(Opcode.LDHYP, breg=BASE["hyper"])
+        for layer in network.weighted:
+            for kind in (Kind.W, Kind.V):
+                recorder.sequence(Opcode.SEED, tid=builder.tid(layer.name, kind))
+        for images in self.parts:
+            builder.images = images
+            for layer in network.layers:
+                self._forward(layer)
+            self._backward(first=images == self.parts[0], last=images == self.parts[-1])
+        recorder.tag = 4
+        for stat, target, f in self._scales():
+            if f == 16:
+                recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
+            recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
+
+    def _scaled(self, tid: int, zero: tuple[int, tuple[int, ...], tuple[int, ...]], operation: Callable[[bool], None]) -> None:
+        """An operation that encodes tensor ``tid``; calibration first finds its exponent from a dry run at shift 0."""
+        if self.calibrate:
+            recorder = self.builder.recorder
+            recorder.sequence(Opcode.EXPSET, shifts(SH0=zero), target=tid, clear=1)
+            operation(True)
+            recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=8)
+        operation(False)
+
+    def _forward(self, layer: Conv) -> None:
+        builder = self.builder
+        if layer.name == self.network.logits.name:
+            schedule_forward.forward(builder, layer)
+            return
+        self._scaled(builder.tid(layer.name, Kind.Z), schedule_forward.forward_zero(builder, layer),
+                     lambda dry: schedule_forward.forward(builder, layer, dry=dry))
+
+    def _backward(self, *, first: bool, last: bool) -> None:
+        """Layers in reverse. A layer's weights are updated as soon as its own backward convolution, which needs them, is done."""
+        builder, network = self.builder, self.network
+        for layer in reversed(network.layers):
+            name = layer.name
+            if not network.needs_error(name):
+                continue
+            if name != network.logits.name:
+                self._scaled(builder.tid(name, Kind.DZ), schedule_backward.output_zero(builder, name),
+                             lambda dry, name=name: schedule_backward.output_error(builder, name, dry=dry))
+                main = network.main_consumer(name)
+                if isinstance(main, Conv | FullyConnected):
+                    self._update(main, first, last)
+            if isinstance(layer, Conv | FullyConnected):
+                self._weighted(layer, first, last)
+
+    def _weighted(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
+        builder, network, name = self.builder, self.network, layer.name
+        if layer.norm == "frn":
+            self._scaled(builder.tid(name, Kind.DX), schedule_backward.accumulator_zero(builder, layer),
+                         lambda dry: schedule_backward.accumulator_error(builder, layer, dry=dry, first=first, last=last))
+        else:
+            schedule_backward.accumulator_error(builder, layer, first=first, last=last)
+        if network.sends_ds(name):
+            self._scaled(builder.tid(name, Kind.DS), schedule_backward.ds_zero(builder, layer),
+                         lambda dry: schedule_backward.second_error(builder, layer, dry=dry))
+        if network.sends_ds(name) or not network.needs_error(layer.input):
+            self._update(layer, first, last)
+
+    def _update(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
+        builder, recorder = self.builder, self.builder.recorder
+        if self.calibrate:
+            w, v, w_next, v_next = (builder.tid(layer.name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT))
+            recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
+            recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
+            recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
+            schedule_update.weight_update(builder, layer, dry=True, first=first, last=last)
+            recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=16)
+        schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
+
+

@@ -1,0 +1,220 @@
+"""Backward pass: errors through convolutions, normalisations and pools, and the updates of per-channel parameters."""
+
+from gradloom.host.tiling import Builder, Convolution, Plane, image_groups, shape_of, shifts
+from gradloom.host.windows import backward_sweep
+from gradloom.models.arith import reciprocal
+from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool
+from gradloom.rtl.isa import Dest, Kind, Source, XSource
+
+__all__ = ["accumulator_error", "accumulator_zero", "dx_kind", "dx_region_name", "ds_zero", "output_error", "output_zero", "second_error"]
+
+Zero = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Constant, tensors added, tensors subtracted of the exponent at which a converter's shift is 0."""
+
+
+def dx_kind(layer: Conv | FullyConnected) -> Kind:
+    """Tensor whose exponent the error of the accumulators has."""
+    return Kind.DX if layer.norm == "frn" else Kind.DZ
+
+
+def dx_region_name(builder: Builder, layer: Conv | FullyConnected) -> str:
+    """Tensor in DRAM that holds the error of the accumulators."""
+    if layer.norm == "frn" or layer.act == "relu":
+        return "dx"
+    return "error" if layer.name == builder.network.logits.name else "dz"
+
+
+def ds_zero(builder: Builder, layer: Conv | FullyConnected) -> Zero:
+    """Exponent of the sums of a layer's backward convolution: e[w] + e[dx]."""
+    return 0, (builder.tid(layer.name, Kind.W), builder.tid(layer.name, dx_kind(layer))), ()
+
+
+def output_zero(builder: Builder, name: str) -> Zero:
+    """Exponent of dz of a layer at which its converter's shift is 0."""
+    network = builder.network
+    main = network.main_consumer(name)
+    if main is None:
+        shortcut = network.shortcut(name)
+        assert shortcut is not None
+        return 0, (builder.tid(shortcut.layer, Kind.DZ),), ()
+    if isinstance(main, Conv | FullyConnected):
+        return ds_zero(builder, main)
+    constant = 0 if isinstance(main, MaxPool) else -15 - reciprocal(network.geometry(main.name).kernel[0] ** 2)[1]
+    return constant, (builder.tid(main.name, Kind.DZ),), ()
+
+
+def accumulator_zero(builder: Builder, layer: Conv | FullyConnected) -> Zero:
+    """Exponent of dx of a normalised layer at which its converter's shift (without le) is 0."""
+    return (0, (builder.tid(layer.name, Kind.DZ),),
+            (builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)))
+
+
+def _relative(tid: int, zero: Zero) -> Zero:
+    """Shift of a converter: e[tid] - zero."""
+    constant, plus, minus = zero
+    return -constant, (tid, *minus), plus
+
+
+def output_error(builder: Builder, name: str, *, dry: bool = False) -> None:
+    """dz of a layer: what its main consumer sends back, plus the shortcut's error."""
+    main = builder.network.main_consumer(name)
+    builder.recorder.tag = 8 * builder.network.index(main.name if main else name) + 1
+    if main is None or isinstance(main, Conv | FullyConnected):
+        _convolved_error(builder, name, main, dry)
+    else:
+        _pool(builder, name, main, dry)
+
+
+def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> None:
+    """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own."""
+    builder.recorder.tag = 8 * builder.network.index(layer.name) + 1
+    work, plane = _backward_work(builder, layer)
+    limit = builder.images_at_once(layer.name, plane, bits=False, also=work.needs(), tile=(work.sweep,))
+    tail = shifts(SH1=_relative(builder.tid(layer.name, Kind.DS), ds_zero(builder, layer)))
+    for images in image_groups(builder.images, limit):
+        inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
+        for tile in work.tiles():
+            half = work.compute(images, tile, inputs)
+            for tap, group in enumerate(tile):
+                fields = {**work.psum_fields(half, tap), "t2": builder.tid(layer.name, Kind.DS)}
+                _encode(builder, "BP_OUT", fields, tail, images, group, plane, (layer.name, "ds"), dry, [(f"PSUM{half}", 0, 1)])
+
+
+def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
+    shape = shape_of(builder.network, layer, builder.config)
+    region = builder.memory[layer.name, dx_region_name(builder, layer)]
+    return (Convolution(builder, layer.name, shape, backward_sweep(shape), region, shape.cg, transpose=True),
+            Plane(shape.yi, shape.xi))
+
+
+def _encode(builder: Builder, program: str, fields: dict[str, int], tail: tuple, images: tuple[int, int], group: int, plane: Plane,
+            target: tuple[str, str], dry: bool, reads: list[tuple[str, int, int]]) -> None:
+    """RUN that writes output A and its store."""
+    count = images[1] - images[0]
+    oa = builder.ring["OA"].take(count * plane.nb)
+    builder.run(program, {"planes": count, "dry": int(dry), **plane.fields(), "oa0": oa, **fields}, tail, reads=reads,
+                writes=[("OA", oa, count * plane.nb)])
+    if not dry:
+        builder.store_planes(Source.OA, builder.memory[target], images, group, oa)
+
+
+def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | None, dry: bool) -> None:
+    network, memory = builder.network, builder.memory
+    channels, y, x = network.shape(name)
+    plane, dz, zero = Plane(y, x), builder.tid(name, Kind.DZ), output_zero(builder, name)
+    shortcut = network.shortcut(name)
+    work = None if main is None else _backward_work(builder, main)[0]
+    also, sweeps = ((), ()) if work is None else (work.needs(), (work.sweep,))
+    limit = builder.images_at_once(main.name if main else name, plane, also=also, tile=sweeps)
+    program, sums = "BP_OUT", {"SH1": _relative(dz, zero)}
+    source = ""
+    if shortcut is not None:
+        program = "BP_OUT_RES" if shortcut.kind == "residual" else "BP_OUT_ADD"
+        source = "dz" if shortcut.kind == "residual" else "ds"
+        sums["SH2"] = _relative(builder.tid(shortcut.layer, Kind.DZ if source == "dz" else Kind.DS), zero)
+    tail = shifts(**sums)
+    for images in image_groups(builder.images, limit):
+        count = images[1] - images[0]
+        inputs = work.load_inputs(images) if work and work.resident(count) else None
+        tiles = work.tiles() if work else [[group] for group in range(builder.groups(channels))]
+        for tile in tiles:
+            half = work.compute(images, tile, inputs) if work else 0
+            for tap, group in enumerate(tile):
+                fields = {"t2": dz, **(work.psum_fields(half, tap) if work else {"xsrc": int(XSource.NONE)})}
+                reads = [(f"PSUM{half}", 0, 1)] if work else []
+                if shortcut is not None:
+                    fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], images, group)
+                    reads.append(("AA", fields["sa0"], count * plane.nb))
+                if source == "dz":
+                    fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], images, group)
+                    reads.append(("AM", fields["sm0"], count * plane.bits))
+                _encode(builder, program, fields, tail, images, group, plane, (name, "dz"), dry, reads)
+
+
+def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
+    """dz of a pool's input; planes of the pooled size come in, planes of the input's size go out."""
+    network, memory = builder.network, builder.memory
+    geometry = network.geometry(pool.name)
+    (channels, yi, xi), (_, yo, xo) = geometry.in_shape, geometry.out_shape
+    big, small = Plane(yi, xi), Plane(yo, xo)
+    maximum = isinstance(pool, MaxPool)
+    tail = shifts(SH1=_relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
+    limit = builder.images_at_once(pool.name, big, bits=False, also=(("the A-Core's stream buffers", "abuf_depth", small.nb,
+                                                                      builder.config.abuf_depth),))
+    fixed = {"xsrc": int(XSource.NONE), "t2": builder.tid(name, Kind.DZ), "pool": 2, "pmax": int(maximum),
+             "pkern": geometry.kernel[0], "pstride": geometry.stride, "ppad": geometry.pad, "pyi": yo, "pxi": xo,
+             "inv": reciprocal(geometry.kernel[0] ** 2)[0]}
+    for images in image_groups(builder.images, limit):
+        beats = (images[1] - images[0]) * small.nb
+        for group in range(builder.groups(channels)):
+            aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group)
+            fields, reads = fixed | {"sa0": aa}, [("AA", aa, beats)]
+            if maximum:
+                fields["sb0"] = builder.load_planes(Dest.AB, memory[pool.name, "index"], images, group)
+                reads.append(("AB", fields["sb0"], beats))
+            _encode(builder, "MAXPOOL_BWD" if maximum else "AVGPOOL_BWD", fields, tail, images, group, big, (name, "dz"), dry, reads)
+
+
+def accumulator_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False, first: bool = True,
+                      last: bool = True) -> None:
+    """dx of a layer and the sums of its parameters' gradients; after the last part of the batch the parameters' update."""
+    builder.recorder.tag = 8 * builder.network.index(layer.name) + 2
+    network, memory, name = builder.network, builder.memory, layer.name
+    channels, y, x = network.shape(name)
+    plane = Plane(y, x)
+    limit = builder.images_at_once(name, plane)
+    sums = memory["", "zeros"] if first else memory[name, "sums"]
+    for group in range(builder.groups(channels)):
+        start = builder.load_parameters(name, group, sums=sums)
+        for images in image_groups(builder.images, limit):
+            _accumulate(builder, layer, images, group, start, plane, dry)
+        if dry:
+            continue
+        if not last:
+            region = memory[name, "sums"]
+            builder.store(Source.PBUF, region, [((group, group + 1), (0, 1))], region.at(group), n0=12, addr=start + 3, length=3)
+            continue
+        _update_parameters(builder, layer, group, start)
+
+
+def _accumulate(builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int, start: int, plane: Plane,
+                dry: bool) -> None:
+    """One channel group of some images: dz to dx, sums in the parameter buffer."""
+    memory, name, count = builder.memory, layer.name, images[1] - images[0]
+    beats = count * plane.nb
+    inv, k = reciprocal(plane.y * plane.x)
+    dz = "error" if name == builder.network.logits.name else "dz"
+    aa = builder.load_planes(Dest.AA, memory[name, dz], images, group)
+    fields = {"planes": count, "dry": int(dry), **plane.fields(), "xsrc": int(XSource.NONE), "sa0": aa, "pb0": start, "inv": inv}
+    reads, writes = [("AA", aa, beats), ("PBUF", start, 6)], [("PBUF", start + 3, 3)]
+    if layer.act in ("tlu", "relu"):
+        fields["sm0"] = builder.load_planes(Dest.AM, memory[name, "bit"], images, group)
+        reads.append(("AM", fields["sm0"], count * plane.bits))
+    tail = shifts(SH1=(0, (), ()))
+    if layer.norm == "frn":
+        fields["sb0"] = builder.load_planes(Dest.AB, memory[name, "xhat"], images, group)
+        fields["pl0"] = builder.load_planes(Dest.PBUF, memory[name, "reciprocals"], images, group)
+        fields["t2"] = builder.tid(name, Kind.DX)
+        reads += [("AB", fields["sb0"], beats), ("PBUF", fields["pl0"], count)]
+        tail = shifts(SH1=_relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(19 + k, (), ()))
+        program = "FRN_BWD" if layer.act == "tlu" else "FRN_BWD_LIN"
+    else:
+        program = "RELU_BWD" if layer.act == "relu" else "LIN_BWD"
+    if program != "LIN_BWD":
+        fields["oa0"] = builder.ring["OA"].take(beats)
+        writes.append(("OA", fields["oa0"], beats))
+    builder.run(program, fields, tail, reads=reads, writes=writes)
+    if not dry and program != "LIN_BWD":
+        builder.store_planes(Source.OA, memory[name, "dx"], images, group, fields["oa0"])
+
+
+def _update_parameters(builder: Builder, layer: Conv | FullyConnected, group: int, start: int) -> None:
+    region = builder.memory[layer.name, "parameters"]
+    count, dz = region.shape[1], builder.tid(layer.name, Kind.DZ)
+    inv, k = reciprocal(builder.batch)
+    builder.run("PARAM_UPD" if count == 3 else "BIAS_UPD",
+                {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "n": 1, "xsrc": int(XSource.NONE), "pb0": start, "inv": inv},
+                shifts(SH0=(1 - k, (dz,), ()), SH1=(9 - k, (dz,), ()), SH2=(0, (), (1,))),
+                reads=[("PBUF", start, 6)], writes=[("PBUF", start, 3)])
+    first = start if count == 3 else start + 1
+    builder.store(Source.PBUF, region, [((group, group + 1), (0, 1))], region.at(group), n0=4 * count, addr=first, length=count)

@@ -1,0 +1,180 @@
+"""Forward pass: convolution, normalisation and activation tile by tile; pools; logits and the loss gradient."""
+
+from gradloom.host.tiling import Builder, Convolution, Plane, image_groups, shape_of, shifts
+from gradloom.host.windows import forward_sweep
+from gradloom.models.arith import reciprocal
+from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool
+from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
+from gradloom.host.tokens import Access
+
+__all__ = ["forward", "forward_program", "forward_zero"]
+
+
+def forward_program(layer: Conv | FullyConnected, *, last: bool) -> str:
+    """Microprogram of a layer's forward pass."""
+    if last:
+        return "LOGITS"
+    if layer.norm == "frn":
+        if layer.act == "none":
+            return "FRN_FWD_LIN"
+        return "FRN_FWD_RES" if layer.residual else "FRN_FWD"
+    return "RELU_FWD" if layer.act == "relu" else "LIN_FWD"
+
+
+def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """(constant, tensors added, tensors subtracted) of the exponent of z at which the converter's shift is 0."""
+    source = builder.tid(layer.input, Kind.Z)
+    if isinstance(layer, Conv | FullyConnected):
+        return (-20, (), ()) if layer.norm == "frn" else (0, (builder.tid(layer.name, Kind.W), source), ())
+    if isinstance(layer, MaxPool):
+        return 0, (source,), ()
+    return -15 - reciprocal(builder.network.geometry(layer.name).kernel[0] ** 2)[1], (source,), ()
+
+
+def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> None:
+    """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
+    builder.recorder.tag = 8 * builder.network.index(layer.name)
+    if isinstance(layer, Conv | FullyConnected):
+        _conv(builder, layer, dry)
+    else:
+        _pool(builder, layer, dry)
+
+
+def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
+    network, config, name = builder.network, builder.config, layer.name
+    _, y, x = network.shape(name)
+    plane, last = Plane(y, x), name == network.logits.name
+    shape = shape_of(network, layer, config)
+    sweep = forward_sweep(shape, config)
+    work = Convolution(builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False)
+    tiles = work.tiles()
+    also = work.needs()
+    if last:
+        also += (("the logit buffer", "max_classes", shape.mg, builder.ring["LOGIT"].size),)
+    limit = builder.images_at_once(name, plane, also=also, tile=(sweep,))
+    for images in image_groups(builder.images, limit):
+        inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
+        logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg) if last else 0
+        for tile in tiles:
+            first = _load_sides(builder, layer, images, tile[0])
+            half = work.compute(images, tile, inputs)
+            for tap, m in enumerate(tile):
+                sides = first if tap == 0 else _load_sides(builder, layer, images, m)
+                fields = {"planes": images[1] - images[0], "dry": int(dry), **plane.fields(), **work.psum_fields(half, tap)}
+                if last:
+                    _logits(builder, layer, images, m, fields, sides[0], logits, shape.mg)
+                else:
+                    _activate(builder, layer, images, m, fields, sides, plane, dry)
+        if last:
+            _loss(builder, images, logits, shape.mg)
+
+
+def _load_sides(builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int) -> tuple[int, int]:
+    """Parameters and the residual's planes of one output group. Returns their first addresses."""
+    start = builder.load_parameters(layer.name, group)
+    residual = 0
+    if layer.residual:
+        residual = builder.load_planes(Dest.AA, builder.memory[layer.residual, "z"], images, group)
+    return start, residual
+
+
+def _activate(builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int, fields: dict[str, int],
+              sides: tuple[int, int], plane: Plane, dry: bool) -> None:
+    """Normalisation and activation of one output group, and its stores."""
+    name, count = layer.name, images[1] - images[0]
+    parameters, residual = sides
+    beats, frn = count * plane.nb, layer.norm == "frn"
+    program = forward_program(layer, last=False)
+    z, w, source = builder.tid(name, Kind.Z), builder.tid(name, Kind.W), builder.tid(layer.input, Kind.Z)
+    oa = builder.ring["OA"].take(beats)
+    writes = [("OA", oa, beats)]
+    fields |= {"oa0": oa, "pb0": parameters, "t2": z if builder.training else 0}
+    reads = [(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)]
+    bits = ob = lam = 0
+    if program != "LIN_FWD":
+        bits = builder.ring["OM"].take(count * plane.bits)
+        writes.append(("OM", bits, count * plane.bits))
+        fields["om0"] = bits
+    if frn:
+        ob, lam = builder.ring["OB"].take(beats), builder.ring["PBUF"].take(count)
+        writes += [("OB", ob, beats), ("PBUF", lam, count)]
+        fields |= {"ob0": ob, "pl0": lam}
+        tail = {"SH0": (-12, (), (w, source)), "SH1": (20, (z,), ())}
+        if layer.residual:
+            tail["SH2"] = (20, (builder.tid(layer.residual, Kind.Z),), ())
+            fields["sa0"] = residual
+            reads.append(("AA", residual, beats))
+    else:
+        tail = {"SH0": (-24, (), (w, source)), "SH1": (0, (z,), (w, source))}
+    builder.run(program, fields, shifts(**tail), reads=reads, writes=writes)
+    if dry:
+        return
+    builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
+    if not builder.training:
+        return
+    if frn:
+        builder.store_planes(Source.OB, builder.memory[name, "xhat"], images, group, ob)
+        builder.store_planes(Source.PBUF, builder.memory[name, "reciprocals"], images, group, lam)
+    if layer.act in ("tlu", "relu"):
+        builder.store_planes(Source.OM, builder.memory[name, "bit"], images, group, bits)
+
+
+def _logits(builder: Builder, layer: FullyConnected, images: tuple[int, int], group: int, fields: dict[str, int], parameters: int,
+            first: int, groups: int) -> None:
+    w, source = builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)
+    count = images[1] - images[0]
+    fields |= {"pb0": parameters, "ob0": first + group, "om0": groups}
+    builder.run("LOGITS", fields, shifts(SH0=(-24, (), (w, source)), SH1=(8, (w, source), ())),
+                reads=[(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)], writes=[("LOGIT", first, count * groups)])
+
+
+def _loss(builder: Builder, images: tuple[int, int], logits: int, groups: int) -> None:
+    """Store the logits of these images; when training, their loss gradient too."""
+    network, config = builder.network, builder.config
+    name, (low, high) = network.logits.name, images
+    count = high - low
+    entries, every = count * groups, (0, groups)
+    region = builder.memory[name, "logits"]
+    builder.store(Source.LOGIT, region, [(images, every)], region.at(low), n0=2 * entries, addr=logits, length=entries)
+    if not builder.training:
+        return
+    labels, error = builder.memory[INPUT, "labels"], builder.memory[name, "error"]
+    builder.load(Dest.LABEL, labels, [(images, (0, 1))], labels.at(low), n0=count, addr=0, length=count)
+    oa = builder.ring["OA"].take(entries)
+    builder.recorder.emit(
+        Opcode.SOFTMAX, {"images": count, "classes": network.classes, "squared": int(network.loss == "squared"), "logit0": logits,
+                         "oa0": oa},
+        reads=[Access("LOGIT", ((logits, logits + entries),)), Access("LABEL", ((0, count),))],
+        writes=[Access("OA", ((oa, oa + entries),))])
+    builder.store(Source.OA, error, [(images, every)], error.at(low), n0=entries * error.unit // config.beat_bytes, addr=oa,
+                  length=entries)
+
+
+def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
+    network, name = builder.network, layer.name
+    geometry = network.geometry(name)
+    (_, yi, xi), (channels, yo, xo) = geometry.in_shape, geometry.out_shape
+    big, small = Plane(yi, xi), Plane(yo, xo)
+    z, source = builder.tid(name, Kind.Z), builder.tid(layer.input, Kind.Z)
+    maximum = isinstance(layer, MaxPool)
+    inv, k = reciprocal(geometry.kernel[0] ** 2)
+    constant = 0 if maximum else 15 + k
+    limit = builder.images_at_once(name, big, bits=False, also=(("the A-Core's output buffers", "abuf_depth", small.nb,
+                                                                 builder.config.abuf_depth),))
+    for images in image_groups(builder.images, limit):
+        count = images[1] - images[0]
+        for group in range(builder.groups(channels)):
+            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group)
+            oa = builder.ring["OA"].take(count * small.nb)
+            ob = builder.ring["OB"].take(count * small.nb) if maximum else 0
+            fields = {"planes": count, "dry": int(dry), **small.fields(), "xsrc": int(XSource.NONE), "sa0": aa, "oa0": oa, "ob0": ob,
+                      "inv": inv, "t2": z if builder.training else 0, "pool": 1, "pmax": int(maximum), "pkern": geometry.kernel[0],
+                      "pstride": geometry.stride, "ppad": geometry.pad, "pyi": yi, "pxi": xi}
+            builder.run("MAXPOOL_FWD" if maximum else "AVGPOOL_FWD", fields, shifts(SH1=(constant, (z,), (source,))),
+                        reads=[("AA", aa, count * big.nb)],
+                        writes=[("OA", oa, count * small.nb), ("OB", ob, count * small.nb if maximum else 0)])
+            if dry:
+                continue
+            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
+            if maximum and builder.training:
+                builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob)

@@ -1,0 +1,162 @@
+"""A program in the order of its meaning, and the semaphores that let the engines run it side by side.
+
+The scheduler emits commands in an order in which they would be right one after the other, and says which part of which memory each
+reads and writes. :class:`Recorder` finds, for every command, the latest command of every other engine that it conflicts with and has not
+yet been ordered behind, and orders the two by a token. Engines take their commands in order, so one semaphore for each ordered pair
+of engines (12 of the 16) is enough: the n-th wait of a pair matches its n-th signal.
+
+Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the earliest unfinished command can always
+run, however short the queues are. Why every semaphore ends at 0: signals and waits are made in pairs.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+from gradloom.host.assembler import Instruction
+from gradloom.rtl.isa import Engine, Opcode
+
+__all__ = ["Access", "Box", "Recorder", "Ring", "semaphore"]
+
+_ENGINES = (Engine.LOAD, Engine.CCORE, Engine.ACORE, Engine.STORE)
+
+Box = tuple[tuple[int, int], ...]
+"""Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """A part of a memory: on-chip addresses, or of a DRAM tensor (images, channel groups) or (output groups, input groups)."""
+
+    space: str
+    box: Box
+
+
+@dataclasses.dataclass(frozen=True)
+class _Past:
+    position: int
+    engine: Engine
+    write: bool
+    box: Box
+
+
+def semaphore(producer: Engine, consumer: Engine) -> int:
+    """Number of the semaphore with which ``producer`` lets ``consumer`` go on."""
+    first, second = _ENGINES.index(producer), _ENGINES.index(consumer)
+    return 3 * first + second - (second > first)
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return all(low < other_high and other_low < high
+               for (low, high), (other_low, other_high) in zip(a, b, strict=True))
+
+
+def _inside(a: Box, b: Box) -> bool:
+    return all(other_low <= low and high <= other_high
+               for (low, high), (other_low, other_high) in zip(a, b, strict=True))
+
+
+class Ring:
+    """Addresses of an on-chip memory, handed out round and round; reuse is safe because the recorder orders it."""
+
+    def __init__(self, size: int, *, first: int = 0) -> None:
+        self.size = size
+        self._first = first
+        self._next = 0
+
+    def take(self, count: int) -> int:
+        """First of ``count`` successive addresses."""
+        if not 0 < count <= self.size:
+            raise ValueError(f"{count} addresses do not fit in a memory of {self.size}")
+        if self._next + count > self.size:
+            self._next = 0
+        start, self._next = self._next, self._next + count
+        return self._first + start
+
+
+class Recorder:
+    """Collects the commands of a program.
+
+    Attributes
+    ----------
+    instructions : list of :class:`~gradloom.host.assembler.Instruction`
+    tag : :class:`int`
+        Given to every command that is emitted.
+    """
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self.tag = 0
+        self._known: dict[int, dict[Engine, int]] = {}
+        self._last: dict[Engine, int] = {}
+        self._floor = -1
+        self._spaces: dict[str, list[_Past]] = {}
+        self._running = False
+
+    def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
+        """A command of the Sequencer itself; engines have finished all earlier ones when it runs. Returns its position."""
+        self.barrier()
+        self.instructions.append(Instruction(opcode, fields, tail, self.tag))
+        return len(self.instructions) - 1
+
+    def barrier(self) -> None:
+        """All earlier commands have finished before any later one starts."""
+        if not self._running:
+            return
+        self.instructions.append(Instruction(Opcode.BARRIER, {}, (), self.tag))
+        self._floor = len(self.instructions) - 1
+        self._known.clear()
+        self._last.clear()
+        self._spaces.clear()
+        self._running = False
+
+    def emit(self, opcode: Opcode, fields: dict[str, int], *, reads: Iterable[Access] = (), writes: Iterable[Access] = (),
+             tail: tuple = ()) -> int:
+        """A command of an engine with all that it reads and writes. Returns its position."""
+        self._running = True
+        instruction = Instruction(opcode, fields, tail, self.tag)
+        engine, position = instruction.engine, len(self.instructions)
+        reads, writes = tuple(reads), tuple(writes)
+        needs = self._conflicts(engine, reads, writes)
+        known = self._order(engine, needs, instruction)
+        self.instructions.append(instruction)
+        self._known[position] = known
+        self._last[engine] = position
+        for access in reads:
+            self._remember(access, _Past(position, engine, False, access.box))
+        for access in writes:
+            self._remember(access, _Past(position, engine, True, access.box))
+        return position
+
+    def _conflicts(self, engine: Engine, reads: tuple[Access, ...], writes: tuple[Access, ...]) -> dict[Engine, int]:
+        needs: dict[Engine, int] = {}
+        for write, accesses in ((False, reads), (True, writes)):
+            for access in accesses:
+                for past in self._spaces.get(access.space, ()):
+                    if (past.engine != engine and (write or past.write) and past.position > needs.get(past.engine, -1)
+                            and _overlap(past.box, access.box)):
+                        needs[past.engine] = past.position
+        return needs
+
+    def _order(self, engine: Engine, needs: dict[Engine, int], instruction: Instruction) -> dict[Engine, int]:
+        """Add the tokens that ``needs`` asks for; returns what is known to have finished when the command starts."""
+        known: dict[Engine, int] = {}
+        if engine in self._last:
+            before = self._last[engine]
+            known = {**self._known[before], engine: before}
+        open_needs = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
+        for other, place in list(open_needs.items()):
+            if any(self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other):
+                continue
+            bit = 1 << semaphore(other, engine)
+            self.instructions[place].signal |= bit
+            instruction.wait |= bit
+            known[other] = max(known.get(other, -1), place)
+            for third, reach in self._known[place].items():
+                known[third] = max(known.get(third, -1), reach)
+        return known
+
+    def _remember(self, access: Access, new: _Past) -> None:
+        """Forget what the new access stands for: all inside a write, and the engine's own reads inside a read."""
+        kept = [past for past in self._spaces.get(access.space, ())
+                if not (_inside(past.box, new.box) and (new.write or (past.engine == new.engine and not past.write)))]
+        self._spaces[access.space] = [*kept, new]

@@ -1,0 +1,41 @@
+"""``gradloom verilog``: a self-contained folder with the Verilog, the register map and the resolved configuration."""
+
+import argparse
+import dataclasses
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from gradloom.host.files import UserError
+from gradloom.rtl.config import load_config
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    from gradloom.rtl.emission import emit_verilog
+    from gradloom.rtl.regmap_export import to_c_header, to_json, to_markdown
+
+    config = load_config(options.config)
+    target: Path = options.out
+    if target.exists():
+        raise UserError(f"{target} exists already: give a folder that does not, nothing is overwritten")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        for name, text in emit_verilog(config).items():
+            (staging / name).write_text(text)
+        (staging / "registers.md").write_text(to_markdown(config))
+        (staging / "gradloom_registers.h").write_text(to_c_header(config))
+        (staging / "registers.json").write_text(to_json(config))
+        resolved = dataclasses.asdict(config) | {"macs": config.macs, "digest": f"0x{config.digest():08x}"}
+        (staging / "config.json").write_text(json.dumps(resolved, indent=1) + "\n")
+        staging.chmod(0o755)
+        staging.rename(target)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    for file in sorted(target.iterdir()):
+        print(f"{file}  {file.stat().st_size:,} bytes")
+    return 0

@@ -1,0 +1,203 @@
+"""Geometry of convolutions on the array: kernel windows, column and row sequences, buffer placements, the fields of CONV.
+
+Contracts: docs/machine.md sections 3 and 4. Kernels wider than 3 are folded into windows of at most 3 x 3 taps; a fully
+connected layer is a convolution whose kernel is its input's plane (with X rounded up to even).
+"""
+
+import dataclasses
+
+from gradloom.host.layout import ceil_div, even
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.isa import Pattern, PsumLayout
+
+__all__ = ["Shape", "Sweep", "Window", "backward_sweep", "forward_sweep", "kernel_windows", "psum_words", "row_banks_conflict"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Kernel rows ``row .. row + rows - 1`` and columns ``col .. col + cols - 1`` (of the rotated kernel in backward)."""
+
+    row: int
+    rows: int
+    col: int
+    cols: int
+
+
+def _starts(kernel: int, stride: int) -> list[tuple[int, int]]:
+    if stride == 1:
+        return [(start, min(PE_TAPS, kernel - start)) for start in range(0, kernel, PE_TAPS)]
+    count = max(1, kernel // 2)
+    return [(2 * i, 2 if i < count - 1 else kernel - 2 * i) for i in range(count)]
+
+
+def kernel_windows(ky: int, kx: int, stride: int) -> list[Window]:
+    """Windows of a kernel: stride 1 from 0, 3, 6, ...; stride 2 from 0, 2, 4, ... with 2 taps each but the last, which has the rest."""
+    return [Window(row, rows, col, cols) for row, rows in _starts(ky, stride) for col, cols in _starts(kx, stride)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A layer with weights, in channel groups.
+
+    Parameters
+    ----------
+    cg, mg : input and output channel groups
+    yi, xi, yo, xo : input and output rows and columns
+    ky, kx : stored kernel rows and columns
+    """
+
+    cg: int
+    mg: int
+    yi: int
+    xi: int
+    yo: int
+    xo: int
+    ky: int
+    kx: int
+    stride: int
+    pad: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """How the array walks the rows and columns of one phase of a layer, the same for all its tiles.
+
+    Parameters
+    ----------
+    pattern : :class:`~gradloom.rtl.isa.Pattern`
+    layout : :class:`~gradloom.rtl.isa.PsumLayout`
+        As the A-Core reads it.
+    groups_in : channel groups of what is swept over
+    rows, xe : stored rows of one image, entries of a row
+    upi, cols : units of one image, window positions of a row
+    ystep : 1 or 2
+    y0, c0 : for every window, first input row of unit 0 and column of the first window
+    windows : kernel windows
+    psr, psc : SPLIT: the first row (column) of the plane is the second of its unit (position)
+    flip : whether taps are reversed (backward, stride 1)
+    pitch : rows from image to image in the buffer
+    """
+
+    pattern: Pattern
+    layout: PsumLayout
+    groups_in: int
+    rows: int
+    xe: int
+    upi: int
+    cols: int
+    ystep: int
+    windows: tuple[Window, ...]
+    y0: tuple[int, ...]
+    c0: tuple[int, ...]
+    psr: int = 0
+    psc: int = 0
+    flip: bool = False
+    pitch: int = 0
+
+    @property
+    def k1(self) -> bool:
+        return self.pattern == Pattern.K1
+
+    def banks(self, config: Config) -> int:
+        """Length of the bank counter's cycle."""
+        return config.wpus if self.k1 else config.row_banks
+
+    def addresses(self, config: Config, images: int) -> int:
+        """Row-bank addresses that one channel group of ``images`` images takes."""
+        return ceil_div((images - 1) * self.pitch + self.rows, self.banks(config)) * self.xe
+
+    def group_step(self) -> int:
+        """K1: input groups of one PE row; else of the whole tile."""
+        return ceil_div(self.groups_in, PE_ROWS) if self.k1 else self.groups_in
+
+    def row_fields(self, config: Config, window: int, base: int, images: int) -> dict[str, int]:
+        """Fields of CONV that describe rows and columns of a tile of ``images`` whose inputs start at address ``base``."""
+        n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
+        jump = self.pitch - (self.upi - 1) * self.ystep
+        entry = _entry(self.pattern, c0)
+        return {
+            "pattern": int(self.pattern), "p2": int(self.ystep == 2), "s2": int(self.ystep == 2),
+            "units": images * self.upi, "cols": self.cols, "upi": self.upi, "yin": self.rows, "y0": y0, "xe": self.xe,
+            **entry,
+            "ib0": y0 % n, "sb": self.ystep % n, "cb": jump % n,
+            "ia0": base + y0 // n * self.xe & 0xFFFF, "sa": self.ystep // n * self.xe & 0xFFFF,
+            "ca": jump // n * self.xe & 0xFFFF,
+        }
+
+
+def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
+    """First entry, its parity and whether two entries are needed before the window at column ``c0``."""
+    if pattern == Pattern.K1:
+        return {"e0": c0 >> 1, "par0": c0 & 1, "preload": 0}
+    first = c0 >> 1
+    if pattern == Pattern.BP2 and not c0 & 1:
+        return {"e0": first, "par0": 0, "preload": 0}
+    if first < 0:
+        return {"e0": first + 1, "par0": c0 & 1, "preload": 0}
+    return {"e0": first, "par0": c0 & 1, "preload": 1}
+
+
+def forward_sweep(shape: Shape, config: Config) -> Sweep:
+    """Forward, and the input side of the weight gradient."""
+    one = shape.ky == 1 and shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2)
+    windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
+    return Sweep(
+        Pattern.K1 if one else Pattern.K3, PsumLayout.K1 if one else PsumLayout.ROWS, shape.cg, shape.yi,
+        even(shape.xi) // 2, shape.yo, shape.xo, shape.stride, windows,
+        tuple(window.row - shape.pad for window in windows), tuple(window.col - shape.pad for window in windows),
+        pitch=shape.yi)
+
+
+def backward_sweep(shape: Shape) -> Sweep:
+    """Errors of the outputs to errors of the inputs.
+
+    Stride 1: the rotated kernel with pad K - 1 - p. Stride 2: pattern BP2; for a window from kernel row r the first unit is
+    floor((p - 1) / 2) - r / 2, so that all windows add to the same positions, and the plane starts at the second row of its unit
+    for even p. A 1 x 1 kernel of stride 2 without padding computes the error at the output's size; the A-Core spreads it.
+    """
+    common = (shape.mg, shape.yo, even(shape.xo) // 2)
+    one = shape.ky == 1 and shape.kx == 1
+    if one and (shape.stride == 1 or shape.pad == 0):
+        up = shape.stride == 2
+        return Sweep(Pattern.K1, PsumLayout.K1_UP if up else PsumLayout.K1, *common, shape.yo if up else shape.yi,
+                     shape.xo if up else shape.xi, 1, (Window(0, 1, 0, 1),), (shape.pad,), (shape.pad,), pitch=shape.yo)
+    windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
+    if shape.stride == 1:
+        return Sweep(Pattern.K3, PsumLayout.ROWS, *common, shape.yi, shape.xi, 1, windows,
+                     tuple(window.row - (shape.ky - 1 - shape.pad) for window in windows),
+                     tuple(window.col - (shape.kx - 1 - shape.pad) for window in windows), flip=True, pitch=shape.yo)
+    first, second = shape.pad - 1 >> 1, int(shape.pad % 2 == 0)
+    return Sweep(Pattern.BP2, PsumLayout.SPLIT, *common, ceil_div(shape.yi + second, 2), ceil_div(shape.xi + second, 2), 1, windows,
+                 tuple(first - window.row // 2 for window in windows), tuple(first - window.col // 2 for window in windows),
+                 psr=second, psc=second, pitch=shape.yo)
+
+
+def psum_words(sweep: Sweep, config: Config, images: int) -> int:
+    """Words of each partial-sum bank that a tile takes."""
+    groups = ceil_div(images * sweep.upi, config.wpus)
+    if sweep.pattern == Pattern.K3:
+        return ceil_div(groups, 2) * ceil_div(sweep.cols, 2)
+    return groups * (even(sweep.cols) if sweep.k1 else sweep.cols)
+
+
+def row_banks_conflict(sweep: Sweep, config: Config, images: int) -> bool:
+    """Whether some row group asks one bank for two different rows.
+
+    A bank answers one address a cycle, so the rows that the WPUs read together must lie in different banks or be the same.
+    """
+    if config.wpus == 1:
+        return False
+    n = sweep.banks(config)
+    offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}[sweep.pattern]
+    for y0 in sweep.y0:
+        units = [(u // sweep.upi, u % sweep.upi) for u in range(images * sweep.upi)]
+        for group in range(0, len(units), config.wpus):
+            asked: dict[int, int] = {}
+            for slot, y in units[group:group + config.wpus]:
+                for offset in set(offsets):
+                    row = y * sweep.ystep + y0 + offset
+                    if 0 <= row < sweep.rows:
+                        place = slot * sweep.pitch + row
+                        if asked.setdefault(place % n, place) != place:
+                            return True
+    return False

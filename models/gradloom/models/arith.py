@@ -1,0 +1,108 @@
+"""Wide integers: alignment, saturation, checks and the rounded reciprocal (docs/arithmetic.md, section 2).
+
+Everything wide is 64-bit two's complement (``int64``). A number that does not fit is never passed on
+silently: it saturates where a rule says so, and raises :class:`ArithmeticFault` everywhere else.
+"""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["INT64_MAX", "INT64_MIN", "ArithmeticFault", "add", "align", "check_fits", "multiply",
+           "reciprocal", "saturate", "wrap"]
+
+INT64_MAX = (1 << 63) - 1
+INT64_MIN = -(1 << 63)
+RECIPROCAL_BITS = 15
+"""Fraction bits of a reciprocal beyond ceil(log2 n)."""
+
+
+class ArithmeticFault(OverflowError):
+    """A sum or a product left its width; the machine reports the same event as an overflow status."""
+
+
+def _int64(x: Any) -> np.ndarray:
+    array = np.asarray(x)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"Wide integers must have an integer type, not '{array.dtype}'")
+    return array.astype(np.int64)
+
+
+def align(x: Any, n: Any) -> np.ndarray:
+    """``x * 2**n`` in 64 bits: a left shift saturates, a right shift floors (``n <= -64`` gives 0 or -1).
+
+    Parameters
+    ----------
+    x : array of integers
+    n : int or array of integers, broadcast against ``x``
+
+    Returns
+    -------
+    int64 array of the broadcast shape
+    """
+    wide = _int64(x)
+    # Beyond 63 nothing changes: every nonzero number has saturated, every sign has filled the word.
+    shift = np.clip(_int64(n), -63, 63)
+    left = np.maximum(shift, 0)
+    shifted = wide << left
+    limit = np.where(wide < 0, INT64_MIN, INT64_MAX)
+    return np.where((shifted >> left) == wide, shifted, limit) >> np.maximum(-shift, 0)
+
+
+def saturate(x: Any, bits: int) -> np.ndarray:
+    """``x`` clamped to a signed number of ``bits`` bits."""
+    return np.clip(_int64(x), -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+def wrap(x: Any, bits: int) -> np.ndarray:
+    """``x`` modulo ``2**bits`` read as a signed number, as an accumulator of 1..64 bits holds it."""
+    spare = 64 - bits
+    return (_int64(x) << spare) >> spare
+
+
+def check_fits(name: str, x: Any, bits: int) -> np.ndarray:
+    """``x`` unchanged, or :class:`ArithmeticFault` if an element needs more than ``bits`` signed bits."""
+    wide = _int64(x)
+    if wide.size:
+        low, high = int(wide.min()), int(wide.max())
+        if low < -(1 << (bits - 1)) or high >= 1 << (bits - 1):
+            raise ArithmeticFault(f"{name}: values {low}..{high} do not fit {bits} bits")
+    return wide
+
+
+def add(name: str, first: Any, *others: Any) -> np.ndarray:
+    """Sum of wide integers, or :class:`ArithmeticFault` if a partial sum leaves 64 bits."""
+    total = _int64(first)
+    for other in others:
+        term = _int64(other)
+        sums = total + term
+        if np.any(((total ^ sums) & (term ^ sums)) < 0):
+            raise ArithmeticFault(f"{name}: a sum does not fit 64 bits")
+        total = sums
+    return total
+
+
+def multiply(name: str, x: Any, factor: int) -> np.ndarray:
+    """``x * factor``, or :class:`ArithmeticFault` if a product leaves 64 bits."""
+    wide = _int64(x)
+    if wide.size:
+        ends = int(wide.min()) * factor, int(wide.max()) * factor
+        if min(ends) < INT64_MIN or max(ends) > INT64_MAX:
+            raise ArithmeticFault(f"{name}: a product with {factor} does not fit 64 bits")
+    return wide * factor
+
+
+def reciprocal(n: int) -> tuple[int, int]:
+    """Rounded reciprocal of a count: ``1 / n`` is about ``inv * 2**-(15 + k)``.
+
+    Returns
+    -------
+    inv : int
+        ``2**(15 + k) / n`` rounded half up, 2^15 <= inv <= 2^16 (17 bits)
+    k : int
+        ``ceil(log2(n))``; a power of two has ``inv = 2**15``, an exact shift
+    """
+    if n < 1:
+        raise ValueError(f"A count must be a positive integer, not '{n}'")
+    k = (n - 1).bit_length()
+    return ((2 << (RECIPROCAL_BITS + k)) + n) // (2 * n), k

@@ -1,0 +1,131 @@
+"""PINT(k, d), the 8-bit number format of ETA (section III-A, equation 9, Algorithm 1), and its encoder.
+
+A code is ``{flag, m}``, m signed ``k - 1`` bits; a tensor has one exponent e, an element is ``value * 2**e``.
+See docs/arithmetic.md, sections 3 and 4. The machine uses (8, 3): 13-bit values from -4096 to 4032.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .arith import align
+
+__all__ = ["MAX_VALUE", "MIN_VALUE", "Encoded", "code_of", "code_of_kd", "decode", "encode", "encode_kd",
+           "is_legal"]
+
+MIN_VALUE = -4096
+MAX_VALUE = 4032
+
+
+class Encoded(NamedTuple):
+    """Result of an encoder.
+
+    Members
+    -------
+    value : int32 array
+        Decoded elements
+    code : uint8 array (uint16 for k > 8)
+        The same as PINT codes
+    stat : int
+        OR of the magnitudes of all elements before rounding, ``F + 1`` fraction bits; below 2^63
+    """
+
+    value: np.ndarray
+    code: np.ndarray
+    stat: int
+
+
+def is_legal(k: int, d: int) -> bool:
+    """Whether PINT(k, d) is a format: both segments above the low one need a bit of their own."""
+    return 4 <= k <= 16 and 1 <= d <= k - 3
+
+
+def _require_legal(k: int, d: int) -> None:
+    if not is_legal(k, d):
+        raise ValueError(f"PINT({k}, {d}) must have 4 <= k <= 16 and 1 <= d <= k - 3")
+
+
+@cache
+def _values(k: int, d: int) -> np.ndarray:
+    _require_legal(k, d)
+    codes = np.arange(1 << k, dtype=np.int64)
+    flag = codes >> (k - 1)
+    field = codes & ((1 << (k - 1)) - 1)
+    m = field - ((field >> (k - 2)) << (k - 1))
+    high = m >> d
+    low = (flag == 0) & ((high == 0) | (high == -1))
+    return np.where(flag == 1, m << d, np.where(low, m, m << (k - 2))).astype(np.int32)
+
+
+def decode(codes: Any, k: int = 8, d: int = 3) -> np.ndarray:
+    """Values (int32) of PINT(k, d) codes (0 .. 2^k - 1).
+
+    flag = 1: ``m * 2**d``; flag = 0 and the bits ``m[k-2:d]`` all equal: ``m``; else ``m * 2**(k-2)``.
+    """
+    return _values(k, d)[np.asarray(codes)]
+
+
+def code_of_kd(values: Any, k: int, d: int) -> np.ndarray:
+    """PINT(k, d) codes of representable values, each in the finest segment that holds it."""
+    _require_legal(k, d)
+    v = np.asarray(values).astype(np.int64)
+    field = (1 << (k - 1)) - 1
+    low = (v >= -(1 << d)) & (v < 1 << d)
+    middle = (v >= -(1 << (k - 2 + d))) & (v < 1 << (k - 2 + d))
+    high = np.where(middle, (1 << (k - 1)) | ((v >> d) & field), (v >> (k - 2)) & field)
+    code = np.where(low, v & field, high)
+    if np.any(_values(k, d)[code] != v):
+        raise ValueError(f"Not every value is representable in PINT({k}, {d})")
+    return code.astype(np.uint8 if k <= 8 else np.uint16)
+
+
+def code_of(values: Any) -> np.ndarray:
+    """PINT(8, 3) codes (uint8) of representable values; 0x80 and 0xFF never appear."""
+    return code_of_kd(values, 8, 3)
+
+
+def encode_kd(a: Any, sh: Any, k: int, d: int, *, f: int = 8, rnd: Any = None) -> Encoded:
+    """Encode wide integers in PINT(k, d); the arguments are those of :func:`encode`.
+
+    Segments of the integer part t: step 1 for ``-2^d <= t < 2^d``, step ``2^d`` for
+    ``-2^(k-2+d) <= t < 2^(k-2+d)``, step ``2^(k-2)`` beyond; the bounds of saturation are ``-2^(2k-4)`` and
+    ``(2^(k-2) - 1) 2^(k-2)``.
+    """
+    _require_legal(k, d)
+    if not 1 <= f <= 16:
+        raise ValueError(f"F must be 1..16 random bits, not '{f}'")
+    limit = 1 << (2 * k - 4)
+    top = limit - (1 << (k - 2))
+    g = align(a, f + 1 - np.asarray(sh, dtype=np.int64))
+    t = g >> (f + 1)
+    in_low = (t >= -(1 << d)) & (t < 1 << d)
+    in_middle = (t >= -(1 << (k - 2 + d))) & (t < 1 << (k - 2 + d))
+    s = np.where(in_low, 0, np.where(in_middle, d, k - 2))
+    increment = (1 << f) if rnd is None else 2 * np.asarray(rnd).astype(np.int64) + 1
+    # An out-of-range g may be as large as 2^63 - 1, where the increment would overflow.
+    safe = np.clip(g, -(limit << (f + 1)), (limit << (f + 1)) - 1)
+    v = np.minimum((((safe >> s) + increment) >> (f + 1)) << s, top)
+    v = np.where(t >= limit, top, np.where(t < -limit, -limit, v)).astype(np.int32)
+    magnitude = g ^ (g >> 63)
+    stat = int(np.bitwise_or.reduce(magnitude, axis=None)) if magnitude.size else 0
+    return Encoded(v, code_of_kd(v, k, d), stat)
+
+
+def encode(a: Any, sh: Any, *, f: int = 8, rnd: Any = None) -> Encoded:
+    """Encode wide integers in PINT(8, 3).
+
+    Parameters
+    ----------
+    a : int64 array, exponent e_a
+    sh : int or array broadcast against ``a``
+        ``e_out - e_a``; any value, the alignment saturates
+    f : int
+        F, fraction bits seen by rounding and by the statistics, less one
+    rnd : int array or None
+        F-bit random numbers, or None for nearest (halves upwards)
+
+    The segment is chosen from the integer part before rounding, and the *rounded* value is encoded: a value
+    may round up into the next segment, where its code is exact.
+    """
+    return encode_kd(a, sh, 8, 3, f=f, rnd=rnd)

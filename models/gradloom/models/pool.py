@@ -1,0 +1,98 @@
+"""Maximum and average pooling, forward and backward (docs/arithmetic.md, section 11)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .arith import reciprocal
+from .conv import output_size
+
+__all__ = ["avg_backward", "avg_exponent", "avg_forward", "max_backward", "max_forward"]
+
+_NEVER = -(1 << 62)
+
+
+def _pair(kernel: int | tuple[int, int]) -> tuple[int, int]:
+    return (kernel, kernel) if isinstance(kernel, int) else kernel
+
+
+def _check(kernel: tuple[int, int], pad: int) -> None:
+    if not 0 <= pad < min(kernel):
+        raise ValueError(f"Padding of a pool must be 0 or more and below its kernel {kernel}, not '{pad}'")
+
+
+def _windows(x: np.ndarray, kernel: tuple[int, int], stride: int, pad: int, fill: int) -> np.ndarray:
+    """Windows (B, C, Yo, Xo, Ky, Kx) of planes padded with ``fill``."""
+    for size, window in zip(x.shape[2:], kernel, strict=True):
+        output_size(size, window, stride, pad)
+    padded = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))[:, :, ::stride, ::stride]
+
+
+def _scatter(taps: Callable[[int, int], np.ndarray], kernel: tuple[int, int], shape: tuple[int, ...],
+             stride: int, pad: int) -> np.ndarray:
+    """Sum (B, C, Y, X) of ``taps(i, j)`` (B, C, Yo, Xo) at the input positions that tap (i, j) reads."""
+    y, x = shape[-2:]
+    first = taps(0, 0)
+    batch, channels, yo, xo = first.shape
+    padded = np.zeros((batch, channels, y + 2 * pad, x + 2 * pad), dtype=np.int64)
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            padded[:, :, i : i + stride * yo : stride, j : j + stride * xo : stride] += taps(i, j)
+    return padded[:, :, pad : pad + y, pad : pad + x]
+
+
+def max_forward(x: Any, kernel: int | tuple[int, int], stride: int,
+                pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """First maximum of each window in row-major order; padding never wins.
+
+    Returns
+    -------
+    value : int64 (B, C, Yo, Xo), exponent of ``x``
+    index : uint8 (B, C, Yo, Xo), ``i * Kx + j`` of the maximum within its window, stored as a raw byte
+    """
+    size = _pair(kernel)
+    _check(size, pad)
+    windows = _windows(np.asarray(x), size, stride, pad, _NEVER)
+    flat = windows.reshape(*windows.shape[:4], -1)
+    index = flat.argmax(axis=-1)
+    return np.take_along_axis(flat, index[..., None], axis=-1)[..., 0], index.astype(np.uint8)
+
+
+def max_backward(dz: Any, index: Any, shape: tuple[int, ...], kernel: int | tuple[int, int], stride: int,
+                 pad: int) -> np.ndarray:
+    """Sum of dz over the windows whose index names the position; int64 (B, C, Y, X), exponent of dz.
+
+    ``shape`` is that of the pool's input, of which the last two numbers count.
+    """
+    size = _pair(kernel)
+    error, chosen = np.asarray(dz).astype(np.int64), np.asarray(index)
+    return _scatter(lambda i, j: np.where(chosen == i * size[1] + j, error, 0), size, shape, stride, pad)
+
+
+def avg_exponent(e: int, kernel: int | tuple[int, int]) -> int:
+    """Exponent of the wide results of average pooling: ``e - 15 - k``."""
+    ky, kx = _pair(kernel)
+    return e - 15 - reciprocal(ky * kx)[1]
+
+
+def avg_forward(x: Any, kernel: int | tuple[int, int], stride: int, pad: int) -> np.ndarray:
+    """Window sums times the reciprocal of the window's size; padding counts as 0.
+
+    int64 (B, C, Yo, Xo), exponent ``e - 15 - k``. A global average pool is a window of the whole plane.
+    """
+    size = _pair(kernel)
+    _check(size, pad)
+    return _windows(np.asarray(x), size, stride, pad, 0).sum(axis=(4, 5)) * reciprocal(size[0] * size[1])[0]
+
+
+def avg_backward(dz: Any, shape: tuple[int, ...], kernel: int | tuple[int, int], stride: int,
+                 pad: int) -> np.ndarray:
+    """Sum of dz over the windows that hold the position, times the reciprocal.
+
+    int64 (B, C, Y, X), exponent ``e_dz - 15 - k``; ``shape`` as for :func:`max_backward`.
+    """
+    size = _pair(kernel)
+    error = np.asarray(dz).astype(np.int64)
+    return _scatter(lambda i, j: error, size, shape, stride, pad) * reciprocal(size[0] * size[1])[0]

@@ -1,0 +1,98 @@
+"""Stochastic gradient descent with momentum in integers (ETA equation 7; docs/arithmetic.md, section 13)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .arith import INT64_MAX, add, align, check_fits, multiply, saturate
+from .conv import GRADIENT_BITS
+from .pint import Encoded, encode
+
+__all__ = ["MASTER_BITS", "WEIGHT_F", "ParameterUpdate", "WeightUpdate", "parameter", "weights"]
+
+WEIGHT_F = 16
+"""F of weights and velocities, which are rounded stochastically."""
+MASTER_BITS = 28
+"""Signed bits of a parameter in Q.24: its int16 view ``master >> 12`` never overflows."""
+
+
+class WeightUpdate(NamedTuple):
+    """New velocities and weights, both :class:`~gradloom.models.pint.Encoded` in the shape of the weights."""
+
+    v: Encoded
+    w: Encoded
+
+
+class ParameterUpdate(NamedTuple):
+    """New masters and velocities (int64 arrays of int32 range, Q.24)."""
+
+    master: np.ndarray
+    velocity: np.ndarray
+
+
+def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts: Sequence[int],
+            decay: bool = False, rnd_v: Any = None, rnd_w: Any = None) -> WeightUpdate:
+    """New velocities and weights of one layer.
+
+    Parameters
+    ----------
+    dw : int64 array
+        Weight gradients of the whole batch, at most 48 bits, exponent e_dx + e_input
+    w, v : integers of the same shape
+        Decoded weights and velocities, exponents ew and ev
+    inv : int
+        Reciprocal of the batch
+    momentum, lm : int
+        Momentum and learning-rate mantissa: mu = momentum / 256, eta = lm 2^-le_lr; 0..255
+    shifts : SH0..SH4
+        ``e_dx + e_input - 15 - k - ev + 16``, ``16 + ev' - ev``, ``ew - n - ev + 16``,
+        ``ev' - le_lr - ew + 16``, ``16 + ew' - ew``
+    decay : bool
+        Add the weight decay 2^-n (in SH2)
+    rnd_v, rnd_w : integers, optional
+        16-bit random numbers of the elements; None rounds to nearest
+
+    Raises
+    ------
+    ArithmeticFault
+        If a gradient leaves 48 bits or a sum 64 bits
+    """
+    sh0, sh1, sh2, sh3, sh4 = (int(shift) for shift in shifts)
+    old_w, old_v = np.asarray(w).astype(np.int64), np.asarray(v).astype(np.int64)
+    gradient = multiply("weight gradient", check_fits("weight gradients", dw, GRADIENT_BITS), inv)
+    terms = [align(gradient, sh0)]
+    if decay:
+        terms.append(align(old_w, sh2))
+    t = add("velocity", (momentum * old_v) << 8, *terms)
+    new_v = encode(t, sh1, f=WEIGHT_F, rnd=rnd_v)
+    # Negating -2^63 would wrap; one unit less is far outside any sum that fits.
+    step = np.maximum(align(lm * new_v.value.astype(np.int64), sh3), -INT64_MAX)
+    u = add("weight", old_w << 16, -step)
+    return WeightUpdate(new_v, encode(u, sh4, f=WEIGHT_F, rnd=rnd_w))
+
+
+def parameter(master: Any, velocity: Any, total: Any, *, inv: int, shift: int, momentum: int, lm: int,
+              le_lr: int) -> ParameterUpdate:
+    """New masters and velocities of gamma, beta, tau or a bias.
+
+    Parameters
+    ----------
+    master, velocity : int32 range (C,), Q.24
+    total : int64 (C,)
+        Gradient sum of the whole batch
+    inv : int
+        Reciprocal of the batch
+    shift : int
+        ``e_dz + 1 - k`` for gamma (its sum has exponent e_dz - 8), ``e_dz + 9 - k`` for the others
+    momentum, lm : int
+        0..255
+    le_lr : int
+        eta = lm 2^-le_lr; may be negative
+    """
+    old, speed = np.asarray(master).astype(np.int64), np.asarray(velocity).astype(np.int64)
+    gradient = saturate(align(multiply("gradient sum", total, inv), shift), 32)
+    new_speed = saturate(((momentum * speed) >> 8) + gradient, 32)
+    # A step of 2^62 ends at the same bound as any larger one, and cannot overflow the difference.
+    step = np.clip(align(new_speed * lm, -le_lr), -(1 << 62), 1 << 62)
+    return ParameterUpdate(saturate(old - step, MASTER_BITS), new_speed)

@@ -1,0 +1,41 @@
+"""Sessions beyond the README's two commands: ``nox -s lint types tests docs formal synth faults``."""
+
+import nox
+
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff over everything."""
+    session.install("ruff>=0.9")
+    session.run("ruff", "check", "rtl", "sim", "verif", "models", "host", "noxfile.py")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy over the typed packages."""
+    session.install("-e", ".[test]", "mypy>=1.13")
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The whole test suite, as the README's second command."""
+    session.install("-e", ".[data,test,formal]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def formal(session: nox.Session) -> None:
+    """Every proof and every planted bug, at full depth."""
+    session.install("-e", ".[test,formal]")
+    session.run("pytest", "verif/tests/formal", *session.posargs, env={"GRADLOOM_FORMAL": "full"})
+
+
+@nox.session
+def synth(session: nox.Session) -> None:
+    """Every component and the nano core through Yosys for ECP5; writes docs/synthesis.md."""
+    session.install("-e", ".[fpga]")
+    session.run("python", "-m", "gradloom.verif.synth", *session.posargs)

@@ -1,0 +1,142 @@
+"""AXI4 manager and AXI4-Lite subordinate signals, and the split of requests into legal bursts.
+
+The members are flat so that ports carry the names that bus models and vendor tools look for (``m_axi_araddr``).
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.wiring import In, Member, Out
+from amaranth.utils import exact_log2
+
+from gradloom.rtl.config import Config
+
+__all__ = ["BURST_BEATS", "ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRITE_RESPONSE", "ERROR_WRITE_WINDOW",
+           "REQUEST", "BurstSplitter", "lite_members", "read_members", "response_layout", "write_members"]
+
+BURST_BEATS = 64
+"""Longest burst in beats. 64 beats of at most 16 bytes divide 4 KiB, so bursts that do not cross a multiple of 64 beats
+do not cross a 4 KiB boundary either (AXI4, section A3.4.1)."""
+
+ERROR_READ_RESPONSE = 0x30
+ERROR_READ_WINDOW = 0x31
+ERROR_WRITE_RESPONSE = 0x32
+ERROR_WRITE_WINDOW = 0x33
+
+REQUEST = StructLayout({"address": 32, "beats": 17})
+"""A contiguous transfer: byte address (a multiple of the beat; low bits are ignored) and beats, 1..65536."""
+
+BURST = StructLayout({"address": 32, "beats": 7, "last": 1})
+"""A legal burst of 1..64 beats; ``last`` marks the last of a request."""
+
+
+def response_layout(config: Config) -> StructLayout:
+    """A beat of read data; ``last`` marks the last beat of a request."""
+    return StructLayout({"data": 16 * config.group, "last": 1})
+
+
+def _address_members(prefix: str, channel: str) -> dict[str, Member]:
+    return {f"{prefix}{channel}{name}": Out(width) for name, width in (
+        ("id", 1), ("addr", 32), ("len", 8), ("size", 3), ("burst", 2), ("cache", 4), ("prot", 3), ("valid", 1))
+    } | {f"{prefix}{channel}ready": In(1)}
+
+
+def read_members(config: Config, prefix: str = "m_axi_") -> dict[str, Member]:
+    """The read half (AR, R) of an AXI4 manager: 32-bit addresses, 1-bit ids (always 0), data of one beat."""
+    return _address_members(prefix, "ar") | {
+        f"{prefix}rid": In(1), f"{prefix}rdata": In(8 * config.beat_bytes), f"{prefix}rresp": In(2),
+        f"{prefix}rlast": In(1), f"{prefix}rvalid": In(1), f"{prefix}rready": Out(1)}
+
+
+def write_members(config: Config, prefix: str = "m_axi_") -> dict[str, Member]:
+    """The write half (AW, W, B) of an AXI4 manager."""
+    return _address_members(prefix, "aw") | {
+        f"{prefix}wdata": Out(8 * config.beat_bytes), f"{prefix}wstrb": Out(config.beat_bytes),
+        f"{prefix}wlast": Out(1), f"{prefix}wvalid": Out(1), f"{prefix}wready": In(1),
+        f"{prefix}bid": In(1), f"{prefix}bresp": In(2), f"{prefix}bvalid": In(1), f"{prefix}bready": Out(1)}
+
+
+def lite_members(prefix: str = "s_axil_") -> dict[str, Member]:
+    """An AXI4-Lite subordinate: 32-bit data, 16-bit addresses."""
+    return {f"{prefix}{name}": direction(width) for name, width, direction in (
+        ("awaddr", 16, In), ("awprot", 3, In), ("awvalid", 1, In), ("awready", 1, Out),
+        ("wdata", 32, In), ("wstrb", 4, In), ("wvalid", 1, In), ("wready", 1, Out),
+        ("bresp", 2, Out), ("bvalid", 1, Out), ("bready", 1, In),
+        ("araddr", 16, In), ("arprot", 3, In), ("arvalid", 1, In), ("arready", 1, Out),
+        ("rdata", 32, Out), ("rresp", 2, Out), ("rvalid", 1, Out), ("rready", 1, In))}
+
+
+def constant_address_signals(manager: wiring.Component, channel: str, config: Config) -> list:
+    """Assignments of what never changes on AR or AW: id 0, full beats, INCR, normal non-cacheable bufferable memory."""
+    return [
+        getattr(manager, f"m_axi_{channel}id").eq(0),
+        getattr(manager, f"m_axi_{channel}size").eq(exact_log2(config.beat_bytes)),
+        getattr(manager, f"m_axi_{channel}burst").eq(1),
+        getattr(manager, f"m_axi_{channel}cache").eq(0b0011),
+        getattr(manager, f"m_axi_{channel}prot").eq(0),
+    ]
+
+
+class BurstSplitter(wiring.Component):
+    """Splits requests into bursts of at most :data:`BURST_BEATS` that cross no 4 KiB boundary.
+
+    One burst a cycle, 1 cycle after its request. A request of 0 beats is dropped.
+
+    Members
+    -------
+    request : ``In(stream.Signature(REQUEST))``
+    burst : ``Out(stream.Signature(BURST))``
+    clear : ``In(1)``
+        Drops everything; no request is taken.
+    busy : ``Out(1)``
+        A taken request is not completely handed out.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "request": In(stream.Signature(REQUEST)),
+            "burst": Out(stream.Signature(BURST)),
+            "clear": In(1),
+            "busy": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        shift = exact_log2(self.config.beat_bytes)
+        rest = Signal()
+        rest_beat = Signal(32 - shift, reset_less=True)
+        rest_beats = Signal(17, reset_less=True)
+
+        beat = Signal(32 - shift)
+        beats = Signal(17)
+        room = Signal(range(BURST_BEATS + 1))
+        length = Signal(range(BURST_BEATS + 1))
+        final = Signal()
+        free = ~self.burst.valid | self.burst.ready
+        step = Signal()
+        m.d.comb += [
+            beat.eq(Mux(rest, rest_beat, self.request.p.address[shift:])),
+            beats.eq(Mux(rest, rest_beats, self.request.p.beats)),
+            room.eq(BURST_BEATS - beat[:exact_log2(BURST_BEATS)]),
+            final.eq(beats <= room),
+            length.eq(Mux(final, beats, room)),
+            self.request.ready.eq(free & ~rest & ~self.clear),
+            step.eq(free & (rest | self.request.valid)),
+            self.busy.eq(rest | self.burst.valid),
+        ]
+        with m.If(free):
+            m.d.sync += self.burst.valid.eq(0)
+        with m.If(step):
+            m.d.sync += [
+                self.burst.valid.eq(beats != 0),
+                self.burst.p.address.eq(beat << shift),
+                self.burst.p.beats.eq(length),
+                self.burst.p.last.eq(final),
+                rest.eq(~final),
+                rest_beat.eq(beat + length),
+                rest_beats.eq(beats - length),
+            ]
+        with m.If(self.clear):
+            m.d.sync += [self.burst.valid.eq(0), rest.eq(0)]
+        return m

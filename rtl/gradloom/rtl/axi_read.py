@@ -1,0 +1,150 @@
+"""The AXI4 read manager: program fetch and Loader share the read half of the memory port."""
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.axi import (BURST_BEATS, ERROR_READ_RESPONSE, ERROR_READ_WINDOW, REQUEST, BurstSplitter,
+                              constant_address_signals, read_members, response_layout)
+from gradloom.rtl.config import Config
+from gradloom.rtl.fifo import Fifo
+from gradloom.rtl.window import in_window
+
+__all__ = ["OUTSTANDING_READS", "ReadManager"]
+
+OUTSTANDING_READS = 32
+"""Bursts that may be under way. Loads with runs of a few beats need many to cover the memory's latency."""
+FETCH_BEATS = 2 * BURST_BEATS
+"""Beats of the program fetch's response buffer."""
+
+
+class ReadManager(wiring.Component):
+    """Serves the read requests of two clients, 0 = program fetch and 1 = Loader, in bursts, round robin from burst to burst.
+
+    An address reaches AR 2 cycles after its request; one burst a cycle. Data come in the order of the client's requests.
+    Client 1 sees R combinationally: it must be ready whenever it has requests under way, or it stalls both clients.
+    Client 0 may stall at will: its bursts are issued only when its response buffer (2 cycles) has room for all of their beats.
+
+    A burst outside the window is not issued; after any error no further burst is issued until a flush.
+
+    Members
+    -------
+    m_axi_ar*, m_axi_r*
+        AXI4, see :func:`gradloom.rtl.axi.read_members`.
+    request : ``In(stream.Signature(REQUEST)).array(2)``
+    response : ``Out(stream.Signature(response_layout(config))).array(2)``
+    window_base, window_limit : ``In(32)``
+        Bursts must lie in ``[window_base, window_limit)``.
+    flush : ``In(1)``
+        Requests are forgotten, and the data of bursts under way are taken and dropped. To be held until ``idle``, and while the
+        clients are reset.
+    idle : ``Out(1)``
+        No request is stored and no burst under way.
+    beat : ``Out(1)``
+        A beat is taken from R in this cycle.
+    error : ``Out(8)``
+        Non-zero in one cycle: 0x30 (SLVERR or DECERR), 0x31 (window). Not during a flush.
+    error_client : ``Out(1)``
+        The client of that burst.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__(read_members(config) | {
+            "request": In(stream.Signature(REQUEST)).array(2),
+            "response": Out(stream.Signature(response_layout(config))).array(2),
+            "window_base": In(32),
+            "window_limit": In(32),
+            "flush": In(1),
+            "idle": Out(1),
+            "beat": Out(1),
+            "error": Out(8),
+            "error_client": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.fetch = fetch = Fifo(response_layout(self.config), FETCH_BEATS, block_ram=True)
+        m.submodules.under_way = under_way = Fifo(StructLayout({"client": 1, "last": 1}), OUTSTANDING_READS)
+        splitters = [BurstSplitter(self.config) for _ in range(2)]
+        for client, splitter in enumerate(splitters):
+            m.submodules[f"splitter{client}"] = splitter
+            m.d.comb += [
+                splitter.request.valid.eq(self.request[client].valid),
+                splitter.request.payload.eq(self.request[client].payload),
+                self.request[client].ready.eq(splitter.request.ready),
+                splitter.clear.eq(self.flush),
+            ]
+
+        stopped = Signal()
+        bad_window = Signal()
+        bad_response = Signal()
+        with m.If(self.flush):
+            m.d.sync += stopped.eq(0)
+        with m.Elif(bad_window | bad_response):
+            m.d.sync += stopped.eq(1)
+
+        # Room in the fetch buffer is reserved when a burst is issued, so R never waits for the program fetch.
+        reserved = Signal(range(FETCH_BEATS + 1))
+        offered = [splitters[0].burst.valid & (reserved + splitters[0].burst.p.beats <= FETCH_BEATS),
+                   splitters[1].burst.valid]
+        previous = Signal()
+        client = Signal()
+        burst = Signal.like(splitters[0].burst.payload)
+        inside = Signal()
+        take = Signal()
+        issue = Signal()
+        m.d.comb += [
+            client.eq(Mux(previous, ~offered[0], offered[1])),
+            burst.eq(Array(splitter.burst.payload for splitter in splitters)[client]),
+            inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
+                                size=burst.beats * self.config.beat_bytes)),
+            take.eq((offered[0] | offered[1]) & under_way.i.ready & (~self.m_axi_arvalid | self.m_axi_arready)
+                    & ~stopped & ~bad_response & ~self.flush),
+            issue.eq(take & inside),
+            bad_window.eq(take & ~inside),
+            under_way.i.valid.eq(issue),
+            under_way.i.p.client.eq(client),
+            under_way.i.p.last.eq(burst.last),
+            *(splitter.burst.ready.eq(take & (client == n)) for n, splitter in enumerate(splitters)),
+            *constant_address_signals(self, "ar", self.config),
+        ]
+        with m.If(self.m_axi_arready):
+            m.d.sync += self.m_axi_arvalid.eq(0)
+        with m.If(take):
+            m.d.sync += previous.eq(client)
+        with m.If(issue):
+            m.d.sync += [
+                self.m_axi_arvalid.eq(1),
+                self.m_axi_araddr.eq(burst.address),
+                self.m_axi_arlen.eq(burst.beats - 1),
+            ]
+        leaves = fetch.o.valid & fetch.o.ready
+        m.d.sync += reserved.eq(reserved + Mux(issue & (client == 0), burst.beats, 0) - leaves)
+        with m.If(self.flush):
+            m.d.sync += reserved.eq(0)
+
+        head = under_way.o.p
+        arrives = self.m_axi_rvalid & under_way.o.valid & ~self.flush
+        m.d.comb += [
+            self.m_axi_rready.eq(under_way.o.valid & (self.flush | ~head.client | self.response[1].ready)),
+            self.beat.eq(self.m_axi_rvalid & self.m_axi_rready),
+            under_way.o.ready.eq(self.beat & self.m_axi_rlast),
+            fetch.clear.eq(self.flush),
+            fetch.i.valid.eq(arrives & ~head.client),
+            self.response[0].valid.eq(fetch.o.valid & ~self.flush),
+            self.response[0].payload.eq(fetch.o.payload),
+            fetch.o.ready.eq(self.response[0].ready),
+            self.response[1].valid.eq(arrives & head.client),
+            self.idle.eq(~self.m_axi_arvalid & ~under_way.o.valid & ~splitters[0].busy & ~splitters[1].busy),
+        ]
+        for target in (fetch.i, self.response[1]):
+            m.d.comb += [target.p.data.eq(self.m_axi_rdata), target.p.last.eq(self.m_axi_rlast & head.last)]
+
+        m.d.comb += bad_response.eq(self.beat & (self.m_axi_rresp != 0) & ~self.flush)
+        m.d.sync += [
+            self.error.eq(Mux(bad_response, ERROR_READ_RESPONSE, Mux(bad_window, ERROR_READ_WINDOW, 0))),
+            self.error_client.eq(Mux(bad_response, head.client, client)),
+        ]
+        return m

@@ -1,0 +1,107 @@
+"""The C-Core's operand buffers: row banks (IBUF, EBUF) and weight banks (WBUF), ``docs/machine.md`` section 3."""
+
+from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In
+
+from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest
+
+__all__ = ["WEIGHT_BANKS", "RowBanks", "WeightBanks", "address_bits"]
+
+WEIGHT_BANKS = 3
+
+
+def address_bits(depth: int) -> int:
+    """Address bits of a memory of ``depth`` entries, at least one."""
+    return max(1, (depth - 1).bit_length())
+
+
+class RowBanks(wiring.Component):
+    """``3 wpus`` banks of ``depth`` beats, all read at once (IBUF or EBUF).
+
+    The load bus is registered: a beat is in its bank two cycles after the cycle it was on the bus, in time for an engine that
+    starts one cycle after the Loader's ``done`` and reads one cycle after its own start.
+
+    Members
+    -------
+    load : ``In(LoadBus)``
+        Beats for ``dest`` are written.
+    addr : ``In(ArrayLayout(16, 3 wpus))``
+        Address per bank; bits above the depth's width are ignored.
+    q : ``Out(ArrayLayout(16 G, 3 wpus))``
+        The beats, one cycle after ``addr``.
+    """
+
+    def __init__(self, config: Config, *, depth: int, dest: Dest) -> None:
+        self.config = config
+        self.depth = depth
+        self.dest = dest
+        banks = config.row_banks
+        super().__init__({"load": In(LoadBus(config)),
+                          "addr": In(data.ArrayLayout(16, banks)),
+                          "q": wiring.Out(data.ArrayLayout(16 * config.group, banks))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        bits = address_bits(self.depth)
+        value = Signal(16 * self.config.group, reset_less=True)
+        addr = Signal(bits, reset_less=True)
+        m.d.sync += [value.eq(self.load.data), addr.eq(self.load.addr)]
+        for bank in range(self.config.row_banks):
+            m.submodules[f"bank{bank}"] = memory = Memory(
+                shape=unsigned(16 * self.config.group), depth=self.depth, init=[])
+            write = memory.write_port()
+            read = memory.read_port()
+            hit = Signal(name=f"hit{bank}")
+            m.d.sync += hit.eq(self.load.valid & (self.load.dest == self.dest) & (self.load.bank == bank))
+            m.d.comb += [write.en.eq(hit), write.addr.eq(addr), write.data.eq(value),
+                         read.en.eq(1), read.addr.eq(self.addr[bank]), self.q[bank].eq(read.data)]
+        return m
+
+
+class WeightBanks(wiring.Component):
+    """3 banks of ``wbuf_depth`` weight blocks [G out][G in], one block of each bank a cycle (WBUF).
+
+    A bank is ``block_beats`` memories side by side, so that the load bus writes one beat without byte enables.
+
+    Members
+    -------
+    load : ``In(LoadBus)``
+        Beats for WBUF are written, registered once as in :class:`RowBanks`.
+    addr : ``In(ArrayLayout(16, 3))``
+        Block per bank.
+    q : ``Out(ArrayLayout(16 G block_beats, 3))``
+        The blocks one cycle later, byte ``gout * G + gin`` (G = 1: byte 0).
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "load": In(LoadBus(config)),
+            "addr": In(data.ArrayLayout(16, WEIGHT_BANKS)),
+            "q": wiring.Out(data.ArrayLayout(16 * config.group * config.block_beats, WEIGHT_BANKS))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self.config
+        value = Signal(16 * config.group, reset_less=True)
+        addr = Signal(address_bits(config.wbuf_depth), reset_less=True)
+        m.d.sync += [value.eq(self.load.data), addr.eq(self.load.addr)]
+        for bank in range(WEIGHT_BANKS):
+            beats = []
+            for sub in range(config.block_beats):
+                m.submodules[f"bank{bank}_{sub}"] = memory = Memory(
+                    shape=unsigned(16 * config.group), depth=config.wbuf_depth, init=[])
+                write = memory.write_port()
+                read = memory.read_port()
+                hit = Signal(name=f"hit{bank}_{sub}")
+                m.d.sync += hit.eq(self.load.valid & (self.load.dest == Dest.WBUF) & (self.load.bank == bank)
+                                   & (self.load.sub == sub))
+                m.d.comb += [write.en.eq(hit), write.addr.eq(addr), write.data.eq(value),
+                             read.en.eq(1), read.addr.eq(self.addr[bank])]
+                beats.append(read.data)
+            m.d.comb += self.q[bank].eq(Cat(beats))
+        return m

@@ -1,0 +1,115 @@
+"""The A-Core's on-chip memories with their Loader and Storer sides (docs/machine.md section 3)."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.buses import LoadBus, StoreBus
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Source
+
+__all__ = ["Buffers", "logit_depth"]
+
+
+def logit_depth(config: Config) -> int:
+    """Entries of LOGIT: G logits each, for every image that a softmax command may take."""
+    return config.max_planes * -(-config.max_classes // config.group)
+
+
+class Buffers(wiring.Component):
+    """AA, AB, AM, XIN, LABEL (from the Loader), OA, OB, OM, XOUT, LOGIT (for the Storer) and PBUF (both).
+
+    Every ``*_data`` output follows its address by one cycle, ``logit_data`` by two. Addresses beyond a memory wrap.
+
+    Members
+    -------
+    load, store : ``In(LoadBus)``, ``In(StoreBus)``
+    aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
+    xin_addr : ``In(16)`` -> ``xin_data`` ``Out(128 G)``
+    label_addr : ``In(16)`` -> ``label_data`` ``Out(16)``
+    logit_addr : ``In(16)`` -> ``logit_data`` ``Out(32 G)``
+    p_addr : ``In(16)`` -> ``p_data`` ``Out(64 G)``
+    p_we, p_waddr, p_wdata : ``In``
+        Write PBUF in a cycle of ``p_ready``.
+    p_ready : ``Out(1)``
+        The Loader is not writing PBUF in this cycle (it cannot wait, the A-Core can).
+    oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        beat = config.beat_bytes * 8
+        self.widths = {"oa": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
+        members = {"load": In(LoadBus(config)), "store": In(StoreBus(config)), "p_ready": Out(1)}
+        for name, width in (("aa", beat), ("ab", beat), ("am", beat), ("xin", 8 * beat), ("label", 16),
+                            ("logit", 2 * beat), ("p", 4 * beat)):
+            members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
+        for name, width in self.widths.items():
+            members |= {f"{name}_we": In(1), f"{name}_waddr": In(16), f"{name}_wdata": In(width)}
+        super().__init__(members)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, load = self.config, self.load
+        beat = config.beat_bytes * 8
+
+        def memory(name: str, width: int, depth: int) -> Memory:
+            m.submodules[name] = made = Memory(shape=width, depth=max(depth, 2), init=[])
+            return made
+
+        def read(made: Memory, name: str) -> None:
+            port = made.read_port()
+            m.d.comb += [port.addr.eq(getattr(self, f"{name}_addr")), getattr(self, f"{name}_data").eq(port.data)]
+
+        for name, dest, depth in (("aa", Dest.AA, config.abuf_depth), ("ab", Dest.AB, config.abuf_depth),
+                                  ("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.dw_depth),
+                                  ("label", Dest.LABEL, config.max_planes)):
+            width = len(getattr(self, f"{name}_data"))
+            made = memory(name, width, depth)
+            read(made, name)
+            write = made.write_port(granularity=min(width, beat))
+            taken = load.valid & (load.dest == dest)
+            m.d.comb += [write.addr.eq(load.addr), write.en.eq(taken << (load.sub[:3] if dest == Dest.XIN else 0)),
+                         write.data.eq(load.data[:width] if width <= beat else load.data.replicate(width // beat))]
+
+        made = {name: memory(name, width, depth) for name, width, depth in (
+            ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
+            ("xout", 8 * beat, config.dw_depth), ("logit", 2 * beat, logit_depth(config)),
+            ("p", 4 * beat, config.pbuf_depth))}
+        to_p = Signal()
+        m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
+        for name, of in made.items():
+            we, addr, data = (getattr(self, f"{name}_{suffix}") for suffix in ("we", "waddr", "wdata"))
+            write = of.write_port(granularity=beat if name == "p" else None)
+            if name == "p":
+                m.d.comb += [write.addr.eq(Mux(to_p, load.addr, addr)),
+                             write.en.eq(Mux(to_p, 1 << load.sub[:2], we.replicate(4))),
+                             write.data.eq(Mux(to_p, load.data.replicate(4), data))]
+            else:
+                m.d.comb += [write.addr.eq(addr), write.en.eq(we), write.data.eq(data)]
+        read(made["p"], "p")
+        logit = made["logit"].read_port()
+        m.d.comb += logit.addr.eq(self.logit_addr)
+        m.d.sync += self.logit_data.eq(logit.data)
+
+        self._store_side(m, made, beat)
+        return m
+
+    def _store_side(self, m: Module, made: dict[str, Memory], beat: int) -> None:
+        store = self.store
+        source = Signal(4)
+        sub = Signal(3)
+        m.d.sync += [source.eq(store.src), sub.eq(store.sub)]
+        sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
+                   "logit": Source.LOGIT}
+        ports = {name: made[name].read_port() for name in sources}
+        for port in ports.values():
+            m.d.comb += [port.addr.eq(store.addr), port.en.eq(store.en)]
+        with m.Switch(source):
+            for name, number in sources.items():
+                beats = self.widths[name] // beat
+                data = ports[name].data
+                with m.Case(number):
+                    m.d.sync += store.data.eq(
+                        data.word_select(sub[:(beats - 1).bit_length()], beat) if beats > 1 else data)

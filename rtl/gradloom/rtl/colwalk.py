@@ -1,0 +1,136 @@
+"""Walk the columns of a row group: the C-Core's tokens, one a cycle (``docs/machine.md`` section 4)."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.command import decode
+from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.isa import Opcode, Pattern
+from gradloom.rtl.rowwalk import CONV_BITS, row_group_layout
+
+__all__ = ["ColumnWalk", "token_layout"]
+
+
+def token_layout(config: Config) -> data.StructLayout:
+    """One token of the array and what goes with it.
+
+    ``shift``, ``clear``, ``sel``, ``use``, ``wg``, ``swap``, ``clr``, ``snap``: see :class:`gradloom.rtl.wpu.Wpu`; 0 when no token
+    is issued. ``mask``: WPUs with a unit. ``read``, ``bank``, ``addr`` per WPU and PE row (index w * 3 + r): the input beat to shift
+    in, not read: zero. ``ea``, ``lane``: error beat and column. ``store``: the sums go to address ``pa`` (K1: address of
+    groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window; ``group``: of the row group. ``last``: of the command.
+    """
+    sources = PE_ROWS * config.wpus
+    return data.StructLayout({
+        "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1,
+        "mask": config.wpus, "read": sources, "bank": data.ArrayLayout(4, sources),
+        "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
+        "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "last": 1})
+
+
+class ColumnWalk(wiring.Component):
+    """Tokens of the groups that :class:`gradloom.rtl.rowwalk.RowWalk` offers, without a bubble between rows or steps.
+
+    A row is ``cols`` windows, and one token before them when it needs two entries (``preload``). The first token of a step
+    carries ``swap`` and waits for its weights.
+
+    Members
+    -------
+    cmd : ``In(512)``
+        CONV command, stable while it runs.
+    group, valid, ready
+        Stream of row groups.
+    weights : ``In(1)``
+        The shadow weights are those of the next step.
+    token : ``Out(token_layout)``
+        This cycle's token, all fields combinational from registers.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({"cmd": In(CONV_BITS), "group": In(row_group_layout(config)), "valid": In(1), "ready": Out(1),
+                          "weights": In(1), "token": Out(token_layout(config))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self.config
+        f = decode(Opcode.CONV, self.cmd)
+        bp2, k1 = f.pattern == Pattern.BP2, f.pattern == Pattern.K1
+        group, token = self.group, self.token
+        sources = PE_ROWS * config.wpus
+
+        active = Signal()
+        head = Signal()
+        window0 = Signal()
+        j = Signal(12)
+        entry = Signal(signed(14))
+        parity = Signal()
+        mask = Signal(config.wpus)
+        present = Signal(sources)
+        bank = Signal(data.ArrayLayout(4, sources))
+        addr = Signal(data.ArrayLayout(16, sources))
+        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "first": 1, "step": 1,
+                                              "last": 1}))
+
+        fire = Signal()
+        window = Signal()
+        row_end = Signal()
+        m.d.comb += [
+            fire.eq(active & (~(head & row_flags.step) | f.wg | self.weights)),
+            window.eq(~(head & f.preload)),
+            row_end.eq(fire & window & (j == (f.cols - 1)[:12])),
+            self.ready.eq(~active | row_end)]
+
+        with m.If(self.ready):
+            m.d.sync += active.eq(self.valid)
+        with m.If(self.ready & self.valid):
+            m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par)]
+            m.d.sync += [row_flags[name].eq(group[name])
+                         for name in ("pa", "odd", "ea", "fresh", "first", "step", "last")]
+            for w in range(config.wpus):
+                unit = group.unit[w]
+                m.d.sync += mask[w].eq(unit.valid)
+                for r in range(PE_ROWS):
+                    i = PE_ROWS * w + r
+                    offset = Mux(k1, 0, Mux(bp2, 1 if r == 0 else 0, r))
+                    row = Signal(signed(16), name=f"row{i}")
+                    sum_ = Signal(5, name=f"bank_sum{i}")
+                    wrap = Signal(name=f"wrap{i}")
+                    m.d.comb += [row.eq(unit.row + offset), sum_.eq(unit.b + offset),
+                                 wrap.eq(~k1 & (sum_ >= config.row_banks))]
+                    m.d.sync += [
+                        present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < f.yin)),
+                        bank[i].eq(Mux(k1, PE_ROWS * unit.b[:2] + r, Mux(wrap, sum_ - config.row_banks, sum_))),
+                        addr[i].eq(unit.a + Mux(wrap, f.xe, 0))]
+        with m.Elif(fire):
+            m.d.sync += [head.eq(0), entry.eq(entry + token.shift)]
+            with m.If(window):
+                m.d.sync += [window0.eq(0), j.eq(j + 1)]
+                with m.If(~f.s2):
+                    m.d.sync += parity.eq(~parity)
+
+        inside = Signal()
+        use = Signal()
+        m.d.comb += [inside.eq((entry >= 0) & (entry < f.xe)), use.eq(fire & window)]
+        m.d.comb += [
+            token.shift.eq(fire & (head | window0 | f.s2 | (parity == bp2))),
+            token.clear.eq(fire & head),
+            token.sel.eq(Cat(parity, f.pattern)),
+            token.use.eq(use),
+            token.wg.eq(f.wg),
+            token.swap.eq(fire & head & row_flags.step & ~f.wg),
+            token.clr.eq(f.clear & row_flags.first & window0),
+            token.snap.eq(row_end & row_flags.last & f.wg & f.drain),
+            token.mask.eq(mask),
+            token.read.eq(present & (token.shift & inside).replicate(sources)),
+            token.bank.eq(bank),
+            token.ea.eq(row_flags.ea + (j >> 1)),
+            token.lane.eq(j[0]),
+            token.store.eq(use & ~f.wg),
+            token.pa.eq(row_flags.pa + Mux(bp2, j, Mux(k1, Cat(Const(0, 1), j[1:]), j >> 1))),
+            token.fresh.eq(row_flags.fresh),
+            token.odd.eq(j[0]),
+            token.group.eq(row_flags.odd),
+            token.last.eq(row_end & row_flags.last)]
+        m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
+        return m

@@ -1,0 +1,132 @@
+"""Performance counters: cycles by engine and tag in block RAM, and totals in registers."""
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.csr import COUNTER_WIDTH
+from gradloom.rtl.isa import Engine
+from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, perf_entries
+
+__all__ = ["Counters"]
+
+ENGINES = 4
+
+
+class TagTable(wiring.Component):
+    """Cycles by tag: the cycles of a command are counted beside the memory and added to its tag's entry when it ends.
+
+    Members
+    -------
+    count : ``In(1)``, finish : ``In(1)``, tag : ``In(width)``
+        A cycle that counts (also in the cycle of ``finish``); the command of ``tag`` ends. At least one cycle lies between
+        two ends.
+    index : ``In(width)``, value : ``Out(48)``
+        Readout in the next cycle, when no command ends.
+    clear : ``In(1)``
+        Set entry ``index`` to 0.
+    drop : ``In(1)``
+        Forget the cycles of an unfinished command.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        super().__init__({"count": In(1), "finish": In(1), "tag": In(width), "index": In(width), "value": Out(COUNTER_WIDTH),
+                          "clear": In(1), "drop": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=COUNTER_WIDTH, depth=2**self.width, init=[])
+        read = memory.read_port()
+        write = memory.write_port()
+        elapsed = Signal(COUNTER_WIDTH)
+        ended = Signal(COUNTER_WIDTH)
+        add = Signal()
+        tag = Signal(self.width)
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(Mux(self.finish, self.tag, self.index)),
+            self.value.eq(read.data),
+            write.en.eq(add | self.clear),
+            write.addr.eq(Mux(add, tag, self.index)),
+            write.data.eq(Mux(add, read.data + ended, 0)),
+        ]
+        m.d.sync += [
+            elapsed.eq(Mux(self.finish | self.drop, 0, elapsed + self.count)),
+            add.eq(self.finish),
+            tag.eq(self.tag),
+            ended.eq(elapsed + self.count),
+        ]
+        return m
+
+
+class Counters(wiring.Component):
+    """All counters but CYCLES. They keep their values while no program runs.
+
+    A command that an error cut short is not counted by tag.
+
+    Members
+    -------
+    busy, waiting, finish : ``In(4)``
+        By engine from LOAD on: runs a command, waits for a semaphore, ends its command in this cycle.
+    tag : ``In(ArrayLayout(16, 4))``
+        Tag of the running command.
+    mac_use, read_beat, write_beat : ``In(1)``
+    clear : ``In(1)``
+        Start to clear; the totals are 0 in the next cycle, the tables at the end of ``clearing``.
+    clearing : ``Out(1)``
+    drop : ``In(1)``
+        Forget the cycles of unfinished commands.
+    totals : ``Out(ArrayLayout(48, n))``
+        In the order of :data:`gradloom.rtl.regmap.TOTALS`.
+    perf_tag : ``In(16)``, perf_table : ``In(3)``, perf_value : ``Out(48)``
+        Readout of a table two cycles later, while no command ends.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.tag_width = (perf_entries(config) - 1).bit_length()
+        super().__init__({
+            "busy": In(ENGINES), "waiting": In(ENGINES), "finish": In(ENGINES), "tag": In(ArrayLayout(16, ENGINES)),
+            "mac_use": In(1), "read_beat": In(1), "write_beat": In(1),
+            "clear": In(1), "clearing": Out(1), "drop": In(1),
+            "totals": Out(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
+            "perf_tag": In(16), "perf_table": In(3), "perf_value": Out(COUNTER_WIDTH),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        events = {"READ_BEATS": self.read_beat, "WRITE_BEATS": self.write_beat, "MAC_USE": self.mac_use}
+        for engine in Engine:
+            if engine != Engine.SEQ:
+                events[f"BUSY_{engine.name}"] = self.busy[engine - 1]
+                events[f"WAIT_{engine.name}"] = self.waiting[engine - 1]
+        for n, name in enumerate(TOTALS):
+            m.d.sync += self.totals[n].eq(Mux(self.clear, 0, self.totals[n] + events[name]))
+
+        entry = Signal(self.tag_width)
+        with m.If(self.clear):
+            m.d.sync += [self.clearing.eq(1), entry.eq(0)]
+        with m.Elif(self.clearing):
+            m.d.sync += entry.eq(entry + 1)
+            with m.If(entry == 2**self.tag_width - 1):
+                m.d.sync += self.clearing.eq(0)
+
+        values = []
+        for number in range(1, PERF_MAC_USE + 1):
+            engine = (Engine.CCORE if number == PERF_MAC_USE else number) - 1
+            table = TagTable(self.tag_width)
+            m.submodules[f"table{number}"] = table
+            m.d.comb += [
+                table.count.eq(self.mac_use if number == PERF_MAC_USE else self.busy[engine]),
+                table.finish.eq(self.finish[engine]),
+                table.tag.eq(self.tag[engine]),
+                table.index.eq(Mux(self.clearing, entry, self.perf_tag)),
+                table.clear.eq(self.clearing),
+                table.drop.eq(self.drop),
+            ]
+            values.append(table.value)
+        m.d.sync += self.perf_value.eq(Array([0, *values, 0, 0])[self.perf_table])
+        return m

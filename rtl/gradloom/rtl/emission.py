@@ -1,0 +1,19 @@
+"""The machine as Verilog: every distinct repeated component once, then the top level."""
+
+from amaranth.back import verilog
+
+from gradloom.rtl import emit
+from gradloom.rtl.accelerator import Accelerator
+from gradloom.rtl.config import Config
+
+__all__ = ["TOP", "emit_verilog"]
+
+TOP = "gradloom"
+"""Name of the top module; its ports are ``clk``, ``rst`` and those of :class:`gradloom.rtl.accelerator.Accelerator`."""
+
+
+def emit_verilog(config: Config, *, top: str = TOP) -> dict[str, str]:
+    """Verilog files by name. One file, ``<top>.v``, holds every module; the text depends on ``config`` alone."""
+    with emit.library() as library:
+        text = verilog.convert(Accelerator(config), name=top, emit_src=False, strip_internal_attrs=True)
+    return {f"{top}.v": "\n".join([*library.sources.values(), text])}

@@ -1,0 +1,158 @@
+"""The Loader: DRAM to the on-chip memories."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.axi import REQUEST, response_layout
+from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.command import CommandPort, decode
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Opcode
+from gradloom.rtl.runs import BASES, BeatCounter, RunGenerator, misaligned
+
+__all__ = ["Loader"]
+
+ILLEGAL_FIELD = 0x20
+WBUF_BANKS = 3
+ENTRY_BEATS = 4
+"""Beats of a parameter entry (G x 64 bits)."""
+WIDE_BEATS = 8
+"""Beats of 2 G wide weight gradients (64 bits each)."""
+
+
+class Loader(wiring.Component):
+    """Executes LOAD (``docs/machine.md`` section 3, "Loader addressing").
+
+    Addresses run ahead of the data: all runs are requested as fast as the read manager takes them, while the beats that come
+    back are placed in order, one a cycle. The first request is offered 3 cycles after ``start``; a beat is on the load bus
+    1 cycle after the response; ``done`` comes 2 cycles after the last beat on the bus, so the memories may register the bus once.
+
+    Fault 0x20, before anything is read: n0, n1, n2 or (IBUF, EBUF) xb is 0, an unknown destination, a bank that does not exist,
+    or an address that is no multiple of the beat.
+
+    Members
+    -------
+    port : ``In(CommandPort())``
+    bases : ``In(ArrayLayout(32, 8))``
+        Base registers, read in the cycle after ``start``.
+    request : ``Out(stream.Signature(REQUEST))``
+    response : ``In(stream.Signature(response_layout(config)))``
+        Always ready while beats are expected.
+    bus : ``Out(LoadBus(config))``
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "port": In(CommandPort()),
+            "bases": In(BASES),
+            "request": Out(stream.Signature(REQUEST)),
+            "response": In(stream.Signature(response_layout(config))),
+            "bus": Out(LoadBus(config)),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        banks = config.row_banks
+        cmd = decode(Opcode.LOAD, self.port.cmd)
+        rows = (cmd.dest == Dest.IBUF) | (cmd.dest == Dest.EBUF)
+        blocks = cmd.dest == Dest.WBUF
+
+        m.submodules.runs = runs = RunGenerator()
+        m.submodules.counter = counter = BeatCounter(levels=3)
+        first = Signal(32, reset_less=True)
+        illegal = Signal()
+        running = Signal()
+        start = Signal(2)
+        m.d.sync += start.eq(Cat(self.port.start, start))
+        with m.If(start[0]):
+            m.d.sync += first.eq(self.bases[cmd.breg] + cmd.offset)
+        m.d.comb += [
+            illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest)) | (rows & (cmd.xb == 0))
+                       | (rows & (cmd.bank0 >= banks)) | (blocks & (cmd.bank0 >= WBUF_BANKS))
+                       | misaligned(config, first, cmd.stride1, cmd.stride2)),
+            self.port.fault.eq(Mux(start[1] & illegal, ILLEGAL_FIELD, 0)),
+            runs.start.eq(start[1] & ~illegal),
+            runs.first.eq(first),
+            *(getattr(runs, name).eq(getattr(cmd, name)) for name in ("n0", "n1", "n2", "stride1", "stride2")),
+            self.request.valid.eq(runs.request.valid),
+            self.request.payload.eq(runs.request.payload),
+            runs.request.ready.eq(self.request.ready),
+        ]
+
+        beat = self.response.valid & self.response.ready
+        m.d.comb += [
+            self.response.ready.eq(running),
+            counter.clear.eq(runs.start),
+            counter.step.eq(beat),
+            counter.n[0].eq(cmd.n0),
+            counter.n[1].eq(cmd.n1),
+            counter.n[2].eq(cmd.n2),
+        ]
+        ended = Signal(2)
+        m.d.sync += ended.eq(Cat(beat & counter.last[2], ended))
+        m.d.sync += self.port.done.eq(ended[1])
+        with m.If(runs.start):
+            m.d.sync += running.eq(1)
+        with m.Elif(beat & counter.last[2]):
+            m.d.sync += running.eq(0)
+
+        # `origin` is where the present outer iteration (WBUF: run) starts, `row` where the present row of a bank starts.
+        origin = Signal(16, reset_less=True)
+        row = Signal(16, reset_less=True)
+        bank = Signal(4, reset_less=True)
+        addr = Signal(16, reset_less=True)
+        sub = Signal(4, reset_less=True)
+        in_row = Signal(16, reset_less=True)
+        m.d.sync += [
+            self.bus.valid.eq(beat),
+            self.bus.dest.eq(cmd.dest),
+            self.bus.bank.eq(bank),
+            self.bus.addr.eq(addr),
+            self.bus.sub.eq(sub),
+            self.bus.data.eq(self.response.p.data),
+        ]
+
+        sub_last = Signal(4)
+        with m.Switch(cmd.dest):
+            with m.Case(Dest.WBUF):
+                m.d.comb += sub_last.eq(config.block_beats - 1)
+            with m.Case(Dest.PBUF):
+                m.d.comb += sub_last.eq(ENTRY_BEATS - 1)
+            with m.Case(Dest.XIN):
+                m.d.comb += sub_last.eq(WIDE_BEATS - 1)
+
+        restart = Signal()
+        next_bank = Signal(5)
+        wraps = Signal()
+        m.d.comb += [
+            restart.eq((rows & counter.last[1]) | (blocks & counter.last[0])),
+            next_bank.eq(bank + Mux(rows, cmd.bstep, 1)),
+            wraps.eq(next_bank >= Mux(rows, banks, WBUF_BANKS)),
+        ]
+        with m.If(runs.start):
+            m.d.sync += [origin.eq(cmd.addr0), row.eq(cmd.addr0), addr.eq(cmd.addr0), bank.eq(cmd.bank0),
+                         sub.eq(0), in_row.eq(0)]
+        with m.Elif(beat):
+            with m.If(restart):
+                following = (origin + cmd.ostep)[:16]
+                m.d.sync += [origin.eq(following), row.eq(following), addr.eq(following), bank.eq(cmd.bank0),
+                             sub.eq(0), in_row.eq(0)]
+            with m.Elif(rows):
+                with m.If(in_row == cmd.xb - 1):
+                    next_row = Mux(wraps, row + cmd.xe, row)
+                    m.d.sync += [in_row.eq(0), row.eq(next_row), addr.eq(next_row),
+                                 bank.eq(Mux(wraps, next_bank - banks, next_bank))]
+                with m.Else():
+                    m.d.sync += [in_row.eq(in_row + 1), addr.eq(addr + 1)]
+            with m.Elif(sub != sub_last):
+                m.d.sync += sub.eq(sub + 1)
+            with m.Else():
+                m.d.sync += sub.eq(0)
+                with m.If(blocks & ~cmd.linear):
+                    m.d.sync += [bank.eq(Mux(wraps, 0, next_bank)), addr.eq(addr + wraps)]
+                with m.Else():
+                    m.d.sync += addr.eq(addr + 1)
+        return m

@@ -1,0 +1,171 @@
+"""Where the beats of a RUN command's planes lie: streams, bitmaps, partial sums, and the element index of every value."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import PsumLayout, XSource
+
+__all__ = ["Beat", "PlaneWalk", "PsumAddress", "row_stride"]
+
+Beat = StructLayout({"v": 1, "v0": 1, "v1": 1, "first": 1, "last": 1, "plane": 7})
+"""One beat in the lanes' pipeline: valid, valid per lane, first and last of its plane, plane number."""
+
+PsumAddress = StructLayout({"wpu": 2, "bank0": 2, "addr0": 16, "bank1": 2, "addr1": 16, "zero0": 1, "zero1": 1})
+"""Where lanes 0 and 1 of a beat lie in a half of the partial-sum buffer; ``zero``: nowhere, the sum is 0."""
+
+
+def row_stride(fields: SimpleNamespace):
+    """Bank words from one row of units to the next, and the row group of the first unit in such rows (docs/machine.md section 4)."""
+    rows = fields.layout == PsumLayout.ROWS
+    split = fields.layout == PsumLayout.SPLIT
+    stride = Signal(13)
+    group = Signal(16)
+    return (stride, group,
+            [stride.eq(Mux(rows, (fields.pj + 1) >> 1, Mux(split, fields.pj, (fields.pj + 1) & ~1))),
+             group.eq(Mux(rows, fields.prg0 >> 1, fields.prg0))])
+
+
+class PlaneWalk(wiring.Component):
+    """Position within the planes of a RUN command: combinational outputs of the present beat, ``step`` goes to the next.
+
+    Parameters
+    ----------
+    fields : namespace
+        Fields of the RUN command (:func:`gradloom.rtl.command.decode`), stable while the command runs.
+
+    Members
+    -------
+    start : ``In(1)``
+        Go to the first beat of plane 0.
+    step : ``In(1)``
+        Go to the next beat.
+    row0, stride : ``In(16)``, ``In(13)``
+        Bank words before the first unit's row, and from row to row (:func:`row_stride`).
+    beat : ``Out(Beat)``
+    row_last, final : ``Out(1)``
+        Last beat of a row; of the last plane.
+    offset : ``Out(16)``
+        Of this beat from the first address of a contiguous stream.
+    bits_addr, bits_slot : ``Out(16)``, ``Out(3)``
+        Bitmap beat from the first address, and which eighth of it.
+    psum : ``Out(PsumAddress)``
+    idx : ``Out(24)``
+        Element index of lane 0, channel 0.
+    """
+
+    def __init__(self, config: Config, fields: SimpleNamespace) -> None:
+        self.config = config
+        self.fields = fields
+        super().__init__({
+            "start": In(1), "step": In(1), "row0": In(16), "stride": In(13), "beat": Out(Beat), "row_last": Out(1),
+            "final": Out(1), "offset": Out(16), "bits_addr": Out(16), "bits_slot": Out(3), "psum": Out(PsumAddress),
+            "idx": Out(24)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        f = self.fields
+        weights = f.xsrc == XSource.DW
+
+        beat = Signal(16)
+        column = Signal(12)
+        plane = Signal(7)
+        plane_last = Signal()
+        m.d.comb += [
+            plane_last.eq(beat == f.nb - 1),
+            self.row_last.eq((column == f.xe - 1) | plane_last),
+            self.final.eq(plane_last & (plane == f.planes - 1)),
+            self.beat.v.eq(1),
+            self.beat.v0.eq(1),
+            self.beat.v1.eq(~(f.xodd & (column == f.xe - 1)) & ~(weights if self.config.group == 1 else 0)),
+            self.beat.first.eq(beat == 0),
+            self.beat.last.eq(plane_last),
+            self.beat.plane.eq(plane),
+        ]
+        with m.If(self.start):
+            m.d.sync += [beat.eq(0), column.eq(0), plane.eq(0), self.offset.eq(0), self.bits_addr.eq(0),
+                         self.bits_slot.eq(0)]
+        with m.Elif(self.step):
+            m.d.sync += [
+                beat.eq(Mux(plane_last, 0, beat + 1)),
+                column.eq(Mux(self.row_last, 0, column + 1)),
+                plane.eq(plane + plane_last),
+                self.offset.eq(self.offset + 1),
+                self.bits_slot.eq(Mux(plane_last, 0, self.bits_slot + 1)),
+                self.bits_addr.eq(self.bits_addr + (plane_last | (self.bits_slot == 7))),
+            ]
+
+        self._walk_partial_sums(m, column, plane_last)
+        self._walk_index(m, weights, plane_last)
+        return m
+
+    def _walk_partial_sums(self, m: Module, column: Signal, plane_last: Signal) -> None:
+        f = self.fields
+        p = self.psum
+        split = f.layout == PsumLayout.SPLIT
+        up = f.layout == PsumLayout.K1_UP
+        sub = Signal()
+        sub0 = Signal()
+        group_odd = Signal()
+        row = Signal(16)
+        m.d.comb += sub0.eq(split & f.psr)
+        with m.If(self.start):
+            m.d.sync += [p.wpu.eq(f.pw0), group_odd.eq(f.prg0[0]), row.eq(self.row0), sub.eq(sub0)]
+        with m.Elif(self.step & self.row_last):
+            m.d.sync += sub.eq(Mux(plane_last, sub0, (split | up) & ~sub))
+            with m.If(~(split | up) | sub | plane_last):
+                with m.If(p.wpu >= self.config.wpus - 1):
+                    m.d.sync += [p.wpu.eq(0), group_odd.eq(~group_odd)]
+                    with m.If((f.layout != PsumLayout.ROWS) | group_odd):
+                        m.d.sync += row.eq(row + self.stride)
+                with m.Else():
+                    m.d.sync += p.wpu.eq(p.wpu + 1)
+
+        base = Signal(16)
+        m.d.comb += base.eq(f.pbase + row)
+        third = f.pk == 2
+        with m.Switch(f.layout):
+            with m.Case(PsumLayout.ROWS):
+                m.d.comb += [p.bank0.eq(group_odd << 1), p.bank1.eq((group_odd << 1) | 1),
+                             p.addr0.eq(base + column), p.addr1.eq(base + column)]
+            with m.Case(PsumLayout.SPLIT):
+                m.d.comb += [p.bank0.eq((sub << 1) | f.psc), p.bank1.eq((sub << 1) | ~f.psc),
+                             p.addr0.eq(base + column), p.addr1.eq(base + column + f.psc)]
+            with m.Case(PsumLayout.K1):
+                m.d.comb += [p.bank0.eq(f.pk), p.bank1.eq(f.pk ^ 2), p.addr0.eq(base + (column << 1) + third),
+                             p.addr1.eq(p.addr0)]
+            with m.Case(PsumLayout.K1_UP):
+                m.d.comb += [p.bank0.eq(f.pk ^ (column[0] << 1)), p.bank1.eq(~p.bank0),
+                             p.addr0.eq(base + (column[1:] << 1) + third), p.addr1.eq(p.addr0),
+                             p.zero0.eq(sub), p.zero1.eq(1)]
+
+    def _walk_index(self, m: Module, weights, plane_last: Signal) -> None:
+        """Planes: rows of X = 2 xe - xodd elements. Weight gradients: blocks (r, k), r outer, two output channels a beat."""
+        f = self.fields
+        plane = Signal(24)
+        block_beat = Signal(2)
+        tap = Signal(2)
+        row = Signal(2)
+        block = Signal(24)
+        next_row = Signal(24)
+        m.d.comb += next_row.eq(Mux(row == 0, f.idx1, f.idx2))
+        with m.If(self.start):
+            m.d.sync += [plane.eq(f.idx0), block.eq(f.idx0), self.idx.eq(f.idx0), block_beat.eq(0), tap.eq(0), row.eq(0)]
+        with m.Elif(self.step & weights):
+            with m.If(block_beat != self.config.block_beats - 1):
+                m.d.sync += [block_beat.eq(block_beat + 1), self.idx.eq(self.idx + (f.s_lane << 1))]
+            with m.Else():
+                m.d.sync += block_beat.eq(0)
+                with m.If(tap + 1 < f.nk):
+                    m.d.sync += [tap.eq(tap + 1), block.eq(block + f.s_k), self.idx.eq(block + f.s_k)]
+                with m.Else():
+                    m.d.sync += [tap.eq(0), row.eq(row + 1), block.eq(next_row), self.idx.eq(next_row)]
+        with m.Elif(self.step):
+            with m.If(plane_last):
+                m.d.sync += [plane.eq(plane + f.s_k), self.idx.eq(plane + f.s_k)]
+            with m.Else():
+                m.d.sync += self.idx.eq(self.idx + 2 - (self.row_last & f.xodd))

@@ -1,0 +1,120 @@
+"""Reads the program from DRAM ahead of the Sequencer and splits its beats into words."""
+
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from gradloom.rtl.config import Config
+
+__all__ = ["ProgramFetch"]
+
+CHUNK = 64
+"""Bytes of one request; requests end at multiples of it, so none crosses 4 KiB."""
+AHEAD = 128
+"""Words of the FIFO: how far the program is read ahead."""
+
+
+class ProgramFetch(wiring.Component):
+    """From a jump on, the words from ``address`` to ``limit`` in order, read ahead as far as the FIFO holds.
+
+    Requests are issued only for words that the FIFO has room for, so responses are always taken at the rate of one word a cycle.
+    A jump empties the FIFO; responses to earlier requests are dropped as they come.
+
+    Members
+    -------
+    jump : ``In(1)``, address, limit : ``In(32)``
+        Go on at byte ``address`` (a multiple of 4) up to ``limit`` (exclusive). No word of the old place is offered from the
+        next cycle on. A beat that holds ``address`` or ``limit - 1`` is read whole.
+    words : ``Out(stream.Signature(32))``
+    request : ``Out`` stream of {address 32, beats 17}
+    response : ``In`` stream of {data 16 G, last 1}
+        In the order of the requests, ``last`` with the last beat of each.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.beat_bytes = config.beat_bytes
+        super().__init__({
+            "jump": In(1), "address": In(32), "limit": In(32),
+            "words": Out(stream.Signature(32)),
+            "request": Out(stream.Signature(StructLayout({"address": 32, "beats": 17}))),
+            "response": In(stream.Signature(StructLayout({"data": 8 * config.beat_bytes, "last": 1}))),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat = self.beat_bytes
+        shift = beat.bit_length() - 1
+        m.submodules.fifo = fifo = ResetInserter(self.jump)(SyncFIFOBuffered(width=32, depth=AHEAD))
+        connect(m, fifo.r_stream, flipped(self.words))
+
+        place = Signal(33)
+        end = Signal(33)
+        room = Signal(range(AHEAD + 1))
+        chunk_end = Signal(33)
+        m.d.comb += chunk_end.eq(Cat(Signal(6), (place >> 6) + 1))
+        stop = Signal(33)
+        m.d.comb += stop.eq(Mux(chunk_end < end, chunk_end, end))
+
+        # Requests whose last beat has not come, and how many of them were made before the last jump.
+        open_requests = Signal(range(AHEAD))
+        stale = Signal.like(open_requests)
+        issue = Signal()
+        finish = Signal()
+        consume = Signal()
+        m.d.comb += [
+            issue.eq((place < end) & (room >= CHUNK // 4) & (open_requests != AHEAD - 1) & ~self.jump
+                     & (~self.request.valid | self.request.ready)),
+            finish.eq(self.response.valid & self.response.ready & self.response.p.last),
+            consume.eq(self.words.valid & self.words.ready),
+        ]
+        open_next = Signal.like(open_requests)
+        m.d.comb += open_next.eq(open_requests + issue - finish)
+        m.d.sync += open_requests.eq(open_next)
+        with m.If(self.request.ready):
+            m.d.sync += self.request.valid.eq(0)
+        with m.If(issue):
+            m.d.sync += [
+                self.request.valid.eq(1),
+                self.request.p.address.eq(place),
+                self.request.p.beats.eq((stop - place) >> shift),
+                place.eq(stop),
+            ]
+        m.d.sync += room.eq(room + consume - Mux(issue, CHUNK // 4, 0))
+        with m.If(finish & (stale != 0)):
+            m.d.sync += stale.eq(stale - 1)
+
+        m.d.comb += fifo.w_data.eq(self.response.p.data)
+        skip = Signal(range(max(2, beat // 4)))
+        if beat < 4:
+            low = Signal(16)
+            high_half = Signal()
+            m.d.comb += [
+                fifo.w_data.eq(Cat(low, self.response.p.data)),
+                fifo.w_en.eq(self.response.valid & (stale == 0) & high_half),
+                self.response.ready.eq(1),
+            ]
+            with m.If(self.response.valid & (stale == 0)):
+                m.d.sync += [high_half.eq(~high_half), low.eq(self.response.p.data)]
+            with m.If(self.jump):
+                m.d.sync += high_half.eq(0)
+        else:
+            per_beat = beat // 4
+            m.d.comb += [
+                fifo.w_data.eq(self.response.p.data.word_select(skip, 32)),
+                fifo.w_en.eq(self.response.valid & (stale == 0)),
+                self.response.ready.eq((stale != 0) | (skip == per_beat - 1)),
+            ]
+            with m.If(fifo.w_en):
+                m.d.sync += skip.eq(Mux(skip == per_beat - 1, 0, skip + 1))
+
+        with m.If(self.jump):
+            m.d.sync += [
+                place.eq((self.address >> shift) << shift),
+                end.eq(((self.limit + beat - 1) >> shift) << shift),
+                room.eq(AHEAD),
+                stale.eq(open_next),
+                skip.eq(self.address[2:shift] if beat > 4 else 0),
+            ]
+        return m

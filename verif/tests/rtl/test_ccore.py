@@ -1,0 +1,224 @@
+"""The C-Core against brute-force convolutions: all patterns, pads, kernels, several images; utilisation; illegal commands."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
+
+from gradloom.rtl.ccore import CCore
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Pattern
+from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.conv_case import ConvCase, Layer, bank_conflict, encode_conv, make_case
+
+
+def config_of(**changes) -> Config:
+    return Config(**({"name": "test", "clusters": changes.get("cols", 1), "wpus": 1, "cols": 1, "ibuf_depth": 256,
+                      "ebuf_depth": 128, "wbuf_depth": 64, "psum_depth": 128, "dw_depth": 100} | changes))
+
+
+class Bench:
+    """Drives one C-Core; inputs change and outputs are sampled at falling edges."""
+
+    def __init__(self, dut, config: Config) -> None:
+        self.dut = dut
+        self.config = config
+        self.faults: list[int] = []
+
+    async def reset(self) -> None:
+        dut = self.dut
+        for name in ("port__start", "port__cmd", "load__valid", "load__dest", "load__bank", "load__addr", "load__sub",
+                     "load__data", "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
+                     "drd_en", "drd_addr"):
+            getattr(dut, name).value = 0
+        dut.rst.value = 1
+        Clock(dut.clk, 2, unit="ns").start()
+        for _ in range(3):
+            await FallingEdge(dut.clk)
+        dut.rst.value = 0
+
+    async def load(self, case: ConvCase) -> None:
+        dut, g = self.dut, self.config.group
+        beats = [(Dest.IBUF, bank, addr, 0, beat) for (bank, addr), beat in case.ibuf.items()]
+        beats += [(Dest.EBUF, bank, addr, 0, beat) for (bank, addr), beat in case.ebuf.items()]
+        for (bank, addr), block in case.wbuf.items():
+            rows = np.zeros((2 * self.config.block_beats, g), np.uint8)
+            rows[:g] = block
+            beats += [(Dest.WBUF, bank, addr, sub, rows[2 * sub:2 * sub + 2]) for sub in range(self.config.block_beats)]
+        dut.load__valid.value = 1
+        for dest, bank, addr, sub, beat in beats:
+            dut.load__dest.value = int(dest)
+            dut.load__bank.value = bank
+            dut.load__addr.value = addr
+            dut.load__sub.value = sub
+            dut.load__data.value = int.from_bytes(np.ascontiguousarray(beat, np.uint8).tobytes(), "little")
+            await FallingEdge(dut.clk)
+        dut.load__valid.value = 0
+
+    async def run(self, command: int, *, limit: int = 100_000) -> tuple[int, int]:
+        """Cycles from ``start`` to ``done`` and tokens with useful MACs."""
+        dut = self.dut
+        dut.port__cmd.value = command
+        dut.port__start.value = 1
+        await FallingEdge(dut.clk)
+        dut.port__start.value = 0
+        cycles, uses = 2, 0
+        while True:
+            uses += int(dut.mac_use.value)
+            if fault := int(dut.port__fault.value):
+                self.faults.append(fault)
+            if int(dut.port__done.value):
+                break
+            assert int(dut.busy.value), "busy fell before done"
+            await FallingEdge(dut.clk)
+            cycles += 1
+            assert cycles < limit, "the command does not end"
+        await FallingEdge(dut.clk)
+        assert not int(dut.busy.value)
+        return cycles, uses
+
+    async def check_psum(self, case: ConvCase) -> None:
+        dut, width = self.dut, self.config.psum_width
+        half = case.commands[0].get("half", 0)
+        keys = list(case.psum)
+        pending: list[tuple] = []
+        for key in [*keys, None, None]:
+            if key is not None:
+                wpu, bank, addr = key
+                dut.prd_en.value = 1
+                dut.prd_half.value = half
+                dut.prd_wpu.value = wpu
+                dut.prd_bank0.value = bank
+                dut.prd_addr0.value = addr
+                dut.prd_bank1.value = (bank + 1) % 4
+                dut.prd_addr1.value = addr
+            else:
+                dut.prd_en.value = 0
+            pending.append(key)
+            await FallingEdge(dut.clk)
+            if len(pending) > 1 and pending[-2] is not None:
+                lanes = unpack(int(dut.prd_data.value), width, self.config.group)
+                expected = case.psum[pending[-2]]
+                assert lanes[:len(expected)] == expected.tolist(), \
+                    f"{pending[-2]}: {lanes[:len(expected)]} instead of {expected.tolist()} in {case.commands[0]}"
+
+    async def check_dw(self, case: ConvCase) -> None:
+        dut = self.dut
+        for beat, expected in case.dw.items():
+            dut.drd_en.value = 1
+            dut.drd_addr.value = beat
+            await FallingEdge(dut.clk)
+            dut.drd_en.value = 0
+            await FallingEdge(dut.clk)
+            values = unpack(int(dut.drd_data.value), self.config.wg_width, 2 * self.config.group)
+            assert values == expected.reshape(-1).tolist(), \
+                f"beat {beat}: {values} instead of {expected.reshape(-1).tolist()} in {case.commands[0]}"
+
+    async def check(self, layer: Layer, phase: str, rng: np.random.Generator, window: int = 0) -> list[tuple[int, int]]:
+        case = make_case(self.config, layer, phase, rng, window=window)
+        if any(bank_conflict(self.config, fields) for fields in case.commands):
+            return []
+        await self.load(case)
+        results = [await self.run(encode_conv(fields)) for fields in case.commands]
+        assert not self.faults, f"faults {self.faults} in {layer} {phase}"
+        await self.check_psum(case)
+        await self.check_dw(case)
+        return results
+
+
+def unpack(value: int, width: int, count: int) -> list[int]:
+    fields = [value >> width * i & (1 << width) - 1 for i in range(count)]
+    return [field - (field >> width - 1 << width) for field in fields]
+
+
+def layers(config: Config) -> Iterator[tuple[Layer, str, int]]:
+    """Directed cases: every pattern and phase with the pads, kernels and sizes that differ in the walk."""
+    g = config.group
+    for pad in (0, 1, 2):
+        yield Layer(images=2, c=2 * g, y=5, x=6, m=g, pad=pad), "fp", 0
+        yield Layer(images=2, c=g, y=5, x=7, m=2 * g, pad=pad), "bp", 0
+        yield Layer(images=2, c=g, y=5, x=6, m=g, pad=pad), "wg", 0
+        for y, x in ((6, 7), (5, 8)):
+            yield Layer(images=2, c=2 * g, y=y, x=x, m=g, pad=pad, stride=2), "fp", 0
+            yield Layer(images=2, c=g, y=y, x=x, m=2 * g, pad=pad, stride=2), "bp", 0
+            yield Layer(images=2, c=g, y=y, x=x, m=g, pad=pad, stride=2), "wg", 0
+    for stride in (1, 2):
+        for phase in ("fp", "bp", "wg"):
+            yield Layer(images=2, c=4 * g, y=3, x=5, m=3 * g, kernel=1, stride=stride), phase, 0
+            yield Layer(images=1, c=2 * g, y=4, x=4, m=2 * g, kernel=1, stride=stride), phase, 0
+            for kernel, pad in ((5, 2), (4, 1), (7, 3), (2, 0)):
+                yield Layer(images=1, c=g, y=7, x=8, m=g, kernel=kernel, pad=pad, stride=stride), phase, 3
+    for phase in ("fp", "bp", "wg"):
+        yield Layer(images=5, c=8 * g, y=1, x=1, m=3 * g, kernel=1, fc=True), phase, 1
+        yield Layer(images=1, c=3 * g, y=1, x=1, m=3 * g, kernel=1), phase, 0
+    yield Layer(images=1, c=6 * g, y=1, x=1, m=g, kernel=3, pad=1), "fp", 0
+    if g > 1:
+        yield Layer(images=1, c=2 * g - 1, y=4, x=4, m=g - 1, pad=1), "fp", 0
+
+
+def random_layer(rng: np.random.Generator, g: int) -> tuple[Layer, str, int]:
+    phase = ("fp", "bp", "wg")[rng.integers(0, 3)]
+    kernel = int(rng.choice([1, 2, 3, 3, 3, 4, 5, 6, 7]))
+    stride = int(rng.integers(1, 3))
+    pad = int(rng.integers(0, min(kernel, 4))) if kernel > 1 else 0
+    return Layer(images=int(rng.integers(1, 4)), c=int(rng.integers(1, 4 * g + 1)), y=int(rng.integers(kernel, 10)),
+                 x=int(rng.integers(kernel, 12)), m=int(rng.integers(1, 4 * g + 1)), kernel=kernel, stride=stride,
+                 pad=pad), phase, int(rng.integers(0, 9))
+
+
+def environment_config() -> Config:
+    return Config(**json.loads(os.environ["GRADLOOM_TEST_CONFIG"]))
+
+
+@cocotb.test()
+async def directed(dut):
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(1)
+    ran = 0
+    for layer, phase, window in layers(config):
+        ran += bool(await bench.check(layer, phase, rng, window))
+    assert ran >= 40
+
+
+@cocotb.test()
+async def random_layers(dut):
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(2)
+    ran = 0
+    for _ in range(int(os.environ["GRADLOOM_TEST_CASES"])):
+        layer, phase, window = random_layer(rng, config.group)
+        case = make_case(config, layer, phase, np.random.default_rng(0), window=window)
+        if max((key[2] for key in case.psum), default=0) + 1 >= config.psum_depth \
+                or max((key[1] for key in case.ibuf), default=0) >= config.ibuf_depth \
+                or max((key[1] for key in case.wbuf), default=0) >= config.wbuf_depth:
+            continue
+        ran += bool(await bench.check(layer, phase, rng, window))
+    dut._log.info(f"{ran} random layers")
+    assert ran >= int(os.environ["GRADLOOM_TEST_CASES"]) // 3
+
+
+CONFIGS = {
+    "g1_w1": (config_of(), 60),
+    "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, psum_depth=70), 60),
+    "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", psum_width=40), 30),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ccore(tmp_path, monkeypatch, name):
+    config, cases = CONFIGS[name]
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.setenv("MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include")
+    values = {field: getattr(config, field) for field in config.__dataclass_fields__}
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path,
+                      env={"GRADLOOM_TEST_CONFIG": json.dumps(values), "GRADLOOM_TEST_CASES": str(cases)}) == 2

@@ -1,0 +1,206 @@
+"""Loader with its read manager against cocotbext-axi's memory: where every beat of a LOAD lands, when, and what is refused."""
+
+import random
+from pathlib import Path
+
+import cocotb
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from cocotb.triggers import RisingEdge
+from cocotbext.axi import AxiReadBus
+
+from gradloom.rtl.axi import read_members
+from gradloom.rtl.axi_read import ReadManager
+from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.command import CommandPort
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Dest, Opcode
+from gradloom.rtl.loader import Loader
+from gradloom.rtl.runs import BASES
+from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.memory_bench import BurstLog, FaultyRead, command_bits, stall, start_clock
+
+SIZE = 1 << 18
+SUBS = {Dest.PBUF: 4, Dest.XIN: 8}
+
+
+class LoaderBench(wiring.Component):
+    """Loader and ReadManager as the machine connects them."""
+
+    def __init__(self, config):
+        self.config = config
+        super().__init__(read_members(config) | {"port": In(CommandPort()), "bases": In(BASES), "bus": Out(LoadBus(config)),
+                                                 "error": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.loader = loader = Loader(self.config)
+        m.submodules.manager = manager = ReadManager(self.config)
+        connect(m, loader.request, manager.request[1])
+        connect(m, manager.response[1], loader.response)
+        connect(m, flipped(self.port), loader.port)
+        connect(m, flipped(self.bus), loader.bus)
+        m.d.comb += [loader.bases.eq(self.bases), self.error.eq(manager.error),
+                     manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
+        for name, member in read_members(self.config).items():
+            inner, outer = getattr(manager, name), getattr(self, name)
+            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        return m
+
+
+def expected_writes(config, image, base, fields):
+    """(dest, bank, addr, sub, data) of every beat, from the loops of docs/machine.md section 3."""
+    beat = config.beat_bytes
+    dest = Dest(fields["dest"])
+    bank, addr, sub, in_row = fields["bank0"], fields["addr0"], 0, 0
+    row = addr
+    writes = []
+    for i2 in range(fields["n2"]):
+        if dest in (Dest.IBUF, Dest.EBUF):
+            bank, row, in_row = fields["bank0"], fields["addr0"] + i2 * fields["ostep"], 0
+        for i1 in range(fields["n1"]):
+            if dest == Dest.WBUF:
+                bank, addr, sub = fields["bank0"], fields["addr0"] + (i2 * fields["n1"] + i1) * fields["ostep"], 0
+            for i0 in range(fields["n0"]):
+                at = (base + fields["offset"] + i2 * fields["stride2"] + i1 * fields["stride1"] + i0 * beat) % 2**32
+                data = int.from_bytes(image[at:at + beat], "little")
+                if dest in (Dest.IBUF, Dest.EBUF):
+                    writes.append((dest, bank, (row + in_row) % 2**16, 0, data))
+                    in_row += 1
+                    if in_row == fields["xb"]:
+                        in_row = 0
+                        bank += fields["bstep"]
+                        if bank >= config.row_banks:
+                            bank -= config.row_banks
+                            row += fields["xe"]
+                    continue
+                writes.append((dest, bank, addr % 2**16, sub, data))
+                sub += 1
+                if sub == (config.block_beats if dest == Dest.WBUF else SUBS.get(dest, 1)):
+                    sub = 0
+                    if dest == Dest.WBUF and not fields["linear"]:
+                        bank += 1
+                        if bank == 3:
+                            bank, addr = 0, addr + 1
+                    else:
+                        addr += 1
+    return writes
+
+
+def random_fields(rng, config, base):
+    beat = config.beat_bytes
+    n0, n1, n2 = rng.randint(1, 40), rng.randint(1, 6), rng.randint(1, 4)
+    dest = rng.choice(list(Dest))
+    banks = 3 if dest == Dest.WBUF else config.row_banks
+    if rng.random() < 0.2:
+        n0, n1, n2 = rng.randint(100, 300), 1, 1
+    stride1, stride2 = rng.randint(-400, 400) * beat, rng.randint(-800, 800) * beat
+    offsets = [i2 * stride2 + i1 * stride1 for i2 in range(n2) for i1 in range(n1)]
+    first = rng.randrange(-min(offsets) // beat, (SIZE - max(offsets)) // beat - n0)
+    return {"dest": dest, "linear": rng.randint(0, 1), "breg": rng.randrange(8), "bank0": rng.randrange(banks),
+            "bstep": rng.choice([1, 3]), "xe": rng.randrange(4096), "offset": (first * beat - base) % 2**32,
+            "n0": n0, "n1": n1, "n2": n2, "stride1": stride1, "stride2": stride2, "addr0": rng.randrange(2**16),
+            "xb": rng.choice([1, 2, 3, rng.randint(1, 40)]), "ostep": rng.randrange(300)}
+
+
+class Bench:
+    def __init__(self, dut, seed):
+        self.dut = dut
+        self.config = PRESETS[{2: "nano", 4: "small", 16: "eta"}[len(dut.bus__data) // 8]]
+        self.rng = random.Random(seed)
+        self.image = self.rng.randbytes(SIZE)
+        self.base = 4096 * self.rng.randrange(8)
+        self.writes = []
+        self.cycle = self.done = self.fault = self.last = self.first_request = 0
+
+    async def begin(self, share=0.0):
+        bases = sum(self.base << 32 * n for n in range(8))
+        await start_clock(self.dut, port__start=0, bases=bases)
+        self.ram = FaultyRead(AxiReadBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
+        self.ram.write(0, self.image)
+        if share:
+            self.ram.ar_channel.set_pause_generator(stall(self.rng, share))
+            self.ram.r_channel.set_pause_generator(stall(self.rng, share))
+        self.log = BurstLog(self.dut, "ar", self.config.beat_bytes)
+        cocotb.start_soon(self._watch())
+        return self
+
+    async def _watch(self):
+        dut = self.dut
+        while True:
+            await RisingEdge(dut.clk)
+            self.cycle += 1
+            if int(dut.bus__valid.value):
+                self.writes.append((int(dut.bus__dest.value), int(dut.bus__bank.value), int(dut.bus__addr.value),
+                                    int(dut.bus__sub.value), int(dut.bus__data.value)))
+                self.last = self.cycle
+            if int(dut.port__done.value):
+                self.done = self.cycle
+            if int(dut.port__fault.value):
+                self.fault = int(dut.port__fault.value)
+
+    async def load(self, fields, limit=20000):
+        """Run one command; returns its cycles from start to done (0 after a fault)."""
+        dut = self.dut
+        self.writes.clear()
+        self.done = self.fault = 0
+        dut.port__cmd.value = command_bits(Opcode.LOAD, **fields)
+        dut.port__start.value = 1
+        await RisingEdge(dut.clk)
+        dut.port__start.value = 0
+        began = self.cycle
+        for _ in range(limit):
+            await RisingEdge(dut.clk)
+            if self.fault:
+                return 0
+            if self.done:
+                return self.done - began
+        raise AssertionError(f"timeout: {fields}")
+
+
+@cocotb.test()
+async def random_commands(dut):
+    bench = await Bench(dut, 1).begin(0.2)
+    for _ in range(60):
+        fields = random_fields(bench.rng, bench.config, bench.base)
+        await bench.load(fields)
+        assert bench.writes == expected_writes(bench.config, bench.image, bench.base, fields), fields
+        assert bench.done == bench.last + 2
+        assert not int(dut.error.value)
+
+
+@cocotb.test()
+async def one_beat_a_cycle(dut):
+    bench = await Bench(dut, 2).begin()
+    beat = bench.config.beat_bytes
+    plain = {"dest": Dest.AA, "offset": 0, "xb": 1}
+    for n0, n1 in ((600, 1), (16, 40), (4, 150)):
+        cycles = await bench.load(plain | {"n0": n0, "n1": n1, "n2": 1, "stride1": 2 * n0 * beat})
+        assert len(bench.writes) == n0 * n1
+        assert cycles < 1.25 * n0 * n1 + 40, f"{cycles} cycles for {n1} runs of {n0} beats"
+
+
+@cocotb.test()
+async def illegal_fields(dut):
+    bench = await Bench(dut, 3).begin()
+    beat = bench.config.beat_bytes
+    legal = {"dest": Dest.IBUF, "n0": 2, "n1": 2, "n2": 2, "stride1": beat, "stride2": beat, "xb": 1, "bstep": 1}
+    for bad in ({"n0": 0}, {"n1": 0}, {"n2": 0}, {"dest": 9}, {"dest": 15}, {"xb": 0}, {"dest": Dest.EBUF, "xb": 0},
+                {"bank0": bench.config.row_banks}, {"dest": Dest.WBUF, "bank0": 3}, {"offset": 1}, {"stride1": beat + 1},
+                {"stride2": -1}):
+        bursts = len(bench.log.bursts)
+        assert await bench.load(legal | bad) == 0
+        assert bench.fault == 0x20, bad
+        for _ in range(20):
+            await RisingEdge(dut.clk)
+        assert not bench.writes and len(bench.log.bursts) == bursts
+    assert await bench.load(legal) > 0
+    assert len(bench.writes) == 8
+
+
+@pytest.mark.parametrize("preset", ["nano", "small", "eta"])
+def test_loader(preset, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    assert run_cocotb(lambda: LoaderBench(PRESETS[preset]), __file__, tmp_path) == 3

@@ -1,0 +1,214 @@
+"""Command queues and semaphores."""
+
+import random
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
+from gradloom.rtl.queue import CommandQueue, command_words
+from gradloom.rtl.semaphores import Semaphores
+from gradloom.verif.program_case import command
+
+
+class Bench(wiring.Component):
+    """Two queues on one set of semaphores."""
+
+    def __init__(self):
+        self.semaphores = Semaphores(2)
+        self.queues = [CommandQueue(depth=64, words=40), CommandQueue(depth=64, words=9)]
+        super().__init__({})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.semaphores = self.semaphores
+        for n, queue in enumerate(self.queues):
+            m.submodules[f"queue{n}"] = queue
+            m.d.comb += [
+                self.semaphores.request[n].eq(queue.request),
+                self.semaphores.wait[n].eq(queue.wait),
+                queue.grant.eq(self.semaphores.grant[n]),
+                self.semaphores.signal[n].eq(queue.signal),
+            ]
+        return m
+
+
+def run(dut, *testbenches):
+    sim = Simulator(dut)
+    sim.add_clock(1e-8)
+    for testbench in testbenches:
+        sim.add_testbench(testbench)
+    sim.run()
+
+
+async def feed(ctx, queue, words):
+    ctx.set(queue.i.valid, 1)
+    for word in words:
+        ctx.set(queue.i.payload, word)
+        while not ctx.get(queue.i.ready):
+            await ctx.tick()
+        await ctx.tick()
+    ctx.set(queue.i.valid, 0)
+
+
+def load(n, **header):
+    return command(Opcode.LOAD, offset=n, n0=1, tag=n, **header)
+
+
+def run_command(words, rng):
+    tail = [rng.getrandbits(32) for _ in range(rng.randrange(19))]
+    return command(Opcode.RUN, tail=tail, uprog=rng.getrandbits(10), tag=words)
+
+
+def test_longest_commands():
+    assert [command_words(engine) for engine in Engine] == [40, 9, 16, 40, 9]
+
+
+def test_commands_arrive_whole_in_order_and_stable():
+    rng = random.Random(4)
+    dut = CommandQueue(depth=64, words=40)
+    commands = [run_command(n, rng) for n in range(30)]
+
+    async def source(ctx):
+        for n, words in enumerate(commands):
+            await feed(ctx, dut, [100 + n, *words])
+
+    async def engine(ctx):
+        ctx.set(dut.grant, 0)
+        for n, words in enumerate(commands):
+            while not ctx.get(dut.request):
+                await ctx.tick()
+            for _ in range(rng.randrange(3)):
+                await ctx.tick()
+            ctx.set(dut.grant, 1)
+            await ctx.tick()
+            ctx.set(dut.grant, 0)
+            assert ctx.get(dut.port.start)
+            assert ctx.get(dut.busy)
+            for cycle in range(rng.randrange(60)):
+                seen = [ctx.get(dut.port.cmd) >> 32 * k & 0xFFFFFFFF for k in range(len(words))]
+                assert seen == words
+                assert (ctx.get(dut.tag), ctx.get(dut.offset)) == (n, 100 + n)
+                assert ctx.get(dut.request) == 0
+                assert not ctx.get(dut.idle)
+                assert ctx.get(dut.port.start) == (cycle == 0)
+                await ctx.tick()
+            ctx.set(dut.port.done, 1)
+            await ctx.delay(1e-9)
+            held = ctx.get(dut.request)
+            await ctx.tick()
+            ctx.set(dut.port.done, 0)
+            assert not ctx.get(dut.busy) or held
+        assert ctx.get(dut.idle)
+
+    run(dut, source, engine)
+
+
+def test_back_to_back_commands_cost_one_cycle():
+    dut = CommandQueue(depth=128, words=9)
+    starts = []
+
+    async def source(ctx):
+        for n in range(6):
+            await feed(ctx, dut, [0, *load(n)])
+
+    async def engine(ctx):
+        ctx.set(dut.grant, 0)
+        await ctx.tick().repeat(40)
+        running = 0  # cycles since start, that one included
+        for cycle in range(200):
+            done = running == 12
+            running = 0 if done else running
+            ctx.set(dut.port.done, done)
+            ctx.set(dut.grant, 0)
+            await ctx.delay(1e-9)
+            ctx.set(dut.grant, ctx.get(dut.request))
+            await ctx.tick()
+            if ctx.get(dut.port.start):
+                starts.append(cycle)
+                running = 1
+            elif running:
+                running += 1
+        assert ctx.get(dut.idle)
+
+    run(dut, source, engine)
+    assert len(starts) == 6
+    assert {late - early for early, late in zip(starts, starts[1:], strict=False)} == {12}
+
+
+def test_semaphores_order_two_engines():
+    rng = random.Random(5)
+    dut = Bench()
+    producer, consumer = dut.queues
+    events = []
+    count = 40
+
+    async def source(ctx):
+        for n in range(count):
+            # Semaphore 2 starts at 0: the producer may be two commands ahead of the consumer.
+            await feed(ctx, producer, [0, *load(n, wait=0b100 if n >= 2 else 0, signal=0b1010)])
+
+    async def other_source(ctx):
+        for n in range(count):
+            await feed(ctx, consumer, [0, *load(n, wait=0b1010, signal=0b100)])
+
+    def engine(queue, name):
+        async def process(ctx):
+            for _ in range(count):
+                while not ctx.get(queue.port.start):
+                    await ctx.tick()
+                events.append((name, "start", ctx.get(queue.tag)))
+                await ctx.tick().repeat(rng.randrange(1, 30))
+                ctx.set(queue.port.done, 1)
+                events.append((name, "end", ctx.get(queue.tag)))
+                await ctx.tick()
+                ctx.set(queue.port.done, 0)
+        return process
+
+    async def end(ctx):
+        for _ in range(10000):
+            await ctx.tick()
+            if len(events) == 4 * count and ctx.get(producer.idle) and ctx.get(consumer.idle):
+                break
+        await ctx.tick()
+        assert ctx.get(dut.semaphores.ready) == 0b100  # the two that the producer did not take at the beginning
+
+    run(dut, source, other_source, end, engine(producer, "p"), engine(consumer, "c"))
+    place = {event: n for n, event in enumerate(events)}
+    assert len(place) == 4 * count
+    for n in range(count):
+        assert place["c", "start", n] > place["p", "end", n]
+        if n >= 2:
+            assert place["p", "start", n] > place["c", "end", n - 2]
+
+
+def test_semaphores_against_a_model():
+    rng = random.Random(6)
+    requesters = 5
+    dut = Semaphores(requesters)
+
+    async def testbench(ctx):
+        counters = [0] * SEMAPHORES
+        for cycle in range(3000):
+            requests = [rng.random() < 0.6 for _ in range(requesters)]
+            waits = [rng.getrandbits(16) & rng.getrandbits(16) & rng.getrandbits(16) for _ in range(requesters)]
+            signals = [rng.getrandbits(16) & (rng.getrandbits(16) if rng.random() < 0.5 else 0) & rng.getrandbits(16)
+                       for _ in range(requesters)]
+            for r in range(requesters):
+                ctx.set(dut.wait[r], waits[r])
+                ctx.set(dut.signal[r], signals[r])
+            ctx.set(dut.request, sum(request << r for r, request in enumerate(requests)))
+            ready = sum((counter > 0) << n for n, counter in enumerate(counters))
+            expected = next((1 << r for r in range(requesters) if requests[r] and not waits[r] & ~ready), 0)
+            assert ctx.get(dut.grant) == expected, cycle
+            assert ctx.get(dut.ready) == ready
+            overflow = False
+            for n in range(SEMAPHORES):
+                counters[n] += sum(signal >> n & 1 for signal in signals)
+                counters[n] -= any(expected >> r & waits[r] >> n & 1 for r in range(requesters))
+                overflow |= counters[n] > 255
+                counters[n] = min(counters[n], 255)
+            assert ctx.get(dut.overflow) == overflow
+            await ctx.tick()
+
+    run(dut, testbench)

@@ -1,0 +1,355 @@
+"""The Sequencer with queues, semaphores, scale and seed units, a memory model and engines that only take time."""
+
+import random
+import struct
+
+import pytest
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import COMMANDS, Opcode
+from gradloom.rtl.queue import CommandQueue
+from gradloom.rtl.regmap import ErrorCode
+from gradloom.rtl.scale_unit import ScaleUnit
+from gradloom.rtl.seed_unit import SeedUnit
+from gradloom.rtl.semaphores import Semaphores
+from gradloom.rtl.sequencer import ENGINES, Sequencer
+from gradloom.verif.program_case import command, program, shift, tensor_seed
+
+PROGRAM = 0x1000
+LIMIT = 0x8000
+RUN_SEED = 0xC0FFEE
+
+
+class Bench(wiring.Component):
+    """The Sequencer's surroundings, with base registers and step in place of the register block."""
+
+    def __init__(self, config):
+        self.config = config
+        self.sequencer = Sequencer(config)
+        self.semaphores = Semaphores(ENGINES + 1)
+        self.queues = [CommandQueue(depth=64) for _ in range(ENGINES)]
+        self.scale = ScaleUnit(config.tensors)
+        self.seed = SeedUnit(config.tensors)
+        self.step = Signal(32)
+        self.left = Signal(32, init=1)
+        super().__init__({})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.sequencer = seq = self.sequencer
+        m.submodules.semaphores = semaphores = self.semaphores
+        m.submodules.scale = scale = self.scale
+        m.submodules.seed = seed = self.seed
+        m.d.comb += [
+            seq.program.eq(PROGRAM),
+            seq.window_base.eq(PROGRAM),
+            seq.window_limit.eq(LIMIT),
+            seq.step.eq(self.step),
+            seq.last_step.eq(self.left <= 1),
+            semaphores.request[0].eq(seq.sem_request),
+            semaphores.wait[0].eq(seq.sem_wait),
+            seq.sem_grant.eq(semaphores.grant[0]),
+            semaphores.signal[0].eq(seq.sem_signal),
+            seed.begin.eq(seq.seed_begin), seed.step.eq(self.step), seed.run_seed.eq(RUN_SEED),
+            seed.start.eq(seq.seed_start), seed.tid.eq(seq.scale_tid), seq.seed_done.eq(seed.done),
+            *(getattr(scale, name).eq(getattr(seq, f"scale_{name}"))
+              for name in ("start", "op", "tid", "target", "f", "value", "clear")),
+            seq.scale_done.eq(scale.done), seq.scale_result.eq(scale.value_out),
+        ]
+        with m.If(seq.loop):
+            m.d.sync += [self.step.eq(self.step + 1), self.left.eq(self.left - 1)]
+        with m.If(seq.base_write):
+            m.d.sync += Array(seq.base)[seq.base_index].eq(seq.base_value)
+        for n, queue in enumerate(self.queues):
+            m.submodules[f"queue{n}"] = queue
+            wiring.connect(m, seq.queue[n], queue.i)
+            m.d.comb += [
+                seq.idle[n].eq(queue.idle),
+                semaphores.request[n + 1].eq(queue.request),
+                semaphores.wait[n + 1].eq(queue.wait),
+                queue.grant.eq(semaphores.grant[n + 1]),
+                semaphores.signal[n + 1].eq(queue.signal),
+            ]
+        return m
+
+
+class Outcome:
+    """What a program did: started commands by engine, the end, and the order of events."""
+
+    def __init__(self):
+        self.started = [[] for _ in range(ENGINES)]
+        self.events = []
+        self.error = 0
+        self.offset = None
+        self.hyper = []
+        self.state = {}
+
+
+def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), stats=(), reads=(), limit=20000):
+    """Run the program in ``image`` (bytes from PROGRAM on). ``reads`` names exponents and seeds to read at the end."""
+    rng = random.Random(seed)
+    dut = Bench(config)
+    outcome = Outcome()
+    beat = config.beat_bytes
+    memory = bytearray(image.ljust(LIMIT - PROGRAM, b"\xee"))
+
+    async def dram(ctx):
+        port = dut.sequencer
+        pending = []
+        cycle = 0
+        ctx.set(port.request.ready, 1)
+        while not outcome.state:
+            if ctx.get(port.request.valid) and ctx.get(port.request.ready):
+                address, beats = ctx.get(port.request.p.address), ctx.get(port.request.p.beats)
+                assert address % beat == 0 and PROGRAM <= address and address + beats * beat <= LIMIT
+                assert 0 < beats * beat <= 64 and address // 64 == (address + beats * beat - 1) // 64
+                pending += [(cycle + 5, address + n * beat, n == beats - 1) for n in range(beats)]
+            taken = ctx.get(port.response.valid) and ctx.get(port.response.ready)
+            await ctx.tick()
+            cycle += 1
+            if taken:
+                pending.pop(0)
+            ctx.set(port.request.ready, rng.random() < 0.7)
+            stalled = rng.random() < 0.3 and (taken or not ctx.get(port.response.valid))
+            ready = bool(pending) and pending[0][0] <= cycle and not stalled
+            ctx.set(port.response.valid, ready)
+            if ready:
+                _, address, last = pending[0]
+                data = memory[address - PROGRAM:address - PROGRAM + beat]
+                ctx.set(port.response.p.data, int.from_bytes(data, "little"))
+                ctx.set(port.response.p.last, last)
+
+    def engine(n):
+        queue = dut.queues[n]
+
+        async def process(ctx):
+            while not outcome.state:
+                if not ctx.get(queue.port.start):
+                    await ctx.tick()
+                    continue
+                words = ctx.get(queue.port.cmd)
+                length = words >> 8 & 0xFF
+                outcome.started[n].append([words >> 32 * k & 0xFFFFFFFF for k in range(length)])
+                outcome.events.append((n, "start", ctx.get(queue.offset)))
+                await ctx.tick().repeat(rng.randrange(1, delay))
+                ctx.set(queue.port.done, 1)
+                outcome.events.append((n, "end", ctx.get(queue.offset)))
+                await ctx.tick()
+                ctx.set(queue.port.done, 0)
+        return process
+
+    async def watch(ctx):
+        port = dut.sequencer
+        while not outcome.state:
+            if ctx.get(port.hyper_write):
+                outcome.hyper.append(ctx.get(port.hyper))
+                outcome.events.append(("hyper", ctx.get(dut.step)))
+            if ctx.get(port.loop):
+                outcome.events.append(("loop", ctx.get(dut.step)))
+            await ctx.tick()
+
+    async def main(ctx):
+        port, scale = dut.sequencer, dut.scale
+        ctx.set(dut.step, step)
+        ctx.set(dut.left, steps)
+        for tid, value in exponents:
+            ctx.set(scale.host_tid, tid)
+            ctx.set(scale.host_value, value)
+            ctx.set(scale.host_write, 1)
+            await ctx.tick()
+        ctx.set(scale.host_write, 0)
+        for tid, value in stats:
+            ctx.set(scale.stat_tid, tid)
+            ctx.set(scale.stat_value, value)
+            ctx.set(scale.stat_valid, 1)
+            await ctx.tick()
+        ctx.set(scale.stat_valid, 0)
+        ctx.set(port.start, 1)
+        await ctx.tick()
+        ctx.set(port.start, 0)
+        for _ in range(limit):
+            await ctx.delay(1e-9)
+            outcome.error = ctx.get(port.error)
+            if ctx.get(port.done) or outcome.error:
+                break
+            await ctx.tick()
+        else:
+            outcome.error = -1
+        outcome.offset = ctx.get(port.offset)
+        idle = all(ctx.get(queue.idle) for queue in dut.queues)
+        assert outcome.error or idle
+        state = {"semaphores": ctx.get(dut.semaphores.ready), "step": ctx.get(dut.step),
+                 "base": [ctx.get(port.base[n]) for n in range(8)], "exponents": {}, "seeds": {}, "stats": {}}
+        for tid in reads:
+            ctx.set(scale.exp_en, 1)
+            ctx.set(scale.exp_tid, tid)
+            ctx.set(dut.seed.read_en, 1)
+            ctx.set(dut.seed.read_tid, tid)
+            ctx.set(scale.host_tid, tid)
+            await ctx.tick().repeat(3)
+            state["exponents"][tid] = ctx.get(scale.exp_e)
+            state["seeds"][tid] = ctx.get(dut.seed.read_value)
+            state["stats"][tid] = ctx.get(scale.host_stat)
+        outcome.state = state
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-8)
+    for testbench in (main, dram, watch, *(engine(n) for n in range(ENGINES))):
+        sim.add_testbench(testbench)
+    sim.run()
+    return outcome
+
+
+END = command(Opcode.END)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_engine_gets_its_commands_in_order_with_the_base_added(preset):
+    config = PRESETS[preset]
+    rng = random.Random(preset)
+    commands, expected = [command(Opcode.SETBASE, breg=3, value=0xFFFFF000)], [[] for _ in range(ENGINES)]
+    base = 0xFFFFF000
+    for n in range(40):
+        opcode = rng.choice([Opcode.LOAD, Opcode.STORE, Opcode.CONV, Opcode.RUN, Opcode.UCODE, Opcode.SOFTMAX])
+        tail = [rng.getrandbits(32) for _ in range(rng.randrange(15))] if COMMANDS[opcode].tail else []
+        fields = {"breg": 3, "offset": rng.getrandbits(32)} if opcode in (Opcode.LOAD, Opcode.STORE) else {}
+        words = command(opcode, tag=n, tail=tail, **fields)
+        commands.append(words)
+        moved = list(words)
+        if fields:
+            moved[3] = (moved[3] + base) % 2**32
+        expected[(opcode >> 4) - 1].append(moved)
+        if n % 8 == 7:
+            commands.append(command(Opcode.ADDBASE, breg=3, value=-4096 * n))
+            base = (base - 4096 * n) % 2**32
+    outcome = execute(config, program(config, *commands, END), seed=7)
+    assert outcome.error == 0
+    assert outcome.started == expected
+    assert outcome.state["base"][3] == base
+
+
+def test_barrier_waits_for_every_engine():
+    config = PRESETS["small"]
+    loads = [command(Opcode.LOAD) for _ in range(3)]
+    outcome = execute(config, program(config, *loads, command(Opcode.BARRIER), command(Opcode.STORE), END), delay=60)
+    assert outcome.error == 0
+    assert [event[:2] for event in outcome.events] == [(0, "start"), (0, "end")] * 3 + [(3, "start"), (3, "end")]
+    assert [event[2] for event in outcome.events[::2]] == [0, 36, 72, 116]
+
+
+def test_the_sequencers_own_commands_wait_and_signal():
+    config = PRESETS["small"]
+    words = [command(Opcode.LOAD, signal=1), command(Opcode.SETBASE, breg=1, value=5, wait=1, signal=2),
+             command(Opcode.STORE, breg=1, wait=2, signal=4), command(Opcode.BARRIER, wait=4, signal=8), END]
+    outcome = execute(config, program(config, *words), delay=50)
+    assert outcome.error == 0
+    assert outcome.state["semaphores"] == 8
+    assert [event[:2] for event in outcome.events] == [(0, "start"), (0, "end"), (3, "start"), (3, "end")]
+    assert outcome.started[3][0][3] == 5
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_steps_loop_to_the_body_and_take_their_hyperparameters(preset):
+    config = PRESETS[preset]
+    table = 0x800
+    head = [command(Opcode.SETBASE, breg=2, value=PROGRAM), command(Opcode.UCODE)]
+    target = 4 * sum(map(len, head))
+    body = [command(Opcode.LDHYP, breg=2, offset=table), command(Opcode.SEED, tid=9),
+            *(command(Opcode.LOAD, tag=n) for n in range(25)), command(Opcode.BARRIER), command(Opcode.LOOP, target=target)]
+    image = program(config, *head, *body, command(Opcode.STORE), END).ljust(table, b"\0")
+    entries = [struct.pack("<BbBB12x", 200 + n, -3 - n, 230, 255 if n == 8 else n) for n in range(10)]
+    outcome = execute(config, image + b"".join(entries), steps=4, step=5, delay=4, reads=(1, 3, 9))
+    assert outcome.error == 0
+    assert outcome.state["step"] == 9
+    assert outcome.hyper == [int.from_bytes(entries[n][:4], "little") for n in range(5, 9)]
+    assert [event for event in outcome.events if event[0] in ("hyper", "loop")] == [
+        (kind, step) for step in range(5, 9) for kind in ("hyper", "loop")]
+    assert outcome.state["exponents"] == {1: -11, 3: 255, 9: 0}
+    assert outcome.state["seeds"][9] == tensor_seed(RUN_SEED, 8, 9)
+    assert len(outcome.started[0]) == 100
+    assert [len(commands) for commands in outcome.started[1:]] == [0, 1, 1]
+
+
+def test_scale_expset_and_seed():
+    config = PRESETS["small"]
+    commands = [
+        command(Opcode.SCALE, tid=20, target=21, f=8),
+        command(Opcode.EXPSET, target=22, clear=1,
+                tail=[shift(tid=21, const=-5), shift(tid=20, neg=1, const=100), shift(const=-30)]),
+        command(Opcode.EXPSET, target=23),
+        command(Opcode.SEED, tid=200),
+        END]
+    outcome = execute(config, program(config, *commands), exponents=((20, -7), (21, 11), (23, 9)),
+                      stats=((20, 0x1234), (22, 5)), reads=(20, 21, 22, 23, 200), step=77)
+    assert outcome.error == 0
+    e21 = 11 + 13 - 9 - 12
+    assert outcome.state["exponents"] == {20: -7, 21: e21, 22: e21 - 5 + 7 + 100 - 30, 23: 0, 200: 0}
+    assert outcome.state["stats"] == {20: 0, 21: 0, 22: 0, 23: 0, 200: 0}
+    assert outcome.state["seeds"][200] == tensor_seed(RUN_SEED, 77, 200)
+
+
+def _patched(image, word, value):
+    return image[:4 * word] + struct.pack("<I", value) + image[4 * word + 4:]
+
+
+def test_defects_of_a_program_are_told_by_code_and_place():
+    config = PRESETS["small"]
+    load = command(Opcode.LOAD)
+    good = program(config, load, load, END)
+    second = 4 + len(load)
+    long_run = command(Opcode.RUN, tail=[0] * 19)
+    cases = {
+        "magic": (_patched(good, 0, 0), ErrorCode.PROGRAM_HEADER, 0),
+        "version": (_patched(good, 1, 9), ErrorCode.PROGRAM_HEADER, 0),
+        "digest": (_patched(good, 3, 1), ErrorCode.PROGRAM_HEADER, 0),
+        "odd length": (_patched(good, 2, 5), ErrorCode.PROGRAM_HEADER, 0),
+        "beyond the window": (_patched(good, 2, LIMIT - PROGRAM), ErrorCode.PROGRAM_ADDRESS, 0),
+        "huge": (_patched(good, 2, 0xFFFFFFFC), ErrorCode.PROGRAM_ADDRESS, 0),
+        "empty": (_patched(good, 2, 0), ErrorCode.MALFORMED_COMMAND, 0),
+        "no END": (program(config, load, load), ErrorCode.MALFORMED_COMMAND, 72),
+        "cut": (_patched(good, 2, 72), ErrorCode.MALFORMED_COMMAND, 72),
+        "cut in a command": (_patched(good, 2, 52), ErrorCode.MALFORMED_COMMAND, 36),
+        "opcode": (_patched(good, second, 0x000209), ErrorCode.MALFORMED_COMMAND, 36),
+        "engine": (_patched(good, second, 0x0009F0), ErrorCode.MALFORMED_COMMAND, 36),
+        "short": (_patched(good, second, 0x000810), ErrorCode.MALFORMED_COMMAND, 36),
+        "long": (_patched(good, second, 0x000A10), ErrorCode.MALFORMED_COMMAND, 36),
+        "no words": (_patched(good, second, 0x000010), ErrorCode.MALFORMED_COMMAND, 36),
+        "41 words": (program(config, [*long_run, 0], END)[:16] + b"\x30\x29\0\0" + bytes(200),
+                     ErrorCode.MALFORMED_COMMAND, 0),
+        "seed": (program(config, command(Opcode.SEED, tid=config.tensors), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "scale": (program(config, command(Opcode.SCALE, tid=1, target=2047), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "expset": (program(config, command(Opcode.EXPSET, target=5, tail=[shift(tid=999)]), END),
+                   ErrorCode.ILLEGAL_FIELD, 0),
+        "loop odd": (program(config, command(Opcode.LOOP, target=2), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "loop far": (program(config, command(Opcode.LOOP, target=20), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "table odd": (program(config, command(Opcode.LDHYP, offset=PROGRAM + 2), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "table outside": (program(config, command(Opcode.LDHYP, offset=LIMIT - 2 & ~3, breg=0), END), 0, 8 + 8),
+        "table beyond": (program(config, command(Opcode.LDHYP, offset=LIMIT), END), ErrorCode.READ_WINDOW, 0),
+        "table at the top": (program(config, command(Opcode.LDHYP, offset=2**32 - 4), END), ErrorCode.READ_WINDOW, 0),
+    }
+    for name, (image, code, offset) in cases.items():
+        outcome = execute(config, image, delay=3)
+        assert (outcome.error, outcome.offset) == (code, offset), name
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_words_never_hang_the_sequencer(seed):
+    """Random commands without waits end with END or an error; they hang only where a semaphore is missing."""
+    config = PRESETS["small"]
+    rng = random.Random(seed)
+    words = []
+    for _ in range(rng.randrange(1, 25)):
+        opcode = rng.choice(list(COMMANDS))
+        entry = COMMANDS[opcode]
+        size = entry.words + (rng.randrange(0, 20) if entry.tail else 0)
+        size = min(size, 40) if rng.random() < 0.95 else rng.randrange(64)
+        new = [opcode | size << 8, 0, *(rng.getrandbits(32) for _ in range(max(0, size - 2)))]
+        if opcode == Opcode.LOOP and rng.random() < 0.7 and size > 2:
+            new[2] = 4 * rng.randrange(1 + len(words))
+        words.append(new)
+    if rng.random() < 0.5:
+        words.append(END)
+    outcome = execute(config, program(config, *words), seed=seed, steps=rng.randrange(6), delay=3)
+    assert outcome.error in (0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD, ErrorCode.READ_WINDOW)

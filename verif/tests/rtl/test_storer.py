@@ -1,0 +1,190 @@
+"""Storer with its write manager against cocotbext-axi's memory: what a STORE writes where, when it is done, and what is refused."""
+
+import random
+from pathlib import Path
+
+import cocotb
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from cocotb.triggers import RisingEdge
+from cocotbext.axi import AxiWriteBus
+
+from gradloom.rtl.axi import write_members
+from gradloom.rtl.axi_write import WriteManager
+from gradloom.rtl.buses import StoreBus
+from gradloom.rtl.command import CommandPort
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Opcode, Source
+from gradloom.rtl.runs import BASES
+from gradloom.rtl.storer import Storer
+from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.memory_bench import BurstLog, FaultyWrite, command_bits, stall, start_clock
+
+SIZE = 1 << 18
+SUBS = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}
+
+
+class StorerBench(wiring.Component):
+    """Storer and WriteManager as the machine connects them."""
+
+    def __init__(self, config):
+        self.config = config
+        super().__init__(write_members(config) | {"port": In(CommandPort()), "bases": In(BASES),
+                                                  "bus": Out(StoreBus(config)), "error": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.storer = storer = Storer(self.config)
+        m.submodules.manager = manager = WriteManager(self.config)
+        connect(m, storer.request, manager.request)
+        connect(m, storer.data, manager.data)
+        connect(m, flipped(self.port), storer.port)
+        connect(m, flipped(self.bus), storer.bus)
+        m.d.comb += [storer.bases.eq(self.bases), storer.writes_idle.eq(manager.idle), self.error.eq(manager.error),
+                     manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
+        for name, member in write_members(self.config).items():
+            inner, outer = getattr(manager, name), getattr(self, name)
+            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        return m
+
+
+def content(config, src, addr, sub):
+    """The beat that the stand-in memories hold at this place."""
+    return random.Random(f"{src} {addr} {sub}").randbytes(config.beat_bytes)
+
+
+class Bench:
+    def __init__(self, dut, seed):
+        self.dut = dut
+        self.config = PRESETS[{2: "nano", 16: "eta"}[len(dut.m_axi_wdata) // 8]]
+        self.rng = random.Random(seed)
+        self.shadow = bytearray(self.rng.randbytes(SIZE))
+        self.base = 4096 * self.rng.randrange(8)
+        self.cycle = self.done = self.fault = 0
+        self.answers = 0
+        self.last_answer = 0
+
+    async def begin(self, share=0.0):
+        bases = sum(self.base << 32 * n for n in range(8))
+        await start_clock(self.dut, port__start=0, bases=bases, bus__data=0)
+        self.ram = FaultyWrite(AxiWriteBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
+        self.ram.write(0, bytes(self.shadow))
+        if share:
+            for channel in (self.ram.aw_channel, self.ram.w_channel, self.ram.b_channel):
+                channel.set_pause_generator(stall(self.rng, share))
+        self.log = BurstLog(self.dut, "aw", self.config.beat_bytes)
+        cocotb.start_soon(self._watch())
+        return self
+
+    async def _watch(self):
+        dut = self.dut
+        pipe = [0, 0]
+        while True:
+            await RisingEdge(dut.clk)
+            self.cycle += 1
+            if int(dut.port__done.value):
+                self.done = self.cycle
+            if int(dut.port__fault.value):
+                self.fault = int(dut.port__fault.value)
+            if int(dut.m_axi_bvalid.value):
+                self.answers += 1
+                self.last_answer = self.cycle
+            read = 0
+            if int(dut.bus__en.value):
+                place = [int(getattr(dut, f"bus__{name}").value) for name in ("src", "addr", "sub")]
+                read = int.from_bytes(content(self.config, *place), "little")
+            # Sampled at the end of the cycle of `en`; on the bus in the second cycle after it, garbage otherwise.
+            pipe = [read, pipe[0]]
+            dut.bus__data.value = pipe[1] if pipe[1] else self.rng.getrandbits(8 * self.config.beat_bytes)
+
+    async def store(self, fields, limit=20000):
+        dut = self.dut
+        self.done = self.fault = 0
+        dut.port__cmd.value = command_bits(Opcode.STORE, **fields)
+        dut.port__start.value = 1
+        await RisingEdge(dut.clk)
+        dut.port__start.value = 0
+        began = self.cycle
+        for _ in range(limit):
+            await RisingEdge(dut.clk)
+            if self.fault:
+                return 0
+            if self.done:
+                return self.done - began
+        raise AssertionError(f"timeout: {fields}")
+
+    def apply(self, fields):
+        beat = self.config.beat_bytes
+        subs = SUBS.get(fields["src"], 1)
+        place = 0
+        for i2 in range(fields["n2"]):
+            for i1 in range(fields["n1"]):
+                for i0 in range(fields["n0"]):
+                    at = (self.base + fields["offset"] + i2 * fields["stride2"] + i1 * fields["stride1"] + i0 * beat) % 2**32
+                    addr = (fields["addr0"] + place // subs) % 2**16
+                    self.shadow[at:at + beat] = content(self.config, int(fields["src"]), addr, place % subs)
+                    place += 1
+
+    def fields(self):
+        beat = self.config.beat_bytes
+        rng = self.rng
+        n0, n1, n2 = rng.randint(1, 40), rng.randint(1, 6), rng.randint(1, 4)
+        if rng.random() < 0.2:
+            n0, n1, n2 = rng.randint(100, 300), 1, 1
+        stride1, stride2 = rng.randint(-400, 400) * beat, rng.randint(-800, 800) * beat
+        offsets = [i2 * stride2 + i1 * stride1 for i2 in range(n2) for i1 in range(n1)]
+        first = rng.randrange(-min(offsets) // beat, (SIZE - max(offsets)) // beat - n0)
+        return {"src": rng.choice(list(Source)), "breg": rng.randrange(8), "offset": (first * beat - self.base) % 2**32,
+                "n0": n0, "n1": n1, "n2": n2, "stride1": stride1, "stride2": stride2, "addr0": rng.randrange(2**16)}
+
+    def check(self):
+        assert self.ram.read(0, SIZE) == bytes(self.shadow)
+
+
+@cocotb.test()
+async def random_commands(dut):
+    bench = await Bench(dut, 1).begin(0.2)
+    for _ in range(40):
+        fields = bench.fields()
+        bench.answers = 0
+        bench.log.bursts.clear()
+        await bench.store(fields)
+        assert bench.answers == len(bench.log.bursts) and bench.last_answer < bench.done
+        bench.apply(fields)
+        bench.check()
+
+
+@cocotb.test()
+async def one_beat_a_cycle(dut):
+    bench = await Bench(dut, 2).begin()
+    beat = bench.config.beat_bytes
+    for n0, n1 in ((600, 1), (16, 40), (4, 150)):
+        fields = {"src": Source.OA, "offset": 0, "n0": n0, "n1": n1, "n2": 1, "stride1": 2 * n0 * beat, "stride2": 0, "addr0": 7}
+        cycles = await bench.store(fields)
+        bench.apply(fields)
+        bench.check()
+        assert cycles < 1.3 * n0 * n1 + 40, f"{cycles} cycles for {n1} runs of {n0} beats"
+
+
+@cocotb.test()
+async def illegal_fields(dut):
+    bench = await Bench(dut, 3).begin()
+    beat = bench.config.beat_bytes
+    legal = {"src": Source.OA, "offset": 0, "n0": 2, "n1": 2, "n2": 2, "stride1": beat, "stride2": beat, "addr0": 0}
+    for bad in ({"n0": 0}, {"n1": 0}, {"n2": 0}, {"src": 6}, {"src": 15}, {"offset": 1}, {"stride1": 1}, {"stride2": -1}):
+        assert await bench.store(legal | bad) == 0
+        assert bench.fault == 0x20, bad
+        for _ in range(20):
+            await RisingEdge(dut.clk)
+    assert not bench.log.bursts
+    assert await bench.store(legal) > 0
+    bench.apply(legal)
+    bench.check()
+
+
+@pytest.mark.parametrize("preset", ["nano", "eta"])
+def test_storer(preset, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    assert run_cocotb(lambda: StorerBench(PRESETS[preset]), __file__, tmp_path) == 3

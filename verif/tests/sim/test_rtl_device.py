@@ -1,0 +1,229 @@
+"""RtlDevice on a stand-in machine that copies DRAM to DRAM: bytes, cycles, stalls, errors, counters, waveforms, build cache."""
+
+import random
+from fractions import Fraction
+
+import pytest
+from amaranth.back import verilog
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from gradloom.rtl.axi import lite_members, read_members, write_members
+from gradloom.rtl.axi_read import ReadManager
+from gradloom.rtl.axi_write import WriteManager
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.fifo import Fifo
+from gradloom.sim import verilate
+from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
+
+SOURCE, TARGET, BEATS, START = 0, 4, 8, 12
+
+
+class Copier(wiring.Component):
+    """Copies ``BEATS`` beats from ``SOURCE`` to ``TARGET`` when START is written; irq when every write is answered.
+
+    Registers at 0..12, also readable; START reads as the number of error codes seen. Others answer with SLVERR.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        super().__init__(read_members(config) | write_members(config) | lite_members() | {"irq": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reads = reads = ReadManager(self.config)
+        m.submodules.writes = writes = WriteManager(self.config)
+        m.submodules.fifo = fifo = Fifo(8 * self.config.beat_bytes, 8)
+        for members, manager in ((read_members(self.config), reads), (write_members(self.config), writes)):
+            for name, member in members.items():
+                outer, inner = getattr(self, name), getattr(manager, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        registers = Array([Signal(32, name=f"register{n}") for n in range(3)])
+        errors = Signal(32)
+        m.d.sync += errors.eq(errors + (reads.error != 0) + (writes.error != 0))
+
+        write = self.s_axil_awvalid & self.s_axil_wvalid & ~self.s_axil_bvalid
+        start = write & (self.s_axil_awaddr == START)
+        m.d.comb += [self.s_axil_awready.eq(write), self.s_axil_wready.eq(write)]
+        with m.If(self.s_axil_bready):
+            m.d.sync += self.s_axil_bvalid.eq(0)
+        with m.If(write):
+            m.d.sync += [self.s_axil_bvalid.eq(1), self.s_axil_bresp.eq((self.s_axil_awaddr > START) << 1)]
+            with m.If(self.s_axil_awaddr < START):
+                m.d.sync += registers[self.s_axil_awaddr[2:4]].eq(self.s_axil_wdata)
+        read = self.s_axil_arvalid & ~self.s_axil_rvalid
+        m.d.comb += self.s_axil_arready.eq(read)
+        with m.If(self.s_axil_rready):
+            m.d.sync += self.s_axil_rvalid.eq(0)
+        with m.If(read):
+            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rresp.eq((self.s_axil_araddr > START) << 1),
+                         self.s_axil_rdata.eq(Array([*registers, errors])[self.s_axil_araddr[2:4]])]
+
+        running = Signal()
+        asking = Signal(2)
+        for n, request in enumerate((reads.request[1], writes.request)):
+            m.d.comb += [request.valid.eq(asking[n]), request.p.address.eq(registers[n]), request.p.beats.eq(registers[2])]
+            with m.If(request.ready):
+                m.d.sync += asking[n].eq(0)
+        with m.If(start):
+            m.d.sync += [asking.eq(3), running.eq(1), self.irq.eq(0)]
+        with m.Elif(running & (asking == 0) & ~start & reads.idle & writes.idle):
+            m.d.sync += [running.eq(0), self.irq.eq(1)]
+        m.d.comb += [
+            fifo.i.valid.eq(reads.response[1].valid),
+            fifo.i.payload.eq(reads.response[1].p.data),
+            reads.response[1].ready.eq(fifo.i.ready),
+            reads.window_limit.eq(0xFFFFFFFF),
+            writes.window_limit.eq(0xFFFFFFFF),
+        ]
+        connect(m, fifo.o, writes.data)
+        return m
+
+
+@pytest.fixture(scope="module", params=["nano", "small", "ulx3s", "eta"])
+def config(request):
+    return PRESETS[request.param]
+
+
+def source_text(config):
+    return {"copier.v": verilog.convert(Copier(config), name="copier", emit_src=False, strip_internal_attrs=True)}
+
+
+@pytest.fixture(scope="module")
+def files(config):
+    return source_text(config)
+
+
+@pytest.fixture(scope="module")
+def small_files():
+    return source_text(PRESETS["small"])
+
+
+def copy(device, beats, source=0x1000, target=0x9000):
+    data = random.Random(beats).randbytes(beats * device.beat_bytes)
+    device.write(source, data)
+    for register, value in ((SOURCE, source), (TARGET, target), (BEATS, beats), (START, 1)):
+        device.csr_write(register, value)
+    cycles = device.run(100000)
+    assert device.irq
+    return data, cycles
+
+
+def test_copy(config, files):
+    with RtlDevice(files, top="copier", dram_bytes=1 << 20) as device:
+        assert device.beat_bytes == config.beat_bytes
+        device.write(0x9000 - 16, b"\xa5" * (700 * 16 + 32))
+        data, cycles = copy(device, 700)
+        assert device.read(0x9000, len(data)) == data
+        assert device.read(0x9000 - 16, 16) == b"\xa5" * 16
+        assert device.read(0x9000 + len(data), 16) == b"\xa5" * 16
+        assert 700 <= cycles < 850
+        assert device.csr_read(SOURCE) == 0x1000
+        assert device.host_accesses == 5
+        assert device.counts() == {"read_beats": 700, "write_beats": 700, "read_bursts": 11, "write_bursts": 11}
+        assert device.cycle > cycles
+
+
+@pytest.mark.parametrize("stall", [0.3, {"r": 0.8, "b": 0.9}])
+def test_stalls_change_cycles_not_bytes(small_files, stall):
+    runs = []
+    for seed in (1, 1, 2):
+        with RtlDevice(small_files, top="copier", dram_bytes=1 << 20, dram=DramModel(stall=stall, seed=seed)) as device:
+            data, cycles = copy(device, 300)
+            assert device.read(0x9000, len(data)) == data
+            runs.append(cycles)
+    assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize(("bandwidth", "low", "high"), [(8, 300, 345), (4, 600, 650), (Fraction(1, 3), 7150, 7300)])
+def test_bandwidth(small_files, bandwidth, low, high):
+    # 300 beats of 4 bytes read and as many written.
+    with RtlDevice(small_files, top="copier", dram_bytes=1 << 20, dram=DramModel(bandwidth=bandwidth)) as device:
+        data, cycles = copy(device, 300)
+        assert device.read(0x9000, len(data)) == data
+        assert low <= cycles <= high
+
+
+def test_latency(small_files):
+    cycles = []
+    for latency, write_latency in ((0, 0), (100, 0), (0, 70)):
+        model = DramModel(latency=latency, write_latency=write_latency)
+        with RtlDevice(small_files, top="copier", dram_bytes=1 << 20, dram=model) as device:
+            cycles.append(copy(device, 4)[1])
+    assert cycles == [cycles[0], cycles[0] + 100, cycles[0] + 70]
+
+
+def test_errors(small_files):
+    with RtlDevice(small_files, top="copier", dram_bytes=1 << 16) as device:
+        device.fail(0x1010, 0x1011)
+        copy(device, 4)
+        assert device.csr_read(START) == 0
+        copy(device, 6)
+        assert device.csr_read(START) == 1
+    with RtlDevice(small_files, top="copier", dram_bytes=1 << 16) as device:
+        device.fail(0x9000, 0x9004, decode_error=True)
+        data, _ = copy(device, 4)
+        assert device.csr_read(START) == 1
+        assert device.read(0x9000, 16) == bytes(4) + data[4:]
+    with RtlDevice(small_files, top="copier", dram_bytes=1 << 16) as device:
+        copy(device, 3, target=0xFFF8)
+        assert device.csr_read(START) == 1, "a write behind the end of the memory must be refused"
+
+
+def test_last_write(small_files):
+    with RtlDevice(small_files, top="copier", dram_bytes=1 << 16, track_writes=True) as device:
+        assert device.last_write(0x9000) == 0
+        began = device.cycle
+        copy(device, 10)
+        at = [device.last_write(0x9000 + 4 * n) for n in range(11)]
+        assert began < at[0] and at[:10] == sorted(set(at[:10])) and at[9] <= device.cycle
+        assert at[10] == 0
+
+
+def test_misuse(small_files):
+    device = RtlDevice(small_files, top="copier", dram_bytes=1 << 16)
+    with pytest.raises(BusError, match=r"^write of 0x1 to register 0x20: SLVERR$"):
+        device.csr_write(0x20, 1)
+    with pytest.raises(BusError, match=r"^read of register 0x20: SLVERR$"):
+        device.csr_read(0x20)
+    with pytest.raises(IndexError, match=r"^2 bytes at 0xffff lie outside the DRAM of 0x10000 bytes$"):
+        device.write(0xFFFF, b"ab")
+    with pytest.raises(RuntimeError, match="this build has none"):
+        device.trace("x.fst")
+    assert device.run(1000) == 1000
+    device.close()
+    device.close()
+    with pytest.raises(ValueError, match=r"^this device is closed$"):
+        device.csr_read(0)
+    with pytest.raises(ValueError, match=r"^stall names channels x; they are ar, r, aw, w, b$"):
+        DramModel(stall={"x": 0.5})
+    with pytest.raises(ValueError, match=r"^bandwidth must be positive"):
+        DramModel(bandwidth=0)
+
+
+def test_waveform(small_files, tmp_path):
+    sizes = []
+    for cycles in (40, 4000):
+        path = tmp_path / f"{cycles}.fst"
+        with RtlDevice(small_files, top="copier", dram_bytes=1 << 20, trace=True) as device:
+            device.trace(path, first=device.cycle + 10, cycles=cycles)
+            data, _ = copy(device, 3000)
+            assert device.read(0x9000, len(data)) == data
+        sizes.append(path.stat().st_size)
+    assert 0 < sizes[0] < sizes[1]
+
+
+def test_build_cache(small_files, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = verilate.build_library(small_files, top="copier")
+    assert first.is_relative_to(tmp_path)
+    before = first.stat().st_mtime_ns
+    assert verilate.build_library(small_files, top="copier") == first
+    assert first.stat().st_mtime_ns == before
+    edited = {"copier.v": small_files["copier.v"].replace("'h1", "'h0", 1)}
+    assert edited != small_files
+    assert verilate.build_library(edited, top="copier") != first
+    with pytest.raises(verilate.BuildError, match="verilator failed"):
+        verilate.build_library({"copier.v": "module copier(; endmodule"}, top="copier")
+    assert [path.name for path in (tmp_path / "gradloom" / "sim").iterdir() if path.name.startswith("build-")] == []
