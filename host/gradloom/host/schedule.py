@@ -7,6 +7,7 @@ from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.plan import Plan
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
+from gradloom.models.golden import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Network
 from gradloom.models.state import delayed_kinds
 from gradloom.rtl import microprograms
@@ -134,11 +135,15 @@ class _Step:
                 recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
             recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
 
-    def _scaled(self, tid: int, zero: tuple[int, tuple[int, ...], tuple[int, ...]], operation: Callable[[bool], None]) -> None:
-        """An operation that encodes tensor ``tid``; calibration first finds its exponent from a dry run at shift 0."""
+    def _scaled(self, tid: int, zero: tuple[int, tuple[int, ...], tuple[int, ...]], operation: Callable[[bool], None], *,
+                dry_shift: int = 0) -> None:
+        """An operation that encodes tensor ``tid``; calibration first finds its exponent from a dry run.
+
+        ``zero`` is the exponent at which the converter's shift (without le) is 0, ``dry_shift`` the shift of the dry run.
+        """
         if self.calibrate:
-            recorder = self.builder.recorder
-            recorder.sequence(Opcode.EXPSET, shifts(SH0=zero), target=tid, clear=1)
+            recorder, (constant, plus, minus) = self.builder.recorder, zero
+            recorder.sequence(Opcode.EXPSET, shifts(SH0=(constant + dry_shift, plus, minus)), target=tid, clear=1)
             operation(True)
             recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=8)
         operation(False)
@@ -171,7 +176,8 @@ class _Step:
         builder, network, name = self.builder, self.network, layer.name
         if layer.norm == "frn":
             self._scaled(builder.tid(name, Kind.DX), schedule_backward.accumulator_zero(builder, layer),
-                         lambda dry: schedule_backward.accumulator_error(builder, layer, dry=dry, first=first, last=last))
+                         lambda dry: schedule_backward.accumulator_error(builder, layer, dry=dry, first=first, last=last),
+                         dry_shift=DX_CALIBRATION)
         else:
             schedule_backward.accumulator_error(builder, layer, first=first, last=last)
         if network.sends_ds(name):

@@ -139,7 +139,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
     big, small = Plane(yi, xi), Plane(yo, xo)
     maximum = isinstance(pool, MaxPool)
     tail = shifts(SH1=_relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
-    limit = builder.images_at_once(pool.name, big, bits=False, also=(("the A-Core's stream buffers", "abuf_depth", small.nb,
+    limit = builder.images_at_once(pool.name, big, bits=False, also=(("one plane takes {} beats of the A-Core's stream buffers", "abuf_depth", small.nb,
                                                                       builder.config.abuf_depth),))
     fixed = {"xsrc": int(XSource.NONE), "t2": builder.tid(name, Kind.DZ), "pool": 2, "pmax": int(maximum),
              "pkern": geometry.kernel[0], "pstride": geometry.stride, "ppad": geometry.pad, "pyi": yo, "pxi": xo,

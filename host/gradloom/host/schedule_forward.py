@@ -50,7 +50,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
     tiles = work.tiles()
     also = work.needs()
     if last:
-        also += (("the logit buffer", "max_classes", shape.mg, builder.ring["LOGIT"].size),)
+        also += (("one image takes {} entries of the logit buffer", "max_classes", shape.mg, builder.ring["LOGIT"].size),)
     limit = builder.images_at_once(name, plane, also=also, tile=(sweep,))
     for images in image_groups(builder.images, limit):
         inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
@@ -159,7 +159,7 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
     maximum = isinstance(layer, MaxPool)
     inv, k = reciprocal(geometry.kernel[0] ** 2)
     constant = 0 if maximum else 15 + k
-    limit = builder.images_at_once(name, big, bits=False, also=(("the A-Core's output buffers", "abuf_depth", small.nb,
+    limit = builder.images_at_once(name, big, bits=False, also=(("one plane takes {} beats of the A-Core's output buffers", "abuf_depth", small.nb,
                                                                  builder.config.abuf_depth),))
     for images in image_groups(builder.images, limit):
         count = images[1] - images[0]

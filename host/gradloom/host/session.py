@@ -7,6 +7,7 @@ The same calls serve the golden model and the simulated hardware; a device that 
 import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,14 +15,19 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.data import Dataset
+from gradloom.host.device import Device
 from gradloom.host.files import UserError
+from gradloom.host.runner import Outcome, ProgramRunner
 from gradloom.models import golden
 from gradloom.models.golden import Hyper, StepResult
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["MemoryOptions", "Score", "Session", "StepOutcome", "check_fit"]
+__all__ = ["STEPS_PER_START", "MemoryOptions", "Score", "Session", "check_fit"]
+
+STEPS_PER_START = 8
+"""Most steps of one start of the machine; the host only polls the status meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +80,6 @@ class MemoryOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class StepOutcome:
-    """Mean loss of a step's batch and how many of its images were classified correctly, before the step's update."""
-
-    loss: float
-    correct: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Score:
     """Evaluation of a set of images."""
 
@@ -106,6 +104,22 @@ def check_fit(network: Network, data: Dataset, batch: int) -> None:
         raise UserError(f"--batch {batch} is more than the {len(data.train_y)} training images of {data.name}")
 
 
+def _rtl_device(config: Config, size: int, memory: MemoryOptions) -> Device:
+    from gradloom.sim.rtl_device import DramModel, RtlDevice
+    from gradloom.sim.verilate import BuildError
+
+    bandwidth = None if memory.bytes_per_cycle is None else Fraction(memory.bytes_per_cycle).limit_denominator(1000)
+    model = DramModel(bandwidth=bandwidth, latency=memory.latency, write_latency=memory.latency, stall=memory.stalls)
+    try:
+        device = RtlDevice(config, dram_bytes=size, dram=model, track_writes=True, trace=memory.trace is not None)
+    except BuildError as error:
+        raise UserError(f"the simulator cannot be built ({error}): run gradloom doctor") from None
+    if memory.trace is not None:
+        first, last = memory.trace_cycles
+        device.trace(memory.trace, first=first, cycles=last - first)
+    return device
+
+
 class Session:
     """One network on one device, as a context manager."""
 
@@ -122,11 +136,9 @@ class Session:
         self._network, self._batch = network, batch
         self._state = State.initial(network, seed, input_exponent)
         self._result: StepResult | None = None
-        self._runner: Any = None
+        self._runner: ProgramRunner | None = None
         if device == "rtl":
-            from gradloom.host.runner import ProgramRunner
-
-            self._runner = ProgramRunner(network, config, batch, memory)
+            self._runner = ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: _rtl_device(config, size, memory))
 
     def __enter__(self) -> "Session":
         return self
@@ -166,14 +178,14 @@ class Session:
         labels: Sequence[np.ndarray],
         hypers: Sequence[Hyper],
         report: Callable[[float], None] | None = None,
-    ) -> list[StepOutcome]:
+    ) -> list[Outcome]:
         """Train one step per batch, all from one start of the machine; ``report`` hears how many steps are done."""
         if self._runner is not None:
             return self._runner.train(images, labels, hypers, report)
         outcomes = []
         for number, (x, y, hyper) in enumerate(zip(images, labels, hypers, strict=True)):
             self._result = golden.train_step(self._network, self._state, x, y, hyper)
-            outcomes.append(StepOutcome(self._result.loss, self._result.correct))
+            outcomes.append(Outcome(self._result.loss, self._result.correct))
             if report is not None:
                 report(number + 1)
         return outcomes

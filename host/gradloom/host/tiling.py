@@ -119,11 +119,11 @@ class Builder:
         Parameters
         ----------
         bits : whether bitmaps are read or written
-        also : (buffer's name for messages, configuration field, units an image, units there are)
+        also : (what an image takes, with {} for the number; configuration field; the number; how many there are)
         """
         config = self.config
-        needs = [("the A-Core's stream buffers", "abuf_depth", plane.nb, config.abuf_depth),
-                 ("the A-Core's bitmap buffers", "mbuf_depth", plane.bits if bits else 0, config.mbuf_depth), *also]
+        needs = [("one plane takes {} beats of the A-Core's stream buffers", "abuf_depth", plane.nb, config.abuf_depth),
+                 ("one plane takes {} beats of the A-Core's bitmap buffers", "mbuf_depth", plane.bits if bits else 0, config.mbuf_depth), *also]
         for images in range(min(self.images[1] - self.images[0], config.max_planes), 0, -1):
             single = images == 1
             if images > self.ring["PBUF"].size // (1 if single else 2):
@@ -134,8 +134,8 @@ class Builder:
                 return images
         for what, field, unit, size in needs:
             if unit > size:
-                raise ScheduleError(f"layer {layer!r}: a plane of {plane.y} x {plane.x} takes {unit} of {what}, configuration "
-                                    f"{config.name!r} has {size} ({field}): raise {field} or shrink the layer")
+                raise ScheduleError(f"layer {layer!r}: {what.format(unit)}, configuration {config.name!r} has {size} ({field}): "
+                                    f"raise {field} or shrink the layer")
         for sweep in tile:
             words = psum_words(sweep, config, 1)
             if words > config.psum_depth:
@@ -242,7 +242,7 @@ class Convolution:
     def needs(self) -> tuple[tuple[str, str, int, int], ...]:
         """What :meth:`Builder.images_at_once` shall also respect."""
         config = self.builder.config
-        return (("the input row banks", "ibuf_depth", self.sweep.addresses(config, 1), config.ibuf_depth),)
+        return (("one image takes {} addresses of each input row bank", "ibuf_depth", self.sweep.addresses(config, 1), config.ibuf_depth),)
 
     def resident(self, images: int) -> bool:
         """Whether all input groups of a tile fit at once."""

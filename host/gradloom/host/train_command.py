@@ -14,7 +14,7 @@ from gradloom.host.data import Dataset, epoch_order, load_dataset
 from gradloom.host.files import UserError
 from gradloom.host.progress import StepProgress
 from gradloom.host.run_folder import RUN_FORMAT, RunFolder, load_checkpoint
-from gradloom.host.session import MemoryOptions, Session, check_fit
+from gradloom.host.session import STEPS_PER_START, MemoryOptions, Session, check_fit
 from gradloom.host.verification import compare_tensors
 from gradloom.models import digests, golden
 from gradloom.models.network import Network, Training, load_network
@@ -22,9 +22,6 @@ from gradloom.models.state import State
 from gradloom.rtl.config import Config, load_config
 
 __all__ = ["run"]
-
-STEPS_PER_START = 8
-"""Steps of one start of the machine where not every step is checked; the host only polls the status meanwhile."""
 
 
 def _versions() -> dict[str, str]:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["INT64_MAX", "INT64_MIN", "ArithmeticFault", "add", "align", "check_fits", "multiply",
-           "reciprocal", "saturate", "wrap"]
+__all__ = ["INT64_MAX", "INT64_MIN", "PRODUCT_BITS", "ArithmeticFault", "add", "align", "check_fits",
+           "multiply", "reciprocal", "saturate", "wrap"]
 
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
+PRODUCT_BITS = 48
+"""Signed bits of a wide number that is multiplied; by 16 magnitude bits, the product fits 64."""
 RECIPROCAL_BITS = 15
 """Fraction bits of a reciprocal beyond ceil(log2 n)."""
 
@@ -82,14 +84,9 @@ def add(name: str, first: Any, *others: Any) -> np.ndarray:
     return total
 
 
-def multiply(name: str, x: Any, factor: int) -> np.ndarray:
-    """``x * factor``, or :class:`ArithmeticFault` if a product leaves 64 bits."""
-    wide = _int64(x)
-    if wide.size:
-        ends = int(wide.min()) * factor, int(wide.max()) * factor
-        if min(ends) < INT64_MIN or max(ends) > INT64_MAX:
-            raise ArithmeticFault(f"{name}: a product with {factor} does not fit 64 bits")
-    return wide * factor
+def multiply(name: str, x: Any, factor: Any) -> np.ndarray:
+    """``x * factor``, ``|factor| <= 2^16``, or :class:`ArithmeticFault` if ``x`` needs more than 48 bits."""
+    return check_fits(name, x, PRODUCT_BITS) * _int64(factor)
 
 
 def reciprocal(n: int) -> tuple[int, int]:

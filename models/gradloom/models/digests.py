@@ -1,5 +1,4 @@
-"""SHA-256 digests over the logical tensors (NCHW, OIHW, little-endian), so that they do not depend on any
-memory layout."""
+"""SHA-256 digests over the logical tensors (NCHW, OIHW, little-endian), independent of any memory layout."""
 
 import hashlib
 from collections.abc import Mapping
@@ -36,8 +35,7 @@ def parameters_digest(net: Network, state: State) -> str:
     """Digest of all that training has learnt.
 
     Layers in network order, each with weight codes, velocity codes, then every parameter's master and
-    velocity; at the end
-    (tensor number, exponent) of every tensor as int64, by number.
+    velocity; at the end (tensor number, exponent) of every tensor as int64, by number.
     """
     digest = hashlib.sha256()
     for layer in net.weighted:

@@ -1,7 +1,6 @@
 """The same networks in floating point, with analytic gradients: what the integer training is compared with.
 
-Same layers, same initial weights, same data and schedule; float64 arithmetic (float32 for the FP32
-baseline), no quantisation.
+Same layers, initial weights, data and schedule, no quantisation: float64, or float32 for the FP32 baseline.
 """
 
 import dataclasses
@@ -22,8 +21,10 @@ EPSILON = 2.0**-12
 
 @dataclasses.dataclass
 class FloatStep:
-    """Loss (mean), correct images, gradients by (layer, parameter) averaged over the batch, and tensors by
-    (layer, name)."""
+    """Result of a batch.
+
+    Mean loss, correct images, gradients by (layer, parameter) averaged over the batch, tensors by name.
+    """
 
     loss: float
     correct: int

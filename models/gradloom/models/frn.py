@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arith import INT64_MAX, add, align, check_fits, reciprocal, saturate
+from .arith import INT64_MAX, PRODUCT_BITS, add, align, check_fits, multiply, reciprocal, saturate
 from .pint import Encoded, encode
 
 __all__ = ["MAX_POSITIONS", "Q_BITS", "XHAT_EXPONENT", "FrnBackward", "FrnForward", "backward", "forward",
@@ -117,10 +117,9 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
     Raises
     ------
     ArithmeticFault
-        If a parameter is not int16, or a sum leaves 64 bits
+        If a parameter is not int16, a sum of the convolution leaves 48 bits, or ``y`` leaves 64
     """
-    # Wider sums cannot be, and 47 bits keep the products with q and the sum of magnitudes within 64.
-    wide = check_fits("normalisation", x, 47)
+    wide = check_fits("normalisation", x, PRODUCT_BITS)
     g, b, t = (check_fits(name, _column(p), 16)
                for name, p in (("gamma", gamma), ("beta", beta), ("tau", tau)))
     n = wide.shape[2] * wide.shape[3]
@@ -130,7 +129,8 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
     total = np.abs(wide).sum(axis=(2, 3))
     # epsilon may itself be saturated, when the layer's operands are tiny; so the sum saturates, too.
     q, le = reciprocal_norm(n, np.where(total > INT64_MAX - epsilon, INT64_MAX, total + epsilon))
-    xhat = encode(wide * q[:, :, None, None], (le + XHAT_EXPONENT)[:, :, None, None])
+    scaled = multiply("normalisation", wide, q[:, :, None, None])
+    xhat = encode(scaled, (le + XHAT_EXPONENT)[:, :, None, None])
     y = g * xhat.value + (b << 8)
     if residual is not None:
         y = add("residual", y, residual)
@@ -158,7 +158,7 @@ def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: 
     sg, sb = (d * normal).sum(axis=(2, 3)), d.sum(axis=(2, 3))
     st = (error - d).sum(axis=(2, 3))
     inv, k = reciprocal(error.shape[2] * error.shape[3])
-    mean = ((sg * inv) >> (15 + k + 4))[:, :, None, None]
+    mean = (multiply("gradient sums", sg, inv) >> (15 + k + 4))[:, :, None, None]
     u = saturate((d << 4) - np.sign(normal) * mean, 18)
     gl = (_column(gamma) * np.asarray(q).astype(np.int64)[:, :, None, None]) >> 16
     dx = encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None])

@@ -81,8 +81,7 @@ class Hyper:
 
 
 def schedule_table(train: Training, steps: int) -> list[Hyper]:
-    """Hyperparameters of every step of a run of ``steps``: constant, or falling along a line or a cosine
-    towards zero."""
+    """Hyperparameters of every step of a run: constant, or falling on a line or a cosine towards zero."""
     table = []
     for step in range(steps):
         left = (steps - step) / steps
@@ -279,8 +278,7 @@ class _Run:
     # Backward
 
     def backward(self, logits: np.ndarray, labels: np.ndarray) -> None:
-        """From the loss gradient to every layer's weight gradient (``self.dw``) and parameter sums
-        (``self.sums``)."""
+        """From the loss gradient to every weight gradient (``dw``) and parameter sum (``sums``)."""
         last = self.net.logits.name
         loss_gradient = softmax.gradient if self.net.loss == "softmax" else softmax.squared
         error = loss_gradient(logits, labels)[1]
@@ -390,7 +388,7 @@ def _slices(count: int, parts: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
-def _score(net: Network, logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+def score(net: Network, logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
     loss = softmax.loss if net.loss == "softmax" else softmax.squared_loss
     return float(loss(logits, labels)), int((logits.argmax(axis=1) == labels).sum())
 
@@ -438,7 +436,7 @@ def train_step(
         for parameter in net.parameters(layer.name):
             tensors[layer.name, parameter] = state.parameters[layer.name][parameter].copy()
             tensors[layer.name, f"v{parameter}"] = state.parameter_velocities[layer.name][parameter].copy()
-    loss, correct = _score(net, tensors[net.logits.name, "logits"], labels)
+    loss, correct = score(net, tensors[net.logits.name, "logits"], labels)
     state.exponents = _next_exponents(net, exponents, stats)
     state.step += 1
     state.calibrated = True
@@ -528,8 +526,7 @@ def _update_parameters(
 
 
 def _next_exponents(net: Network, e: dict[int, int], stats: dict[int, int]) -> dict[int, int]:
-    """The scale rules at the end of a step: delayed scales of features and errors, and of weights and
-    velocities one step ahead."""
+    """Exponents of the next step: delayed scales; those of weights and velocities run one step ahead."""
     following = dict(e)
     for layer in net.layers:
         for kind in delayed_kinds(net, layer.name):
@@ -555,4 +552,4 @@ def evaluate(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray
         raise ValueError("the exponents are not calibrated: do a training step before evaluating")
     logits = _Run(net, state, dict(state.exponents)).forward(np.asarray(x_codes))
     labels = np.asarray(labels)
-    return Evaluation(*_score(net, logits, labels), logits)
+    return Evaluation(*score(net, logits, labels), logits)

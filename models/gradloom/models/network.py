@@ -248,8 +248,7 @@ class Network:
         return 8 * self._number[name] + kind
 
     def dx_tid(self, name: str) -> int:
-        """Tensor whose exponent the error of a layer's accumulators has: DX after FRN; else DZ, ReLU only
-        masks codes."""
+        """Tensor whose exponent dx has: DX after FRN, else DZ (ReLU only masks codes)."""
         return self.tid(name, Kind.DX if getattr(self.layer(name), "norm", None) == "frn" else Kind.DZ)
 
     def geometry(self, name: str) -> Geometry:
@@ -305,8 +304,7 @@ class Network:
         return name != INPUT
 
     def main_consumer(self, name: str) -> Layer | None:
-        """The layer whose backward pass writes the error of this tensor: the first that reads it as its
-        input.
+        """The first layer that reads the tensor as its input: its backward pass writes the tensor's error.
 
         ``None`` where the tensor is only added to another layer (a projection shortcut): its error is that
         of the addition.
@@ -324,8 +322,7 @@ class Network:
         return None
 
     def sends_ds(self, name: str) -> bool:
-        """Whether the layer is the second convolution on its input, so that its error goes there by way of
-        DS."""
+        """Whether the layer is the second convolution on its input; its error then travels as DS."""
         source = self.layer(name).input
         if not self.needs_error(source) or not isinstance(self.layer(name), Conv | FullyConnected):
             return False

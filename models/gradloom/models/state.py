@@ -1,5 +1,4 @@
-"""Everything that training changes: weights, velocities, parameters, exponents, step; and how it starts, is
-saved and comes back."""
+"""Everything that training changes; how it starts, is saved and comes back."""
 
 import dataclasses
 import math
@@ -33,8 +32,7 @@ def initial_weights(
 
     Integers all the way: h = 24-bit hash of (seed, step 2^32 - 1, tensor, OIHW index); the weight is
     (2 h + 1 - 2^24) * floor(2^20 sqrt(gain / fan-in)) * 2^-44, encoded to nearest at the exponent that
-    brings the largest
-    magnitude into [2048, 4095].
+    brings the largest magnitude into [2048, 4095].
 
     Parameters
     ----------

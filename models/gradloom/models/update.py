@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arith import INT64_MAX, add, align, check_fits, multiply, saturate
-from .conv import GRADIENT_BITS
+from .arith import INT64_MAX, add, align, multiply, saturate
 from .pint import Encoded, encode
 
 __all__ = ["MASTER_BITS", "WEIGHT_F", "ParameterUpdate", "WeightUpdate", "parameter", "weights"]
@@ -60,8 +59,7 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
     """
     sh0, sh1, sh2, sh3, sh4 = (int(shift) for shift in shifts)
     old_w, old_v = np.asarray(w).astype(np.int64), np.asarray(v).astype(np.int64)
-    gradient = multiply("weight gradient", check_fits("weight gradients", dw, GRADIENT_BITS), inv)
-    terms = [align(gradient, sh0)]
+    terms = [align(multiply("weight gradients", dw, inv), sh0)]
     if decay:
         terms.append(align(old_w, sh2))
     t = add("velocity", (momentum * old_v) << 8, *terms)
@@ -89,9 +87,14 @@ def parameter(master: Any, velocity: Any, total: Any, *, inv: int, shift: int, m
         0..255
     le_lr : int
         eta = lm 2^-le_lr; may be negative
+
+    Raises
+    ------
+    ArithmeticFault
+        If a sum leaves 48 bits
     """
     old, speed = np.asarray(master).astype(np.int64), np.asarray(velocity).astype(np.int64)
-    gradient = saturate(align(multiply("gradient sum", total, inv), shift), 32)
+    gradient = saturate(align(multiply("gradient sums", total, inv), shift), 32)
     new_speed = saturate(((momentum * speed) >> 8) + gradient, 32)
     # A step of 2^62 ends at the same bound as any larger one, and cannot overflow the difference.
     step = np.clip(align(new_speed * lm, -le_lr), -(1 << 62), 1 << 62)

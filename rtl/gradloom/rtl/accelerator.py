@@ -32,8 +32,9 @@ def _copy(m: Module, source: object, target: object, names: tuple[str, ...]) -> 
 class Accelerator(wiring.Component):
     """Sequencer, queues, engines and memories behind their bus interfaces.
 
-    Everything that a fault must bring back to its initial state lives in the clock domain ``engine``: the same clock, and a
-    reset that :class:`gradloom.rtl.control.Control` adds to the machine's own. Registers and counters live in ``sync``.
+    Everything that a fault must bring back to its initial state lives in the clock domain ``engine``: the same clock,
+    and a reset that :class:`gradloom.rtl.control.Control` adds to the machine's own. Registers and counters live in
+    ``sync``.
 
     Members
     -------
@@ -149,7 +150,8 @@ class Accelerator(wiring.Component):
         ]
 
     @staticmethod
-    def _sequencer(m: Module, sequencer: Sequencer, csr: Csr, scale: ScaleUnit, seed: SeedUnit, control: Control) -> None:
+    def _sequencer(m: Module, sequencer: Sequencer, csr: Csr, scale: ScaleUnit, seed: SeedUnit,
+                   control: Control) -> None:
         _copy(m, csr, sequencer, ("program", "window_base", "window_limit", "base", "step"))
         _copy(m, sequencer, csr, ("loop", "base_write", "base_index", "base_value", "hyper_write", "hyper"))
         m.d.comb += [
@@ -175,8 +177,8 @@ class Accelerator(wiring.Component):
         ]
 
     @staticmethod
-    def _control(m: Module, control: Control, csr: Csr, counters: Counters, sequencer: Sequencer, semaphores: Semaphores,
-                 reads: ReadManager, writes: WriteManager) -> None:
+    def _control(m: Module, control: Control, csr: Csr, counters: Counters, sequencer: Sequencer,
+                 semaphores: Semaphores, reads: ReadManager, writes: WriteManager) -> None:
         _copy(m, csr, control, ("start", "abort", "irq_acknowledge", "irq_enable", "watchdog"))
         _copy(m, control, csr, ("running", "status", "error", "error_offset", "error_state", "cycles"))
         _copy(m, counters, csr, ("totals", "perf_value"))

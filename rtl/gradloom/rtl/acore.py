@@ -285,17 +285,16 @@ class ACore(wiring.Component):
                 m.d.comb += self.begin.eq(1)
                 m.d.sync += [op.eq(fetch.data), self.counter.eq(0)]
                 m.next = "GO"
-            with m.State("GO"):
-                with m.Switch(op.kind):
-                    with m.Case(Kind.SWEEP):
-                        m.next = "SWEEP"
-                    with m.Case(Kind.DIVIDE):
-                        m.d.comb += self.plane_override.eq(1)
-                        m.next = "DIVIDE"
-                    with m.Case(Kind.LOAD):
-                        m.next = "LOAD"
-                    with m.Case(Kind.STORE):
-                        m.next = "STORE"
+            with m.State("GO"), m.Switch(op.kind):
+                with m.Case(Kind.SWEEP):
+                    m.next = "SWEEP"
+                with m.Case(Kind.DIVIDE):
+                    m.d.comb += self.plane_override.eq(1)
+                    m.next = "DIVIDE"
+                with m.Case(Kind.LOAD):
+                    m.next = "LOAD"
+                with m.Case(Kind.STORE):
+                    m.next = "STORE"
             with m.State("SWEEP"):
                 with m.If(op.loop == Loop.BEATS):
                     with m.If(pooling):
@@ -440,11 +439,17 @@ class ACore(wiring.Component):
         issued = Signal(Beat)
         m.d.comb += issued.eq(Mux(pooling, held, self.issue))
         beats = _Line(m, issued, "beat")
-        stages = [Beat(beats[FETCH + i]) for i in range(ADD1 + Converter.LATENCY + 1)]
+        stages = [Beat(beats[FETCH + i]) for i in range(ADD1 + 1)]
+        # Beats of a sweep without encoder outputs end at MUL2: the next sweep may begin before they would come out.
+        encoding = op.wa | op.wm | (op.wb == OutB.CODE1)
+        code1_line = _Line(m, self._gated(m, stages[ADD1], encoding, "first"), "code1_beat")
+        stages += [Beat(code1_line[i + 1]) for i in range(Converter.LATENCY)]
         second = Signal(Beat)
         m.d.comb += second.eq(Mux(op.long, stages[ADD1 + Converter.LATENCY], stages[ADD1]))
         e_line = _Line(m, second, "e_beat")
-        e_stages = [Beat(e_line[i]) for i in range(ADD2 + Converter.LATENCY + 1)]
+        e_stages = [Beat(e_line[i]) for i in range(MUL2 + 1)]
+        code2_line = _Line(m, self._gated(m, e_stages[MUL2], encoding, "second"), "code2_beat")
+        e_stages += [Beat(code2_line[i + 1]) for i in range(ADD2 - MUL2 + Converter.LATENCY)]
         self.stages, self.e_stages = stages, e_stages
 
         tap = Signal(Tap)
@@ -462,13 +467,13 @@ class ACore(wiring.Component):
         idx2 = Mux(op.long, index[e_ahead + Converter.LATENCY], index[e_ahead])
         lane_step = Mux(run.xsrc == XSource.DW, run.s_lane, 1)
 
-        # A sweep without encoder outputs leaves the pipeline sooner; the margin covers the sums' registers.
+        # The margins cover the registers of the sums.
         long_drain = FETCH + ADD1 + Converter.LATENCY + ADD2 + Converter.LATENCY + 5
         short_drain = FETCH + ADD1 + MUL2 + 6
         drain = Signal(range(long_drain + 1))
         m.d.comb += self.idle.eq(drain == 0)
         with m.If(self.issue.v):
-            m.d.sync += drain.eq(Mux(op.wa | op.wm | (op.wb == OutB.CODE1), long_drain, short_drain))
+            m.d.sync += drain.eq(Mux(encoding, long_drain, short_drain))
         with m.Elif(drain != 0):
             m.d.sync += drain.eq(drain - 1)
 
@@ -506,6 +511,12 @@ class ACore(wiring.Component):
                 s.c1.eq(saturated(shifts["c1"], 12)), s.c2.eq(saturated(shifts["c2"], 12)),
                 apu.idx1[0].eq(idx1), apu.idx1[1].eq(idx1 + lane_step), apu.idx2[0].eq(idx2), apu.idx2[1].eq(idx2 + lane_step),
             ]
+
+    @staticmethod
+    def _gated(m: Module, beat, enable: Value, name: str) -> Signal:
+        gated = Signal(Beat, name=f"{name}_gated")
+        m.d.comb += [gated.eq(beat), gated.v.eq(beat.v & enable)]
+        return gated
 
     def _shift(self, m: Module, select: Value, name: str) -> Signal:
         value = Signal(signed(18), name=f"shift_{name}")

@@ -10,12 +10,15 @@ from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
 from gradloom.rtl.align import WIDE, Align, saturated
 from gradloom.rtl.config import Config
 from gradloom.rtl.converter import Converter
 from gradloom.rtl.dither import Dither
 from gradloom.rtl.divider import Divider
 from gradloom.rtl.microcode import (
+    Y2,
+    Y3,
     Accumulate,
     Base,
     Compare,
@@ -28,8 +31,6 @@ from gradloom.rtl.microcode import (
     Register,
     Term2,
     Term3,
-    Y2,
-    Y3,
 )
 from gradloom.rtl.pint import V_BITS, decode
 from gradloom.rtl.planes import Beat
@@ -175,7 +176,7 @@ class Apu(wiring.Component):
         self.mean = _stage(m, self.planes["mean"][1].as_signed(), "mean", ADD1 - 1)
         self.gl = _stage(m, self.planes["gl"][1].as_signed(), "gl", ADD1 - 1)
 
-        m.submodules.divider = divider = Divider()
+        divider = emit.add(m, "divider", "divider", Divider())
         m.d.comb += [divider.start.eq(self.divide), divider.s.eq(self.planes["s"][1]), divider.n.eq(self.setup.n)]
         self.divider = divider
 
@@ -201,16 +202,15 @@ class Apu(wiring.Component):
         with m.If(self.store_lambda):
             m.d.comb += self.store.eq(self.planes["lam"][1])
 
-        with m.If(write):
-            with m.Switch(dst):
-                with m.Case(Destination.R):
-                    m.d.sync += self.r.eq(t)
-                with m.Case(Destination.GRAD):
-                    m.d.sync += self.r.eq(saturated(t, 32))
-                with m.Case(Destination.V):
-                    m.d.sync += self.velocity.eq(saturated(t, 32))
-                with m.Case(Destination.P):
-                    m.d.sync += self.master.eq(saturated(t, 28))
+        with m.If(write), m.Switch(dst):
+            with m.Case(Destination.R):
+                m.d.sync += self.r.eq(t)
+            with m.Case(Destination.GRAD):
+                m.d.sync += self.r.eq(saturated(t, 32))
+            with m.Case(Destination.V):
+                m.d.sync += self.velocity.eq(saturated(t, 32))
+            with m.Case(Destination.P):
+                m.d.sync += self.master.eq(saturated(t, 28))
         with m.If(self.clear):
             m.d.sync += [*(s.eq(0) for s in self.sums), self.r.eq(0), self.velocity.eq(0), self.master.eq(0)]
 
@@ -328,8 +328,8 @@ class Apu(wiring.Component):
         p4 = stage(Mux(op.factor == Factor.NONE, x3, product).as_signed(), "p4")
 
         # Stages 5 to 7: align and add.
-        m.submodules[f"align1_l{lane}"] = align1 = Align(WIDE)
-        m.submodules[f"align3_l{lane}"] = align3 = Align(V_BITS)
+        align1 = emit.add(m, f"align1_l{lane}", "align", Align(WIDE), WIDE)
+        align3 = emit.add(m, f"align3_l{lane}", "align", Align(V_BITS), V_BITS)
         a4, b4, d4 = stage(a2, "a4", 2), stage(b2, "b4", 2), stage(d2, "d4", 2)
         m.d.comb += [align1.x.eq(p4), align1.n.eq(setup.sh1), align3.x.eq(d4), align3.n.eq(setup.sh3)]
         a6, b6, d6 = stage(a4, "a6", 2), stage(b4, "b6", 2), stage(d4, "d6", 2)
@@ -385,7 +385,7 @@ class Apu(wiring.Component):
         product2 = stage((multiplicand * multiplier).as_signed(), "product2")
 
         # Stages E3 to E5: align and add; E6: compare and select.
-        m.submodules[f"aligny_l{lane}"] = aligny = Align(len(product2))
+        aligny = emit.add(m, f"aligny_l{lane}", "align", Align(len(product2)), len(product2))
         m.d.comb += [aligny.x.eq(Mux(op.y3 == Y3.A, e_a2, product2)), aligny.n.eq(setup.shy)]
         base = Mux(op.base == Base.T, e_t2, Mux(op.base == Base.PRODUCT, product2, 0)).as_signed()
         base4, e_a4 = stage(base, "base4", 2), stage(e_a2, "e_a4", 2)
@@ -404,8 +404,8 @@ class Apu(wiring.Component):
 
     def _encoder(self, m: Module, which: int, lane: int, value: Value, shift: Value) -> Converter:
         setup = self.setup
-        m.submodules[f"encoder{which}_l{lane}"] = encoder = Converter()
-        m.submodules[f"dither{which}_l{lane}"] = dither = Dither()
+        encoder = emit.add(m, f"encoder{which}_l{lane}", "converter", Converter())
+        dither = emit.add(m, f"dither{which}_l{lane}", "dither", Dither())
         idx = self.idx1 if which == 1 else self.idx2
         m.d.comb += [
             dither.seed.eq(setup.seed1 if which == 1 else setup.seed2),

@@ -1,6 +1,6 @@
 """AXI4 manager and AXI4-Lite subordinate signals, and the split of requests into legal bursts.
 
-The members are flat so that ports carry the names that bus models and vendor tools look for (``m_axi_araddr``).
+The members are flat, so that ports carry the names that bus models and vendor tools look for (``m_axi_araddr``).
 """
 
 from amaranth.hdl import Module, Mux, Signal
@@ -15,8 +15,8 @@ __all__ = ["BURST_BEATS", "ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRI
            "REQUEST", "BurstSplitter", "lite_members", "read_members", "response_layout", "write_members"]
 
 BURST_BEATS = 64
-"""Longest burst in beats. 64 beats of at most 16 bytes divide 4 KiB, so bursts that do not cross a multiple of 64 beats
-do not cross a 4 KiB boundary either (AXI4, section A3.4.1)."""
+"""Longest burst in beats. 64 beats of at most 16 bytes divide 4 KiB, so bursts that do not cross a multiple of 64
+beats do not cross a 4 KiB boundary either (AXI4, section A3.4.1)."""
 
 ERROR_READ_RESPONSE = 0x30
 ERROR_READ_WINDOW = 0x31
@@ -37,8 +37,8 @@ def response_layout(config: Config) -> StructLayout:
 
 def _address_members(prefix: str, channel: str) -> dict[str, Member]:
     return {f"{prefix}{channel}{name}": Out(width) for name, width in (
-        ("id", 1), ("addr", 32), ("len", 8), ("size", 3), ("burst", 2), ("cache", 4), ("prot", 3), ("valid", 1))
-    } | {f"{prefix}{channel}ready": In(1)}
+        ("id", 1), ("addr", 32), ("len", 8), ("size", 3), ("burst", 2), ("cache", 4), ("prot", 3),
+        ("valid", 1))} | {f"{prefix}{channel}ready": In(1)}
 
 
 def read_members(config: Config, prefix: str = "m_axi_") -> dict[str, Member]:
@@ -67,7 +67,7 @@ def lite_members(prefix: str = "s_axil_") -> dict[str, Member]:
 
 
 def constant_address_signals(manager: wiring.Component, channel: str, config: Config) -> list:
-    """Assignments of what never changes on AR or AW: id 0, full beats, INCR, normal non-cacheable bufferable memory."""
+    """Assignments of what never changes on AR or AW: id 0, full beats, INCR, non-cacheable bufferable."""
     return [
         getattr(manager, f"m_axi_{channel}id").eq(0),
         getattr(manager, f"m_axi_{channel}size").eq(exact_log2(config.beat_bytes)),

@@ -5,8 +5,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.axi import (BURST_BEATS, ERROR_READ_RESPONSE, ERROR_READ_WINDOW, REQUEST, BurstSplitter,
-                              constant_address_signals, read_members, response_layout)
+from gradloom.rtl.axi import (
+    BURST_BEATS,
+    ERROR_READ_RESPONSE,
+    ERROR_READ_WINDOW,
+    REQUEST,
+    BurstSplitter,
+    constant_address_signals,
+    read_members,
+    response_layout,
+)
 from gradloom.rtl.config import Config
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.window import in_window
@@ -20,11 +28,13 @@ FETCH_BEATS = 2 * BURST_BEATS
 
 
 class ReadManager(wiring.Component):
-    """Serves the read requests of two clients, 0 = program fetch and 1 = Loader, in bursts, round robin from burst to burst.
+    """Serves the read requests of two clients, 0 = program fetch and 1 = Loader, in bursts, round robin from burst
+    to burst.
 
-    An address reaches AR 2 cycles after its request; one burst a cycle. Data come in the order of the client's requests.
-    Client 1 sees R combinationally: it must be ready whenever it has requests under way, or it stalls both clients.
-    Client 0 may stall at will: its bursts are issued only when its response buffer (2 cycles) has room for all of their beats.
+    An address reaches AR 2 cycles after its request; one burst a cycle. Data come in the order of the client's
+    requests. Client 1 sees R combinationally: it must be ready whenever it has requests under way, or it stalls both
+    clients. Client 0 may stall at will: its bursts are issued only when its response buffer (2 cycles) has room for all
+    of their beats.
 
     A burst outside the window is not issued; after any error no further burst is issued until a flush.
 
@@ -37,8 +47,8 @@ class ReadManager(wiring.Component):
     window_base, window_limit : ``In(32)``
         Bursts must lie in ``[window_base, window_limit)``.
     flush : ``In(1)``
-        Requests are forgotten, and the data of bursts under way are taken and dropped. To be held until ``idle``, and while the
-        clients are reset.
+        Requests are forgotten, and the data of bursts under way are taken and dropped. To be held until ``idle``, and
+        while the clients are reset.
     idle : ``Out(1)``
         No request is stored and no burst under way.
     beat : ``Out(1)``

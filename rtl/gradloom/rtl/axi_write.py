@@ -4,8 +4,15 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.axi import (BURST_BEATS, ERROR_WRITE_RESPONSE, ERROR_WRITE_WINDOW, REQUEST, BurstSplitter,
-                              constant_address_signals, write_members)
+from gradloom.rtl.axi import (
+    BURST_BEATS,
+    ERROR_WRITE_RESPONSE,
+    ERROR_WRITE_WINDOW,
+    REQUEST,
+    BurstSplitter,
+    constant_address_signals,
+    write_members,
+)
 from gradloom.rtl.config import Config
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.window import in_window
@@ -19,11 +26,11 @@ OUTSTANDING_WRITES = 16
 class WriteManager(wiring.Component):
     """Writes the Storer's requests in bursts of full beats.
 
-    An address reaches AW 2 cycles after its request, a beat of data W 1 cycle after it is taken; one beat a cycle.
-    A burst's data are taken once its address is on AW, in the order of the requests.
+    An address reaches AW 2 cycles after its request, a beat of data reaches W 1 cycle after it is taken; one beat a
+    cycle. A burst's data are taken once its address is on AW, in the order of the requests.
 
-    A burst outside the window is not issued; after any error no further burst is issued until a flush, while data of
-    issued bursts is still taken.
+    A burst outside the window is not issued; after any error no further burst is issued until a flush, while the data
+    of issued bursts are still taken.
 
     Members
     -------
@@ -34,8 +41,8 @@ class WriteManager(wiring.Component):
     window_base, window_limit : ``In(32)``
         Bursts must lie in ``[window_base, window_limit)``.
     flush : ``In(1)``
-        Requests are forgotten, no data is taken, and issued bursts end with beats that write nothing (strobes 0). To be held until
-        ``idle``, and while the client is reset.
+        Requests are forgotten, no data is taken, and issued bursts end with beats that write nothing (strobes 0). To be
+        held until ``idle``, and while the client is reset.
     idle : ``Out(1)``
         No request is stored, and every burst has its response.
     beat : ``Out(1)``
@@ -85,8 +92,8 @@ class WriteManager(wiring.Component):
         m.d.comb += [
             inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
                                 size=burst.beats * self.config.beat_bytes)),
-            take.eq(splitter.burst.valid & (due != OUTSTANDING_WRITES) & (~self.m_axi_awvalid | self.m_axi_awready)
-                    & ~stopped & ~bad_response & ~self.flush),
+            take.eq(splitter.burst.valid & (due != OUTSTANDING_WRITES)
+                    & (~self.m_axi_awvalid | self.m_axi_awready) & ~stopped & ~bad_response & ~self.flush),
             issue.eq(take & inside),
             bad_window.eq(take & ~inside),
             splitter.burst.ready.eq(take),

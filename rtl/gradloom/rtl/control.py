@@ -17,10 +17,10 @@ ENGINES = len(Engine)
 class Control(wiring.Component):
     """Outside the ``engine`` clock domain, whose reset it drives.
 
-    A program ends with END or with its first fault. Either way the Sequencer is frozen, the AXI4 managers are flushed until
-    no burst is under way, and one cycle of ``engine_reset`` brings engines, queues and semaphores back to their initial
-    state; then the machine is idle. Faults of one cycle are taken in the order: Sequencer and semaphores, engines in order, reads,
-    writes, watchdog, abort.
+    A program ends with END or with its first fault. Either way the Sequencer is frozen, the AXI4 managers are flushed
+    until no burst is under way, and one cycle of ``engine_reset`` brings engines, queues and semaphores back to their
+    initial state; then the machine is idle. Faults of one cycle are taken in the order: Sequencer and semaphores,
+    engines in order, reads, writes, watchdog, abort.
 
     Members
     -------
@@ -126,7 +126,8 @@ class Control(wiring.Component):
                 with m.Elif(self.seq_done):
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.comb += [self.running.eq(1), self.counting.eq(1), self.halt.eq(1), self.flush.eq(1), stopping.eq(1)]
+                m.d.comb += [self.running.eq(1), self.counting.eq(1), self.halt.eq(1), self.flush.eq(1),
+                             stopping.eq(1)]
                 with m.If(self.idle):
                     m.next = "RESET"
             with m.State("RESET"):

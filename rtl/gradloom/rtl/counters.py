@@ -22,8 +22,8 @@ class TagTable(wiring.Component):
     Members
     -------
     count : ``In(1)``, finish : ``In(1)``, tag : ``In(width)``
-        A cycle that counts (also in the cycle of ``finish``); the command of ``tag`` ends. At least one cycle lies between
-        two ends.
+        A cycle that counts (also in the cycle of ``finish``); the command of ``tag`` ends. At least one cycle lies
+        between two ends.
     index : ``In(width)``, value : ``Out(48)``
         Readout in the next cycle, when no command ends.
     clear : ``In(1)``
@@ -34,8 +34,8 @@ class TagTable(wiring.Component):
 
     def __init__(self, width: int) -> None:
         self.width = width
-        super().__init__({"count": In(1), "finish": In(1), "tag": In(width), "index": In(width), "value": Out(COUNTER_WIDTH),
-                          "clear": In(1), "drop": In(1)})
+        super().__init__({"count": In(1), "finish": In(1), "tag": In(width),
+                          "index": In(width), "value": Out(COUNTER_WIDTH), "clear": In(1), "drop": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

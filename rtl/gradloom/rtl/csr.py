@@ -16,14 +16,14 @@ COUNTER_WIDTH = 48
 
 OKAY, SLVERR = 0, 2
 READ_WAIT = 3
-"""Cycles from a read's address to its data: the memories behind an index register answer two cycles after it changed."""
+"""Cycles from a read's address to its data; the memories behind an index register answer two cycles after it changed."""
 
 
 class Csr(wiring.Component):
     """AXI4-Lite subordinate and every register that the host or the Sequencer writes.
 
-    One access of each direction at a time. A read is answered READ_WAIT + 1 cycles after its address, a write 2 cycles after
-    address and data; a refused one with SLVERR.
+    One access of each direction at a time. A read is answered READ_WAIT + 1 cycles after its address, a write 2 cycles
+    after address and data; a refused one with SLVERR.
 
     Members
     -------
@@ -166,7 +166,8 @@ class Csr(wiring.Component):
             "HYPER": Cat(self.lm, self.momentum, self.decay_off),
         }
         effects = {f"{name}_LOW": [latch.eq(counter[32:])] for name, counter in wide.items()}
-        effects |= {"EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)], "PERF_HIGH": [self.perf_tag.eq(self.perf_tag + 1)]}
+        effects |= {"EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)],
+                    "PERF_HIGH": [self.perf_tag.eq(self.perf_tag + 1)]}
 
         value = Signal(32)
         allowed = Signal()

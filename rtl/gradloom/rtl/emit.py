@@ -66,7 +66,7 @@ def add(m: Module, name: str, kind: str, proto: wiring.Component, parameters: An
     proto._MustUse__used = True  # its module may be in the library already
     interface = proto.signature.create(path=(name,))
     header = lib.sources[module].rsplit(f"module {module}(", 1)[1].split(")", 1)[0]
-    declared = {port.strip() for port in header.split(",")}
+    declared = {port.strip().removeprefix("\\") for port in header.split(",")}  # keywords (`bit`) are escaped
     ports: dict[str, Value] = {}
     if "clk" in declared:
         ports["i_clk"] = ClockSignal()

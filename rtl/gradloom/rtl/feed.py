@@ -77,7 +77,9 @@ class Feed(wiring.Component):
             return [one, two]
 
         sources = range(PE_ROWS * wpus)
-        requests = [Cat(token.read[i] & (token.bank[i] == b) for i in sources) for b in range(banks)]
+        requests = [Signal(len(sources), name=f"request{b}") for b in range(banks)]
+        m.d.comb += [request.eq(Cat(token.read[i] & (token.bank[i] == b) for i in sources))
+                     for b, request in enumerate(requests)]
         requested = Signal(banks)
         m.d.sync += requested.eq(Cat(request.any() for request in requests))
         address = [Signal(16, name=f"address{b}", reset_less=True) for b in range(banks)]

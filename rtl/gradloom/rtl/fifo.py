@@ -18,8 +18,8 @@ class Fifo(wiring.Component):
     depth : :class:`int`
         Elements that it holds.
     block_ram : :class:`bool`
-        ``False``: read combinationally from distributed memory, an element leaves 1 cycle after it came at the earliest.
-        ``True``: read synchronously from block memory, 2 cycles.
+        ``False``: read combinationally from distributed memory; an element leaves 1 cycle after it came at the
+        earliest. ``True``: read synchronously from block memory, 2 cycles.
 
     Members
     -------
@@ -70,7 +70,7 @@ class Fifo(wiring.Component):
             m.d.sync += read_at.eq(successor(read_at))
 
         if self.block_ram:
-            # An element is readable from the second cycle on: the memory returns old data when written and read at once.
+            # Readable from the second cycle on: a memory that is written and read at once returns the old element.
             readable = Signal.like(self.level)
             read = memory.read_port()
             m.d.comb += [

@@ -2,14 +2,14 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.axi import REQUEST, response_layout
 from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.rtl.runs import BASES, BeatCounter, RunGenerator, misaligned
+from gradloom.rtl.runs import BASES, RUN_FIELDS, BeatCounter, RunGenerator, misaligned
 
 __all__ = ["Loader"]
 
@@ -24,12 +24,13 @@ WIDE_BEATS = 8
 class Loader(wiring.Component):
     """Executes LOAD (``docs/machine.md`` section 3, "Loader addressing").
 
-    Addresses run ahead of the data: all runs are requested as fast as the read manager takes them, while the beats that come
-    back are placed in order, one a cycle. The first request is offered 3 cycles after ``start``; a beat is on the load bus
-    1 cycle after the response; ``done`` comes 2 cycles after the last beat on the bus, so the memories may register the bus once.
+    Addresses run ahead of the data: all runs are requested as fast as the read manager takes them, while the beats that
+    come back are placed in order, one a cycle. The first request is offered 3 cycles after ``start``; a beat is on the
+    load bus 1 cycle after the response; ``done`` comes 2 cycles after the last beat on the bus, so the memories may
+    register the bus once.
 
-    Fault 0x20, before anything is read: n0, n1, n2 or (IBUF, EBUF) xb is 0, an unknown destination, a bank that does not exist,
-    or an address that is no multiple of the beat.
+    Fault 0x20, before anything is read: n0, n1, n2 or (IBUF, EBUF) xb is 0, an unknown destination, a bank that does
+    not exist, or an address that is no multiple of the beat.
 
     Members
     -------
@@ -70,17 +71,15 @@ class Loader(wiring.Component):
         with m.If(start[0]):
             m.d.sync += first.eq(self.bases[cmd.breg] + cmd.offset)
         m.d.comb += [
-            illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest)) | (rows & (cmd.xb == 0))
-                       | (rows & (cmd.bank0 >= banks)) | (blocks & (cmd.bank0 >= WBUF_BANKS))
+            illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
+                       | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WBUF_BANKS))
                        | misaligned(config, first, cmd.stride1, cmd.stride2)),
             self.port.fault.eq(Mux(start[1] & illegal, ILLEGAL_FIELD, 0)),
             runs.start.eq(start[1] & ~illegal),
             runs.first.eq(first),
-            *(getattr(runs, name).eq(getattr(cmd, name)) for name in ("n0", "n1", "n2", "stride1", "stride2")),
-            self.request.valid.eq(runs.request.valid),
-            self.request.payload.eq(runs.request.payload),
-            runs.request.ready.eq(self.request.ready),
+            *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
         ]
+        connect(m, runs.request, flipped(self.request))
 
         beat = self.response.valid & self.response.ready
         m.d.comb += [
@@ -99,7 +98,7 @@ class Loader(wiring.Component):
         with m.Elif(beat & counter.last[2]):
             m.d.sync += running.eq(0)
 
-        # `origin` is where the present outer iteration (WBUF: run) starts, `row` where the present row of a bank starts.
+        # `origin`: where the present outer iteration (WBUF: run) starts; `row`: where the present row of a bank starts.
         origin = Signal(16, reset_less=True)
         row = Signal(16, reset_less=True)
         bank = Signal(4, reset_less=True)

@@ -29,9 +29,32 @@ from amaranth.hdl import Shape
 from amaranth.lib.data import Field as LayoutField
 from amaranth.lib.data import FlexibleLayout
 
-__all__ = ["FIELDS", "MICRO_BITS", "MICRO_WORDS", "Accumulate", "Base", "Compare", "Destination", "Factor", "Kind", "Loop",
-           "MicroField", "MicroLayout", "Multiplicand", "Multiplier", "Operand", "OutB", "Register", "Shift", "Term2",
-           "Term3", "Y2", "Y3", "decode", "encode"]
+__all__ = [
+    "FIELDS",
+    "MICRO_BITS",
+    "MICRO_WORDS",
+    "Y2",
+    "Y3",
+    "Accumulate",
+    "Base",
+    "Compare",
+    "Destination",
+    "Factor",
+    "Kind",
+    "Loop",
+    "MicroField",
+    "MicroLayout",
+    "Multiplicand",
+    "Multiplier",
+    "Operand",
+    "OutB",
+    "Register",
+    "Shift",
+    "Term2",
+    "Term3",
+    "decode",
+    "encode",
+]
 
 MICRO_WORDS = 4
 """32-bit words from one microinstruction to the next in the program memory's addresses."""

@@ -3,6 +3,8 @@
 from typing import Any
 
 from gradloom.rtl.microcode import (
+    Y2,
+    Y3,
     Accumulate,
     Base,
     Compare,
@@ -18,8 +20,6 @@ from gradloom.rtl.microcode import (
     Shift,
     Term2,
     Term3,
-    Y2,
-    Y3,
     encode,
 )
 

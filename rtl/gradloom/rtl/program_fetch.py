@@ -19,14 +19,14 @@ AHEAD = 128
 class ProgramFetch(wiring.Component):
     """From a jump on, the words from ``address`` to ``limit`` in order, read ahead as far as the FIFO holds.
 
-    Requests are issued only for words that the FIFO has room for, so responses are always taken at the rate of one word a cycle.
-    A jump empties the FIFO; responses to earlier requests are dropped as they come.
+    Requests are issued only for words that the FIFO has room for, so responses are always taken at the rate of one word
+    a cycle. A jump empties the FIFO; responses to earlier requests are dropped as they come.
 
     Members
     -------
     jump : ``In(1)``, address, limit : ``In(32)``
-        Go on at byte ``address`` (a multiple of 4) up to ``limit`` (exclusive). No word of the old place is offered from the
-        next cycle on. A beat that holds ``address`` or ``limit - 1`` is read whole.
+        Go on at byte ``address`` (a multiple of 4) up to ``limit`` (exclusive). No word of the old place is offered from
+        the next cycle on. A beat that holds ``address`` or ``limit - 1`` is read whole.
     words : ``Out(stream.Signature(32))``
     request : ``Out`` stream of {address 32, beats 17}
     response : ``In`` stream of {data 16 G, last 1}

@@ -20,9 +20,9 @@ def command_words(engine: Engine) -> int:
 class CommandQueue(wiring.Component):
     """FIFO of command words, and the collected next command beside the running one.
 
-    The next command is collected while the engine runs the previous one. With its semaphores at hand it starts in the cycle
-    after ``done``, so back-to-back commands cost the engine one cycle. ``port.cmd`` is stable from ``start`` to ``done``.
-    The lengths of the commands have been checked by the Sequencer.
+    The next command is collected while the engine runs the previous one. With its semaphores at hand it starts in the
+    cycle after ``done``, so back-to-back commands cost the engine one cycle. ``port.cmd`` is stable from ``start`` to
+    ``done``. The lengths of the commands have been checked by the Sequencer.
 
     Parameters
     ----------

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION
 
-__all__ = ["ENGINE_NAMES", "ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode", "Register", "offset",
-           "perf_entries", "perf_index", "register"]
+__all__ = ["ENGINE_NAMES", "ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode",
+           "Register", "offset", "perf_entries", "perf_index", "register"]
 
 HARDWARE_VERSION = 1
 
@@ -40,7 +40,8 @@ class ErrorCode(enum.IntEnum):
 ERROR_DOCS: dict[ErrorCode, str] = {
     ErrorCode.NONE: "no error",
     ErrorCode.PROGRAM_HEADER: "the program's magic, version or configuration digest is not this machine's",
-    ErrorCode.MALFORMED_COMMAND: "a command's opcode or length, the end of the program without END, or a semaphore signalled above 255",
+    ErrorCode.MALFORMED_COMMAND: "a command's opcode or length, the end of the program without END, or a semaphore"
+                                 " signalled above 255",
     ErrorCode.WATCHDOG: "no engine finished, no AXI4 beat moved and no command was taken for WATCHDOG cycles",
     ErrorCode.ABORTED: "the host wrote CONTROL.abort",
     ErrorCode.PROGRAM_ADDRESS: "PROGRAM is no multiple of 64, or the program reaches beyond the window",
@@ -127,7 +128,8 @@ def _total(name: str) -> str:
     kind, _, engine = name.partition("_")
     if name in _TOTAL_DOCS:
         return _TOTAL_DOCS[name]
-    return f"cycles in which {engine} {'ran a command' if kind == 'BUSY' else 'held a command that waited for a semaphore'}"
+    what = "ran a command" if kind == "BUSY" else "held a command that waited for a semaphore"
+    return f"cycles in which {engine} {what}"
 
 
 def _shape(name: str, place: int, doc: str) -> Register:
@@ -137,7 +139,8 @@ def _shape(name: str, place: int, doc: str) -> Register:
 REGISTERS: tuple[Register, ...] = (
     Register("ID", 0x000, Access.RO, "0x4D4C5247, the bytes `GRLM`", constant=lambda config: PROGRAM_MAGIC),
     Register("VERSION", 0x004, Access.RO, "versions", (
-        Bits("program", 0, 16, "version of the program encoding"), Bits("hardware", 16, 16, "version of this register map")),
+        Bits("program", 0, 16, "version of the program encoding"),
+        Bits("hardware", 16, 16, "version of this register map")),
         constant=lambda config: HARDWARE_VERSION << 16 | PROGRAM_VERSION),
     Register("CONFIG", 0x008, Access.RO, "digest of the configuration; a program's header must hold the same",
              constant=lambda config: config.digest()),
@@ -174,16 +177,19 @@ REGISTERS: tuple[Register, ...] = (
         Bits("stopping", 4, 1, "outstanding AXI4 bursts are being finished; ends with STATUS.idle"),
         Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well"))),
     Register("ERROR", 0x088, Access.RO, "the first error of the last start", (
-        Bits("code", 0, 8, "error code"), Bits("engine", 8, 4, "engine, 0 for the Sequencer and the machine as a whole"),
+        Bits("code", 0, 8, "error code"),
+        Bits("engine", 8, 4, "engine, 0 for the Sequencer and the machine as a whole"),
         Bits("tag", 16, 16, "tag of that engine's command"))),
     Register("ERROR_OFFSET", 0x08C, Access.RO, "byte offset of that command from the first command of the program"),
     Register("ERROR_STATE", 0x090, Access.RO, "engines at the time of the error", (
         Bits("busy", 0, 5, "a command ran (bit = engine)"), Bits("waiting", 8, 5, "a command waited for a semaphore"))),
     Register("OFFSET", 0x094, Access.RO, "byte offset of the command that the Sequencer is at"),
-    Register("PROGRAM", 0x0A0, Access.RW_IDLE, "DRAM byte address of the program header, a multiple of 64", stored=True),
+    Register("PROGRAM", 0x0A0, Access.RW_IDLE, "DRAM byte address of the program header, a multiple of 64",
+             stored=True),
     Register("STEPS", 0x0A4, Access.RW_IDLE, "steps of the next start: LOOP goes back STEPS - 1 times (0 as 1)",
              reset=1, stored=True),
-    Register("STEP", 0x0A8, Access.RW_IDLE, "number of the current step; every LOOP counts it up, so a later start goes on"),
+    Register("STEP", 0x0A8, Access.RW_IDLE,
+             "number of the current step; every LOOP counts it up, so a later start goes on"),
     Register("SEED", 0x0AC, Access.RW_IDLE, "run seed of the stochastic rounding", stored=True),
     Register("WINDOW_BASE", 0x0B0, Access.RW_IDLE, "first DRAM byte address that the machine may touch", stored=True),
     Register("WINDOW_LIMIT", 0x0B4, Access.RW_IDLE, "first DRAM byte address behind the window", stored=True),
@@ -198,8 +204,9 @@ REGISTERS: tuple[Register, ...] = (
     Register("STAT_LOW", 0x0D0, Access.IDLE, "stat[EXP_INDEX], bits 31:0; writing anything clears all 64 bits"),
     Register("STAT_HIGH", 0x0D4, Access.RO_IDLE, "stat[EXP_INDEX], bits 63:32"),
     Register("PERF_INDEX", 0x0D8, Access.RW, "counter that PERF_LOW and PERF_HIGH show", (
-        Bits("tag", 0, 16, "tag; counted modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
-        Bits("table", 16, 3, "1 LOAD, 2 CCORE, 3 ACORE, 4 STORE busy cycles; 5 cycles in which the array took a window"))),
+        Bits("tag", 0, 16, "tag, modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
+        Bits("table", 16, 3, "1 LOAD, 2 CCORE, 3 ACORE, 4 STORE: busy cycles; 5: cycles in which the array took a"
+                             " window"))),
     Register("PERF_LOW", 0x0DC, Access.RO, "counter, bits 31:0"),
     Register("PERF_HIGH", 0x0E0, Access.RO, "counter, bits 47:32; reading it counts PERF_INDEX.tag up"),
     Register("HYPER", 0x0E4, Access.RO, "hyperparameters of the last LDHYP", (
@@ -207,9 +214,10 @@ REGISTERS: tuple[Register, ...] = (
         Bits("decay_off", 16, 1, "no weight decay"))),
     *(Register(f"BASE{n}", 0x100 + 4 * n, Access.RW_IDLE, f"base register {n}, as SETBASE and ADDBASE leave it")
       for n in range(8)),
-    *(Register(f"{name}_{half}", TOTALS_OFFSET + 8 * place + 4 * (half == "HIGH"), Access.RO,
-               f"{_total(name)}, {'bits 31:0; reading it latches the high half' if half == 'LOW' else 'latched high half'}")
-      for place, name in enumerate(TOTALS) for half in ("LOW", "HIGH")),
+    *(Register(f"{name}_{half}", TOTALS_OFFSET + 8 * place + 4 * high, Access.RO, f"{_total(name)}, {note}")
+      for place, name in enumerate(TOTALS)
+      for high, (half, note) in enumerate((("LOW", "bits 31:0; reading it latches the high half"),
+                                           ("HIGH", "latched high half")))),
 )
 """Every register in the order of its offset."""
 

@@ -9,10 +9,12 @@ from amaranth.utils import exact_log2
 from gradloom.rtl.axi import REQUEST
 from gradloom.rtl.config import Config
 
-__all__ = ["BASES", "BeatCounter", "RunGenerator", "misaligned"]
+__all__ = ["BASES", "RUN_FIELDS", "BeatCounter", "RunGenerator", "misaligned"]
 
 BASES = ArrayLayout(32, 8)
 """The base registers."""
+RUN_FIELDS = ("n0", "n1", "n2", "stride1", "stride2")
+"""Fields of LOAD and STORE that are inputs of a :class:`RunGenerator`."""
 
 
 def misaligned(config: Config, *addresses: Value) -> Value:
@@ -22,9 +24,11 @@ def misaligned(config: Config, *addresses: Value) -> Value:
 
 
 class RunGenerator(wiring.Component):
-    """Requests the runs of two nested loops: run (i2, i1) of ``n0`` beats starts at ``first + i2 stride2 + i1 stride1`` mod 2^32.
+    """Requests the runs of two nested loops: run (i2, i1) of ``n0`` beats starts at ``first + i2 stride2 + i1 stride1``
+    modulo 2^32.
 
-    The first request is offered in the cycle after ``start``, then one a cycle. All inputs but ``start`` are stable until ``busy`` falls.
+    The first request is offered in the cycle after ``start``, then one a cycle. All inputs but ``start`` are stable
+    until ``busy`` falls.
 
     Members
     -------
@@ -42,7 +46,8 @@ class RunGenerator(wiring.Component):
 
     def __init__(self) -> None:
         super().__init__({
-            "start": In(1), "first": In(32), "n0": In(16), "n1": In(16), "n2": In(16), "stride1": In(32), "stride2": In(32),
+            "start": In(1), "first": In(32),
+            "n0": In(16), "n1": In(16), "n2": In(16), "stride1": In(32), "stride2": In(32),
             "request": Out(stream.Signature(REQUEST)),
             "busy": Out(1),
         })

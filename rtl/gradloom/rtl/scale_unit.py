@@ -26,9 +26,9 @@ class ScaleOp(enum.Enum, shape=2):
 class ScaleUnit(wiring.Component):
     """Exponents e[tid] (signed 16), statistics stat[tid] (64 bits).
 
-    e[0] reads 0 and is never written; numbers beyond ``tensors`` read 0 and are never written. Two read ports for exponents,
-    one for the A-Core and one shared by Sequencer and host. The statistics' write port serves the A-Core first.
-    The memories survive a reset.
+    e[0] reads 0 and is never written; numbers beyond ``tensors`` read 0 and are never written. Two read ports for
+    exponents, one for the A-Core and one shared by Sequencer and host. The statistics' write port serves the A-Core
+    first. The memories survive a reset.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ class ScaleUnit(wiring.Component):
         A-Core: exponent, value in the next cycle.
     stat_valid : ``In(1)``, stat_tid : ``In(11)``, stat_value : ``In(64)``
         A-Core: stat[tid] \\|= value; any number of cycles in a row. Readable two cycles later.
-    start : ``In(1)``, op : ``In(ScaleOp)``, tid, target : ``In(11)``, f : ``In(5)``, value : ``In(signed(16))``, clear : ``In(1)``
+    start : ``In(1)``, op : ``In(ScaleOp)``, tid, target : ``In(11)``, f : ``In(5)``, value : ``In(signed(16))``,
+    clear : ``In(1)``
         Sequencer: one operation; all hold until ``done``.
     done : ``Out(1)``, value_out : ``Out(signed(16))``
         One cycle; ``value_out`` holds until the next operation.
@@ -140,21 +141,20 @@ class ScaleUnit(wiring.Component):
             with m.State("WAIT"):
                 m.d.sync += [length_now.eq(length), e_then.eq(e_now)]
                 m.next = "WRITE"
-            with m.State("WRITE"):
-                with m.Switch(self.op):
-                    with m.Case(ScaleOp.ADD):
-                        m.d.sync += self.value_out.eq(Mux(self.clear, self.value - e_then, self.value + e_then))
+            with m.State("WRITE"), m.Switch(self.op):
+                with m.Case(ScaleOp.ADD):
+                    m.d.sync += self.value_out.eq(Mux(self.clear, self.value - e_then, self.value + e_then))
+                    m.next = "DONE"
+                with m.Case(ScaleOp.SET):
+                    m.d.comb += [e_write.en.eq(known(self.target)), e_write.addr.eq(self.target),
+                                 e_write.data.eq(self.value), clear_tid.eq(self.target), clearing.eq(self.clear)]
+                    with m.If(~self.clear | ~update):
                         m.next = "DONE"
-                    with m.Case(ScaleOp.SET):
-                        m.d.comb += [e_write.en.eq(known(self.target)), e_write.addr.eq(self.target),
-                                     e_write.data.eq(self.value), clear_tid.eq(self.target), clearing.eq(self.clear)]
-                        with m.If(~self.clear | ~update):
-                            m.next = "DONE"
-                    with m.Default():
-                        m.d.comb += [e_write.en.eq(known(self.target) & ~update), e_write.addr.eq(self.target),
-                                     e_write.data.eq(clamped), clear_tid.eq(self.tid), clearing.eq(1)]
-                        with m.If(~update):
-                            m.next = "DONE"
+                with m.Default():
+                    m.d.comb += [e_write.en.eq(known(self.target) & ~update), e_write.addr.eq(self.target),
+                                 e_write.data.eq(clamped), clear_tid.eq(self.tid), clearing.eq(1)]
+                    with m.If(~update):
+                        m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.done.eq(1)
                 m.d.sync += busy.eq(0)

@@ -87,7 +87,7 @@ class SeedUnit(wiring.Component):
         m.d.comb += ready.eq((digits == 0) & ~multiplying)
 
         def multiply(number: int, operand: object, bits: int = 32) -> list:
-            return [constant.eq(number), multiplicand.eq(operand << (32 - bits)), digits.eq(-(-bits // DIGIT)), product.eq(0)]
+            return [constant.eq(number), multiplicand.eq(operand << (32 - bits)), digits.eq(bits // DIGIT), product.eq(0)]
 
         with m.FSM():
             with m.State("IDLE"):

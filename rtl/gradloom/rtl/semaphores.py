@@ -22,9 +22,10 @@ def _ones(bits: list[Signal]) -> Signal:
 class Semaphores(wiring.Component):
     """Counters of 8 bits, 0 after reset.
 
-    A request is granted in the cycle in which all its semaphores are above 0; they are decremented at the end of that cycle.
-    At most one request is granted a cycle, the lowest number first: a requester that was granted has a command to run before
-    it asks again, so none is kept from its turn. Signals are counted at the end of their cycle, any number at once.
+    A request is granted in the cycle in which all its semaphores are above 0; they are decremented at the end of that
+    cycle. At most one request is granted a cycle, the lowest number first: a requester that was granted has a command to
+    run before it asks again, so none is kept from its turn. Signals are counted at the end of their cycle, any number at
+    once.
 
     Parameters
     ----------

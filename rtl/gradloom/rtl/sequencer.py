@@ -38,9 +38,9 @@ BREG = slice(5, 8)
 class Sequencer(wiring.Component):
     """One program from header to END.
 
-    Every command is checked (opcode, length, end of the program) before any word of it reaches a queue. A command of an
-    engine is handed on at a word a cycle; LOAD and STORE get the sum of base register and offset in their offset word, so
-    base registers follow the order of the program. A command's length is exact, or for one with a list at least the fixed part.
+    Every command is checked (opcode, length, end of the program) before any word of it reaches a queue; its length is
+    exact, or for one with a list at least the fixed part. A command of an engine is handed on at a word a cycle. LOAD and
+    STORE get the sum of base register and offset in their offset word, so base registers follow the order of the program.
 
     Members
     -------
@@ -154,7 +154,8 @@ class Sequencer(wiring.Component):
             with m.State("IDLE"), m.If(self.start):
                 m.next = "START"
             with m.State("START"):
-                with m.If((self.program[:6] != 0) | (self.program < self.window_base) | (code_base > self.window_limit)):
+                with m.If((self.program[:6] != 0) | (self.program < self.window_base)
+                          | (code_base > self.window_limit)):
                     fail(ErrorCode.PROGRAM_ADDRESS)
                 with m.Else():
                     m.d.comb += self.seed_begin.eq(1)
@@ -258,7 +259,8 @@ class Sequencer(wiring.Component):
                     with m.Case(Opcode.SETBASE):
                         m.d.comb += self.base_write.eq(1)
                     with m.Case(Opcode.ADDBASE):
-                        m.d.comb += [self.base_write.eq(1), self.base_value.eq(Array(self.base)[setbase.breg] + words[3])]
+                        m.d.comb += [self.base_write.eq(1),
+                                     self.base_value.eq(Array(self.base)[setbase.breg] + words[3])]
                     with m.Case(Opcode.LOOP):
                         with m.If((loop.target[:2] != 0) | (loop.target >= length)):
                             fail(ErrorCode.ILLEGAL_FIELD)

@@ -1,6 +1,6 @@
 """Loss gradient of a batch of logits: softmax cross-entropy or squared error (docs/arithmetic.md, softmax).
 
-The one function of a training step that crosses channels, so it is a unit of its own beside the A-Core's lanes.
+It is the one function of a training step that crosses channels, so it has a unit beside the A-Core's lanes.
 """
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
@@ -42,8 +42,8 @@ class Softmax(wiring.Component):
     Members
     -------
     port : ``In(CommandPort())``
-        SOFTMAX commands. ``fault`` is LABEL_RANGE in the cycle of ``done`` if a label is not below the number of
-        classes, or that number is 0 or above ``max_classes``.
+        SOFTMAX commands. In the cycle of ``done``, ``fault`` is LABEL_RANGE if a label is not below the
+        number of classes, ILLEGAL_FIELD if that number is 0 or above ``max_classes``.
     lrd_en, lrd_addr, lrd_data : ``Out(1)``, ``Out(16)``, ``In(ArrayLayout(signed(32), G))``
         Logit buffer, data 2 cycles after ``lrd_en``. Class c of image n: channel c mod G at
         logit0 + n ceil(classes / G) + c div G.
@@ -197,7 +197,10 @@ class Softmax(wiring.Component):
                     m.next = "IDLE"
             with m.State("LABEL"):
                 m.d.sync += [label.eq(self.lab_data), fresh.eq(1), total.eq(0)]
-                with m.If((self.lab_data >= cmd.classes) | (cmd.classes > depth)):
+                with m.If((cmd.classes == 0) | (cmd.classes > depth)):
+                    m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.ILLEGAL_FIELD)]
+                    m.next = "IDLE"
+                with m.Elif(self.lab_data >= cmd.classes):
                     m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.LABEL_RANGE)]
                     m.next = "IDLE"
                 with m.Else():
@@ -225,8 +228,7 @@ class Softmax(wiring.Component):
                 m.d.comb += squaring.eq(1)
                 with m.If(final):
                     m.next = "FLUSH"
-            with m.State("FLUSH"):
-                with m.If(self.oa_we & code_last):
-                    m.d.sync += [image.eq(image + 1), base.eq(address)]
-                    m.next = "IMAGE"
+            with m.State("FLUSH"), m.If(self.oa_we & code_last):
+                m.d.sync += [image.eq(image + 1), base.eq(address)]
+                m.next = "IMAGE"
         return m

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.axi import REQUEST
 from gradloom.rtl.buses import StoreBus
@@ -10,7 +10,7 @@ from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Opcode, Source
-from gradloom.rtl.runs import BASES, BeatCounter, RunGenerator, misaligned
+from gradloom.rtl.runs import BASES, RUN_FIELDS, BeatCounter, RunGenerator, misaligned
 
 __all__ = ["Storer"]
 
@@ -24,12 +24,13 @@ FIFO_BEATS = 16
 
 
 class Storer(wiring.Component):
-    """Executes STORE: n2 x n1 runs of n0 beats go to DRAM, taken from successive on-chip addresses from ``addr0``.
+    """Executes STORE: n2 x n1 runs of n0 beats go to DRAM, taken from successive on-chip addresses from ``addr0`` on.
 
-    The first request is offered 3 cycles after ``start``; memories are read ahead as far as the data FIFO has room.
+    The first request is offered 3 cycles after ``start``; the memory is read ahead as far as the data FIFO has room.
     ``done`` comes when every write has been answered.
 
-    Fault 0x20, before anything is written: n0, n1 or n2 is 0, an unknown source, or an address that is no multiple of the beat.
+    Fault 0x20, before anything is written: n0, n1 or n2 is 0, an unknown source, or an address that is no multiple of
+    the beat.
 
     Members
     -------
@@ -74,11 +75,9 @@ class Storer(wiring.Component):
             self.port.fault.eq(Mux(start[1] & illegal, ILLEGAL_FIELD, 0)),
             runs.start.eq(start[1] & ~illegal),
             runs.first.eq(first),
-            *(getattr(runs, name).eq(getattr(cmd, name)) for name in ("n0", "n1", "n2", "stride1", "stride2")),
-            self.request.valid.eq(runs.request.valid),
-            self.request.payload.eq(runs.request.payload),
-            runs.request.ready.eq(self.request.ready),
+            *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
         ]
+        connect(m, runs.request, flipped(self.request))
 
         reading = Signal()
         room = Signal(range(FIFO_BEATS + 1), init=FIFO_BEATS)

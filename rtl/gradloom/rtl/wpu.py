@@ -28,7 +28,7 @@ class Wpu(wiring.Component):
     -------
     ctl : ``In(WPU_CTL)``
         One token a cycle. ``shift``, ``clear``: new columns; ``sel``: window (docs/machine.md, section 4);
-        ``use``: the sums, resp. the accumulation, count; ``wg``: accumulate products with ``e``, not the weights;
+        ``use``: the sums, resp. the accumulation, count; ``wg``: accumulate products with ``e``;
         ``swap``: this token and later ones use the weights that the shadow registers held before this cycle;
         ``clr``: the accumulators start anew with this token's products (only with ``wg`` and ``use``);
         ``snap``: copy the accumulators, this token included, to the drain registers.

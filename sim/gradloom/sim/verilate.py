@@ -16,6 +16,8 @@ __all__ = ["BuildError", "build_library", "cache_folder", "tool_versions"]
 
 _SOURCES = Path(__file__).parent
 _HARNESS = ("harness.cpp", "dram.h")
+_TRACE_HEADER = "lz4.h"
+_EMPTY_ARCHIVE = "!<arch>\n"
 _LIBRARY = "libmachine.so"
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
 _MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread"
@@ -74,7 +76,7 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, bl
     :exc:`BuildError`
         If a tool fails.
     """
-    harness = {name: (_SOURCES / name).read_text() for name in _HARNESS}
+    harness = {name: (_SOURCES / name).read_text() for name in (*_HARNESS, *([_TRACE_HEADER] if trace else []))}
     digest = hashlib.sha256(repr((sorted(files.items()), top, trace, sorted(blocks), sorted(harness.items()),
                                   _FLAGS, _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
     folder = cache_folder() / "sim" / digest[:32]
@@ -107,12 +109,15 @@ def _build(work: Path, files: Mapping[str, str], harness: Mapping[str, str], top
            blocks: frozenset[str], jobs: int | None) -> None:
     for name, text in {**files, **harness}.items():
         (work / name).write_text(text)
+    if trace:
+        (work / "liblz4.a").write_text(_EMPTY_ARCHIVE)  # Verilator links with -llz4; lz4.h holds all of it
     binary, env = _verilator()
     if shutil.which("ccache"):
         env.setdefault("OBJCACHE", "ccache")
     command = [binary, "--cc", "--exe", "--build", "-j", str(jobs or os.cpu_count() or 1), *_FLAGS,
                "--top-module", top, "--prefix", "Vdut", "-Mdir", "obj", "-o", _LIBRARY,
-               "-CFLAGS", _compile_flags(trace) + f" -I{work}", "-LDFLAGS", "-shared",
+               "-CFLAGS", _compile_flags(trace) + (f" -I{work}" if trace else ""),
+               "-LDFLAGS", "-shared" + (f" -L{work}" if trace else ""),
                "-MAKEFLAGS", f"{_MAKE_FLAGS} PYTHON3={sys.executable}",
                *(["--hierarchical"] if blocks else []), *(["--trace-fst"] if trace else []),
                *(str(work / name) for name in files), str(work / "harness.cpp")]

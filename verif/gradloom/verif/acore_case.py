@@ -1,4 +1,4 @@
-"""Reference of the A-Core in plain Python integers, and a driver that runs the same commands on the RTL.
+"""Reference of the A-Core in plain Python integers.
 
 Written from docs/machine.md sections 2, 3, 5 and 8 alone: :class:`AuxReference` holds the memories that a RUN command reads and
 writes and executes a microprogram by name. It shares no code with the golden model.
@@ -6,13 +6,12 @@ writes and executes a microprogram by name. It shares no code with the golden mo
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
 
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, SHIFT_FIELDS, Dest, Opcode, PsumLayout, Source, XSource
+from gradloom.rtl.isa import COMMANDS, SHIFT_FIELDS, Opcode, PsumLayout, XSource
 
-__all__ = ["AuxReference", "Bench", "Driver", "align", "code_of", "command", "decode", "encode", "hash24", "saturate"]
+__all__ = ["AuxReference", "align", "code_of", "command", "decode", "encode", "hash24", "saturate", "shift_word", "wrap"]
 
 MASK64 = (1 << 64) - 1
 
@@ -252,6 +251,8 @@ class AuxReference:
 
     def _put_bit(self, plane: int, beat: int, lane: int, channel: int, bit: int) -> None:
         address = self.f["om0"] + plane * -(-self.f["nb"] // 8) + beat // 8
+        if beat % 8 == 0 and lane == 0 and channel == 0:
+            self.om[address] = 0
         self._put(self.om, address, beat % 8 * 2 + lane, channel, bit, 1)
 
     def _frn_forward(self, name: str, c: int) -> None:
@@ -423,137 +424,3 @@ class AuxReference:
                 self._put(self.oa, f["oa0"] + out, lane, c, code)
                 if name == "MAXPOOL_FWD":
                     self._put(self.ob, f["ob0"] + out, lane, c, k if valid else 0)
-
-
-# -- driving the RTL -------------------------------------------------------------------------------------------------------
-
-
-class Driver(Protocol):
-    """What the bench needs of a simulator; names are those of the emitted Verilog's ports."""
-
-    def set(self, name: str, value: int) -> None: ...
-    def get(self, name: str) -> int: ...
-    async def settle(self) -> None: ...
-    async def tick(self) -> None: ...
-
-
-class Bench:
-    """Plays the Sequencer, the Loader, the Storer, the C-Core's read ports and the scale unit for one A-Core."""
-
-    def __init__(self, driver: Driver, reference: AuxReference) -> None:
-        self.driver, self.ref, self.config = driver, reference, reference.config
-        self.stats: dict[int, int] = defaultdict(int)
-        self.cycles = 0
-        self._reads: list[tuple[int, int, int]] = []
-        self._next: dict[str, int] = {}
-
-    async def cycle(self) -> None:
-        """One clock cycle; answers the read ports."""
-        d = self.driver
-        await d.settle()
-        prd = drd = None
-        if d.get("prd_en"):
-            prd = [d.get(f"prd_{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
-            assert prd[2] != prd[4], "the banks of a read of partial sums must differ"
-        if d.get("drd_en"):
-            drd = d.get("drd_addr")
-        exp = self.ref.exponents.get(d.get("exp_tid"), 0) if d.get("exp_en") else None
-        seed = self.ref.seeds.get(d.get("seed_tid"), 0) if d.get("seed_en") else None
-        if d.get("stat_valid"):
-            self.stats[d.get("stat_tid")] |= d.get("stat_value")
-        await d.tick()
-        self.cycles += 1
-        # Data two cycles after the request: one cycle has gone by, the value is due in the next.
-        for name, value in self._next.items():
-            d.set(name, value)
-        self._next = {}
-        group = self.config.group
-        if prd:
-            half, wpu, *banks = prd
-            self._next["prd_data"] = self._pack(
-                [self.ref.psum(half, wpu, banks[2 * lane], banks[2 * lane + 1], c) for lane in range(2) for c in range(group)],
-                self.config.psum_width)
-        if drd is not None:
-            self._next["drd_data"] = self._pack(
-                [self.ref.dw(drd, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
-        d.set("exp_e", (exp if exp is not None else 0x5A5A) & 0xFFFF)
-        d.set("seed_value", seed if seed is not None else 0x5A5A5A5A)
-
-    @staticmethod
-    def _pack(values: list[int], width: int) -> int:
-        return sum((value & ((1 << width) - 1)) << (width * i) for i, value in enumerate(values))
-
-    async def load(self, dest: Dest, addr: int, sub: int, data: int) -> None:
-        d = self.driver
-        for name, value in (("valid", 1), ("dest", dest), ("bank", 0), ("addr", addr), ("sub", sub), ("data", data)):
-            d.set(f"load__{name}", value)
-        await self.cycle()
-        d.set("load__valid", 0)
-
-    async def load_all(self) -> None:
-        """Everything that the reference's input memories hold."""
-        bits = 16 * self.config.group
-        for dest, memory, beats in ((Dest.AA, self.ref.aa, 1), (Dest.AB, self.ref.ab, 1), (Dest.AM, self.ref.am, 1),
-                                    (Dest.XIN, self.ref.xin, 8), (Dest.PBUF, self.ref.pbuf, 4), (Dest.LABEL, self.ref.label, 1)):
-            for addr, value in list(memory.items()):
-                for sub in range(beats):
-                    await self.load(dest, addr, sub, value >> (bits * sub) & ((1 << bits) - 1))
-
-    async def read(self, src: Source, addr: int) -> int:
-        """A whole entry through the store bus."""
-        bits = 16 * self.config.group
-        beats = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}.get(src, 1)
-        d, value = self.driver, 0
-        for sub in range(beats):
-            for name, number in (("en", 1), ("src", src), ("addr", addr), ("sub", sub)):
-                d.set(f"store__{name}", number)
-            await self.cycle()
-            d.set("store__en", 0)
-            await self.cycle()
-            await d.settle()
-            value |= d.get("store__data") << (bits * sub)
-        return value
-
-    async def execute(self, words: list[int], limit: int = 100_000, *, disturb: Callable[[], Any] | None = None) -> tuple[int, int]:
-        """Run one command; returns (cycles, fault). ``disturb`` is awaited in every cycle."""
-        d = self.driver
-        d.set("port__cmd", sum(word << (32 * i) for i, word in enumerate(words)))
-        d.set("port__start", 1)
-        fault = 0
-        for cycles in range(limit):
-            await d.settle()
-            fault |= d.get("port__fault")
-            done = d.get("port__done")
-            if disturb is not None and not done:
-                await disturb()
-            else:
-                await self.cycle()
-            d.set("port__start", 0)
-            if done:
-                return cycles, fault
-        raise AssertionError(f"the command did not end within {limit} cycles")
-
-    def set_hyper(self) -> None:
-        for name in ("lm", "momentum", "decay_off"):
-            self.driver.set(name, getattr(self.ref, name))
-
-    async def run(self, name: str, address: int, fields: dict[str, int], shifts: list[dict[str, int]]) -> int:
-        """Run microprogram ``name`` on both sides and compare every output memory. Returns the cycles of the RTL."""
-        self.set_hyper()
-        self.ref.fault = 0
-        self.ref.run(name, fields, shifts)
-        words = command(Opcode.RUN, [shift_word(**s) for s in shifts], uprog=address, **fields)
-        assert len(words) == FIRST_SHIFT_WORD + len(shifts)
-        cycles, fault = await self.execute(words)
-        assert fault == self.ref.fault, f"{name}: fault {fault:#x}, expected {self.ref.fault:#x}"
-        await self.compare(name)
-        return cycles
-
-    async def compare(self, context: str) -> None:
-        ref = self.ref
-        for src, memory in ((Source.OA, ref.oa), (Source.OB, ref.ob), (Source.OM, ref.om), (Source.XOUT, ref.xout),
-                            (Source.LOGIT, ref.logit), (Source.PBUF, ref.pbuf)):
-            for addr, value in sorted(memory.items()):
-                got = await self.read(src, addr)
-                assert got == value, f"{context}: {src.name}[{addr}] is {got:#x}, expected {value:#x}"
-        assert dict(self.stats) == {k: v for k, v in ref.stats.items()}, f"{context}: statistics"

@@ -11,7 +11,7 @@ from cocotbext.axi import AxiRamRead, AxiRamWrite
 
 from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode
 
-__all__ = ["BurstLog", "FaultyRead", "FaultyWrite", "command_bits", "put", "start_clock", "stall"]
+__all__ = ["BurstLog", "FaultyRead", "FaultyWrite", "command_bits", "put", "stall", "start_clock"]
 
 
 def command_bits(opcode: Opcode, **values: int) -> int:

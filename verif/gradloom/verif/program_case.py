@@ -1,4 +1,4 @@
-"""Small programs for tests of the Sequencer and of the whole machine, encoded straight from the tables of the encoding."""
+"""Small programs for tests of the Sequencer and of the whole machine, encoded straight from the encoding's tables."""
 
 import struct
 from collections.abc import Iterable

@@ -109,7 +109,7 @@ def test_multiply_raises_only_on_overflow():
     top = (1 << 47) - 1
     assert arith.multiply("p", [-top - 1, top], 1 << 16).tolist() == [-(1 << 63), top << 16]
     assert arith.multiply("p", np.empty(0, dtype=np.int64), 3).size == 0
-    with pytest.raises(arith.ArithmeticFault, match="p: a product with 65536 does not fit 64 bits"):
+    with pytest.raises(arith.ArithmeticFault, match=r"p: values .* do not fit 48 bits"):
         arith.multiply("p", [1 << 47], 1 << 16)
 
 

@@ -194,8 +194,8 @@ def test_parameters_are_int16_and_planes_below_2_15():
     x = np.ones((1, 1, 2, 2), dtype=np.int64)
     with pytest.raises(arith.ArithmeticFault, match=r"gamma: values 32768..32768 do not fit 16 bits"):
         frn.forward(x, [32768], [0], [0], 0, sh_z=0)
-    with pytest.raises(arith.ArithmeticFault, match=r"normalisation: .* do not fit 47 bits"):
-        frn.forward(x << 46, [1], [0], [0], 0, sh_z=0)
+    with pytest.raises(arith.ArithmeticFault, match=r"normalisation: .* do not fit 48 bits"):
+        frn.forward(x << 47, [1], [0], [0], 0, sh_z=0)
     with pytest.raises(arith.ArithmeticFault, match="residual: a sum does not fit 64 bits"):
         frn.forward(x, [1000], [0], [0], 0, sh_z=0, residual=np.full(x.shape, arith.INT64_MAX))
     with pytest.raises(ValueError, match=r"A plane must have 1\.\.32767 positions, not 32768"):

@@ -100,3 +100,10 @@ def test_bad_labels_are_refused():
         softmax.gradient([[1, 2], [3, 4]], [0])
     with pytest.raises(ValueError, match="Labels must be class numbers below 2"):
         softmax.squared([[1, 2]], [2])
+
+
+def test_one_natural_unit_below():
+    """d = 256: t = 369 is one octave and 113 / 256."""
+    power = round(32768 * 2 ** (-113 / 256)) >> 1
+    total = 32768 + power
+    assert softmax.probabilities([[256, 0]]).tolist() == [[(32768 << 16) // total, (power << 16) // total]]

@@ -1,4 +1,4 @@
-"""The written vectors, replayed through another implementation: scalar Python integers, from docs/arithmetic.md.
+"""The written vectors, replayed through another implementation: scalar Python integers, as the document says.
 
 Nothing here uses the golden functions but the generator of the files.
 """

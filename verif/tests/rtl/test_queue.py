@@ -1,10 +1,12 @@
 """Command queues and semaphores."""
 
+import itertools
 import random
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
+
 from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
 from gradloom.rtl.queue import CommandQueue, command_words
 from gradloom.rtl.semaphores import Semaphores
@@ -133,7 +135,7 @@ def test_back_to_back_commands_cost_one_cycle():
 
     run(dut, source, engine)
     assert len(starts) == 6
-    assert {late - early for early, late in zip(starts, starts[1:], strict=False)} == {12}
+    assert {late - early for early, late in itertools.pairwise(starts)} == {12}
 
 
 def test_semaphores_order_two_engines():

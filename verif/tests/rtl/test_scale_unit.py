@@ -3,6 +3,7 @@
 import random
 
 from amaranth.sim import Simulator
+
 from gradloom.rtl.scale_unit import ScaleOp, ScaleUnit
 from gradloom.rtl.seed_unit import SeedUnit
 from gradloom.verif.program_case import next_exponent, tensor_seed
@@ -152,7 +153,8 @@ def test_seeds_match_the_hash_and_take_at_most_40_cycles():
     dut = SeedUnit(TENSORS)
 
     async def testbench(ctx):
-        for run_seed, step in ((0, 0), (1, 0), (0xFFFFFFFF, 7), (0x12345678, 1000), (rng.getrandbits(32), rng.getrandbits(32))):
+        for run_seed, step in ((0, 0), (1, 0), (0xFFFFFFFF, 7), (0x12345678, 1000),
+                               (rng.getrandbits(32), rng.getrandbits(32))):
             ctx.set(dut.begin, 1)
             ctx.set(dut.run_seed, run_seed)
             ctx.set(dut.step, step)

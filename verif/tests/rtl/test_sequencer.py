@@ -7,6 +7,7 @@ import pytest
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
+
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import COMMANDS, Opcode
 from gradloom.rtl.queue import CommandQueue
@@ -103,7 +104,7 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
         while not outcome.state:
             if ctx.get(port.request.valid) and ctx.get(port.request.ready):
                 address, beats = ctx.get(port.request.p.address), ctx.get(port.request.p.beats)
-                assert address % beat == 0 and PROGRAM <= address and address + beats * beat <= LIMIT
+                assert address % beat == 0 and address >= PROGRAM and address + beats * beat <= LIMIT
                 assert 0 < beats * beat <= 64 and address // 64 == (address + beats * beat - 1) // 64
                 pending += [(cycle + 5, address + n * beat, n == beats - 1) for n in range(beats)]
             taken = ctx.get(port.response.valid) and ctx.get(port.response.ready)

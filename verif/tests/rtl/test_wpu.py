@@ -58,7 +58,8 @@ class Model:
         for r in range(3):
             for c in range(self.cols):
                 (p0, p1), (c0, c1) = self.prev[r * self.cols + c], self.cur[r * self.cols + c]
-                window = ((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3, (c1,) * 3)[t["sel"]]
+                window = ((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3,
+                          (c1,) * 3)[t["sel"]]
                 for k in range(3):
                     product = window[k] * (t["e"][k] if t["wg"] else self.active[r][c][k])
                     s[r][k] += product
@@ -71,19 +72,21 @@ class Model:
         if t["sel"] < 2:
             out = {0: sum(map(sum, s))}
         elif t["sel"] < 4:
-            out = {0: s[1][1], 1: s[1][0] + s[1][2], 2: s[2][1] + s[0][1], 3: s[2][0] + s[2][2] + s[0][0] + s[0][2]}
+            out = {0: s[1][1], 1: s[1][0] + s[1][2], 2: s[2][1] + s[0][1],
+                   3: s[2][0] + s[2][2] + s[0][0] + s[0][2]}
         else:
             out = {k: s[0][k] + s[1][k] + s[2][k] for k in range(3)}
         return (out if t["use"] else {}), overflow
 
 
 def stimuli(cols: int, cycles: int, rng: random.Random, extreme: bool) -> list[dict]:
-    """Random tokens; operands are codes. With ``extreme`` mostly the largest products, accumulated without a break."""
+    """Random tokens; operands are codes. With ``extreme`` mostly the largest products and few ``clr``."""
     def code() -> int:
         return 0x40 if extreme and rng.random() < 0.9 else rng.randrange(256)
 
     return [{
-        "shift": rng.random() < 0.7, "clear": rng.random() < 0.2, "sel": rng.randrange(6), "use": rng.random() < 0.8,
+        "shift": rng.random() < 0.7, "clear": rng.random() < 0.2, "sel": rng.randrange(6),
+        "use": rng.random() < 0.8,
         "wg": rng.random() < (0.95 if extreme else 0.4), "swap": rng.random() < 0.15,
         "clr": rng.random() < (0.005 if extreme else 0.1), "snap": rng.random() < 0.1,
         "x": [(code(), code()) for _ in range(3 * cols)], "wl": rng.randrange(8) if rng.random() < 0.5 else 0,

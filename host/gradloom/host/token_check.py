@@ -1,0 +1,113 @@
+"""Semaphores of a program: who signals, who waits, whether the engines can ever stop for good, what is left at the end."""
+
+from collections.abc import Iterator, Sequence
+
+from gradloom.host.assembler import Instruction
+from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
+
+__all__ = ["MAXIMUM", "check_tokens"]
+
+MAXIMUM = 255
+"""Largest value of a semaphore."""
+_SHORTEST = 9
+"""Words of the shortest command of an engine's queue that can wait (LOAD, STORE)."""
+
+
+def _bits(mask: int) -> Iterator[int]:
+    return (i for i in range(SEMAPHORES) if mask >> i & 1)
+
+
+def check_tokens(instructions: Sequence[Instruction], queue_words: int) -> list[tuple[int, str]]:
+    """(number of an instruction or -1, sentence) for every defect.
+
+    A semaphore must have one signalling and one waiting engine: then the order of execution cannot change which wait takes which
+    signal, and one simulation decides for all: if it ends, every order ends.
+    """
+    defects = list(_owners(instructions))
+    if defects:
+        return defects
+    return [*_simulate(instructions, queue_words), *_bounds(instructions, queue_words)]
+
+
+def _owners(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
+    for field, verb in (("signal", "signalled by"), ("wait", "waited for by")):
+        owners: dict[int, Engine] = {}
+        for number, instruction in enumerate(instructions):
+            for i in _bits(getattr(instruction, field)):
+                owner = owners.setdefault(i, instruction.engine)
+                if owner != instruction.engine:
+                    yield number, f"semaphore {i} is {verb} {owner.name} and by {instruction.engine.name}: it must be one engine"
+
+
+def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator[tuple[int, str]]:
+    """Run once through the program: commands go to queues of the machine's length, engines take them when their semaphores allow."""
+    value = [0] * SEMAPHORES
+    queues: dict[Engine, list[int]] = {engine: [] for engine in Engine if engine != Engine.SEQ}
+    words = dict.fromkeys(queues, 0)
+
+    def ready(number: int) -> bool:
+        return all(value[i] for i in _bits(instructions[number].wait))
+
+    def execute(number: int) -> None:
+        for i in _bits(instructions[number].wait):
+            value[i] -= 1
+        for i in _bits(instructions[number].signal):
+            value[i] += 1
+
+    def advance() -> bool:
+        moved = False
+        for engine, queue in queues.items():
+            while queue and ready(queue[0]):
+                number = queue.pop(0)
+                words[engine] -= instructions[number].length
+                execute(number)
+                moved = True
+        return moved
+
+    def stuck(number: int) -> tuple[int, str]:
+        heads = [f"{engine.name} waits for semaphore {', '.join(str(i) for i in _bits(instructions[queue[0]].wait) if not value[i])}"
+                 for engine, queue in queues.items() if queue]
+        return number, f"deadlock: {'; '.join(heads) or 'nothing can go on'}"
+
+    for number, instruction in enumerate(instructions):
+        if instruction.engine != Engine.SEQ:
+            while words[instruction.engine] + instruction.length > queue_words:
+                if not advance():
+                    yield stuck(number)
+                    return
+            queues[instruction.engine].append(number)
+            words[instruction.engine] += instruction.length
+            continue
+        if instruction.opcode in (Opcode.BARRIER, Opcode.END, Opcode.LOOP):
+            while any(queues.values()):
+                if not advance():
+                    yield stuck(number)
+                    return
+        if instruction.opcode in (Opcode.LOOP, Opcode.END):
+            for i, left in enumerate(value):
+                if left:
+                    yield number, f"semaphore {i} is {left} at {instruction.opcode.name}, it must be 0"
+            if any(value):
+                return
+        while not ready(number):
+            if not advance():
+                yield number, f"deadlock: the Sequencer waits for semaphore {', '.join(str(i) for i in _bits(instruction.wait) if not value[i])}"
+                return
+        execute(number)
+
+
+def _bounds(instructions: Sequence[Instruction], queue_words: int) -> Iterator[tuple[int, str]]:
+    """No order of execution lets a semaphore pass its largest value.
+
+    When a signal's command runs, all waits before it in the program have been given to their engine; at most as many of them as its queue
+    holds, and one in its register, have not yet started.
+    """
+    waiting = queue_words // _SHORTEST + 1
+    for i in range(SEMAPHORES):
+        signals = waits = 0
+        for number, instruction in enumerate(instructions):
+            waits += instruction.wait >> i & 1
+            signals += instruction.signal >> i & 1
+            if instruction.signal >> i & 1 and signals - max(0, waits - waiting) > MAXIMUM:
+                yield number, f"semaphore {i} may reach {signals - max(0, waits - waiting)}, more than {MAXIMUM}"
+                break

@@ -1,0 +1,274 @@
+"""What is wrong with a program, in sentences: before it reaches a machine, or when a test wants to know that nothing is."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from gradloom.host.assembler import AssemblyError, Instruction, Shift, offsets, split_program
+from gradloom.host.layout import ceil_div
+from gradloom.host.token_check import check_tokens
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Dest, Opcode, Pattern, Source, XSource
+from gradloom.rtl.microprograms import TABLE
+
+__all__ = ["Defect", "validate"]
+
+_ENTRY_BEATS = 4
+_WIDE_BEATS = 8
+_NAMES = {address: name for name, address in TABLE.items()}
+_READS_B = {"FRN_BWD", "FRN_BWD_LIN", "MAXPOOL_BWD", "WU"}
+_WRITES_B = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "MAXPOOL_FWD", "WU"}
+_READS_A = {"FRN_FWD_RES", "BP_OUT_RES", "BP_OUT_ADD", "FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD", "WU", "MAXPOOL_FWD", "MAXPOOL_BWD",
+            "AVGPOOL_FWD", "AVGPOOL_BWD"}
+_NO_OUTPUT_A = {"LOGITS", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "DW_EXPORT"}
+_READS_BITS = {"BP_OUT_RES", "FRN_BWD", "RELU_BWD"}
+_WRITES_BITS = {"FRN_FWD", "FRN_FWD_RES", "RELU_FWD"}
+_LAMBDA = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "FRN_BWD", "FRN_BWD_LIN"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Defect:
+    """One defect: byte offset of the command from the first command (-1: the header) and a sentence."""
+
+    place: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"header: {self.text}" if self.place < 0 else f"byte {self.place}: {self.text}"
+
+
+def validate(data: bytes, config: Config, *, window: tuple[int, int] = (0, 1 << 32), steps: int = 1, first_step: int = 0) -> list[Defect]:
+    """Every defect of a program; an empty list for a good one.
+
+    Parameters
+    ----------
+    window : (first, first behind) byte addresses that the machine may touch
+    steps, first_step : how often the body of its LOOP runs, and the number of the first step
+    """
+    try:
+        header, instructions = split_program(data)
+    except AssemblyError as error:
+        return [Defect(-1, str(error))]
+    defects = [Defect(-1, text) for text in _header(header, config)]
+    places = offsets(instructions)
+    for place, instruction in zip(places, instructions, strict=True):
+        defects += [Defect(place, f"{instruction.opcode.name}: {text}") for text in _fields(instruction, config)]
+    defects += [Defect(place, text) for place, text in _flow(instructions, places)]
+    defects += [Defect(place, text) for place, text in _dram(instructions, places, config, window, steps, first_step)]
+    defects += [Defect(places[number] if number >= 0 else -1, text) for number, text in check_tokens(instructions, config.queue_words)]
+    return defects
+
+
+def _header(header: tuple[int, int, int, int], config: Config) -> Iterator[str]:
+    magic, version, _, digest = header
+    if magic != PROGRAM_MAGIC:
+        yield f"the magic is {magic:#010x}, it must be {PROGRAM_MAGIC:#010x}"
+    if version != PROGRAM_VERSION:
+        yield f"the version is {version}, this machine runs version {PROGRAM_VERSION}"
+    if digest != config.digest():
+        yield f"the program is for configuration digest {digest:#010x}, {config.name!r} has {config.digest():#010x}"
+
+
+def _flow(instructions: Sequence[Instruction], places: Sequence[int]) -> Iterator[tuple[int, str]]:
+    if not instructions or instructions[-1].opcode != Opcode.END:
+        yield (places[-1] if places else 0), "the program does not end with END"
+    for place, instruction in zip(places, instructions, strict=True):
+        if instruction.opcode == Opcode.LOOP:
+            target = instruction["target"]
+            if target not in places:
+                yield place, f"LOOP goes to byte {target}, where no command begins"
+            elif target > place:
+                yield place, f"LOOP goes forward to byte {target}"
+
+
+# DRAM
+
+
+def _dram(instructions: Sequence[Instruction], places: Sequence[int], config: Config, window: tuple[int, int], steps: int,
+          first_step: int) -> Iterator[tuple[int, str]]:
+    """Addresses of the first and of the last pass through the loop."""
+    loop = next((i for i, entry in enumerate(instructions) if entry.opcode == Opcode.LOOP), None)
+    body = range(0, 0)
+    if loop is not None and instructions[loop]["target"] in places:
+        body = range(places.index(instructions[loop]["target"]), loop)
+    step = [sum(instructions[i]["value"] for i in body if instructions[i].opcode == Opcode.ADDBASE and instructions[i]["breg"] == breg)
+            for breg in range(8)]
+    bases: list[int | None] = [None] * 8
+    for number, (place, instruction) in enumerate(zip(places, instructions, strict=True)):
+        breg = instruction["breg"]
+        base = bases[breg]
+        if instruction.opcode == Opcode.SETBASE:
+            bases[breg] = instruction["value"]
+        elif instruction.opcode == Opcode.ADDBASE and base is not None:
+            bases[breg] = base + instruction["value"] & 0xFFFFFFFF
+        elif instruction.opcode in (Opcode.LOAD, Opcode.STORE, Opcode.LDHYP):
+            if base is None:
+                yield place, f"{instruction.opcode.name}: base register {breg} has not been set"
+                continue
+            for turn in {0, steps - 1} if number in body else {0}:
+                low, high = _extent(instruction, config, base + turn * step[breg], first_step + turn)
+                if low < window[0] or high > window[1]:
+                    yield place, (f"{instruction.opcode.name}: bytes {low:#x}..{high - 1:#x} of step {turn} lie outside the window "
+                                  f"{window[0]:#x}..{window[1] - 1:#x}")
+
+
+def _extent(instruction: Instruction, config: Config, base: int, step: int) -> tuple[int, int]:
+    """First byte and first byte behind all that a command touches."""
+    start = base + instruction["offset"]
+    if instruction.opcode == Opcode.LDHYP:
+        start = start + 16 * step & 0xFFFFFFFF
+        return start, start + 16
+    start &= 0xFFFFFFFF
+    moves = [(instruction[n] - 1) * instruction[stride] for n, stride in (("n1", "stride1"), ("n2", "stride2"))]
+    return (start + sum(min(0, move) for move in moves),
+            start + sum(max(0, move) for move in moves) + instruction["n0"] * config.beat_bytes)
+
+
+# Fields
+
+
+def _fields(instruction: Instruction, config: Config) -> Iterator[str]:
+    for name in ("tid", "target", "t1", "t2"):
+        if instruction.opcode != Opcode.LOOP and instruction[name] >= config.tensors:
+            yield f"tensor {instruction[name]} ({name}) is not below {config.tensors}"
+    for entry in instruction.tail:
+        if isinstance(entry, Shift) and entry.tid >= config.tensors:
+            yield f"tensor {entry.tid} of the shift list is not below {config.tensors}"
+    check = {Opcode.LOAD: _load, Opcode.STORE: _store, Opcode.CONV: _conv, Opcode.RUN: _run, Opcode.SOFTMAX: _softmax}.get(instruction.opcode)
+    if check is not None:
+        yield from check(instruction, config)
+
+
+def _within(what: str, first: int, count: int, size: int) -> Iterator[str]:
+    if first < 0 or first + count > size:
+        yield f"{what} {first}..{first + count - 1} leave its {size} addresses"
+
+
+def _transfer(f: Instruction, config: Config) -> Iterator[str]:
+    if not (f["n0"] and f["n1"] and f["n2"]):
+        yield "n0, n1 and n2 must be above 0"
+    for name in ("offset", "stride1", "stride2"):
+        if f[name] % config.beat_bytes:
+            yield f"{name} {f[name]} is no multiple of the beat of {config.beat_bytes} bytes"
+
+
+def _load(f: Instruction, config: Config) -> Iterator[str]:
+    yield from _transfer(f, config)
+    if f["dest"] not in set(Dest):
+        yield f"there is no memory {f['dest']}"
+        return
+    dest, beats = Dest(f["dest"]), f["n2"] * f["n1"] * f["n0"]
+    if dest in (Dest.IBUF, Dest.EBUF):
+        yield from _load_rows(f, config, config.ibuf_depth if dest == Dest.IBUF else config.ebuf_depth)
+    elif dest == Dest.WBUF:
+        if f["n0"] % config.block_beats:
+            yield f"n0 {f['n0']} is no whole number of blocks of {config.block_beats} beats"
+        blocks = f["n0"] // config.block_beats
+        reach = blocks if f["linear"] else (f["bank0"] + blocks - 1) // 3 + 1
+        if f["bank0"] > 2:
+            yield f"there is no bank {f['bank0']}"
+        yield from _within("weight buffer addresses", f["addr0"], (f["n2"] * f["n1"] - 1) * f["ostep"] + reach, config.wbuf_depth)
+    else:
+        each, size = {Dest.AA: (1, config.abuf_depth), Dest.AB: (1, config.abuf_depth), Dest.AM: (1, config.mbuf_depth),
+                      Dest.PBUF: (_ENTRY_BEATS, config.pbuf_depth), Dest.XIN: (_WIDE_BEATS, config.dw_depth),
+                      Dest.LABEL: (1, config.max_planes)}[dest]
+        if beats % each:
+            yield f"{beats} beats are no whole number of {dest.name} addresses of {each} beats"
+        yield from _within(f"{dest.name} addresses", f["addr0"], beats // each, size)
+
+
+def _load_rows(f: Instruction, config: Config, depth: int) -> Iterator[str]:
+    if not f["xb"] or f["n1"] * f["n0"] % f["xb"]:
+        yield f"{f['n1'] * f['n0']} beats are no whole number of rows of {f['xb']}"
+        return
+    if f["bstep"] not in (1, 3) or f["bank0"] >= config.row_banks:
+        yield f"bank {f['bank0']}, step {f['bstep']}: banks are 0..{config.row_banks - 1}, steps 1 or 3"
+    rows = f["n1"] * f["n0"] // f["xb"]
+    wraps = (f["bank0"] + (rows - 1) * f["bstep"]) // config.row_banks
+    yield from _within("row bank addresses", f["addr0"], (f["n2"] - 1) * f["ostep"] + wraps * f["xe"] + f["xb"], depth)
+
+
+def _store(f: Instruction, config: Config) -> Iterator[str]:
+    yield from _transfer(f, config)
+    if f["src"] not in set(Source):
+        yield f"there is no memory {f['src']}"
+        return
+    source = Source(f["src"])
+    logits = config.max_planes * ceil_div(config.max_classes, config.group)
+    each, size = {Source.OA: (1, config.abuf_depth), Source.OB: (1, config.abuf_depth), Source.OM: (1, config.mbuf_depth),
+                  Source.PBUF: (_ENTRY_BEATS, config.pbuf_depth), Source.XOUT: (_WIDE_BEATS, config.dw_depth),
+                  Source.LOGIT: (2, logits)}[source]
+    beats = f["n2"] * f["n1"] * f["n0"]
+    if beats % each:
+        yield f"{beats} beats are no whole number of {source.name} addresses of {each} beats"
+    yield from _within(f"{source.name} addresses", f["addr0"], beats // each, size)
+
+
+def _conv(f: Instruction, config: Config) -> Iterator[str]:
+    for name in ("steps", "units", "cols", "upi", "nr", "nk"):
+        if not f[name]:
+            yield f"{name} must be above 0"
+            return
+    if f["pattern"] not in set(Pattern):
+        yield f"there is no pattern {f['pattern']}"
+        return
+    pattern = Pattern(f["pattern"])
+    groups = ceil_div(f["units"], config.wpus)
+    if f["wg"]:
+        yield from _within("error buffer addresses", f["ebase"], (groups - 1) * f["ee"] + (f["cols"] + 1) // 2, config.ebuf_depth)
+        if f["drain"]:
+            rows = sum(bool(f[f"rlim{r}"]) for r in range(f["nr"])) if pattern == Pattern.K1 else f["nr"]
+            yield from _within("weight-gradient beats", f["dwbase"], rows * f["nk"] * config.block_beats, config.dw_depth)
+        return
+    if pattern == Pattern.K3:
+        words = ceil_div(groups, 2) * ceil_div(f["cols"], 2)
+    else:
+        words = groups * (f["cols"] + (f["cols"] & 1) if pattern == Pattern.K1 else f["cols"])
+    yield from _within("partial-sum addresses", f["pbase"], words, config.psum_depth)
+    last = f["wbase"] + (f["steps"] - 1) * f["wstep"]
+    if pattern == Pattern.K1:
+        reach = max((f["wbase"] + r * f["koff"] + (f[f"rlim{r}"] - 1) * f["wstep"] for r in range(3) if f[f"rlim{r}"]), default=0)
+        yield from _within("weight buffer addresses", f["wbase"], reach - f["wbase"] + 1, config.wbuf_depth)
+    else:
+        low = min(f[f"woa{r}"] for r in range(3))
+        high = max(f[f"woa{r}"] + (f[f"wob{r}"] + f["nk"] - 1) // 3 for r in range(3))
+        yield from _within("weight buffer addresses", f["wbase"] + low, last - f["wbase"] + high - low + 1, config.wbuf_depth)
+
+
+def _run(f: Instruction, config: Config) -> Iterator[str]:
+    name = _NAMES.get(f["uprog"])
+    if f["uprog"] >= config.microcode_depth:
+        yield f"microprogram address {f['uprog']} is not below {config.microcode_depth}"
+    if not 1 <= f["planes"] <= config.max_planes:
+        yield f"{f['planes']} planes, the configuration takes 1..{config.max_planes}"
+    if not f["nb"] or not f["xe"]:
+        yield "nb and xe must be above 0"
+    if f["xsrc"] not in set(XSource):
+        yield f"there is no operand source {f['xsrc']}"
+    if name is None:
+        return
+    beats = f["planes"] * f["nb"]
+    inputs = f["planes"] * f["pyi"] * ceil_div(f["pxi"], 2) if f["pool"] else beats
+    bits = f["planes"] * ceil_div(f["nb"], 8)
+    for used, what, first, count, size in (
+            (_READS_A, "stream A addresses", f["sa0"], inputs, config.abuf_depth),
+            (_READS_B, "stream B addresses", f["sb0"], inputs, config.abuf_depth),
+            (_READS_BITS, "bitmap stream addresses", f["sm0"], bits, config.mbuf_depth),
+            (set(TABLE) - _NO_OUTPUT_A, "output A addresses", f["oa0"], beats, config.abuf_depth),
+            (_WRITES_B, "output B addresses", f["ob0"], beats, config.abuf_depth),
+            (_WRITES_BITS, "output bitmap addresses", f["om0"], bits, config.mbuf_depth),
+            (_LAMBDA, "reciprocal entries", f["pl0"], f["planes"], config.pbuf_depth),
+            (set(TABLE) - {"WU", "DW_EXPORT"}, "parameter entries", f["pb0"], 6, config.pbuf_depth),
+            ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], f["nb"], config.dw_depth)):
+        if name in used:
+            yield from _within(what, first, count, size)
+
+
+def _softmax(f: Instruction, config: Config) -> Iterator[str]:
+    if not 1 <= f["images"] <= config.max_planes:
+        yield f"{f['images']} images, the configuration takes 1..{config.max_planes}"
+    if not 1 <= f["classes"] <= config.max_classes:
+        yield f"{f['classes']} classes, the configuration takes 1..{config.max_classes}"
+        return
+    entries = f["images"] * ceil_div(f["classes"], config.group)
+    yield from _within("logit addresses", f["logit0"], entries, config.max_planes * ceil_div(config.max_classes, config.group))
+    yield from _within("output A addresses", f["oa0"], entries, config.abuf_depth)

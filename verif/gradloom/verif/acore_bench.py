@@ -1,0 +1,303 @@
+"""Runs the A-Core under any simulator against :class:`gradloom.verif.acore_case.AuxReference`: driver, scenarios."""
+
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
+from gradloom.rtl.microprograms import TABLE
+from gradloom.verif.acore_case import AuxReference, command, shift_word
+
+__all__ = ["SCENARIOS", "Bench", "Driver", "bench_config", "fill", "reciprocal", "shift_sum"]
+
+
+class Driver(Protocol):
+    """What the bench needs of a simulator; names are those of the emitted Verilog's ports."""
+
+    def set(self, name: str, value: int) -> None: ...
+    def get(self, name: str) -> int: ...
+    async def settle(self) -> None: ...
+    async def tick(self) -> None: ...
+
+
+class Bench:
+    """Plays the Sequencer, the Loader, the Storer, the C-Core's read ports and the scale unit for one A-Core."""
+
+    def __init__(self, driver: Driver, reference: AuxReference) -> None:
+        self.driver, self.ref, self.config = driver, reference, reference.config
+        self.stats: dict[int, int] = defaultdict(int)
+        self.cycles = 0
+        self._reads: list[tuple[int, int, int]] = []
+        self._next: dict[str, int] = {}
+
+    async def cycle(self) -> None:
+        """One clock cycle; answers the read ports."""
+        d = self.driver
+        await d.settle()
+        prd = drd = None
+        if d.get("prd_en"):
+            prd = [d.get(f"prd_{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
+            assert prd[2] != prd[4], "the banks of a read of partial sums must differ"
+        if d.get("drd_en"):
+            drd = d.get("drd_addr")
+        exp = self.ref.exponents.get(d.get("exp_tid"), 0) if d.get("exp_en") else None
+        seed = self.ref.seeds.get(d.get("seed_tid"), 0) if d.get("seed_en") else None
+        if d.get("stat_valid"):
+            self.stats[d.get("stat_tid")] |= d.get("stat_value")
+        await d.tick()
+        self.cycles += 1
+        # Data two cycles after the request: one cycle has gone by, the value is due in the next.
+        for name, value in self._next.items():
+            d.set(name, value)
+        self._next = {}
+        group = self.config.group
+        if prd:
+            half, wpu, *banks = prd
+            self._next["prd_data"] = self._pack(
+                [self.ref.psum(half, wpu, banks[2 * lane], banks[2 * lane + 1], c) for lane in range(2) for c in range(group)],
+                self.config.psum_width)
+        if drd is not None:
+            self._next["drd_data"] = self._pack(
+                [self.ref.dw(drd, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
+        d.set("exp_e", (exp if exp is not None else 0x5A5A) & 0xFFFF)
+        d.set("seed_value", seed if seed is not None else 0x5A5A5A5A)
+
+    @staticmethod
+    def _pack(values: list[int], width: int) -> int:
+        return sum((value & ((1 << width) - 1)) << (width * i) for i, value in enumerate(values))
+
+    async def load(self, dest: Dest, addr: int, sub: int, data: int) -> None:
+        d = self.driver
+        for name, value in (("valid", 1), ("dest", dest), ("bank", 0), ("addr", addr), ("sub", sub), ("data", data)):
+            d.set(f"load__{name}", value)
+        await self.cycle()
+        d.set("load__valid", 0)
+
+    async def load_all(self) -> None:
+        """Everything that the reference's input memories hold."""
+        bits = 16 * self.config.group
+        for dest, memory, beats in ((Dest.AA, self.ref.aa, 1), (Dest.AB, self.ref.ab, 1), (Dest.AM, self.ref.am, 1),
+                                    (Dest.XIN, self.ref.xin, 8), (Dest.PBUF, self.ref.pbuf, 4), (Dest.LABEL, self.ref.label, 1)):
+            for addr, value in list(memory.items()):
+                for sub in range(beats):
+                    await self.load(dest, addr, sub, value >> (bits * sub) & ((1 << bits) - 1))
+
+    async def read(self, src: Source, addr: int) -> int:
+        """A whole entry through the store bus."""
+        bits = 16 * self.config.group
+        beats = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}.get(src, 1)
+        d, value = self.driver, 0
+        for sub in range(beats):
+            for name, number in (("en", 1), ("src", src), ("addr", addr), ("sub", sub)):
+                d.set(f"store__{name}", number)
+            await self.cycle()
+            d.set("store__en", 0)
+            await self.cycle()
+            await d.settle()
+            value |= d.get("store__data") << (bits * sub)
+        return value
+
+    async def execute(self, words: list[int], limit: int = 100_000, *,
+                      disturb: Callable[[], Awaitable[None]] | None = None) -> tuple[int, int]:
+        """Run one command; returns (cycles, fault). ``disturb`` is awaited in every cycle."""
+        d = self.driver
+        d.set("port__cmd", sum(word << (32 * i) for i, word in enumerate(words)))
+        d.set("port__start", 1)
+        fault = 0
+        for cycles in range(limit):
+            await d.settle()
+            fault |= d.get("port__fault")
+            done = d.get("port__done")
+            if disturb is not None and not done:
+                await disturb()
+            else:
+                await self.cycle()
+            d.set("port__start", 0)
+            if done:
+                return cycles, fault
+        raise AssertionError(f"the command did not end within {limit} cycles")
+
+    def set_hyper(self) -> None:
+        for name in ("lm", "momentum", "decay_off"):
+            self.driver.set(name, getattr(self.ref, name))
+
+    async def run(self, name: str, address: int, fields: dict[str, int], shifts: list[dict[str, int]]) -> int:
+        """Run microprogram ``name`` on both sides and compare every output memory. Returns the cycles of the RTL."""
+        self.set_hyper()
+        self.ref.fault = 0
+        self.ref.run(name, fields, shifts)
+        words = command(Opcode.RUN, [shift_word(**s) for s in shifts], uprog=address, **fields)
+        assert len(words) == FIRST_SHIFT_WORD + len(shifts)
+        cycles, fault = await self.execute(words)
+        assert fault == self.ref.fault, f"{name}: fault {fault:#x}, expected {self.ref.fault:#x}"
+        await self.compare(name)
+        return cycles
+
+    async def compare(self, context: str) -> None:
+        ref = self.ref
+        for src, memory in ((Source.OA, ref.oa), (Source.OB, ref.ob), (Source.OM, ref.om), (Source.XOUT, ref.xout),
+                            (Source.LOGIT, ref.logit), (Source.PBUF, ref.pbuf)):
+            for addr, value in sorted(memory.items()):
+                got = await self.read(src, addr)
+                assert got == value, f"{context}: {src.name}[{addr}] is {got:#x}, expected {value:#x}"
+        assert dict(self.stats) == {k: v for k, v in ref.stats.items()}, f"{context}: statistics"
+
+
+# -- scenarios: each runs some microprograms on random planes and compares every memory --------------------------------------
+
+
+def bench_config(group: int, wpus: int) -> Config:
+    """A machine whose memories are small enough to be compared whole."""
+    return Config(name="bench", clusters=group, cols=group, wpus=wpus, abuf_depth=512, mbuf_depth=128, pbuf_depth=64,
+                  dw_depth=max(64, 18 * max(1, group // 2)), max_planes=8, max_classes=16)
+
+
+def fill(ref: AuxReference, *, beats: int = 64, wide_bits: int = 40) -> None:
+    """Random streams, bitmaps and parameters (entries 0..5: gamma, beta, tau, sums; from 16: lam)."""
+    rng, group = ref.rng, ref.config.group
+    for memory in (ref.aa, ref.ab):
+        for address in range(beats):
+            memory[address] = sum(rng.choice((rng.getrandbits(8), rng.getrandbits(4), 0)) << (8 * i) for i in range(2 * group))
+    for address in range(beats // 4):
+        ref.am[address] = rng.getrandbits(16 * group)
+    for address in range(32):
+        ref.xin[address] = sum((rng.getrandbits(wide_bits) - (1 << (wide_bits - 1)) & 2**64 - 1) << (64 * i)
+                               for i in range(2 * group))
+    for channel in range(group):
+        for entry in range(3):
+            master, velocity = rng.getrandbits(28) - (1 << 27), rng.getrandbits(32)
+            ref.set_entry(entry, channel, velocity << 32 | master & 0xFFFFFFFF)
+        for entry in range(3, 6):
+            ref.set_entry(entry, channel, rng.getrandbits(30) - (1 << 29))
+        for entry in range(16, 24):
+            ref.set_entry(entry, channel, rng.randrange(1 << 15, 1 << 16) | rng.randrange(10, 40) << 16)
+    ref.exponents = {1: 8, 3: 12} | {tid: rng.randrange(-20, 5) for tid in range(8, 16)}
+    ref.seeds = {tid: rng.getrandbits(32) for tid in range(8, 16)}
+
+
+def shift_sum(dst: int, const: int, *tids: int) -> list[dict[str, int]]:
+    """Shift words of SH[dst] = const + sum of e[tid], a negative tid subtracts."""
+    return [{"dst": dst, "first": int(i == 0), "const": const if i == 0 else 0, "neg": int(tid < 0), "tid": abs(tid)}
+            for i, tid in enumerate(tids or (0,))]
+
+
+def reciprocal(n: int) -> tuple[int, int]:
+    """(inv, k) of docs/machine.md section 8."""
+    k = (n - 1).bit_length()
+    return ((1 << (16 + k)) // n + 1) // 2, k
+
+
+def _plane(rng: random.Random, layout: PsumLayout | None = None) -> dict[str, int]:
+    """Geometry of some planes."""
+    py, xe, odd = rng.randint(1, 5), rng.randint(1, 4), rng.randint(0, 1)
+    layout = PsumLayout(rng.randrange(4)) if layout is None else layout
+    width = 2 * xe - odd
+    pj = {PsumLayout.ROWS: width, PsumLayout.SPLIT: (width + 2) // 2, PsumLayout.K1: width, PsumLayout.K1_UP: (width + 1) // 2}
+    fields = {"planes": rng.randint(1, 4), "nb": py * xe, "xe": xe, "xodd": odd, "py": py, "layout": layout, "pj": pj[layout],
+              "half": rng.randint(0, 1), "pbase": rng.randrange(0, 64, 2), "prg0": rng.randint(0, 9),
+              "pk": rng.randint(0, 2), "psr": rng.randint(0, 1), "psc": rng.randint(0, 1), "n": py * width,
+              "sa0": rng.randrange(4), "sb0": rng.randrange(4), "sm0": rng.randrange(4), "oa0": rng.randrange(9),
+              "ob0": rng.randrange(9), "om0": rng.randrange(9), "pl0": 16, "t1": 8, "t2": 9, "f1": 8, "f2": 8}
+    if layout is not PsumLayout.SPLIT:
+        fields["psr"] = fields["psc"] = 0
+    return fields
+
+
+async def forward(bench: Bench, seed: int) -> None:
+    """FRN, ReLU, linear and backward output programs from partial sums in every layout."""
+    ref, rng = bench.ref, random.Random(seed)
+    for name in ("FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD"):
+        fields = _plane(rng) | {"pw0": rng.randrange(bench.config.wpus)}
+        if name.startswith("FRN"):
+            shifts = shift_sum(0, -12, -10) + shift_sum(1, 20, 9) + shift_sum(2, 20, 11)
+            ref.exponents[9] = rng.randint(-14, -8)
+        elif name.startswith("BP"):
+            shifts = shift_sum(1, 24, 9, -9) + shift_sum(2, rng.randint(-4, 20))
+        else:
+            shifts = shift_sum(0, rng.randint(-12, 6)) + shift_sum(1, rng.randint(4, 14))
+        if rng.random() < 0.3:
+            fields |= {"r2": 1, "f2": 16, "idx0": rng.getrandbits(24), "s_k": rng.getrandbits(10), "s_ch": rng.getrandbits(8)}
+        await bench.run(name, TABLE[name], fields, shifts)
+
+
+async def layouts(bench: Bench, seed: int) -> None:
+    """Every layout of partial sums, first units and parities."""
+    rng = random.Random(seed)
+    for layout in PsumLayout:
+        for _ in range(4):
+            fields = _plane(rng, layout) | {"pw0": rng.randrange(bench.config.wpus)}
+            await bench.run("BP_OUT", TABLE["BP_OUT"], fields, shift_sum(1, rng.randint(8, 14)))
+
+
+async def logits(bench: Bench, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(3):
+        fields = {"planes": rng.randint(1, 8), "nb": 1, "xe": 1, "py": 1, "xodd": 1, "layout": PsumLayout.K1, "pj": 1,
+                  "pk": rng.randint(0, 2), "pbase": 8, "ob0": rng.randint(0, 3), "om0": rng.randint(1, 2)}
+        await bench.run("LOGITS", TABLE["LOGITS"], fields, shift_sum(0, rng.randint(-6, 6)) + shift_sum(1, rng.randint(-12, 4)))
+
+
+async def backward(bench: Bench, seed: int) -> None:
+    """Backward of the normalisation and of the activations, dry and real, then the parameter updates."""
+    rng = random.Random(seed)
+    for name in ("FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD"):
+        for dry in (1, 0):
+            fields = _plane(rng) | {"xsrc": XSource.NONE, "dry": dry}
+            fields["inv"], k = reciprocal(fields["n"])
+            shifts = shift_sum(1, rng.randint(-12, -4) if name.startswith("FRN") else 0) + shift_sum(3, 19 + k)
+            await bench.run(name, TABLE[name], fields, shifts)
+    inv, k = reciprocal(rng.randint(1, 40))
+    shifts = shift_sum(0, rng.randint(-20, -2) - k) + shift_sum(1, rng.randint(-12, -2) - k) + shift_sum(2, 0, -1)
+    for name in ("PARAM_UPD", "BIAS_UPD", "PARAM_UPD"):
+        await bench.run(name, TABLE[name], {"planes": 1, "nb": 1, "xe": 1, "xsrc": XSource.NONE, "inv": inv}, shifts)
+
+
+async def weights(bench: Bench, seed: int) -> None:
+    """Weight updates with stochastic rounding, weight decay on and off, and the export of weight gradients."""
+    ref, rng, config = bench.ref, random.Random(seed), bench.config
+    for i in range(5):
+        nr, nk = rng.randint(1, 3), rng.randint(1, 3)
+        nb = nr * nk * config.block_beats
+        inv, k = reciprocal(rng.randint(1, 40))
+        ref.decay_off = i & 1
+        ref.lm, ref.momentum = rng.getrandbits(8), rng.getrandbits(8)
+        fields = {"planes": 1, "nb": nb, "xe": nb, "xsrc": XSource.DW, "nr": nr, "nk": nk, "inv": inv,
+                  "dwbase": rng.randint(0, 5), "xin": rng.randint(0, 1), "r1": 1, "r2": 1, "f1": 16, "f2": 16, "t1": 12, "t2": 13,
+                  "oa0": 3, "ob0": 1, "sa0": 2, "sb0": 5} | {
+                      name: rng.getrandbits(24) for name in ("idx0", "idx1", "idx2", "s_k", "s_lane", "s_ch")}
+        shifts = (shift_sum(0, rng.randint(-36, -14) - k) + shift_sum(1, 16, 12, -12) + shift_sum(2, rng.randint(-4, 8)) + shift_sum(3, rng.randint(-4, 8))
+                  + shift_sum(4, 16))
+        await bench.run("WU", TABLE["WU"], fields, shifts)
+        await bench.run("DW_EXPORT", TABLE["DW_EXPORT"], fields, [])
+
+
+async def pools(bench: Bench, seed: int) -> None:
+    """Maximum and average pools with every relation of window, stride and padding."""
+    ref, rng = bench.ref, random.Random(seed)
+    for kernel, stride, pad in ((2, 2, 0), (3, 2, 1), (3, 1, 1), (3, 2, 0), (2, 3, 0), (1, 1, 0), (5, 3, 2), (1, 2, 0)):
+        rows, columns = rng.randint(kernel, 6), rng.randint(kernel, 7)
+        out_rows, out_columns = ((n + 2 * pad - kernel) // stride + 1 for n in (rows, columns))
+        inv, k = reciprocal(kernel * kernel)
+        base = {"planes": rng.randint(1, 3), "xsrc": XSource.NONE, "pkern": kernel, "pstride": stride, "ppad": pad, "inv": inv,
+                "t2": 9, "f2": 8, "f1": 8, "sa0": 1, "sb0": 2, "oa0": rng.randint(0, 9), "ob0": rng.randint(0, 9)}
+
+        def size(y: int, x: int) -> dict[str, int]:
+            return {"py": y, "xe": (x + 1) // 2, "nb": y * ((x + 1) // 2), "xodd": x & 1}
+
+        forward_fields = base | size(out_rows, out_columns) | {"pool": 1, "pyi": rows, "pxi": columns}
+        backward_fields = base | size(rows, columns) | {"pool": 2, "pyi": out_rows, "pxi": out_columns}
+        await bench.run("MAXPOOL_FWD", TABLE["MAXPOOL_FWD"], forward_fields | {"pmax": 1}, shift_sum(1, rng.randint(-2, 1)))
+        index = base["planes"] * forward_fields["nb"]
+        for beat in range(index):
+            ref.ab[base["sb0"] + beat] = ref.ob[base["ob0"] + beat]
+        await bench.load_all()
+        await bench.run("MAXPOOL_BWD", TABLE["MAXPOOL_BWD"], backward_fields | {"pmax": 1}, shift_sum(1, rng.randint(-2, 3)))
+        await bench.run("AVGPOOL_FWD", TABLE["AVGPOOL_FWD"], forward_fields, shift_sum(1, 15 + k + rng.randint(-2, 1)))
+        await bench.run("AVGPOOL_BWD", TABLE["AVGPOOL_BWD"], backward_fields, shift_sum(1, 15 + k + rng.randint(-2, 1)))
+
+
+SCENARIOS: dict[str, Callable[[Bench, int], Awaitable[None]]] = {
+    "forward": forward, "layouts": layouts, "logits": logits, "backward": backward, "weights": weights, "pools": pools}
+"""By name; a scenario expects a bench whose reference was filled and loaded."""

