@@ -1,4 +1,4 @@
-"""Sessions beyond the README's two commands: ``nox -s lint types tests docs formal synth faults``."""
+"""Sessions beyond the README's two commands: ``nox -s lint types tests docs formal synth faults eta``."""
 
 import nox
 
@@ -39,3 +39,10 @@ def synth(session: nox.Session) -> None:
     """Every component and the nano core through Yosys for ECP5; writes docs/synthesis.md."""
     session.install("-e", ".[fpga]")
     session.run("python", "-m", "gradloom.verif.synth", *session.posargs)
+
+
+@nox.session
+def eta(session: nox.Session) -> None:
+    """The 1728-MAC machine: elaboration, build, one training step against golden (about ten minutes)."""
+    session.install("-e", ".[data,test]")
+    session.run("pytest", "-s", "verif/tests/system/test_eta.py", *session.posargs, env={"GRADLOOM_ETA": "1"})

@@ -17,14 +17,24 @@ from gradloom.rtl.isa import (
     Opcode,
 )
 
-__all__ = ["HEADER_BYTES", "AssemblyError", "Instruction", "Shift", "assemble", "decode", "encode", "offsets", "split_program"]
+__all__ = [
+    "HEADER_BYTES",
+    "AssemblyError",
+    "Instruction",
+    "Shift",
+    "assemble",
+    "decode",
+    "encode",
+    "offsets",
+    "split_program",
+]
 
 HEADER_BYTES = 16
 """Magic, version, bytes of the commands, configuration digest."""
 
 
 class AssemblyError(ValueError):
-    """An instruction that cannot be encoded, or words that are no instruction; the message names the field."""
+    """An instruction that cannot be encoded, or words that are none; the message names the field."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +86,9 @@ class Instruction:
 
 
 def _insert(words: list[int], field: Field, value: int, where: str) -> None:
-    low, high = (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, (1 << field.width) - 1)
+    low, high = (
+        (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, (1 << field.width) - 1)
+    )
     if not isinstance(value, int) or isinstance(value, bool):
         raise AssemblyError(f"{where}: {field.name} must be an integer, not {value!r}")
     if not low <= value <= high:
@@ -104,14 +116,21 @@ def encode(instruction: Instruction) -> list[int]:
         raise AssemblyError(f"{where}: this command has no tail, it was given {len(instruction.tail)} words")
     if instruction.length > MAX_WORDS:
         raise AssemblyError(f"{where}: {instruction.length} words are more than {MAX_WORDS}")
-    header = {"opcode": int(instruction.opcode), "length": instruction.length, "tag": instruction.tag,
-              "wait": instruction.wait, "signal": instruction.signal}
+    header = {
+        "opcode": int(instruction.opcode),
+        "length": instruction.length,
+        "tag": instruction.tag,
+        "wait": instruction.wait,
+        "signal": instruction.signal,
+    }
     for field in HEADER_FIELDS:
         _insert(words, field, header[field.name], where)
     known = {field.name: field for field in command.fields}
     for name, value in instruction.fields.items():
         if name not in known:
-            raise AssemblyError(f"{where}: there is no field {name!r}; the fields are {', '.join(known) or 'none'}")
+            raise AssemblyError(
+                f"{where}: there is no field {name!r}; the fields are {', '.join(known) or 'none'}"
+            )
         _insert(words, known[name], value, where)
     for position, entry in enumerate(instruction.tail):
         if command.tail == "shift":
@@ -142,14 +161,18 @@ def decode(words: Sequence[int]) -> Instruction:
     opcode = Opcode(header["opcode"])
     command, length = COMMANDS[opcode], header["length"]
     if length > MAX_WORDS or length < command.words or (length > command.words and command.tail is None):
-        raise AssemblyError(f"{opcode.name}: a length of {length} words, it needs {command.words}"
-                            f"{f'..{MAX_WORDS}' if command.tail else ''}")
+        raise AssemblyError(
+            f"{opcode.name}: a length of {length} words, it needs {command.words}"
+            f"{f'..{MAX_WORDS}' if command.tail else ''}"
+        )
     if length > len(words):
         raise AssemblyError(f"{opcode.name}: the program ends within the command")
     fields = {field.name: _extract(words, field) for field in command.fields}
-    tail: tuple = tuple(words[command.words:length])
+    tail: tuple = tuple(words[command.words : length])
     if command.tail == "shift":
-        tail = tuple(Shift(**{field.name: _extract([word], field) for field in SHIFT_FIELDS}) for word in tail)
+        tail = tuple(
+            Shift(**{field.name: _extract([word], field) for field in SHIFT_FIELDS}) for word in tail
+        )
     return Instruction(opcode, fields, tail, header["tag"], header["wait"], header["signal"])
 
 
@@ -162,7 +185,9 @@ def offsets(instructions: Iterable[Instruction]) -> list[int]:
     return found
 
 
-def assemble(instructions: Sequence[Instruction], config: Config, *, labels: Mapping[int, int] | None = None) -> bytes:
+def assemble(
+    instructions: Sequence[Instruction], config: Config, *, labels: Mapping[int, int] | None = None
+) -> bytes:
     """Header and commands.
 
     Parameters
@@ -194,12 +219,14 @@ def split_program(data: bytes) -> tuple[tuple[int, int, int, int], list[Instruct
     header = struct.unpack_from("<4I", data)
     size = header[2]
     if size % 4 or HEADER_BYTES + size > len(data):
-        raise AssemblyError(f"the header promises {size} bytes of commands, there are {len(data) - HEADER_BYTES}")
+        raise AssemblyError(
+            f"the header promises {size} bytes of commands, there are {len(data) - HEADER_BYTES}"
+        )
     words = struct.unpack_from(f"<{size // 4}I", data, HEADER_BYTES)
     instructions, place = [], 0
     while place < len(words):
         try:
-            instruction = decode(words[place:place + MAX_WORDS])
+            instruction = decode(words[place : place + MAX_WORDS])
         except AssemblyError as error:
             raise AssemblyError(f"byte {4 * place}: {error}") from None
         instructions.append(instruction)

@@ -3,9 +3,11 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
+from gradloom.host.device import MachineError
 from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
 from gradloom.rtl.config import PRESETS, ConfigError
@@ -13,6 +15,15 @@ from gradloom.rtl.config import PRESETS, ConfigError
 __all__ = ["main"]
 
 _INTERRUPTED = 130
+_MOST = 10_000_000
+"""Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong argument as every other error: in one sentence, through :func:`main`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}: see {self.prog} --help")
 
 
 def _positive(text: str) -> int:
@@ -20,8 +31,8 @@ def _positive(text: str) -> int:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {value}")
+    if not 1 <= value <= _MOST:
+        raise argparse.ArgumentTypeError(f"must lie in 1..{_MOST}, not {text}")
     return value
 
 
@@ -35,24 +46,22 @@ def _seed(text: str) -> int:
     return value
 
 
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must lie in 0..1 (1 excluded), not {text}")
-    return value
+def _between(low: float, high: float, range_text: str) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must lie in {range_text}, not {text}")
+        return value
+
+    return convert
 
 
-def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-    if not 2.0**-30 < value <= 64:
-        raise argparse.ArgumentTypeError(f"must lie above 2^-30 and be at most 64, not {text}")
-    return value
+_rate = _between(2.0**-30, 64.0, "2^-30..64")
+_momentum = _between(0.0, 255 / 256, "0..255/256")
+_decay = _between(0.0, 0.5, "0..0.5")
 
 
 def _machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +85,7 @@ def _memory_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gradloom", description="Generate, verify and run DNN training accelerators.")
+    parser = _Parser(prog="gradloom", description="Generate, verify and run DNN training accelerators.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train a network on the simulated hardware or the golden model")
@@ -86,10 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     length.add_argument("--steps", type=_positive, help="stop after this many steps")
     length.add_argument("--epochs", type=_positive, help="passes over the training images (default: the network's)")
     train.add_argument("--lr", type=_rate, help="peak learning rate (default: the network's)")
-    train.add_argument("--momentum", type=_fraction, help="momentum, rounded to 1/256 (default: the network's)")
-    train.add_argument("--weight-decay", type=_fraction, help="weight decay, rounded to a power of two (default: the network's)")
+    train.add_argument("--momentum", type=_momentum, help="momentum, rounded to 1/256 (default: the network's)")
+    train.add_argument("--weight-decay", type=_decay, help="weight decay, rounded to a power of two (default: the network's)")
     train.add_argument("--seed", type=_seed, help="seed of weights, order and rounding (default: 1)")
-    train.add_argument("--out", type=Path, default=None, metavar="DIR", help="folder of the results (default: runs/NETWORK-CONFIG-N)")
+    train.add_argument("--out", type=Path, default=None, metavar="DIR",
+                       help="folder of the results (default: runs/NETWORK-CONFIG-N)")
     train.add_argument("--check", choices=("all", "last", "off"), default="last",
                        help="compare with the golden model: every tensor of every step, of the last step, or not (default: last)")
     train.add_argument("--resume", type=Path, default=None, metavar="DIR", help="go on with an interrupted run")
@@ -107,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--batch", type=_positive, default=4)
     verify.add_argument("--steps", type=_positive, default=5)
     verify.add_argument("--lr", type=_rate)
-    verify.add_argument("--momentum", type=_fraction)
-    verify.add_argument("--weight-decay", type=_fraction)
+    verify.add_argument("--momentum", type=_momentum)
+    verify.add_argument("--weight-decay", type=_decay)
     verify.add_argument("--seed", type=_seed, default=1)
     _memory_arguments(verify)
 
@@ -120,10 +130,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_resume(options: argparse.Namespace) -> None:
+    """A resumed run keeps its settings; only a waveform may be asked for."""
+    defaults = vars(_parser().parse_args([options.command]))
+    for name, value in vars(options).items():
+        if name not in ("resume", "trace_fst", "trace_cycles") and value != defaults[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} cannot be given with --resume, the run keeps its settings: remove {option}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0 success, 1 a check failed, 2 bad input, 130 interrupted."""
-    options = _parser().parse_args(arguments)
+    """Run one command.
+
+    Returns the exit code: 0 success, 1 a check failed or the machine stopped with an error, 2 bad input, 130 interrupted.
+    """
     try:
+        options = _parser().parse_args(arguments)
         if options.command == "doctor":
             from gradloom.host.doctor import report
             return report()
@@ -131,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gradloom.host.verilog_command import run as command
         elif options.command == "train":
             from gradloom.host.train_command import run as command
+            if options.resume is not None:
+                _check_resume(options)
         elif options.command == "eval":
             from gradloom.host.eval_command import run as command
         else:
@@ -142,6 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"gradloom: error: {place}{error.strerror}", file=sys.stderr)
+        return 2
+    except MachineError as error:
+        print(f"gradloom: error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("gradloom: interrupted", file=sys.stderr)
         return _INTERRUPTED

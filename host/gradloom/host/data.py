@@ -6,8 +6,10 @@ the split of the digits come from the project's own hash, so they are the same w
 
 import dataclasses
 import gzip
+import hashlib
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,9 @@ from gradloom.models import digits, dither, pint
 
 __all__ = ["Dataset", "epoch_order", "load_dataset", "quantise"]
 
+_DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What numpy, zipfile and gzip raise on files that are no archive, damaged, encrypted or larger than the memory."""
+_EXPONENTS = range(-64, 128)
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -45,12 +50,27 @@ class Dataset:
     def classes(self) -> int:
         return int(max(self.train_y.max(), self.test_y.max() if len(self.test_y) else 0)) + 1
 
+    def digest(self) -> str:
+        """SHA-256 over images, class numbers and exponent."""
+        digest = hashlib.sha256(f"{self.train_x.shape} {self.test_x.shape} {self.exponent}".encode())
+        for array in (self.train_x, self.train_y, self.test_x, self.test_y):
+            digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
+
 
 def quantise(images: np.ndarray) -> tuple[np.ndarray, int]:
-    """Real images to PINT codes; the largest magnitude lands in [2048, 4095], as the delayed scale would put it."""
+    """Real images to PINT codes; the largest magnitude lands in [2048, 4095], as the delayed scale would put it.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If the exponent leaves the range of the machine's exponent file.
+    """
     images = np.asarray(images, dtype=np.float64)
     peak = float(np.abs(images).max()) if images.size else 0.0
     exponent = 0 if peak == 0.0 else int(np.floor(np.log2(peak))) - 11
+    if exponent not in _EXPONENTS:
+        raise UserError(f"the largest magnitude of the images is {peak:g}, it must lie in 2^-53..2^139: rescale them")
     fraction_bits = 20
     wide = np.rint(np.ldexp(images, fraction_bits - exponent)).astype(np.int64)
     return pint.encode(wide, fraction_bits).code, exponent
@@ -106,19 +126,20 @@ def _images(name: str, x: np.ndarray) -> np.ndarray:
 def _labels(name: str, y: np.ndarray, count: int) -> np.ndarray:
     if y.ndim != 1 or len(y) != count:
         raise UserError(f"{name} must hold one class number for each of the {count} images, its shape is {y.shape}")
-    if y.dtype.kind not in "biu" and not np.array_equal(y, np.rint(np.asarray(y, np.float64))):
+    if y.dtype.kind not in "biuf":
         raise UserError(f"{name} must hold whole class numbers from 0, not {y.dtype}")
-    y = y.astype(np.int64)
-    if len(y) and (y.min() < 0 or y.max() > 65535):
+    if y.dtype.kind == "f" and not np.array_equal(y, np.rint(np.asarray(y, np.float64))):
+        raise UserError(f"{name} must hold whole class numbers from 0, not {y.dtype}")
+    if len(y) and not 0 <= float(y.min()) <= float(y.max()) <= 65535:
         raise UserError(f"{name} must hold class numbers in 0..65535, it holds {y.min()}..{y.max()}")
-    return y
+    return y.astype(np.int64)
 
 
 def _from_npz(path: Path, seed: int) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except _DAMAGED as error:
         raise UserError(f"{path} cannot be read as an .npz file: {error}") from None
     for key in ("x", "y"):
         if key not in arrays:
@@ -147,11 +168,14 @@ def _from_npz(path: Path, seed: int) -> Dataset:
 
 
 def _read_idx(path: Path) -> np.ndarray:
-    raw = path.read_bytes()
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)
-        except (OSError, EOFError) as error:
+        except _DAMAGED as error:
             raise UserError(f"{path} is a damaged gzip file: {error}") from None
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
         raise UserError(

@@ -1,8 +1,12 @@
-"""What the host needs of a machine, be it simulated, on a board, or the golden model behind the same interface."""
+"""What the host needs of a machine: simulated, on a board, or the golden model."""
 
 from typing import Protocol
 
-__all__ = ["Device"]
+__all__ = ["Device", "MachineError"]
+
+
+class MachineError(RuntimeError):
+    """The machine stopped a program with an error."""
 
 
 class Device(Protocol):

@@ -1,7 +1,8 @@
 """Programs as text, one command a line, and back without loss.
 
-``CONV tag=9 wait=0x0002 signal=0x0010 pattern=1 steps=3``: fields that are 0 are left out. A shift list follows as ``SH0=+20+e18-e3``-like
-entries ``[dst,first,neg,tid,const]``, microinstructions as hexadecimal words.
+``CONV tag=9 wait=0x0002 signal=0x0010 pattern=1 steps=3``: fields that are 0 are left out. A shift list
+follows as ``SH0=+20+e18-e3``-like entries ``[dst,first,neg,tid,const]``, microinstructions as hexadecimal
+words.
 """
 
 from collections.abc import Iterable

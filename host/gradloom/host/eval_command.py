@@ -7,13 +7,16 @@ from gradloom.host.files import UserError, write_json
 from gradloom.host.run_folder import load_checkpoint
 from gradloom.host.session import MemoryOptions, Session, check_fit
 from gradloom.models import digests
-from gradloom.models.network import load_network
+from gradloom.models.network import Kind, load_network
 from gradloom.rtl.config import load_config
 
 __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.out is not None and options.out.exists():
+        raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
+    memory = MemoryOptions.from_arguments(options)
     network, config = load_network(options.network), load_config(options.config)
     data = load_dataset(options.data)
     batch = options.batch or network.train.batch
@@ -23,9 +26,9 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{options.weights} holds an untrained state: train at least one step first")
     if not len(data.test_y):
         raise UserError(f"{data.name} has no test images: give an .npz file with x_test and y_test")
-    with Session(
-        network, config, batch, options.device, data.exponent, state.seed, MemoryOptions.from_arguments(options)
-    ) as session:
+    digest = digests.parameters_digest(network, state)
+    state.exponents[Kind.Z] = data.exponent
+    with Session(network, config, batch, options.device, data.exponent, state.seed, memory) as session:
         session.load(state)
         outcome = session.evaluate(data.test_x, data.test_y)
         cycles = session.cycles
@@ -35,8 +38,6 @@ def run(options: argparse.Namespace) -> int:
         f"({outcome.correct} of {outcome.images}), loss {outcome.loss:.4f}{text}"
     )
     if options.out is not None:
-        if options.out.exists():
-            raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
         write_json(
             options.out,
             {
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
                 "test_loss": outcome.loss,
                 "images": outcome.images,
                 "cycles": cycles,
-                "sha256": digests.parameters_digest(network, state),
+                "sha256": digest,
             },
         )
     return 0

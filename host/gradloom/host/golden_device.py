@@ -1,4 +1,4 @@
-"""The golden model behind the interface of a machine: it reads and writes the same memory image, through the plan's memory map."""
+"""The golden model as a device: it reads and writes the same memory image as a machine."""
 
 from collections.abc import Sequence
 

@@ -1,14 +1,35 @@
-"""Logical tensors (NCHW, OIHW numpy arrays) to the DRAM formats of docs/machine.md section 2 and back, for any channel group G.
+"""Logical tensors (NCHW, OIHW) to the DRAM formats of docs/machine.md section 2 and back, for any G.
 
-Every ``pack_*`` returns ``bytes`` whose length is a multiple of the beat (2 G bytes); the ``unpack_*`` of the same name takes them and
-the logical shape. Padding channels and columns hold 0.
+Every ``pack_*`` returns ``bytes`` whose length is a multiple of the beat (2 G bytes); the ``unpack_*`` of the
+same name takes them and the logical shape. Padding channels and columns hold 0.
 """
 
 import numpy as np
 
-__all__ = ["bitmap_beats", "ceil_div", "even", "pack_bitmap", "pack_blocks", "pack_dw", "pack_feature", "pack_hyper", "pack_labels",
-           "pack_logits", "pack_parameters", "pack_reciprocals", "pack_sums", "plane_beats", "unpack_bitmap", "unpack_blocks",
-           "unpack_dw", "unpack_feature", "unpack_logits", "unpack_parameters", "unpack_reciprocals", "unpack_sums"]
+__all__ = [
+    "bitmap_beats",
+    "ceil_div",
+    "even",
+    "pack_bitmap",
+    "pack_blocks",
+    "pack_dw",
+    "pack_feature",
+    "pack_hyper",
+    "pack_labels",
+    "pack_logits",
+    "pack_parameters",
+    "pack_reciprocals",
+    "pack_sums",
+    "plane_beats",
+    "unpack_bitmap",
+    "unpack_blocks",
+    "unpack_dw",
+    "unpack_feature",
+    "unpack_logits",
+    "unpack_parameters",
+    "unpack_reciprocals",
+    "unpack_sums",
+]
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -56,13 +77,13 @@ def unpack_feature(data: bytes, shape: tuple[int, int, int, int], g: int) -> np.
 
 
 def pack_bitmap(bits: np.ndarray, g: int) -> bytes:
-    """0/1 (B, C, Y, X): position p = y X' + x, channel i is bit p G + i of the plane, least significant bit of a byte first."""
+    """0/1 (B, C, Y, X): position p = y X' + x, channel i is bit p G + i of the plane, low bits first."""
     grouped = _grouped(np.asarray(bits, np.uint8), g)
     b, groups, y, xp, _ = grouped.shape
     size = 2 * g * ceil_div(y * xp // 2, 8)
     planes = np.packbits(grouped.reshape(b, groups, -1), axis=-1, bitorder="little")
     out = np.zeros((b, groups, size), np.uint8)
-    out[..., :planes.shape[-1]] = planes
+    out[..., : planes.shape[-1]] = planes
     return out.tobytes()
 
 
@@ -70,7 +91,7 @@ def unpack_bitmap(data: bytes, shape: tuple[int, int, int, int], g: int) -> np.n
     b, c, y, x = shape
     groups, size = ceil_div(c, g), 2 * g * bitmap_beats(y, x)
     raw = np.frombuffer(data, np.uint8).reshape(b, groups, size)
-    bits = np.unpackbits(raw, axis=-1, bitorder="little")[..., :y * even(x) * g]
+    bits = np.unpackbits(raw, axis=-1, bitorder="little")[..., : y * even(x) * g]
     return _ungrouped(bits.reshape(b, groups, y, even(x), g), c, x)
 
 
@@ -81,23 +102,35 @@ def _block_array(array: np.ndarray, g: int, kx: int) -> np.ndarray:
     out = np.zeros((mg * g, cg * g, ky, kx), array.dtype)
     out[:m, :c, :, :columns] = array
     blocks = out.reshape(mg, g, cg, g, ky, kx).transpose(0, 2, 4, 5, 1, 3).reshape(mg, cg, ky, kx, g * g)
-    return np.concatenate([blocks, np.zeros_like(blocks)], axis=-1) if g == 1 else np.ascontiguousarray(blocks)
+    return (
+        np.concatenate([blocks, np.zeros_like(blocks)], axis=-1) if g == 1 else np.ascontiguousarray(blocks)
+    )
 
 
 def _unblock(blocks: np.ndarray, shape: tuple[int, int, int, int], g: int) -> np.ndarray:
     m, c, ky, columns = shape
     mg, cg, _, kx, _ = blocks.shape
-    array = blocks[..., :g * g].reshape(mg, cg, ky, kx, g, g).transpose(0, 4, 1, 5, 2, 3).reshape(mg * g, cg * g, ky, kx)
+    array = (
+        blocks[..., : g * g]
+        .reshape(mg, cg, ky, kx, g, g)
+        .transpose(0, 4, 1, 5, 2, 3)
+        .reshape(mg * g, cg * g, ky, kx)
+    )
     return np.ascontiguousarray(array[:m, :c, :, :columns])
 
 
 def pack_blocks(codes: np.ndarray, g: int, *, kx: int | None = None) -> bytes:
-    """uint8 (M, C, Ky, Kx): weights, velocities. ``kx`` stored kernel columns (a fully connected layer's even X'), default Kx."""
+    """uint8 (M, C, Ky, Kx): weights, velocities.
+
+    ``kx`` stored kernel columns (a fully connected layer's even X'), default Kx.
+    """
     codes = np.asarray(codes, np.uint8)
     return _block_array(codes, g, kx or codes.shape[3]).tobytes()
 
 
-def unpack_blocks(data: bytes, shape: tuple[int, int, int, int], g: int, *, kx: int | None = None) -> np.ndarray:
+def unpack_blocks(
+    data: bytes, shape: tuple[int, int, int, int], g: int, *, kx: int | None = None
+) -> np.ndarray:
     m, c, ky, columns = shape
     array = np.frombuffer(data, np.uint8).reshape(ceil_div(m, g), ceil_div(c, g), ky, kx or columns, -1)
     return _unblock(array, shape, g)
@@ -116,7 +149,7 @@ def unpack_dw(data: bytes, shape: tuple[int, int, int, int], g: int, *, kx: int 
 
 
 def pack_parameters(parameters: list[tuple[np.ndarray, np.ndarray]], g: int) -> bytes:
-    """Entries ``[M/G][parameter][G]`` of {velocity int32, master int32} from a list of (master, velocity), each (M,)."""
+    """Entries ``[M/G][parameter][G]`` of {velocity, master} (int32) from (master, velocity) pairs of (M,)."""
     m = len(parameters[0][0])
     out = np.zeros((ceil_div(m, g) * g, len(parameters), 2), np.int32)
     for place, (master, velocity) in enumerate(parameters):
@@ -126,7 +159,12 @@ def pack_parameters(parameters: list[tuple[np.ndarray, np.ndarray]], g: int) -> 
 
 
 def unpack_parameters(data: bytes, m: int, count: int, g: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    array = np.frombuffer(data, "<i4").reshape(ceil_div(m, g), count, g, 2).transpose(1, 0, 2, 3).reshape(count, -1, 2)
+    array = (
+        np.frombuffer(data, "<i4")
+        .reshape(ceil_div(m, g), count, g, 2)
+        .transpose(1, 0, 2, 3)
+        .reshape(count, -1, 2)
+    )
     return [(array[i, :m, 0].astype(np.int32), array[i, :m, 1].astype(np.int32)) for i in range(count)]
 
 
@@ -134,7 +172,9 @@ def pack_reciprocals(q: np.ndarray, le: np.ndarray, g: int) -> bytes:
     """Entries ``[batch][C/G][G]``: q in bits 15:0, le in bits 23:16, from arrays (B, C)."""
     b, c = q.shape
     out = np.zeros((b, ceil_div(c, g) * g), np.uint64)
-    out[:, :c] = (np.asarray(q, np.int64) & 0xFFFF | (np.asarray(le, np.int64) & 0xFF) << 16).astype(np.uint64)
+    out[:, :c] = (np.asarray(q, np.int64) & 0xFFFF | (np.asarray(le, np.int64) & 0xFF) << 16).astype(
+        np.uint64
+    )
     return out.astype("<u8").tobytes()
 
 

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-
-import numpy as np
+from typing import Any
 
 from gradloom.host import layout
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
@@ -18,12 +17,13 @@ ALIGNMENT = 64
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """One tensor in DRAM: ``outer`` x ``inner`` units of ``unit`` bytes (image x channel group, or output x input group).
+    """One tensor in DRAM: ``outer`` x ``inner`` units (image x channel group, or output x input group).
 
     Parameters
     ----------
     kind : :class:`str`
-        Format: "feature", "bitmap", "reciprocals", "blocks", "dw", "parameters", "sums", "logits", "labels", "bytes".
+        Format: "feature", "bitmap", "reciprocals", "blocks", "dw", "parameters", "sums", "logits", "labels",
+        "bytes".
     address : :class:`int`
         From the start of the memory.
     shape : tuple of int
@@ -64,7 +64,7 @@ class Region:
         """Byte offset of a unit from the region's start."""
         return outer * self.outer_bytes + inner * self.unit
 
-    def pack(self, value: np.ndarray | list, g: int) -> bytes:
+    def pack(self, value: Any, g: int) -> bytes:
         """Logical tensor to the bytes of one copy."""
         if self.kind == "feature":
             return layout.pack_feature(value, g)
@@ -86,24 +86,25 @@ class Region:
             return layout.pack_labels(value, g)
         raise ValueError(f"{self.space} has no logical form")
 
-    def unpack(self, data: bytes, g: int) -> np.ndarray | list | tuple:
+    def unpack(self, data: bytes, g: int) -> Any:
         """Bytes of one copy to the logical tensor."""
+        shape: Any = self.shape
         if self.kind == "feature":
-            return layout.unpack_feature(data, self.shape, g)
+            return layout.unpack_feature(data, shape, g)
         if self.kind == "bitmap":
-            return layout.unpack_bitmap(data, self.shape, g)
+            return layout.unpack_bitmap(data, shape, g)
         if self.kind == "blocks":
-            return layout.unpack_blocks(data, self.shape, g, kx=self._columns(g))
+            return layout.unpack_blocks(data, shape, g, kx=self._columns(g))
         if self.kind == "dw":
-            return layout.unpack_dw(data, self.shape, g, kx=self._columns(g))
+            return layout.unpack_dw(data, shape, g, kx=self._columns(g))
         if self.kind == "parameters":
-            return layout.unpack_parameters(data, *self.shape, g)
+            return layout.unpack_parameters(data, shape[0], shape[1], g)
         if self.kind == "sums":
-            return layout.unpack_sums(data, *self.shape, g)
+            return layout.unpack_sums(data, shape[0], shape[1], g)
         if self.kind == "reciprocals":
-            return layout.unpack_reciprocals(data, self.shape, g)
+            return layout.unpack_reciprocals(data, shape, g)
         if self.kind == "logits":
-            return layout.unpack_logits(data, self.shape, g)
+            return layout.unpack_logits(data, shape, g)
         raise ValueError(f"{self.space} has no logical form")
 
     def _columns(self, g: int) -> int:
@@ -129,8 +130,17 @@ class MemoryMap:
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self.regions
 
-    def add(self, layer: str, name: str, kind: str, outer: int, inner: int, unit: int, shape: tuple[int, ...],
-            steps: int = 1) -> Region:
+    def add(
+        self,
+        layer: str,
+        name: str,
+        kind: str,
+        outer: int,
+        inner: int,
+        unit: int,
+        shape: tuple[int, ...],
+        steps: int = 1,
+    ) -> Region:
         """Place a tensor behind the others."""
         if unit % self.config.beat_bytes:
             raise ValueError(f"{layer}.{name}: {unit} bytes are no multiple of the beat")
@@ -149,15 +159,26 @@ class MemoryMap:
         groups = ceil_div(c, self.config.group)
         self.add(layer, name, "bitmap", b, groups, bitmap_beats(y, x) * self.config.beat_bytes, shape)
 
-    def blocks(self, layer: str, name: str, shape: tuple[int, int, int, int], columns: int, kind: str = "blocks") -> None:
+    def blocks(
+        self, layer: str, name: str, shape: tuple[int, int, int, int], columns: int, kind: str = "blocks"
+    ) -> None:
         m, c, ky, _ = shape
         g = self.config.group
         unit = ky * columns * self.config.block_beats * self.config.beat_bytes * (8 if kind == "dw" else 1)
         self.add(layer, name, kind, ceil_div(m, g), ceil_div(c, g), unit, shape)
 
 
-def memory_map(network: Network, config: Config, batch: int, *, training: bool, steps: int, table: int, dw: bool,
-               sums: bool) -> MemoryMap:
+def memory_map(
+    network: Network,
+    config: Config,
+    batch: int,
+    *,
+    training: bool,
+    steps: int,
+    table: int,
+    dw: bool,
+    sums: bool,
+) -> MemoryMap:
     """Place all tensors of a program (the program itself comes behind them).
 
     Parameters
@@ -210,5 +231,5 @@ def memory_map(network: Network, config: Config, batch: int, *, training: bool, 
 
 
 def _fc_columns(kernel: tuple[int, int]) -> int:
-    """Stored kernel columns of a fully connected layer: X rounded up to even, and 1 for a 1 x 1 plane (a kernel-1 layer)."""
+    """Stored kernel columns of a fully connected layer: X rounded up to even, but 1 for a 1 x 1 plane."""
     return 1 if math.prod(kernel) == 1 else even(kernel[1])

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +11,10 @@ from gradloom.host.device import Device
 from gradloom.host.layout import pack_hyper
 from gradloom.host.memory import ALIGNMENT, MemoryMap, Region
 from gradloom.models.golden import Hyper, expected_tensors
-from gradloom.models.network import INPUT, Network
+from gradloom.models.network import INPUT, Kind, Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Kind, Opcode
+from gradloom.rtl.isa import Opcode
 
 __all__ = ["Plan"]
 
@@ -51,12 +52,17 @@ class Plan:
     labels: dict[int, int]
 
     def program(self, first_step: int = 0) -> bytes:
-        """Bytes of the program. Entry 0 of the hyperparameter table is that of step ``first_step``, the value of STEP at the start."""
+        """Bytes of the program.
+
+        Entry 0 of the hyperparameter table is that of step ``first_step``, the value of STEP at the start.
+        """
         instructions = list(self.instructions)
         for place, instruction in enumerate(instructions):
             if instruction.opcode == Opcode.SETBASE and instruction["breg"] == _HYPER_BASE:
                 value = instruction["value"] - _HYPER_BYTES * first_step & 0xFFFFFFFF
-                instructions[place] = dataclasses.replace(instruction, fields={**instruction.fields, "value": value})
+                instructions[place] = dataclasses.replace(
+                    instruction, fields={**instruction.fields, "value": value}
+                )
         return assemble(instructions, self.config, labels=self.labels)
 
     @property
@@ -71,13 +77,15 @@ class Plan:
             raise ValueError(f"{region.space} has {region.steps} places, there is no place {slot}")
         return self.memory_base + region.address + slot * region.step_bytes
 
-    def _write(self, device: Device, key: tuple[str, str], value: np.ndarray | list | tuple, slot: int = 0) -> None:
+    def _write(self, device: Device, key: tuple[str, str], value: Any, slot: int = 0) -> None:
         region = self.memory[key]
         data = region.pack(value, self.config.group)
-        assert len(data) == region.data_bytes(), f"{region.space}: {len(data)} bytes, its region has {region.data_bytes()}"
+        assert len(data) == region.data_bytes(), (
+            f"{region.space}: {len(data)} bytes, its region has {region.data_bytes()}"
+        )
         device.write(self._address(region, slot), data)
 
-    def _read(self, device: Device, key: tuple[str, str], slot: int = 0) -> np.ndarray | list | tuple:
+    def _read(self, device: Device, key: tuple[str, str], slot: int = 0) -> Any:
         region = self.memory[key]
         return region.unpack(device.read(self._address(region, slot), region.data_bytes()), self.config.group)
 
@@ -96,13 +104,22 @@ class Plan:
             if self.training:
                 self._write(device, (layer.name, "v"), state.velocities[layer.name])
             names = self.network.parameters(layer.name)
-            self._write(device, (layer.name, "parameters"), [
-                (state.parameters[layer.name][key], state.parameter_velocities[layer.name][key]) for key in names])
+            self._write(
+                device,
+                (layer.name, "parameters"),
+                [
+                    (state.parameters[layer.name][key], state.parameter_velocities[layer.name][key])
+                    for key in names
+                ],
+            )
 
     def write_batch(self, device: Device, slot: int, x_codes: np.ndarray, labels: np.ndarray) -> None:
         """Images (B, C, Y, X) and class numbers of the step that runs ``slot`` steps after the start."""
         if np.shape(x_codes) != (self.batch, *self.network.input_shape):
-            raise ValueError(f"a batch must have the shape {(self.batch, *self.network.input_shape)}, not {np.shape(x_codes)}")
+            raise ValueError(
+                f"a batch must have the shape {(self.batch, *self.network.input_shape)}, "
+                f"not {np.shape(x_codes)}"
+            )
         self._write(device, (INPUT, "z"), np.asarray(x_codes), slot)
         self._write(device, (INPUT, "labels"), np.asarray(labels), slot)
 
@@ -145,14 +162,20 @@ class Plan:
         data = device.read(self._address(region, slot), region.data_bytes())
         return np.frombuffer(data, "<u2").reshape(self.batch, -1)[:, 0].astype(np.int64)
 
-    def write_results(self, device: Device, tensors: Mapping[tuple[str, str], np.ndarray], slot: int = 0) -> None:
+    def write_results(
+        self, device: Device, tensors: Mapping[tuple[str, str], np.ndarray], slot: int = 0
+    ) -> None:
         """Tensors of a step (but weights and parameters, which are state) to their places."""
         for (layer, name), value in tensors.items():
             if name == "q":
                 self._write(device, (layer, "reciprocals"), (value, tensors[layer, "le"]))
             elif (layer, name) in self.memory and name not in ("w", "v", "parameters"):
-                self._write(device, (layer, name), value[:, :, None, None] if name == "error" else value,
-                            slot if name == "logits" else 0)
+                self._write(
+                    device,
+                    (layer, name),
+                    value[:, :, None, None] if name == "error" else value,
+                    slot if name == "logits" else 0,
+                )
 
     def tensors(self) -> list[tuple[str, str]]:
         """(layer, tensor) of all that :meth:`read` finds after a training step, in network order."""

@@ -4,6 +4,7 @@
 step that the checkpoint does not hold yet is dropped on resume and made again, to the same bytes.
 """
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from gradloom.models.state import State, StateError
 __all__ = ["RunFolder", "load_checkpoint"]
 
 RUN_FORMAT = 1
+_KEYS = ("network", "configuration", "macs", "data", "device", "batch", "total_steps", "steps_per_epoch", "seed", "check",
+         "hyper", "memory", "versions", "steps", "epochs", "cycles")
 
 
 def load_checkpoint(path: Path, network: Network) -> State:
@@ -73,7 +76,19 @@ class RunFolder:
             raise UserError(f"{file} cannot be read: {error}") from None
         if not isinstance(record, dict) or record.get("format") != RUN_FORMAT:
             raise UserError(f"{file} is not a run of format {RUN_FORMAT}: resume it with the version that wrote it")
+        missing = [key for key in _KEYS if key not in record]
+        if missing:
+            raise UserError(f"{file} lacks {missing[0]!r}: restore it, or begin a new run")
         return record
+
+    def discard_empty(self) -> None:
+        """Remove the folder of a run that never began."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def begin(self, record: dict[str, Any]) -> None:
+        """Write the record of a run without steps, so that even a run that is stopped at once can go on."""
+        write_json(self.path / "run.json", record)
 
     def save(self, state: State, record: dict[str, Any]) -> None:
         """Write the record, then the checkpoint that makes it count."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.device import Device
+from gradloom.host.device import Device, MachineError
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
@@ -27,10 +27,6 @@ PHASES = ("FP", "BP", "norm BP", "WG + WU")
 _POLL_CYCLES = 1 << 19
 """Simulated cycles between two looks at STATUS and STEP."""
 _ENGINES = {"load": Engine.LOAD, "ccore": Engine.CCORE, "acore": Engine.ACORE, "store": Engine.STORE}
-
-
-class MachineError(RuntimeError):
-    """The machine stopped a program with an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +70,7 @@ class ProgramRunner:
         self._limit = base + self._forward.size
         self.device = open_device(self._limit)
         self.cycles = 0
+        """Cycles in which a program ran, since the device was opened."""
         self._step, self._seed, self._calibrated = 0, 0, False
         self._tids: tuple[int, ...] = ()
         found = self.device.csr_read(offset("CONFIG"))
@@ -165,7 +162,7 @@ class ProgramRunner:
                 break
             if report is not None:
                 report(float(device.csr_read(offset("STEP")) - self._step))
-        self.cycles += device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
+        self.cycles = device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
         if _field("STATUS", "error", status):
             raise MachineError(self._error_text())
 

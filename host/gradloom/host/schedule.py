@@ -1,5 +1,7 @@
 """From a network to a program: one training step (or a forward pass) in a loop, with all its scales."""
 
+import functools
+import itertools
 from collections.abc import Callable
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_update
@@ -8,7 +10,7 @@ from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.plan import Plan
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.models.golden import DX_CALIBRATION
-from gradloom.models.network import INPUT, Conv, FullyConnected, Network
+from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, Network
 from gradloom.models.state import delayed_kinds
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import Config
@@ -20,8 +22,19 @@ _UCODE_WORDS = 36
 """Words of one UCODE command: whole microinstructions, within the longest command."""
 
 
-def compile_network(network: Network, config: Config, batch: int, *, training: bool = True, calibrate: bool = False, slots: int = 1,
-                    table: int = 1, export_dw: bool = False, parts: int = 1, memory_base: int = 0) -> Plan:
+def compile_network(
+    network: Network,
+    config: Config,
+    batch: int,
+    *,
+    training: bool = True,
+    calibrate: bool = False,
+    slots: int = 1,
+    table: int = 1,
+    export_dw: bool = False,
+    parts: int = 1,
+    memory_base: int = 0,
+) -> Plan:
     """Program and memory map of a network on a machine.
 
     Parameters
@@ -31,7 +44,8 @@ def compile_network(network: Network, config: Config, batch: int, *, training: b
     training : :class:`bool`
         Else only the forward pass up to the logits; exponents stay as they are.
     calibrate : :class:`bool`
-        Every operation first finds the exponent of what it writes by a dry run (the first step of a training run).
+        Every operation first finds the exponent of what it writes by a dry run (the first step of a training
+        run).
     slots : :class:`int`
         Places for inputs, labels and logits: the most steps of one start.
     table : :class:`int`
@@ -49,25 +63,58 @@ def compile_network(network: Network, config: Config, batch: int, *, training: b
         If something does not fit; the message names layer, resource and sizes.
     """
     _check(network, config, batch, training, calibrate, parts, memory_base)
-    memory = memory_map(network, config, batch, training=training, steps=slots, table=table, dw=export_dw or parts > 1, sums=parts > 1)
+    memory = memory_map(
+        network,
+        config,
+        batch,
+        training=training,
+        steps=slots,
+        table=table,
+        dw=export_dw or parts > 1,
+        sums=parts > 1,
+    )
     builder = Builder(network, config, memory, batch=batch, training=training)
     labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
     address = ceil_div(memory.size, ALIGNMENT) * ALIGNMENT
-    return Plan(network=network, config=config, batch=batch, training=training, calibrate=calibrate, export_dw=export_dw, slots=slots,
-                table=table, memory=memory, memory_base=memory_base, program_address=memory_base + address,
-                instructions=tuple(builder.recorder.instructions), labels=labels)
+    return Plan(
+        network=network,
+        config=config,
+        batch=batch,
+        training=training,
+        calibrate=calibrate,
+        export_dw=export_dw,
+        slots=slots,
+        table=table,
+        memory=memory,
+        memory_base=memory_base,
+        program_address=memory_base + address,
+        instructions=tuple(builder.recorder.instructions),
+        labels=labels,
+    )
 
 
-def _check(network: Network, config: Config, batch: int, training: bool, calibrate: bool, parts: int, memory_base: int) -> None:
+def _check(
+    network: Network,
+    config: Config,
+    batch: int,
+    training: bool,
+    calibrate: bool,
+    parts: int,
+    memory_base: int,
+) -> None:
     if memory_base % ALIGNMENT:
         raise ScheduleError(f"memory_base must be a multiple of {ALIGNMENT}, not {memory_base:#x}")
     tensors = 8 * (len(network.layers) + 1)
     if tensors > config.tensors:
-        raise ScheduleError(f"network {network.name!r} has {tensors} tensor numbers, configuration {config.name!r} has {config.tensors} "
-                            f"(tensors): raise tensors")
+        raise ScheduleError(
+            f"network {network.name!r} has {tensors} tensor numbers, "
+            f"configuration {config.name!r} has {config.tensors} (tensors): raise tensors"
+        )
     if network.classes > config.max_classes:
-        raise ScheduleError(f"layer {network.logits.name!r}: {network.classes} classes, configuration {config.name!r} has "
-                            f"{config.max_classes} (max_classes): raise max_classes")
+        raise ScheduleError(
+            f"layer {network.logits.name!r}: {network.classes} classes, configuration {config.name!r} has "
+            f"{config.max_classes} (max_classes): raise max_classes"
+        )
     if not 1 <= batch <= 32768:
         raise ScheduleError(f"a batch must have 1..32768 images, not {batch}")
     if not 1 <= parts <= batch:
@@ -81,15 +128,24 @@ class _Step:
         self.builder, self.network = builder, builder.network
         self.calibrate, self.export_dw = calibrate, export_dw
         edges = [builder.batch * i // parts for i in range(parts + 1)]
-        self.parts = list(zip(edges, edges[1:], strict=False))
+        self.parts = list(itertools.pairwise(edges))
 
     def emit(self, memory_base: int) -> dict[int, int]:
         """The whole program. Returns the labels of its LOOP."""
         recorder, memory, network = self.builder.recorder, self.builder.memory, self.network
         for first in range(0, len(microprograms.WORDS), _UCODE_WORDS):
-            recorder.emit(Opcode.UCODE, {"address": first}, tail=tuple(microprograms.WORDS[first:first + _UCODE_WORDS]))
-        starts = {"memory": 0, "input": memory[INPUT, "z"].address, "labels": memory[INPUT, "labels"].address,
-                  "logits": memory[network.logits.name, "logits"].address, "hyper": memory["", "hyper"].address}
+            recorder.emit(
+                Opcode.UCODE,
+                {"address": first},
+                tail=tuple(microprograms.WORDS[first : first + _UCODE_WORDS]),
+            )
+        starts = {
+            "memory": 0,
+            "input": memory[INPUT, "z"].address,
+            "labels": memory[INPUT, "labels"].address,
+            "logits": memory[network.logits.name, "logits"].address,
+            "hyper": memory["", "hyper"].address,
+        }
         for name, address in starts.items():
             recorder.sequence(Opcode.SETBASE, breg=BASE[name], value=memory_base + address)
         if self.builder.training:
@@ -102,7 +158,11 @@ class _Step:
             for layer in network.layers:
                 schedule_forward.forward(self.builder, layer)
         recorder.tag = 0
-        regions = {"input": memory[INPUT, "z"], "labels": memory[INPUT, "labels"], "logits": memory[network.logits.name, "logits"]}
+        regions = {
+            "input": memory[INPUT, "z"],
+            "labels": memory[INPUT, "labels"],
+            "logits": memory[network.logits.name, "logits"],
+        }
         for name, region in regions.items():
             recorder.sequence(Opcode.ADDBASE, breg=BASE[name], value=region.step_bytes)
         loop = recorder.sequence(Opcode.LOOP)
@@ -112,18 +172,25 @@ class _Step:
     def _scales(self) -> list[tuple[int, int, int]]:
         """(tensor of the statistics, tensor of the exponent, F) of every SCALE at a step's end."""
         network, tid = self.network, self.builder.tid
-        found = [(tid(layer.name, kind),) * 2 + (8,) for layer in network.layers for kind in delayed_kinds(network, layer.name)]
+        found = [
+            (tid(layer.name, kind),) * 2 + (8,)
+            for layer in network.layers
+            for kind in delayed_kinds(network, layer.name)
+        ]
         for layer in network.weighted:
-            found += [(tid(layer.name, now), tid(layer.name, ahead), 16) for now, ahead in ((Kind.W, Kind.W_NEXT), (Kind.V, Kind.V_NEXT))]
+            found += [
+                (tid(layer.name, now), tid(layer.name, ahead), 16)
+                for now, ahead in ((Kind.W, Kind.W_NEXT), (Kind.V, Kind.V_NEXT))
+            ]
         return found
 
     def _train(self) -> None:
         builder, recorder, network = self.builder, self.builder.recorder, self.network
         recorder.tag = 0
         recorder.sequence(Opcode.LDHYP, breg=BASE["hyper"])
-        for layer in network.weighted:
+        for weighted in network.weighted:
             for kind in (Kind.W, Kind.V):
-                recorder.sequence(Opcode.SEED, tid=builder.tid(layer.name, kind))
+                recorder.sequence(Opcode.SEED, tid=builder.tid(weighted.name, kind))
         for images in self.parts:
             builder.images = images
             for layer in network.layers:
@@ -135,66 +202,92 @@ class _Step:
                 recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
             recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
 
-    def _scaled(self, tid: int, zero: tuple[int, tuple[int, ...], tuple[int, ...]], operation: Callable[[bool], None], *,
-                dry_shift: int = 0) -> None:
+    def _scaled(
+        self,
+        tid: int,
+        zero: tuple[int, tuple[int, ...], tuple[int, ...]],
+        operation: Callable[[bool], None],
+        *,
+        dry_shift: int = 0,
+    ) -> None:
         """An operation that encodes tensor ``tid``; calibration first finds its exponent from a dry run.
 
-        ``zero`` is the exponent at which the converter's shift (without le) is 0, ``dry_shift`` the shift of the dry run.
+        ``zero`` is the exponent at which the converter's shift (without le) is 0, ``dry_shift`` the shift of
+        the dry run.
         """
         if self.calibrate:
             recorder, (constant, plus, minus) = self.builder.recorder, zero
-            recorder.sequence(Opcode.EXPSET, shifts(SH0=(constant + dry_shift, plus, minus)), target=tid, clear=1)
+            recorder.sequence(
+                Opcode.EXPSET, shifts(SH0=(constant + dry_shift, plus, minus)), target=tid, clear=1
+            )
             operation(True)
             recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=8)
         operation(False)
 
-    def _forward(self, layer: Conv) -> None:
+    def _forward(self, layer: Layer) -> None:
         builder = self.builder
         if layer.name == self.network.logits.name:
             schedule_forward.forward(builder, layer)
             return
-        self._scaled(builder.tid(layer.name, Kind.Z), schedule_forward.forward_zero(builder, layer),
-                     lambda dry: schedule_forward.forward(builder, layer, dry=dry))
+        self._scaled(
+            builder.tid(layer.name, Kind.Z),
+            schedule_forward.forward_zero(builder, layer),
+            lambda dry: schedule_forward.forward(builder, layer, dry=dry),
+        )
 
     def _backward(self, *, first: bool, last: bool) -> None:
-        """Layers in reverse. A layer's weights are updated as soon as its own backward convolution, which needs them, is done."""
+        """Layers in reverse. A layer's weights are updated once its backward convolution has used them."""
         builder, network = self.builder, self.network
         for layer in reversed(network.layers):
             name = layer.name
             if not network.needs_error(name):
                 continue
             if name != network.logits.name:
-                self._scaled(builder.tid(name, Kind.DZ), schedule_backward.output_zero(builder, name),
-                             lambda dry, name=name: schedule_backward.output_error(builder, name, dry=dry))
+                self._scaled(
+                    builder.tid(name, Kind.DZ),
+                    schedule_backward.output_zero(builder, name),
+                    functools.partial(self._output_error, name),
+                )
                 main = network.main_consumer(name)
                 if isinstance(main, Conv | FullyConnected):
                     self._update(main, first, last)
             if isinstance(layer, Conv | FullyConnected):
                 self._weighted(layer, first, last)
 
+    def _output_error(self, name: str, dry: bool) -> None:
+        schedule_backward.output_error(self.builder, name, dry=dry)
+
     def _weighted(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
         builder, network, name = self.builder, self.network, layer.name
         if layer.norm == "frn":
-            self._scaled(builder.tid(name, Kind.DX), schedule_backward.accumulator_zero(builder, layer),
-                         lambda dry: schedule_backward.accumulator_error(builder, layer, dry=dry, first=first, last=last),
-                         dry_shift=DX_CALIBRATION)
+            self._scaled(
+                builder.tid(name, Kind.DX),
+                schedule_backward.accumulator_zero(builder, layer),
+                lambda dry: schedule_backward.accumulator_error(
+                    builder, layer, dry=dry, first=first, last=last
+                ),
+                dry_shift=DX_CALIBRATION,
+            )
         else:
             schedule_backward.accumulator_error(builder, layer, first=first, last=last)
         if network.sends_ds(name):
-            self._scaled(builder.tid(name, Kind.DS), schedule_backward.ds_zero(builder, layer),
-                         lambda dry: schedule_backward.second_error(builder, layer, dry=dry))
+            self._scaled(
+                builder.tid(name, Kind.DS),
+                schedule_backward.ds_zero(builder, layer),
+                lambda dry: schedule_backward.second_error(builder, layer, dry=dry),
+            )
         if network.sends_ds(name) or not network.needs_error(layer.input):
             self._update(layer, first, last)
 
     def _update(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
         builder, recorder = self.builder, self.builder.recorder
         if self.calibrate:
-            w, v, w_next, v_next = (builder.tid(layer.name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT))
+            w, v, w_next, v_next = (
+                builder.tid(layer.name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT)
+            )
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
             schedule_update.weight_update(builder, layer, dry=True, first=first, last=last)
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=16)
         schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
-
-

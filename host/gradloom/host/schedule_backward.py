@@ -1,12 +1,22 @@
-"""Backward pass: errors through convolutions, normalisations and pools, and the updates of per-channel parameters."""
+"""Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
-from gradloom.host.tiling import Builder, Convolution, Plane, image_groups, shape_of, shifts
+from gradloom.host.convolution import Convolution
+from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool
 from gradloom.rtl.isa import Dest, Kind, Source, XSource
 
-__all__ = ["accumulator_error", "accumulator_zero", "dx_kind", "dx_region_name", "ds_zero", "output_error", "output_zero", "second_error"]
+__all__ = [
+    "accumulator_error",
+    "accumulator_zero",
+    "ds_zero",
+    "dx_kind",
+    "dx_region_name",
+    "output_error",
+    "output_zero",
+    "second_error",
+]
 
 Zero = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Constant, tensors added, tensors subtracted of the exponent at which a converter's shift is 0."""
@@ -39,14 +49,19 @@ def output_zero(builder: Builder, name: str) -> Zero:
         return 0, (builder.tid(shortcut.layer, Kind.DZ),), ()
     if isinstance(main, Conv | FullyConnected):
         return ds_zero(builder, main)
-    constant = 0 if isinstance(main, MaxPool) else -15 - reciprocal(network.geometry(main.name).kernel[0] ** 2)[1]
+    constant = (
+        0 if isinstance(main, MaxPool) else -15 - reciprocal(network.geometry(main.name).kernel[0] ** 2)[1]
+    )
     return constant, (builder.tid(main.name, Kind.DZ),), ()
 
 
 def accumulator_zero(builder: Builder, layer: Conv | FullyConnected) -> Zero:
     """Exponent of dx of a normalised layer at which its converter's shift (without le) is 0."""
-    return (0, (builder.tid(layer.name, Kind.DZ),),
-            (builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)))
+    return (
+        0,
+        (builder.tid(layer.name, Kind.DZ),),
+        (builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)),
+    )
 
 
 def _relative(tid: int, zero: Zero) -> Zero:
@@ -77,23 +92,51 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
             half = work.compute(images, tile, inputs)
             for tap, group in enumerate(tile):
                 fields = {**work.psum_fields(half, tap), "t2": builder.tid(layer.name, Kind.DS)}
-                _encode(builder, "BP_OUT", fields, tail, images, group, plane, (layer.name, "ds"), dry, [(f"PSUM{half}", 0, 1)])
+                _encode(
+                    builder,
+                    "BP_OUT",
+                    fields,
+                    tail,
+                    images,
+                    group,
+                    plane,
+                    (layer.name, "ds"),
+                    dry,
+                    [(f"PSUM{half}", 0, 1)],
+                )
 
 
 def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
     shape = shape_of(builder.network, layer, builder.config)
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
-    return (Convolution(builder, layer.name, shape, backward_sweep(shape), region, shape.cg, transpose=True),
-            Plane(shape.yi, shape.xi))
+    return (
+        Convolution(builder, layer.name, shape, backward_sweep(shape), region, shape.cg, transpose=True),
+        Plane(shape.yi, shape.xi),
+    )
 
 
-def _encode(builder: Builder, program: str, fields: dict[str, int], tail: tuple, images: tuple[int, int], group: int, plane: Plane,
-            target: tuple[str, str], dry: bool, reads: list[tuple[str, int, int]]) -> None:
+def _encode(
+    builder: Builder,
+    program: str,
+    fields: dict[str, int],
+    tail: tuple,
+    images: tuple[int, int],
+    group: int,
+    plane: Plane,
+    target: tuple[str, str],
+    dry: bool,
+    reads: list[tuple[str, int, int]],
+) -> None:
     """RUN that writes output A and its store."""
     count = images[1] - images[0]
     oa = builder.ring["OA"].take(count * plane.nb)
-    builder.run(program, {"planes": count, "dry": int(dry), **plane.fields(), "oa0": oa, **fields}, tail, reads=reads,
-                writes=[("OA", oa, count * plane.nb)])
+    builder.run(
+        program,
+        {"planes": count, "dry": int(dry), **plane.fields(), "oa0": oa, **fields},
+        tail,
+        reads=reads,
+        writes=[("OA", oa, count * plane.nb)],
+    )
     if not dry:
         builder.store_planes(Source.OA, builder.memory[target], images, group, oa)
 
@@ -123,9 +166,11 @@ def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | 
                 fields = {"t2": dz, **(work.psum_fields(half, tap) if work else {"xsrc": int(XSource.NONE)})}
                 reads = [(f"PSUM{half}", 0, 1)] if work else []
                 if shortcut is not None:
-                    fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], images, group)
+                    fields["sa0"] = builder.load_planes(
+                        Dest.AA, memory[shortcut.layer, source], images, group
+                    )
                     reads.append(("AA", fields["sa0"], count * plane.nb))
-                if source == "dz":
+                if source == "dz" and shortcut is not None:
                     fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], images, group)
                     reads.append(("AM", fields["sm0"], count * plane.bits))
                 _encode(builder, program, fields, tail, images, group, plane, (name, "dz"), dry, reads)
@@ -139,11 +184,31 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
     big, small = Plane(yi, xi), Plane(yo, xo)
     maximum = isinstance(pool, MaxPool)
     tail = shifts(SH1=_relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
-    limit = builder.images_at_once(pool.name, big, bits=False, also=(("one plane takes {} beats of the A-Core's stream buffers", "abuf_depth", small.nb,
-                                                                      builder.config.abuf_depth),))
-    fixed = {"xsrc": int(XSource.NONE), "t2": builder.tid(name, Kind.DZ), "pool": 2, "pmax": int(maximum),
-             "pkern": geometry.kernel[0], "pstride": geometry.stride, "ppad": geometry.pad, "pyi": yo, "pxi": xo,
-             "inv": reciprocal(geometry.kernel[0] ** 2)[0]}
+    limit = builder.images_at_once(
+        pool.name,
+        big,
+        bits=False,
+        also=(
+            (
+                "one plane takes {} beats of the A-Core's stream buffers",
+                "abuf_depth",
+                small.nb,
+                builder.config.abuf_depth,
+            ),
+        ),
+    )
+    fixed = {
+        "xsrc": int(XSource.NONE),
+        "t2": builder.tid(name, Kind.DZ),
+        "pool": 2,
+        "pmax": int(maximum),
+        "pkern": geometry.kernel[0],
+        "pstride": geometry.stride,
+        "ppad": geometry.pad,
+        "pyi": yo,
+        "pxi": xo,
+        "inv": reciprocal(geometry.kernel[0] ** 2)[0],
+    }
     for images in image_groups(builder.images, limit):
         beats = (images[1] - images[0]) * small.nb
         for group in range(builder.groups(channels)):
@@ -152,12 +217,29 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
             if maximum:
                 fields["sb0"] = builder.load_planes(Dest.AB, memory[pool.name, "index"], images, group)
                 reads.append(("AB", fields["sb0"], beats))
-            _encode(builder, "MAXPOOL_BWD" if maximum else "AVGPOOL_BWD", fields, tail, images, group, big, (name, "dz"), dry, reads)
+            _encode(
+                builder,
+                "MAXPOOL_BWD" if maximum else "AVGPOOL_BWD",
+                fields,
+                tail,
+                images,
+                group,
+                big,
+                (name, "dz"),
+                dry,
+                reads,
+            )
 
 
-def accumulator_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False, first: bool = True,
-                      last: bool = True) -> None:
-    """dx of a layer and the sums of its parameters' gradients; after the last part of the batch the parameters' update."""
+def accumulator_error(
+    builder: Builder,
+    layer: Conv | FullyConnected,
+    *,
+    dry: bool = False,
+    first: bool = True,
+    last: bool = True,
+) -> None:
+    """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update."""
     builder.recorder.tag = 8 * builder.network.index(layer.name) + 2
     network, memory, name = builder.network, builder.memory, layer.name
     channels, y, x = network.shape(name)
@@ -172,20 +254,43 @@ def accumulator_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bo
             continue
         if not last:
             region = memory[name, "sums"]
-            builder.store(Source.PBUF, region, [((group, group + 1), (0, 1))], region.at(group), n0=12, addr=start + 3, length=3)
+            builder.store(
+                Source.PBUF,
+                region,
+                [((group, group + 1), (0, 1))],
+                region.at(group),
+                n0=12,
+                addr=start + 3,
+                length=3,
+            )
             continue
         _update_parameters(builder, layer, group, start)
 
 
-def _accumulate(builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int, start: int, plane: Plane,
-                dry: bool) -> None:
+def _accumulate(
+    builder: Builder,
+    layer: Conv | FullyConnected,
+    images: tuple[int, int],
+    group: int,
+    start: int,
+    plane: Plane,
+    dry: bool,
+) -> None:
     """One channel group of some images: dz to dx, sums in the parameter buffer."""
     memory, name, count = builder.memory, layer.name, images[1] - images[0]
     beats = count * plane.nb
     inv, k = reciprocal(plane.y * plane.x)
     dz = "error" if name == builder.network.logits.name else "dz"
     aa = builder.load_planes(Dest.AA, memory[name, dz], images, group)
-    fields = {"planes": count, "dry": int(dry), **plane.fields(), "xsrc": int(XSource.NONE), "sa0": aa, "pb0": start, "inv": inv}
+    fields = {
+        "planes": count,
+        "dry": int(dry),
+        **plane.fields(),
+        "xsrc": int(XSource.NONE),
+        "sa0": aa,
+        "pb0": start,
+        "inv": inv,
+    }
     reads, writes = [("AA", aa, beats), ("PBUF", start, 6)], [("PBUF", start + 3, 3)]
     if layer.act in ("tlu", "relu"):
         fields["sm0"] = builder.load_planes(Dest.AM, memory[name, "bit"], images, group)
@@ -196,7 +301,9 @@ def _accumulate(builder: Builder, layer: Conv | FullyConnected, images: tuple[in
         fields["pl0"] = builder.load_planes(Dest.PBUF, memory[name, "reciprocals"], images, group)
         fields["t2"] = builder.tid(name, Kind.DX)
         reads += [("AB", fields["sb0"], beats), ("PBUF", fields["pl0"], count)]
-        tail = shifts(SH1=_relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(19 + k, (), ()))
+        tail = shifts(
+            SH1=_relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(19 + k, (), ())
+        )
         program = "FRN_BWD" if layer.act == "tlu" else "FRN_BWD_LIN"
     else:
         program = "RELU_BWD" if layer.act == "relu" else "LIN_BWD"
@@ -212,9 +319,30 @@ def _update_parameters(builder: Builder, layer: Conv | FullyConnected, group: in
     region = builder.memory[layer.name, "parameters"]
     count, dz = region.shape[1], builder.tid(layer.name, Kind.DZ)
     inv, k = reciprocal(builder.batch)
-    builder.run("PARAM_UPD" if count == 3 else "BIAS_UPD",
-                {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "n": 1, "xsrc": int(XSource.NONE), "pb0": start, "inv": inv},
-                shifts(SH0=(1 - k, (dz,), ()), SH1=(9 - k, (dz,), ()), SH2=(0, (), (1,))),
-                reads=[("PBUF", start, 6)], writes=[("PBUF", start, 3)])
+    builder.run(
+        "PARAM_UPD" if count == 3 else "BIAS_UPD",
+        {
+            "planes": 1,
+            "nb": 1,
+            "xe": 1,
+            "py": 1,
+            "xodd": 1,
+            "n": 1,
+            "xsrc": int(XSource.NONE),
+            "pb0": start,
+            "inv": inv,
+        },
+        shifts(SH0=(1 - k, (dz,), ()), SH1=(9 - k, (dz,), ()), SH2=(0, (), (1,))),
+        reads=[("PBUF", start, 6)],
+        writes=[("PBUF", start, 3)],
+    )
     first = start if count == 3 else start + 1
-    builder.store(Source.PBUF, region, [((group, group + 1), (0, 1))], region.at(group), n0=4 * count, addr=first, length=count)
+    builder.store(
+        Source.PBUF,
+        region,
+        [((group, group + 1), (0, 1))],
+        region.at(group),
+        n0=4 * count,
+        addr=first,
+        length=count,
+    )

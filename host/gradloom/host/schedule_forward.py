@@ -1,11 +1,12 @@
-"""Forward pass: convolution, normalisation and activation tile by tile; pools; logits and the loss gradient."""
+"""Forward pass: convolution, normalisation and activation by tiles; pools; logits and loss gradient."""
 
-from gradloom.host.tiling import Builder, Convolution, Plane, image_groups, shape_of, shifts
+from gradloom.host.convolution import Convolution
+from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
+from gradloom.host.tokens import Access
 from gradloom.host.windows import forward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
-from gradloom.host.tokens import Access
 
 __all__ = ["forward", "forward_program", "forward_zero"]
 
@@ -22,7 +23,7 @@ def forward_program(layer: Conv | FullyConnected, *, last: bool) -> str:
 
 
 def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """(constant, tensors added, tensors subtracted) of the exponent of z at which the converter's shift is 0."""
+    """Exponent of z at which the converter's shift is 0: constant, tensors added, tensors subtracted."""
     source = builder.tid(layer.input, Kind.Z)
     if isinstance(layer, Conv | FullyConnected):
         return (-20, (), ()) if layer.norm == "frn" else (0, (builder.tid(layer.name, Kind.W), source), ())
@@ -46,11 +47,20 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
     plane, last = Plane(y, x), name == network.logits.name
     shape = shape_of(network, layer, config)
     sweep = forward_sweep(shape, config)
-    work = Convolution(builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False)
+    work = Convolution(
+        builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False
+    )
     tiles = work.tiles()
     also = work.needs()
     if last:
-        also += (("one image takes {} entries of the logit buffer", "max_classes", shape.mg, builder.ring["LOGIT"].size),)
+        also += (
+            (
+                "one image takes {} entries of the logit buffer",
+                "max_classes",
+                shape.mg,
+                builder.ring["LOGIT"].size,
+            ),
+        )
     limit = builder.images_at_once(name, plane, also=also, tile=(sweep,))
     for images in image_groups(builder.images, limit):
         inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
@@ -60,8 +70,13 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
             half = work.compute(images, tile, inputs)
             for tap, m in enumerate(tile):
                 sides = first if tap == 0 else _load_sides(builder, layer, images, m)
-                fields = {"planes": images[1] - images[0], "dry": int(dry), **plane.fields(), **work.psum_fields(half, tap)}
-                if last:
+                fields = {
+                    "planes": images[1] - images[0],
+                    "dry": int(dry),
+                    **plane.fields(),
+                    **work.psum_fields(half, tap),
+                }
+                if isinstance(layer, FullyConnected) and last:
                     _logits(builder, layer, images, m, fields, sides[0], logits, shape.mg)
                 else:
                     _activate(builder, layer, images, m, fields, sides, plane, dry)
@@ -69,7 +84,9 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
             _loss(builder, images, logits, shape.mg)
 
 
-def _load_sides(builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int) -> tuple[int, int]:
+def _load_sides(
+    builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int
+) -> tuple[int, int]:
     """Parameters and the residual's planes of one output group. Returns their first addresses."""
     start = builder.load_parameters(layer.name, group)
     residual = 0
@@ -78,8 +95,16 @@ def _load_sides(builder: Builder, layer: Conv | FullyConnected, images: tuple[in
     return start, residual
 
 
-def _activate(builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int, fields: dict[str, int],
-              sides: tuple[int, int], plane: Plane, dry: bool) -> None:
+def _activate(
+    builder: Builder,
+    layer: Conv | FullyConnected,
+    images: tuple[int, int],
+    group: int,
+    fields: dict[str, int],
+    sides: tuple[int, int],
+    plane: Plane,
+    dry: bool,
+) -> None:
     """Normalisation and activation of one output group, and its stores."""
     name, count = layer.name, images[1] - images[0]
     parameters, residual = sides
@@ -119,13 +144,26 @@ def _activate(builder: Builder, layer: Conv | FullyConnected, images: tuple[int,
         builder.store_planes(Source.OM, builder.memory[name, "bit"], images, group, bits)
 
 
-def _logits(builder: Builder, layer: FullyConnected, images: tuple[int, int], group: int, fields: dict[str, int], parameters: int,
-            first: int, groups: int) -> None:
+def _logits(
+    builder: Builder,
+    layer: FullyConnected,
+    images: tuple[int, int],
+    group: int,
+    fields: dict[str, int],
+    parameters: int,
+    first: int,
+    groups: int,
+) -> None:
     w, source = builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)
     count = images[1] - images[0]
     fields |= {"pb0": parameters, "ob0": first + group, "om0": groups}
-    builder.run("LOGITS", fields, shifts(SH0=(-24, (), (w, source)), SH1=(8, (w, source), ())),
-                reads=[(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)], writes=[("LOGIT", first, count * groups)])
+    builder.run(
+        "LOGITS",
+        fields,
+        shifts(SH0=(-24, (), (w, source)), SH1=(8, (w, source), ())),
+        reads=[(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)],
+        writes=[("LOGIT", first, count * groups)],
+    )
 
 
 def _loss(builder: Builder, images: tuple[int, int], logits: int, groups: int) -> None:
@@ -135,19 +173,35 @@ def _loss(builder: Builder, images: tuple[int, int], logits: int, groups: int) -
     count = high - low
     entries, every = count * groups, (0, groups)
     region = builder.memory[name, "logits"]
-    builder.store(Source.LOGIT, region, [(images, every)], region.at(low), n0=2 * entries, addr=logits, length=entries)
+    builder.store(
+        Source.LOGIT, region, [(images, every)], region.at(low), n0=2 * entries, addr=logits, length=entries
+    )
     if not builder.training:
         return
     labels, error = builder.memory[INPUT, "labels"], builder.memory[name, "error"]
     builder.load(Dest.LABEL, labels, [(images, (0, 1))], labels.at(low), n0=count, addr=0, length=count)
     oa = builder.ring["OA"].take(entries)
     builder.recorder.emit(
-        Opcode.SOFTMAX, {"images": count, "classes": network.classes, "squared": int(network.loss == "squared"), "logit0": logits,
-                         "oa0": oa},
+        Opcode.SOFTMAX,
+        {
+            "images": count,
+            "classes": network.classes,
+            "squared": int(network.loss == "squared"),
+            "logit0": logits,
+            "oa0": oa,
+        },
         reads=[Access("LOGIT", ((logits, logits + entries),)), Access("LABEL", ((0, count),))],
-        writes=[Access("OA", ((oa, oa + entries),))])
-    builder.store(Source.OA, error, [(images, every)], error.at(low), n0=entries * error.unit // config.beat_bytes, addr=oa,
-                  length=entries)
+        writes=[Access("OA", ((oa, oa + entries),))],
+    )
+    builder.store(
+        Source.OA,
+        error,
+        [(images, every)],
+        error.at(low),
+        n0=entries * error.unit // config.beat_bytes,
+        addr=oa,
+        length=entries,
+    )
 
 
 def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
@@ -159,20 +213,50 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
     maximum = isinstance(layer, MaxPool)
     inv, k = reciprocal(geometry.kernel[0] ** 2)
     constant = 0 if maximum else 15 + k
-    limit = builder.images_at_once(name, big, bits=False, also=(("one plane takes {} beats of the A-Core's output buffers", "abuf_depth", small.nb,
-                                                                 builder.config.abuf_depth),))
+    limit = builder.images_at_once(
+        name,
+        big,
+        bits=False,
+        also=(
+            (
+                "one plane takes {} beats of the A-Core's output buffers",
+                "abuf_depth",
+                small.nb,
+                builder.config.abuf_depth,
+            ),
+        ),
+    )
     for images in image_groups(builder.images, limit):
         count = images[1] - images[0]
         for group in range(builder.groups(channels)):
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group)
             oa = builder.ring["OA"].take(count * small.nb)
             ob = builder.ring["OB"].take(count * small.nb) if maximum else 0
-            fields = {"planes": count, "dry": int(dry), **small.fields(), "xsrc": int(XSource.NONE), "sa0": aa, "oa0": oa, "ob0": ob,
-                      "inv": inv, "t2": z if builder.training else 0, "pool": 1, "pmax": int(maximum), "pkern": geometry.kernel[0],
-                      "pstride": geometry.stride, "ppad": geometry.pad, "pyi": yi, "pxi": xi}
-            builder.run("MAXPOOL_FWD" if maximum else "AVGPOOL_FWD", fields, shifts(SH1=(constant, (z,), (source,))),
-                        reads=[("AA", aa, count * big.nb)],
-                        writes=[("OA", oa, count * small.nb), ("OB", ob, count * small.nb if maximum else 0)])
+            fields = {
+                "planes": count,
+                "dry": int(dry),
+                **small.fields(),
+                "xsrc": int(XSource.NONE),
+                "sa0": aa,
+                "oa0": oa,
+                "ob0": ob,
+                "inv": inv,
+                "t2": z if builder.training else 0,
+                "pool": 1,
+                "pmax": int(maximum),
+                "pkern": geometry.kernel[0],
+                "pstride": geometry.stride,
+                "ppad": geometry.pad,
+                "pyi": yi,
+                "pxi": xi,
+            }
+            builder.run(
+                "MAXPOOL_FWD" if maximum else "AVGPOOL_FWD",
+                fields,
+                shifts(SH1=(constant, (z,), (source,))),
+                reads=[("AA", aa, count * big.nb)],
+                writes=[("OA", oa, count * small.nb), ("OB", ob, count * small.nb if maximum else 0)],
+            )
             if dry:
                 continue
             builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)

@@ -1,12 +1,14 @@
 """Weight gradients on the array, output stationary, and the update of weights and velocities tile by tile."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
+from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
-from gradloom.host.tiling import Builder, Convolution, ScheduleError, image_groups, shape_of, shifts
+from gradloom.host.tiling import Builder, ScheduleError, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import Shape, forward_sweep, row_banks_conflict
 from gradloom.models.arith import reciprocal
@@ -39,29 +41,44 @@ class _Tile:
     window: int
 
 
-def weight_update(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False, export: bool = False, first: bool = True,
-                  last: bool = True) -> None:
+def weight_update(
+    builder: Builder,
+    layer: Conv | FullyConnected,
+    *,
+    dry: bool = False,
+    export: bool = False,
+    first: bool = True,
+    last: bool = True,
+) -> None:
     """Weight gradients of a layer and what becomes of them.
 
     Parameters
     ----------
-    dry : only the statistics of the velocities
-    export : also store the weight gradients
-    first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
+    dry : only the statistics of the velocities export : also store the weight gradients first, last : whether
+    this is the first, the last part of the batch; parts before the last only store their sums
     """
     builder.recorder.tag = 8 * builder.network.index(layer.name) + 3
     _Update(builder, layer, dry, export, first, last).emit()
 
 
 class _Update:
-    def __init__(self, builder: Builder, layer: Conv | FullyConnected, dry: bool, export: bool, first: bool, last: bool) -> None:
+    def __init__(
+        self, builder: Builder, layer: Conv | FullyConnected, dry: bool, export: bool, first: bool, last: bool
+    ) -> None:
         self.builder, self.layer, self.dry = builder, layer, dry
         self.first, self.last = first, last
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
         self.sweep = forward_sweep(self.shape, builder.config)
-        self.work = Convolution(builder, layer.name, self.shape, self.sweep, builder.memory[layer.input, "z"], self.shape.mg,
-                                transpose=False)
+        self.work = Convolution(
+            builder,
+            layer.name,
+            self.shape,
+            self.sweep,
+            builder.memory[layer.input, "z"],
+            self.shape.mg,
+            transpose=False,
+        )
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
         self.ee = even(self.shape.xo) // 2
         self.bb = builder.config.block_beats
@@ -78,14 +95,17 @@ class _Update:
         builder, config = self.builder, self.builder.config
         for images in range(builder.images[1] - builder.images[0], 0, -1):
             single = images == 1
-            fits = (self.sweep.addresses(config, images) <= config.ibuf_depth // (1 if single else 2)
-                    and self._error_addresses(images) <= config.ebuf_depth // (1 if single else 2))
+            fits = self.sweep.addresses(config, images) <= config.ibuf_depth // (
+                1 if single else 2
+            ) and self._error_addresses(images) <= config.ebuf_depth // (1 if single else 2)
             if fits and not row_banks_conflict(self.sweep, config, images):
                 return images
         raise ScheduleError(
-            f"layer {self.layer.name!r}: one image takes {self.sweep.addresses(config, 1)} addresses of each input row bank and "
-            f"{self._error_addresses(1)} of each error row bank, configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth) "
-            f"and {config.ebuf_depth} (ebuf_depth): raise them or shrink the layer")
+            f"layer {self.layer.name!r}: one image takes {self.sweep.addresses(config, 1)} addresses "
+            f"of each input row bank and {self._error_addresses(1)} of each error row bank, "
+            f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth) "
+            f"and {config.ebuf_depth} (ebuf_depth): raise them or shrink the layer"
+        )
 
     # Order
 
@@ -103,7 +123,7 @@ class _Update:
         size = self.sweep.addresses(config, images[1] - images[0])
         count = ceil_div(self.work.steps, max(1, config.ibuf_depth // 2 // size))
         edges = [self.work.steps * i // count for i in range(count + 1)]
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in itertools.pairwise(edges):
             inputs = self.work.load_inputs(images, (low, high))
             for tile in outputs:
                 errors = self._load_errors(images, tile)
@@ -117,14 +137,16 @@ class _Update:
         return _Tile(step, outputs, tuple(c for c in inputs if c < self.shape.cg), window)
 
     def _sets(self, outputs: tuple[int, ...], low: int, high: int) -> Iterator[list[_Tile]]:
-        """Tiles whose weights lie one after the other in DRAM in the order of the drain; else one tile at a time."""
+        """Tiles whose weights lie in DRAM in the order of the drain; else one tile at a time."""
         windows = len(self.sweep.windows)
         if self.sweep.k1 or windows > 1 or self.columns > PE_TAPS:
             for step in range(low, high):
                 for window in range(windows):
                     yield [self._tile(step, outputs, window)]
             return
-        limit = max(1, self.builder.config.abuf_depth // _FULL_SETS // self._beats(self._tile(low, outputs, 0)))
+        limit = max(
+            1, self.builder.config.abuf_depth // _FULL_SETS // self._beats(self._tile(low, outputs, 0))
+        )
         for start in range(low, high, limit):
             yield [self._tile(step, outputs, 0) for step in range(start, min(start + limit, high))]
 
@@ -146,20 +168,40 @@ class _Update:
         length = self._error_addresses(count)
         addr = builder.ring["EBUF"].take(length)
         for tap, m in enumerate(outputs):
-            builder.load(Dest.EBUF, region, [(images, (m, m + 1))], region.at(images[0], m),
-                         n0=region.unit // builder.config.beat_bytes, n1=count, stride1=region.outer_bytes, addr=addr, length=length,
-                         bank0=tap, bstep=PE_ROWS, xe=self.ee, xb=self.ee, ostep=length)
+            builder.load(
+                Dest.EBUF,
+                region,
+                [(images, (m, m + 1))],
+                region.at(images[0], m),
+                n0=region.unit // builder.config.beat_bytes,
+                n1=count,
+                stride1=region.outer_bytes,
+                addr=addr,
+                length=length,
+                bank0=tap,
+                bstep=PE_ROWS,
+                xe=self.ee,
+                xb=self.ee,
+                ostep=length,
+            )
         return addr
 
-    def _transfer(self, region: Region, part: list[_Tile], scale: int) -> tuple[dict[str, int], int, list[tuple]]:
-        """Runs, byte offset and conflict boxes of the blocks of a set in the order of the drain; ``scale`` 8 for dW."""
+    def _transfer(
+        self, region: Region, part: list[_Tile], scale: int
+    ) -> tuple[dict[str, int], int, list[tuple]]:
+        """Runs, byte offset and conflict boxes of a set in the order of the drain; ``scale`` 8 for dW."""
         tile, block, beats = part[0], self.block * scale, self.bb * scale
         m, c = tile.outputs[0], tile.inputs[0]
         every = (tile.window, tile.window + 1)
         if self.sweep.k1:
             boxes = [((o, o + 1), (i, i + 1), every) for o in tile.outputs for i in tile.inputs]
-            runs = {"n0": beats, "n1": len(tile.outputs), "n2": len(tile.inputs), "stride2": self.work.steps * region.unit,
-                    "stride1": ceil_div(self.shape.mg, PE_TAPS) * region.outer_bytes}
+            runs = {
+                "n0": beats,
+                "n1": len(tile.outputs),
+                "n2": len(tile.inputs),
+                "stride2": self.work.steps * region.unit,
+                "stride1": ceil_div(self.shape.mg, PE_TAPS) * region.outer_bytes,
+            }
             return runs, region.at(m, c), boxes
         boxes = [((m, m + 1), (c, part[-1].inputs[0] + 1), every)]
         window = self.sweep.windows[tile.window]
@@ -173,14 +215,22 @@ class _Update:
         length = sum(self._beats(tile) for tile in part)
         self.builder.load(dest, region, boxes, offset, addr=addr, length=length, **runs)
 
-    def _store_stream(self, src: Source, region: Region, part: list[_Tile], addr: int, scale: int = 1) -> None:
+    def _store_stream(
+        self, src: Source, region: Region, part: list[_Tile], addr: int, scale: int = 1
+    ) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
         length = sum(self._beats(tile) for tile in part)
         self.builder.store(src, region, boxes, offset, addr=addr, length=length, **runs)
 
     # Tiles
 
-    def _tiles(self, part: list[_Tile], groups: list[tuple[int, int]], inputs: tuple[int, int] | None, errors: int | None) -> None:
+    def _tiles(
+        self,
+        part: list[_Tile],
+        groups: list[tuple[int, int]],
+        inputs: tuple[int, int] | None,
+        errors: int | None,
+    ) -> None:
         """Accumulate, drain and update the tiles of a set."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
@@ -205,8 +255,15 @@ class _Update:
             self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
 
-    def _accumulate(self, tile: _Tile, images: tuple[int, int], groups: list[tuple[int, int]], inputs: tuple[int, int] | None,
-                    errors: int | None, dw: int) -> None:
+    def _accumulate(
+        self,
+        tile: _Tile,
+        images: tuple[int, int],
+        groups: list[tuple[int, int]],
+        inputs: tuple[int, int] | None,
+        errors: int | None,
+        dw: int,
+    ) -> None:
         config, sweep, count = self.builder.config, self.sweep, images[1] - images[0]
         size = sweep.addresses(config, count)
         if inputs is None or errors is None:
@@ -217,35 +274,84 @@ class _Update:
         rows, taps = self._extent(tile)
         drain = images == groups[-1]
         fields = sweep.row_fields(config, tile.window, base, count) | {
-            "wg": 1, "clear": int(images == groups[0]), "drain": int(drain), "steps": 1, "nr": rows, "nk": taps, "ebase": errors,
-            "ee": self.ee, "dwbase": dw}
+            "wg": 1,
+            "clear": int(images == groups[0]),
+            "drain": int(drain),
+            "steps": 1,
+            "nr": rows,
+            "nk": taps,
+            "ebase": errors,
+            "ee": self.ee,
+            "dwbase": dw,
+        }
         if sweep.k1:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
         self.builder.recorder.emit(
-            Opcode.CONV, fields,
-            reads=[Access("IBUF", ((base, base + size),)), Access("EBUF", ((errors, errors + self._error_addresses(count)),))],
-            writes=[Access("DW", ((dw, dw + self._beats(tile)),))] if drain else [])
+            Opcode.CONV,
+            fields,
+            reads=[
+                Access("IBUF", ((base, base + size),)),
+                Access("EBUF", ((errors, errors + self._error_addresses(count)),)),
+            ],
+            writes=[Access("DW", ((dw, dw + self._beats(tile)),))] if drain else [],
+        )
 
     def _finish(self, tile: _Tile, dw: int, streams: dict[str, int]) -> None:
         """Update the weights of a drained tile, or only export its sums."""
         builder, beats = self.builder, self._beats(tile)
         rows, taps = self._extent(tile)
-        fields = {"planes": 1, "nb": beats, "xe": beats, "py": 1, "n": 1, "xsrc": int(XSource.DW), "nr": rows, "nk": taps, "dwbase": dw,
-                  "xin": int(not self.first), "dry": int(self.dry), **self._indices(tile)}
+        fields = {
+            "planes": 1,
+            "nb": beats,
+            "xe": beats,
+            "py": 1,
+            "n": 1,
+            "xsrc": int(XSource.DW),
+            "nr": rows,
+            "nk": taps,
+            "dwbase": dw,
+            "xin": int(not self.first),
+            "dry": int(self.dry),
+            **self._indices(tile),
+        }
         reads = [("DW", dw, beats)] + ([] if self.first else [("XIN", dw, beats)])
         writes = [("XOUT", dw, beats)]
         if not self.last:
             builder.run("DW_EXPORT", fields, (), reads=reads, writes=writes)
             return
-        w, v, w_next, v_next = (builder.tid(self.layer.name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT))
+        w, v, w_next, v_next = (
+            builder.tid(self.layer.name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT)
+        )
         dx, source = builder.tid(self.layer.name, dx_kind(self.layer)), builder.tid(self.layer.input, Kind.Z)
         inv, k = reciprocal(builder.batch)
-        fields |= {"inv": inv, "t1": v, "t2": 0 if self.dry else w, "f1": 16, "f2": 16, "r1": 1, "r2": 1, "sa0": streams["AA"],
-                   "sb0": streams["AB"], "oa0": streams["OA"], "ob0": streams["OB"]}
-        tail = shifts(SH0=(1 - k, (dx, source), (v,)), SH1=(16, (v_next,), (v,)), SH2=(16, (w,), (3, v)),
-                      SH3=(16, (v_next,), (1, w)), SH4=(16, (w_next,), (w,)))
+        fields |= {
+            "inv": inv,
+            "t1": v,
+            "t2": 0 if self.dry else w,
+            "f1": 16,
+            "f2": 16,
+            "r1": 1,
+            "r2": 1,
+            "sa0": streams["AA"],
+            "sb0": streams["AB"],
+            "oa0": streams["OA"],
+            "ob0": streams["OB"],
+        }
+        tail = shifts(
+            SH0=(1 - k, (dx, source), (v,)),
+            SH1=(16, (v_next,), (v,)),
+            SH2=(16, (w,), (3, v)),
+            SH3=(16, (v_next,), (1, w)),
+            SH4=(16, (w_next,), (w,)),
+        )
         reads += [("AA", streams["AA"], beats), ("AB", streams["AB"], beats)]
-        builder.run("WU", fields, tail, reads=reads, writes=[*writes, ("OA", streams["OA"], beats), ("OB", streams["OB"], beats)])
+        builder.run(
+            "WU",
+            fields,
+            tail,
+            reads=reads,
+            writes=[*writes, ("OA", streams["OA"], beats), ("OB", streams["OB"], beats)],
+        )
 
     def _indices(self, tile: _Tile) -> dict[str, int]:
         """Element indices (logical OIHW positions) for stochastic rounding."""
@@ -258,7 +364,10 @@ class _Update:
             step = ceil_div(self.shape.mg, PE_TAPS) * g * channels
         else:
             window = self.sweep.windows[tile.window]
-            first = [start + tile.inputs[0] * g * plane + (window.row + r) * kx + window.col for r in range(window.rows)]
+            first = [
+                start + tile.inputs[0] * g * plane + (window.row + r) * kx + window.col
+                for r in range(window.rows)
+            ]
             step = 1
         found = {"s_k": step, "s_lane": channels * plane, "s_ch": plane}
         found |= {f"idx{row}": value for row, value in enumerate(first)}

@@ -56,8 +56,8 @@ class MemoryOptions:
     def from_arguments(cls, options: argparse.Namespace) -> "MemoryOptions":
         if not 0 <= options.dram_latency <= 10000:
             raise UserError(f"--dram-latency must lie in 0..10000 cycles, not {options.dram_latency}")
-        if options.dram_bytes_per_cycle is not None and not options.dram_bytes_per_cycle > 0:
-            raise UserError(f"--dram-bytes-per-cycle must be above 0, not {options.dram_bytes_per_cycle}")
+        if options.dram_bytes_per_cycle is not None and not 0.01 <= options.dram_bytes_per_cycle <= 10000:
+            raise UserError(f"--dram-bytes-per-cycle must lie in 0.01..10000, not {options.dram_bytes_per_cycle}")
         if not 0 <= options.stalls < 1:
             raise UserError(f"--stalls must lie in 0..1 (1 excluded), not {options.stalls}")
         try:
@@ -66,6 +66,11 @@ class MemoryOptions:
             raise UserError(f"--trace-cycles must be FROM:TO in cycles, not {options.trace_cycles!r}") from None
         if not 0 <= first < last:
             raise UserError(f"--trace-cycles must be FROM:TO with 0 <= FROM < TO, not {options.trace_cycles!r}")
+        if options.trace_fst is not None:
+            if options.device != "rtl":
+                raise UserError("--trace-fst records the simulated hardware: give --device rtl with it")
+            if options.trace_fst.exists():
+                raise UserError(f"{options.trace_fst} exists already: give another --trace-fst, nothing is overwritten")
         return cls(
             options.dram_latency, options.dram_bytes_per_cycle, options.stalls, options.trace_fst, (first, last)
         )
@@ -116,7 +121,11 @@ def _rtl_device(config: Config, size: int, memory: MemoryOptions) -> Device:
         raise UserError(f"the simulator cannot be built ({error}): run gradloom doctor") from None
     if memory.trace is not None:
         first, last = memory.trace_cycles
-        device.trace(memory.trace, first=first, cycles=last - first)
+        try:
+            device.trace(memory.trace, first=first, cycles=last - first)
+        except RuntimeError:
+            device.close()
+            raise UserError(f"--trace-fst {memory.trace} cannot be written: give a file in a folder that exists") from None
     return device
 
 

@@ -1,4 +1,7 @@
-"""A machine in software: memory and the registers that a host uses, without time. What START does is up to the subclass."""
+"""A machine in software: memory and the registers that a host uses, without time.
+
+What START does is up to the subclass.
+"""
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import offset, register
@@ -33,11 +36,11 @@ class SoftwareDevice:
 
     def write(self, addr: int, data: bytes) -> None:
         self._inside(addr, len(data))
-        self.memory[addr:addr + len(data)] = data
+        self.memory[addr : addr + len(data)] = data
 
     def read(self, addr: int, n: int) -> bytes:
         self._inside(addr, n)
-        return bytes(self.memory[addr:addr + n])
+        return bytes(self.memory[addr : addr + n])
 
     def _inside(self, addr: int, n: int) -> None:
         if addr < 0 or addr + n > len(self.memory):
@@ -49,7 +52,9 @@ class SoftwareDevice:
         if offset_ == offset("CONTROL"):
             if value & register("CONTROL").field("start").mask:
                 self._ended = False
-                self.execute(self._registers.get(offset("PROGRAM"), 0), max(1, self._registers.get(offset("STEPS"), 1)))
+                self.execute(
+                    self._registers.get(offset("PROGRAM"), 0), max(1, self._registers.get(offset("STEPS"), 1))
+                )
                 self._ended = True
         elif offset_ == offset("EXP_INDEX"):
             self._index = value

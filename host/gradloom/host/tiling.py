@@ -1,6 +1,7 @@
-"""What all phases share: buffers, commands with their accesses, and convolution tiles on the array."""
+"""What all phases share: buffers, fit, and commands with their accesses."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from gradloom.host.assembler import Shift
@@ -8,19 +9,17 @@ from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.tokens import Access, Box, Recorder, Ring
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
-from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, Network
+from gradloom.models.network import INPUT, FullyConnected, Layer, Network
 from gradloom.rtl import microprograms
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Opcode, Source
 
-__all__ = ["BASE", "Builder", "Convolution", "Plane", "ScheduleError", "image_groups", "shape_of", "shifts"]
+__all__ = ["BASE", "Builder", "Plane", "ScheduleError", "image_groups", "shape_of", "shifts"]
 
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
-_EVERY_WINDOW = (0, 1 << 16)
-"""Third range of a conflict box of weights: kernel windows."""
 
 
 class ScheduleError(ValueError):
@@ -75,31 +74,48 @@ def image_groups(images: tuple[int, int], limit: int) -> list[tuple[int, int]]:
     low, high = images
     count = ceil_div(high - low, limit)
     edges = [low + (high - low) * i // count for i in range(count + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(edges))
 
 
 class Builder:
     """State of one compilation: network, machine, memory, recorder, on-chip rings."""
 
-    def __init__(self, network: Network, config: Config, memory: MemoryMap, *, batch: int, training: bool) -> None:
+    def __init__(
+        self, network: Network, config: Config, memory: MemoryMap, *, batch: int, training: bool
+    ) -> None:
         self.network, self.config, self.memory = network, config, memory
         self.batch, self.training = batch, training
         self.images = (0, batch)
         self.recorder = Recorder()
         depth = config.abuf_depth
         logits = config.max_planes * ceil_div(config.max_classes, config.group)
-        self.ring = {name: Ring(size) for name, size in (
-            ("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("WBUF", config.wbuf_depth), ("AA", depth), ("AB", depth),
-            ("AM", config.mbuf_depth), ("OA", depth), ("OB", depth), ("OM", config.mbuf_depth),
-            ("DW", config.dw_depth), ("LOGIT", logits))}
+        self.ring = {
+            name: Ring(size)
+            for name, size in (
+                ("IBUF", config.ibuf_depth),
+                ("EBUF", config.ebuf_depth),
+                ("WBUF", config.wbuf_depth),
+                ("AA", depth),
+                ("AB", depth),
+                ("AM", config.mbuf_depth),
+                ("OA", depth),
+                ("OB", depth),
+                ("OM", config.mbuf_depth),
+                ("DW", config.dw_depth),
+                ("LOGIT", logits),
+            )
+        }
         sets = 4 if config.pbuf_depth >= 96 else 2
         if config.pbuf_depth < 6 * sets + 2:
-            raise ScheduleError(f"configuration {config.name!r} has a pbuf_depth of {config.pbuf_depth}: raise it to {6 * sets + 2}")
+            raise ScheduleError(
+                f"configuration {config.name!r} has a pbuf_depth of {config.pbuf_depth}: "
+                f"raise it to {6 * sets + 2}"
+            )
         self.ring["PARAMETERS"] = Ring(6 * sets)
         self.ring["PBUF"] = Ring(config.pbuf_depth - 6 * sets, first=6 * sets)
         self._half = 0
 
-    def tid(self, layer: str, kind: Kind) -> int:
+    def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
 
     def next_half(self) -> int:
@@ -112,37 +128,68 @@ class Builder:
 
     # Fit
 
-    def images_at_once(self, layer: str, plane: Plane, *, bits: bool = True,
-                       also: tuple[tuple[str, str, int, int], ...] = (), tile: tuple[Sweep, ...] = ()) -> int:
-        """Images of one tile: as many as half of every buffer holds, at least one if the whole buffer holds it.
+    def images_at_once(
+        self,
+        layer: str,
+        plane: Plane,
+        *,
+        bits: bool = True,
+        also: tuple[tuple[str, str, int, int], ...] = (),
+        tile: tuple[Sweep, ...] = (),
+    ) -> int:
+        """Images of one tile: as many as half of every buffer holds, or one if the whole holds it.
 
         Parameters
         ----------
-        bits : whether bitmaps are read or written
-        also : (what an image takes, with {} for the number; configuration field; the number; how many there are)
+        bits : whether bitmaps are read or written also : (what an image takes, with {} for the number;
+        configuration field; the number; how many there are)
         """
         config = self.config
-        needs = [("one plane takes {} beats of the A-Core's stream buffers", "abuf_depth", plane.nb, config.abuf_depth),
-                 ("one plane takes {} beats of the A-Core's bitmap buffers", "mbuf_depth", plane.bits if bits else 0, config.mbuf_depth), *also]
+        needs = [
+            (
+                "one plane takes {} beats of the A-Core's stream buffers",
+                "abuf_depth",
+                plane.nb,
+                config.abuf_depth,
+            ),
+            (
+                "one plane takes {} beats of the A-Core's bitmap buffers",
+                "mbuf_depth",
+                plane.bits if bits else 0,
+                config.mbuf_depth,
+            ),
+            *also,
+        ]
         for images in range(min(self.images[1] - self.images[0], config.max_planes), 0, -1):
             single = images == 1
             if images > self.ring["PBUF"].size // (1 if single else 2):
                 continue
             if all(unit * images <= (size if single else size // 2) for _, _, unit, size in needs) and all(
-                    psum_words(sweep, config, images) <= config.psum_depth and not row_banks_conflict(sweep, config, images)
-                    for sweep in tile):
+                psum_words(sweep, config, images) <= config.psum_depth
+                and not row_banks_conflict(sweep, config, images)
+                for sweep in tile
+            ):
                 return images
         for what, field, unit, size in needs:
             if unit > size:
-                raise ScheduleError(f"layer {layer!r}: {what.format(unit)}, configuration {config.name!r} has {size} ({field}): "
-                                    f"raise {field} or shrink the layer")
+                raise ScheduleError(
+                    f"layer {layer!r}: {what.format(unit)}, "
+                    f"configuration {config.name!r} has {size} ({field}): "
+                    f"raise {field} or shrink the layer"
+                )
         for sweep in tile:
             words = psum_words(sweep, config, 1)
             if words > config.psum_depth:
-                raise ScheduleError(f"layer {layer!r}: the partial sums of one image take {words} words of each bank, configuration "
-                                    f"{config.name!r} has {config.psum_depth} (psum_depth): raise psum_depth or shrink the layer")
-        raise ScheduleError(f"layer {layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} read together fall on "
-                            f"one bank: choose another stride or padding, or a configuration with one WPU")
+                raise ScheduleError(
+                    f"layer {layer!r}: the partial sums of one image take {words} words of each bank, "
+                    f"configuration {config.name!r} has {config.psum_depth} (psum_depth): "
+                    f"raise psum_depth or shrink the layer"
+                )
+        raise ScheduleError(
+            f"layer {layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} "
+            f"read together fall on one bank: "
+            f"choose another stride or padding, or a configuration with one WPU"
+        )
 
     # DRAM
 
@@ -153,199 +200,159 @@ class Builder:
         breg = _BASE_OF.get((region.layer, region.name))
         return (BASE["memory"], region.address) if breg is None else (breg, 0)
 
-    def load(self, dest: Dest, region: Region, boxes: Sequence[Box], offset: int, *, n0: int, n1: int = 1,
-             stride1: int = 0, n2: int = 1, stride2: int = 0, addr: int, length: int, **fields: int) -> None:
-        """LOAD ``n2 x n1 x n0`` beats from the parts ``boxes`` of a tensor; ``length`` on-chip addresses are written."""
+    def load(
+        self,
+        dest: Dest,
+        region: Region,
+        boxes: Sequence[Box],
+        offset: int,
+        *,
+        n0: int,
+        n1: int = 1,
+        stride1: int = 0,
+        n2: int = 1,
+        stride2: int = 0,
+        addr: int,
+        length: int,
+        **fields: int,
+    ) -> None:
+        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses."""
         breg, start = self._where(region)
-        self.recorder.emit(Opcode.LOAD, {
-            "dest": int(dest), "breg": breg, "offset": start + offset, "n0": n0, "n1": n1, "stride1": stride1, "n2": n2,
-            "stride2": stride2, "addr0": addr, **fields},
-            reads=[Access(region.space, box) for box in boxes], writes=[Access(dest.name, ((addr, addr + length),))])
+        self.recorder.emit(
+            Opcode.LOAD,
+            {
+                "dest": int(dest),
+                "breg": breg,
+                "offset": start + offset,
+                "n0": n0,
+                "n1": n1,
+                "stride1": stride1,
+                "n2": n2,
+                "stride2": stride2,
+                "addr0": addr,
+                **fields,
+            },
+            reads=[Access(region.space, box) for box in boxes],
+            writes=[Access(dest.name, ((addr, addr + length),))],
+        )
 
-    def store(self, src: Source, region: Region, boxes: Sequence[Box], offset: int, *, n0: int, n1: int = 1,
-              stride1: int = 0, n2: int = 1, stride2: int = 0, addr: int, length: int) -> None:
+    def store(
+        self,
+        src: Source,
+        region: Region,
+        boxes: Sequence[Box],
+        offset: int,
+        *,
+        n0: int,
+        n1: int = 1,
+        stride1: int = 0,
+        n2: int = 1,
+        stride2: int = 0,
+        addr: int,
+        length: int,
+    ) -> None:
         """STORE ``n2 x n1 x n0`` beats to the parts ``boxes`` of a tensor."""
         breg, start = self._where(region)
-        self.recorder.emit(Opcode.STORE, {
-            "src": int(src), "breg": breg, "offset": start + offset, "n0": n0, "n1": n1, "stride1": stride1, "n2": n2,
-            "stride2": stride2, "addr0": addr},
-            reads=[Access(src.name, ((addr, addr + length),))], writes=[Access(region.space, box) for box in boxes])
+        self.recorder.emit(
+            Opcode.STORE,
+            {
+                "src": int(src),
+                "breg": breg,
+                "offset": start + offset,
+                "n0": n0,
+                "n1": n1,
+                "stride1": stride1,
+                "n2": n2,
+                "stride2": stride2,
+                "addr0": addr,
+            },
+            reads=[Access(src.name, ((addr, addr + length),))],
+            writes=[Access(region.space, box) for box in boxes],
+        )
 
     def load_planes(self, dest: Dest, region: Region, images: tuple[int, int], group: int) -> int:
         """Planes (or entries) of one channel group, image after image. Returns the first address."""
         beats, count = region.unit // self.config.beat_bytes, images[1] - images[0]
         size = count * (beats // _ENTRY_BEATS if dest == Dest.PBUF else beats)
         addr = self.ring[dest.name].take(size)
-        self.load(dest, region, [(images, (group, group + 1))], region.at(images[0], group), n0=beats, n1=count,
-                  stride1=region.outer_bytes, addr=addr, length=size)
+        self.load(
+            dest,
+            region,
+            [(images, (group, group + 1))],
+            region.at(images[0], group),
+            n0=beats,
+            n1=count,
+            stride1=region.outer_bytes,
+            addr=addr,
+            length=size,
+        )
         return addr
 
-    def store_planes(self, src: Source, region: Region, images: tuple[int, int], group: int, addr: int) -> None:
+    def store_planes(
+        self, src: Source, region: Region, images: tuple[int, int], group: int, addr: int
+    ) -> None:
         """Inverse of :meth:`load_planes`."""
         beats, count = region.unit // self.config.beat_bytes, images[1] - images[0]
         size = count * (beats // _ENTRY_BEATS if src == Source.PBUF else beats)
-        self.store(src, region, [(images, (group, group + 1))], region.at(images[0], group), n0=beats, n1=count,
-                   stride1=region.outer_bytes, addr=addr, length=size)
+        self.store(
+            src,
+            region,
+            [(images, (group, group + 1))],
+            region.at(images[0], group),
+            n0=beats,
+            n1=count,
+            stride1=region.outer_bytes,
+            addr=addr,
+            length=size,
+        )
 
     # A-Core
 
     def load_parameters(self, layer: str, group: int, *, sums: Region | None = None) -> int:
-        """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums. Returns the first entry."""
+        """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
+
+        Returns the first entry.
+        """
         region = self.memory[layer, "parameters"]
         count = region.shape[1]
         start = self.ring["PARAMETERS"].take(6)
         first = start if count == 3 else start + 1
-        self.load(Dest.PBUF, region, [((group, group + 1), (0, 1))], region.at(group), n0=_ENTRY_BEATS * count, addr=first, length=count)
+        self.load(
+            Dest.PBUF,
+            region,
+            [((group, group + 1), (0, 1))],
+            region.at(group),
+            n0=_ENTRY_BEATS * count,
+            addr=first,
+            length=count,
+        )
         if sums is not None:
             place = group if sums.kind == "sums" else 0
-            self.load(Dest.PBUF, sums, [((place, place + 1), (0, 1))], sums.at(place), n0=_ENTRY_BEATS * 3, addr=start + 3, length=3)
+            self.load(
+                Dest.PBUF,
+                sums,
+                [((place, place + 1), (0, 1))],
+                sums.at(place),
+                n0=_ENTRY_BEATS * 3,
+                addr=start + 3,
+                length=3,
+            )
         return start
 
-    def run(self, program: str, fields: dict[str, int], tail: tuple[Shift, ...], *, reads: Sequence[tuple[str, int, int]] = (),
-            writes: Sequence[tuple[str, int, int]] = ()) -> None:
+    def run(
+        self,
+        program: str,
+        fields: dict[str, int],
+        tail: tuple[Shift, ...],
+        *,
+        reads: Sequence[tuple[str, int, int]] = (),
+        writes: Sequence[tuple[str, int, int]] = (),
+    ) -> None:
         """RUN a microprogram; accesses are (memory, first address, count)."""
         self.recorder.emit(
-            Opcode.RUN, {"uprog": microprograms.TABLE[program], "f1": 8, "f2": 8, **fields}, tail=tail,
+            Opcode.RUN,
+            {"uprog": microprograms.TABLE[program], "f1": 8, "f2": 8, **fields},
+            tail=tail,
             reads=[Access(name, ((addr, addr + count),)) for name, addr, count in reads if count],
-            writes=[Access(name, ((addr, addr + count),)) for name, addr, count in writes if count])
-
-
-class Convolution:
-    """Forward or backward convolution of one layer in tiles of images x output groups.
-
-    Parameters
-    ----------
-    inputs : :class:`~gradloom.host.memory.Region`
-        What is swept over: the layer's input, or its error dx.
-    outputs : :class:`int`
-        Output groups of this phase.
-    transpose : :class:`bool`
-        Backward: weight blocks are exchanged.
-    """
-
-    def __init__(self, builder: Builder, layer: str, shape: Shape, sweep: Sweep, inputs: Region, outputs: int, *,
-                 transpose: bool) -> None:
-        self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
-        self.inputs, self.outputs, self.transpose = inputs, outputs, transpose
-        self.weights = builder.memory[layer, "w"]
-        taps = shape.ky * shape.kx
-        self.per_step = PE_TAPS if sweep.k1 else ceil_div(taps, PE_TAPS)
-        self.steps = sweep.group_step()
-
-    def tiles(self) -> list[list[int]]:
-        """Output groups of every tile, one for each tap that computes its own (kernel 1), else one."""
-        if not self.sweep.k1:
-            return [[m] for m in range(self.outputs)]
-        count = ceil_div(self.outputs, PE_TAPS)
-        return [[m for m in (k * count + t for k in range(PE_TAPS)) if m < self.outputs] for t in range(count)]
-
-    def needs(self) -> tuple[tuple[str, str, int, int], ...]:
-        """What :meth:`Builder.images_at_once` shall also respect."""
-        config = self.builder.config
-        return (("one image takes {} addresses of each input row bank", "ibuf_depth", self.sweep.addresses(config, 1), config.ibuf_depth),)
-
-    def resident(self, images: int) -> bool:
-        """Whether all input groups of a tile fit at once."""
-        return self.steps * self.sweep.addresses(self.builder.config, images) <= self.builder.config.ibuf_depth
-
-    def _chunks(self, images: int) -> list[tuple[int, int]]:
-        config = self.builder.config
-        if self.per_step + 1 > config.wbuf_depth:
-            raise ScheduleError(f"layer {self.layer!r}: one weight tile takes {self.per_step + 1} blocks of each bank, configuration "
-                                f"{config.name!r} has {config.wbuf_depth} (wbuf_depth): raise wbuf_depth or shrink the kernel")
-        limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
-        if not self.resident(images):
-            limit = min(limit, max(1, config.ibuf_depth // 2 // self.sweep.addresses(config, images)))
-        count = ceil_div(self.steps, limit)
-        edges = [self.steps * i // count for i in range(count + 1)]
-        return list(zip(edges, edges[1:], strict=False))
-
-    def _row_groups(self, row: int, chunk: tuple[int, int]) -> tuple[int, int]:
-        """Input groups of a PE row in a chunk of steps (kernel 1)."""
-        first = row * self.steps
-        limit = min(first + self.steps, self.sweep.groups_in)
-        return min(first + chunk[0], limit), min(first + chunk[1], limit)
-
-    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int] | None = None) -> int:
-        """Rows of the input groups of a chunk of steps (default all). Returns the first address."""
-        builder, sweep, region = self.builder, self.sweep, self.inputs
-        chunk = chunk or (0, self.steps)
-        count = images[1] - images[0]
-        step = sweep.addresses(builder.config, count)
-        addr = builder.ring["IBUF"].take((chunk[1] - chunk[0]) * step)
-        rows = [(row, *self._row_groups(row, chunk)) for row in range(PE_ROWS)] if sweep.k1 else [(0, *chunk)]
-        for bank, first, last in rows:
-            if first < last:
-                builder.load(Dest.IBUF, region, [(images, (first, last))], region.at(images[0], first),
-                             n0=region.unit // builder.config.beat_bytes, n1=count, stride1=region.outer_bytes, n2=last - first,
-                             stride2=region.unit, addr=addr, length=(last - first) * step, bank0=bank,
-                             bstep=PE_ROWS if sweep.k1 else 1, xe=sweep.xe, xb=sweep.xe, ostep=step)
-        return addr
-
-    def _load_weights(self, outputs: list[int], chunk: tuple[int, int]) -> int:
-        """Weight blocks of a tile. Returns the address of step 0."""
-        builder, region, size = self.builder, self.weights, chunk[1] - chunk[0]
-        bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
-        addr = builder.ring["WBUF"].take(size * self.per_step + 1) + 1
-        if not self.sweep.k1:
-            m = outputs[0]
-            groups = (chunk, (m, m + 1)) if self.transpose else ((m, m + 1), chunk)
-            builder.load(Dest.WBUF, region, [(*groups, _EVERY_WINDOW)], region.at(groups[0][0], groups[1][0]), n0=region.unit // block * bb, n1=size,
-                         stride1=region.outer_bytes if self.transpose else region.unit, addr=addr, length=size * self.per_step,
-                         ostep=self.per_step)
-            return addr
-        for tap, m in enumerate(outputs):
-            for row in range(PE_ROWS):
-                first, last = self._row_groups(row, chunk)
-                if first == last:
-                    continue
-                groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
-                runs = {"n0": bb, "n1": last - first, "stride1": region.outer_bytes} if self.transpose else {"n0": (last - first) * bb}
-                builder.load(Dest.WBUF, region, [(*groups, _EVERY_WINDOW)], region.at(groups[0][0], groups[1][0]), **runs, addr=addr + row * size,
-                             length=last - first, bank0=tap, linear=1, ostep=1)
-        return addr
-
-    def compute(self, images: tuple[int, int], outputs: list[int], inputs: int | None) -> int:
-        """All CONV commands of a tile. ``inputs``: address of resident inputs. Returns the half that holds the sums."""
-        builder, sweep = self.builder, self.sweep
-        count = images[1] - images[0]
-        step = sweep.addresses(builder.config, count)
-        half, acc = builder.next_half(), 0
-        chunks = self._chunks(count)
-        for chunk in chunks:
-            size = chunk[1] - chunk[0]
-            base = self.load_inputs(images, chunk) if inputs is None else inputs + chunk[0] * step
-            weights = self._load_weights(outputs, chunk)
-            for window in range(len(sweep.windows)):
-                fields = sweep.row_fields(builder.config, window, base, count) | self._weight_fields(window, chunk, weights)
-                fields |= {"half": half, "acc": acc, "steps": size, "istep": step, "nk": len(outputs)} if sweep.k1 else {
-                    "half": half, "acc": acc, "steps": size, "istep": step}
-                builder.recorder.emit(
-                    Opcode.CONV, fields, reads=[Access("IBUF", ((base, base + size * step),)),
-                                                Access("WBUF", ((weights - 1, weights + size * self.per_step),))],
-                    writes=[Access(f"PSUM{half}", ((0, 1),))])
-                acc = 1
-        return half
-
-    def _weight_fields(self, window: int, chunk: tuple[int, int], base: int) -> dict[str, int]:
-        sweep, size = self.sweep, chunk[1] - chunk[0]
-        fields = {"transpose": int(self.transpose), "flip": int(sweep.flip), "wbase": base}
-        if sweep.k1:
-            limits = {f"rlim{row}": last - first for row, (first, last) in
-                      enumerate(self._row_groups(row, chunk) for row in range(PE_ROWS))}
-            return fields | limits | {"wstep": 1, "koff": size, "nr": PE_ROWS}
-        place = sweep.windows[window]
-        for row in range(PE_ROWS):
-            r = min(row, place.rows - 1)
-            if sweep.flip:
-                linear = (self.shape.ky - 1 - place.row - r) * self.shape.kx + self.shape.kx - PE_TAPS - place.col
-            else:
-                linear = (place.row + r) * self.shape.kx + place.col
-            fields |= {f"wob{row}": linear % PE_TAPS, f"woa{row}": linear // PE_TAPS}
-        return fields | {"wstep": self.per_step, "nr": place.rows, "nk": place.cols}
-
-    def psum_fields(self, half: int, tap: int) -> dict[str, int]:
-        """Fields of RUN that say where the sums of a tile's output group lie."""
-        sweep = self.sweep
-        return {"xsrc": int(XSource.PSUM), "half": half, "layout": int(sweep.layout), "pk": tap if sweep.k1 else 0,
-                "pj": sweep.cols, "psr": sweep.psr, "psc": sweep.psc}
+            writes=[Access(name, ((addr, addr + count),)) for name, addr, count in writes if count],
+        )

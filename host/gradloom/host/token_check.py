@@ -1,4 +1,4 @@
-"""Semaphores of a program: who signals, who waits, whether the engines can ever stop for good, what is left at the end."""
+"""Semaphores of a program: who signals, who waits, whether it can deadlock, what is left at the end."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,8 +20,8 @@ def _bits(mask: int) -> Iterator[int]:
 def check_tokens(instructions: Sequence[Instruction], queue_words: int) -> list[tuple[int, str]]:
     """(number of an instruction or -1, sentence) for every defect.
 
-    A semaphore must have one signalling and one waiting engine: then the order of execution cannot change which wait takes which
-    signal, and one simulation decides for all: if it ends, every order ends.
+    A semaphore must have one signalling and one waiting engine: then the order of execution cannot change
+    which wait takes which signal, and one simulation decides for all: if it ends, every order ends.
     """
     defects = list(_owners(instructions))
     if defects:
@@ -36,17 +36,24 @@ def _owners(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
             for i in _bits(getattr(instruction, field)):
                 owner = owners.setdefault(i, instruction.engine)
                 if owner != instruction.engine:
-                    yield number, f"semaphore {i} is {verb} {owner.name} and by {instruction.engine.name}: it must be one engine"
+                    yield (
+                        number,
+                        f"semaphore {i} is {verb} {owner.name} and by {instruction.engine.name}: "
+                        f"it must be one engine",
+                    )
 
 
 def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator[tuple[int, str]]:
-    """Run once through the program: commands go to queues of the machine's length, engines take them when their semaphores allow."""
+    """Run once: commands go to queues of the machine's length, engines take them when semaphores allow."""
     value = [0] * SEMAPHORES
     queues: dict[Engine, list[int]] = {engine: [] for engine in Engine if engine != Engine.SEQ}
     words = dict.fromkeys(queues, 0)
 
     def ready(number: int) -> bool:
         return all(value[i] for i in _bits(instructions[number].wait))
+
+    def missing(number: int) -> str:
+        return ", ".join(str(i) for i in _bits(instructions[number].wait) if not value[i])
 
     def execute(number: int) -> None:
         for i in _bits(instructions[number].wait):
@@ -65,8 +72,11 @@ def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator
         return moved
 
     def stuck(number: int) -> tuple[int, str]:
-        heads = [f"{engine.name} waits for semaphore {', '.join(str(i) for i in _bits(instructions[queue[0]].wait) if not value[i])}"
-                 for engine, queue in queues.items() if queue]
+        heads = [
+            f"{engine.name} waits for semaphore {missing(queue[0])}"
+            for engine, queue in queues.items()
+            if queue
+        ]
         return number, f"deadlock: {'; '.join(heads) or 'nothing can go on'}"
 
     for number, instruction in enumerate(instructions):
@@ -91,7 +101,10 @@ def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator
                 return
         while not ready(number):
             if not advance():
-                yield number, f"deadlock: the Sequencer waits for semaphore {', '.join(str(i) for i in _bits(instruction.wait) if not value[i])}"
+                yield (
+                    number,
+                    f"deadlock: the Sequencer waits for semaphore {missing(number)}",
+                )
                 return
         execute(number)
 
@@ -99,8 +112,8 @@ def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator
 def _bounds(instructions: Sequence[Instruction], queue_words: int) -> Iterator[tuple[int, str]]:
     """No order of execution lets a semaphore pass its largest value.
 
-    When a signal's command runs, all waits before it in the program have been given to their engine; at most as many of them as its queue
-    holds, and one in its register, have not yet started.
+    When a signal's command runs, all waits before it in the program have been given to their engine; at most
+    as many of them as its queue holds, and one in its register, have not yet started.
     """
     waiting = queue_words // _SHORTEST + 1
     for i in range(SEMAPHORES):
@@ -109,5 +122,8 @@ def _bounds(instructions: Sequence[Instruction], queue_words: int) -> Iterator[t
             waits += instruction.wait >> i & 1
             signals += instruction.signal >> i & 1
             if instruction.signal >> i & 1 and signals - max(0, waits - waiting) > MAXIMUM:
-                yield number, f"semaphore {i} may reach {signals - max(0, waits - waiting)}, more than {MAXIMUM}"
+                yield (
+                    number,
+                    f"semaphore {i} may reach {signals - max(0, waits - waiting)}, more than {MAXIMUM}",
+                )
                 break

@@ -1,12 +1,14 @@
 """A program in the order of its meaning, and the semaphores that let the engines run it side by side.
 
-The scheduler emits commands in an order in which they would be right one after the other, and says which part of which memory each
-reads and writes. :class:`Recorder` finds, for every command, the latest command of every other engine that it conflicts with and has not
-yet been ordered behind, and orders the two by a token. Engines take their commands in order, so one semaphore for each ordered pair
-of engines (12 of the 16) is enough: the n-th wait of a pair matches its n-th signal.
+The scheduler emits commands in an order in which they would be right one after the other, and says which part
+of which memory each reads and writes. :class:`Recorder` finds, for every command, the latest command of every
+other engine that it conflicts with and has not yet been ordered behind, and orders the two by a token.
+Engines take their commands in order, so one semaphore for each ordered pair of engines (12 of the 16) is
+enough: the n-th wait of a pair matches its n-th signal.
 
-Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the earliest unfinished command can always
-run, however short the queues are. Why every semaphore ends at 0: signals and waits are made in pairs.
+Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the
+earliest unfinished command can always run, however short the queues are. Why every semaphore ends at 0:
+signals and waits are made in pairs.
 """
 
 import dataclasses
@@ -25,7 +27,7 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A part of a memory: on-chip addresses, or of a DRAM tensor (images, channel groups) or (output groups, input groups)."""
+    """A part of a memory: on-chip addresses, or two to three index ranges of a DRAM tensor."""
 
     space: str
     box: Box
@@ -46,17 +48,21 @@ def semaphore(producer: Engine, consumer: Engine) -> int:
 
 
 def _overlap(a: Box, b: Box) -> bool:
-    return all(low < other_high and other_low < high
-               for (low, high), (other_low, other_high) in zip(a, b, strict=True))
+    return all(
+        low < other_high and other_low < high
+        for (low, high), (other_low, other_high) in zip(a, b, strict=True)
+    )
 
 
 def _inside(a: Box, b: Box) -> bool:
-    return all(other_low <= low and high <= other_high
-               for (low, high), (other_low, other_high) in zip(a, b, strict=True))
+    return all(
+        other_low <= low and high <= other_high
+        for (low, high), (other_low, other_high) in zip(a, b, strict=True)
+    )
 
 
 class Ring:
-    """Addresses of an on-chip memory, handed out round and round; reuse is safe because the recorder orders it."""
+    """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse."""
 
     def __init__(self, size: int, *, first: int = 0) -> None:
         self.size = size
@@ -93,7 +99,10 @@ class Recorder:
         self._running = False
 
     def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
-        """A command of the Sequencer itself; engines have finished all earlier ones when it runs. Returns its position."""
+        """A command of the Sequencer itself; engines have finished all earlier ones when it runs.
+
+        Returns its position.
+        """
         self.barrier()
         self.instructions.append(Instruction(opcode, fields, tail, self.tag))
         return len(self.instructions) - 1
@@ -109,8 +118,15 @@ class Recorder:
         self._spaces.clear()
         self._running = False
 
-    def emit(self, opcode: Opcode, fields: dict[str, int], *, reads: Iterable[Access] = (), writes: Iterable[Access] = (),
-             tail: tuple = ()) -> int:
+    def emit(
+        self,
+        opcode: Opcode,
+        fields: dict[str, int],
+        *,
+        reads: Iterable[Access] = (),
+        writes: Iterable[Access] = (),
+        tail: tuple = (),
+    ) -> int:
         """A command of an engine with all that it reads and writes. Returns its position."""
         self._running = True
         instruction = Instruction(opcode, fields, tail, self.tag)
@@ -127,25 +143,33 @@ class Recorder:
             self._remember(access, _Past(position, engine, True, access.box))
         return position
 
-    def _conflicts(self, engine: Engine, reads: tuple[Access, ...], writes: tuple[Access, ...]) -> dict[Engine, int]:
+    def _conflicts(
+        self, engine: Engine, reads: tuple[Access, ...], writes: tuple[Access, ...]
+    ) -> dict[Engine, int]:
         needs: dict[Engine, int] = {}
         for write, accesses in ((False, reads), (True, writes)):
             for access in accesses:
                 for past in self._spaces.get(access.space, ()):
-                    if (past.engine != engine and (write or past.write) and past.position > needs.get(past.engine, -1)
-                            and _overlap(past.box, access.box)):
+                    if (
+                        past.engine != engine
+                        and (write or past.write)
+                        and past.position > needs.get(past.engine, -1)
+                        and _overlap(past.box, access.box)
+                    ):
                         needs[past.engine] = past.position
         return needs
 
     def _order(self, engine: Engine, needs: dict[Engine, int], instruction: Instruction) -> dict[Engine, int]:
-        """Add the tokens that ``needs`` asks for; returns what is known to have finished when the command starts."""
+        """Add the tokens that ``needs`` asks for. Returns what has finished when the command starts."""
         known: dict[Engine, int] = {}
         if engine in self._last:
             before = self._last[engine]
             known = {**self._known[before], engine: before}
         open_needs = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
         for other, place in list(open_needs.items()):
-            if any(self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other):
+            if any(
+                self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other
+            ):
                 continue
             bit = 1 << semaphore(other, engine)
             self.instructions[place].signal |= bit
@@ -156,7 +180,12 @@ class Recorder:
         return known
 
     def _remember(self, access: Access, new: _Past) -> None:
-        """Forget what the new access stands for: all inside a write, and the engine's own reads inside a read."""
-        kept = [past for past in self._spaces.get(access.space, ())
-                if not (_inside(past.box, new.box) and (new.write or (past.engine == new.engine and not past.write)))]
+        """Forget what the new access stands for: all inside a write, its engine's reads inside a read."""
+        kept = [
+            past
+            for past in self._spaces.get(access.space, ())
+            if not (
+                _inside(past.box, new.box) and (new.write or (past.engine == new.engine and not past.write))
+            )
+        ]
         self._spaces[access.space] = [*kept, new]

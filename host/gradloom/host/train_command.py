@@ -49,7 +49,8 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
         "network": {"name": network.name, "source": options.network, "toml": network.to_toml()},
         "configuration": dataclasses.asdict(config),
         "macs": config.macs,
-        "data": {"name": data.name, "source": str(options.data), "train": len(data.train_y), "test": len(data.test_y)},
+        "data": {"name": data.name, "source": str(options.data), "sha256": data.digest(),
+                 "train": len(data.train_y), "test": len(data.test_y)},
         "device": options.device,
         "batch": batch,
         "total_steps": steps,
@@ -77,8 +78,14 @@ def run(options: argparse.Namespace) -> int:
     network = load_network(record["network"]["source"])
     if network.to_toml() != record["network"]["toml"]:
         raise UserError(f"network {record['network']['source']!r} has changed since the run began: restore it to resume")
-    config = Config(**record["configuration"])
+    try:
+        config = Config(**record["configuration"])
+    except TypeError:
+        raise UserError(f"{folder.path / 'run.json'} holds no configuration of this version: resume it with the one "
+                        f"that wrote it") from None
     data = load_dataset(record["data"]["source"])
+    if data.digest() != record["data"]["sha256"]:
+        raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to resume")
     checkpoint = folder.path / "checkpoint.npz"
     if options.resume and checkpoint.exists():
         state = load_checkpoint(checkpoint, network)
@@ -92,10 +99,16 @@ def run(options: argparse.Namespace) -> int:
         flush=True,
     )
     if state.step >= record["total_steps"]:
+        folder.finish(state, record, network)
         print("gradloom: the run is finished already")
         return 0
     trainer = _Trainer(folder, record, network, config, data, state)
-    return trainer.run(MemoryOptions.from_record(record["memory"]))
+    traced = MemoryOptions.from_arguments(options)
+    memory = MemoryOptions.from_record(record["memory"])
+    try:
+        return trainer.run(dataclasses.replace(memory, trace=traced.trace, trace_cycles=traced.trace_cycles))
+    finally:
+        folder.discard_empty()
 
 
 class _Trainer:
@@ -116,6 +129,7 @@ class _Trainer:
             self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory
         ) as session:
             built = time.monotonic() - began
+            self.folder.begin(self.record)
             session.load(self.state)
             progress = StepProgress(self.total, self.state.step)
             if built > 2:

@@ -1,4 +1,4 @@
-"""What is wrong with a program, in sentences: before it reaches a machine, or when a test wants to know that nothing is."""
+"""What is wrong with a program, in sentences, before it reaches a machine."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,20 @@ _WIDE_BEATS = 8
 _NAMES = {address: name for name, address in TABLE.items()}
 _READS_B = {"FRN_BWD", "FRN_BWD_LIN", "MAXPOOL_BWD", "WU"}
 _WRITES_B = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "MAXPOOL_FWD", "WU"}
-_READS_A = {"FRN_FWD_RES", "BP_OUT_RES", "BP_OUT_ADD", "FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD", "WU", "MAXPOOL_FWD", "MAXPOOL_BWD",
-            "AVGPOOL_FWD", "AVGPOOL_BWD"}
+_READS_A = {
+    "FRN_FWD_RES",
+    "BP_OUT_RES",
+    "BP_OUT_ADD",
+    "FRN_BWD",
+    "FRN_BWD_LIN",
+    "RELU_BWD",
+    "LIN_BWD",
+    "WU",
+    "MAXPOOL_FWD",
+    "MAXPOOL_BWD",
+    "AVGPOOL_FWD",
+    "AVGPOOL_BWD",
+}
 _NO_OUTPUT_A = {"LOGITS", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "DW_EXPORT"}
 _READS_BITS = {"BP_OUT_RES", "FRN_BWD", "RELU_BWD"}
 _WRITES_BITS = {"FRN_FWD", "FRN_FWD_RES", "RELU_FWD"}
@@ -36,7 +48,14 @@ class Defect:
         return f"header: {self.text}" if self.place < 0 else f"byte {self.place}: {self.text}"
 
 
-def validate(data: bytes, config: Config, *, window: tuple[int, int] = (0, 1 << 32), steps: int = 1, first_step: int = 0) -> list[Defect]:
+def validate(
+    data: bytes,
+    config: Config,
+    *,
+    window: tuple[int, int] = (0, 1 << 32),
+    steps: int = 1,
+    first_step: int = 0,
+) -> list[Defect]:
     """Every defect of a program; an empty list for a good one.
 
     Parameters
@@ -51,10 +70,17 @@ def validate(data: bytes, config: Config, *, window: tuple[int, int] = (0, 1 << 
     defects = [Defect(-1, text) for text in _header(header, config)]
     places = offsets(instructions)
     for place, instruction in zip(places, instructions, strict=True):
-        defects += [Defect(place, f"{instruction.opcode.name}: {text}") for text in _fields(instruction, config)]
+        defects += [
+            Defect(place, f"{instruction.opcode.name}: {text}") for text in _fields(instruction, config)
+        ]
     defects += [Defect(place, text) for place, text in _flow(instructions, places)]
-    defects += [Defect(place, text) for place, text in _dram(instructions, places, config, window, steps, first_step)]
-    defects += [Defect(places[number] if number >= 0 else -1, text) for number, text in check_tokens(instructions, config.queue_words)]
+    defects += [
+        Defect(place, text) for place, text in _dram(instructions, places, config, window, steps, first_step)
+    ]
+    defects += [
+        Defect(places[number] if number >= 0 else -1, text)
+        for number, text in check_tokens(instructions, config.queue_words)
+    ]
     return defects
 
 
@@ -65,7 +91,10 @@ def _header(header: tuple[int, int, int, int], config: Config) -> Iterator[str]:
     if version != PROGRAM_VERSION:
         yield f"the version is {version}, this machine runs version {PROGRAM_VERSION}"
     if digest != config.digest():
-        yield f"the program is for configuration digest {digest:#010x}, {config.name!r} has {config.digest():#010x}"
+        yield (
+            f"the program is for configuration digest {digest:#010x}, "
+            f"{config.name!r} has {config.digest():#010x}"
+        )
 
 
 def _flow(instructions: Sequence[Instruction], places: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -83,15 +112,27 @@ def _flow(instructions: Sequence[Instruction], places: Sequence[int]) -> Iterato
 # DRAM
 
 
-def _dram(instructions: Sequence[Instruction], places: Sequence[int], config: Config, window: tuple[int, int], steps: int,
-          first_step: int) -> Iterator[tuple[int, str]]:
+def _dram(
+    instructions: Sequence[Instruction],
+    places: Sequence[int],
+    config: Config,
+    window: tuple[int, int],
+    steps: int,
+    first_step: int,
+) -> Iterator[tuple[int, str]]:
     """Addresses of the first and of the last pass through the loop."""
     loop = next((i for i, entry in enumerate(instructions) if entry.opcode == Opcode.LOOP), None)
     body = range(0, 0)
     if loop is not None and instructions[loop]["target"] in places:
         body = range(places.index(instructions[loop]["target"]), loop)
-    step = [sum(instructions[i]["value"] for i in body if instructions[i].opcode == Opcode.ADDBASE and instructions[i]["breg"] == breg)
-            for breg in range(8)]
+    step = [
+        sum(
+            instructions[i]["value"]
+            for i in body
+            if instructions[i].opcode == Opcode.ADDBASE and instructions[i]["breg"] == breg
+        )
+        for breg in range(8)
+    ]
     bases: list[int | None] = [None] * 8
     for number, (place, instruction) in enumerate(zip(places, instructions, strict=True)):
         breg = instruction["breg"]
@@ -107,8 +148,13 @@ def _dram(instructions: Sequence[Instruction], places: Sequence[int], config: Co
             for turn in {0, steps - 1} if number in body else {0}:
                 low, high = _extent(instruction, config, base + turn * step[breg], first_step + turn)
                 if low < window[0] or high > window[1]:
-                    yield place, (f"{instruction.opcode.name}: bytes {low:#x}..{high - 1:#x} of step {turn} lie outside the window "
-                                  f"{window[0]:#x}..{window[1] - 1:#x}")
+                    yield (
+                        place,
+                        (
+                            f"{instruction.opcode.name}: bytes {low:#x}..{high - 1:#x} of step {turn} "
+                            f"lie outside the window {window[0]:#x}..{window[1] - 1:#x}"
+                        ),
+                    )
 
 
 def _extent(instruction: Instruction, config: Config, base: int, step: int) -> tuple[int, int]:
@@ -118,9 +164,13 @@ def _extent(instruction: Instruction, config: Config, base: int, step: int) -> t
         start = start + 16 * step & 0xFFFFFFFF
         return start, start + 16
     start &= 0xFFFFFFFF
-    moves = [(instruction[n] - 1) * instruction[stride] for n, stride in (("n1", "stride1"), ("n2", "stride2"))]
-    return (start + sum(min(0, move) for move in moves),
-            start + sum(max(0, move) for move in moves) + instruction["n0"] * config.beat_bytes)
+    moves = [
+        (instruction[n] - 1) * instruction[stride] for n, stride in (("n1", "stride1"), ("n2", "stride2"))
+    ]
+    return (
+        start + sum(min(0, move) for move in moves),
+        start + sum(max(0, move) for move in moves) + instruction["n0"] * config.beat_bytes,
+    )
 
 
 # Fields
@@ -133,7 +183,13 @@ def _fields(instruction: Instruction, config: Config) -> Iterator[str]:
     for entry in instruction.tail:
         if isinstance(entry, Shift) and entry.tid >= config.tensors:
             yield f"tensor {entry.tid} of the shift list is not below {config.tensors}"
-    check = {Opcode.LOAD: _load, Opcode.STORE: _store, Opcode.CONV: _conv, Opcode.RUN: _run, Opcode.SOFTMAX: _softmax}.get(instruction.opcode)
+    check = {
+        Opcode.LOAD: _load,
+        Opcode.STORE: _store,
+        Opcode.CONV: _conv,
+        Opcode.RUN: _run,
+        Opcode.SOFTMAX: _softmax,
+    }.get(instruction.opcode)
     if check is not None:
         yield from check(instruction, config)
 
@@ -166,11 +222,21 @@ def _load(f: Instruction, config: Config) -> Iterator[str]:
         reach = blocks if f["linear"] else (f["bank0"] + blocks - 1) // 3 + 1
         if f["bank0"] > 2:
             yield f"there is no bank {f['bank0']}"
-        yield from _within("weight buffer addresses", f["addr0"], (f["n2"] * f["n1"] - 1) * f["ostep"] + reach, config.wbuf_depth)
+        yield from _within(
+            "weight buffer addresses",
+            f["addr0"],
+            (f["n2"] * f["n1"] - 1) * f["ostep"] + reach,
+            config.wbuf_depth,
+        )
     else:
-        each, size = {Dest.AA: (1, config.abuf_depth), Dest.AB: (1, config.abuf_depth), Dest.AM: (1, config.mbuf_depth),
-                      Dest.PBUF: (_ENTRY_BEATS, config.pbuf_depth), Dest.XIN: (_WIDE_BEATS, config.dw_depth),
-                      Dest.LABEL: (1, config.max_planes)}[dest]
+        each, size = {
+            Dest.AA: (1, config.abuf_depth),
+            Dest.AB: (1, config.abuf_depth),
+            Dest.AM: (1, config.mbuf_depth),
+            Dest.PBUF: (_ENTRY_BEATS, config.pbuf_depth),
+            Dest.XIN: (_WIDE_BEATS, config.dw_depth),
+            Dest.LABEL: (1, config.max_planes),
+        }[dest]
         if beats % each:
             yield f"{beats} beats are no whole number of {dest.name} addresses of {each} beats"
         yield from _within(f"{dest.name} addresses", f["addr0"], beats // each, size)
@@ -184,7 +250,9 @@ def _load_rows(f: Instruction, config: Config, depth: int) -> Iterator[str]:
         yield f"bank {f['bank0']}, step {f['bstep']}: banks are 0..{config.row_banks - 1}, steps 1 or 3"
     rows = f["n1"] * f["n0"] // f["xb"]
     wraps = (f["bank0"] + (rows - 1) * f["bstep"]) // config.row_banks
-    yield from _within("row bank addresses", f["addr0"], (f["n2"] - 1) * f["ostep"] + wraps * f["xe"] + f["xb"], depth)
+    yield from _within(
+        "row bank addresses", f["addr0"], (f["n2"] - 1) * f["ostep"] + wraps * f["xe"] + f["xb"], depth
+    )
 
 
 def _store(f: Instruction, config: Config) -> Iterator[str]:
@@ -194,9 +262,14 @@ def _store(f: Instruction, config: Config) -> Iterator[str]:
         return
     source = Source(f["src"])
     logits = config.max_planes * ceil_div(config.max_classes, config.group)
-    each, size = {Source.OA: (1, config.abuf_depth), Source.OB: (1, config.abuf_depth), Source.OM: (1, config.mbuf_depth),
-                  Source.PBUF: (_ENTRY_BEATS, config.pbuf_depth), Source.XOUT: (_WIDE_BEATS, config.dw_depth),
-                  Source.LOGIT: (2, logits)}[source]
+    each, size = {
+        Source.OA: (1, config.abuf_depth),
+        Source.OB: (1, config.abuf_depth),
+        Source.OM: (1, config.mbuf_depth),
+        Source.PBUF: (_ENTRY_BEATS, config.pbuf_depth),
+        Source.XOUT: (_WIDE_BEATS, config.dw_depth),
+        Source.LOGIT: (2, logits),
+    }[source]
     beats = f["n2"] * f["n1"] * f["n0"]
     if beats % each:
         yield f"{beats} beats are no whole number of {source.name} addresses of {each} beats"
@@ -214,10 +287,17 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
     pattern = Pattern(f["pattern"])
     groups = ceil_div(f["units"], config.wpus)
     if f["wg"]:
-        yield from _within("error buffer addresses", f["ebase"], (groups - 1) * f["ee"] + (f["cols"] + 1) // 2, config.ebuf_depth)
+        yield from _within(
+            "error buffer addresses",
+            f["ebase"],
+            (groups - 1) * f["ee"] + (f["cols"] + 1) // 2,
+            config.ebuf_depth,
+        )
         if f["drain"]:
             rows = sum(bool(f[f"rlim{r}"]) for r in range(f["nr"])) if pattern == Pattern.K1 else f["nr"]
-            yield from _within("weight-gradient beats", f["dwbase"], rows * f["nk"] * config.block_beats, config.dw_depth)
+            yield from _within(
+                "weight-gradient beats", f["dwbase"], rows * f["nk"] * config.block_beats, config.dw_depth
+            )
         return
     if pattern == Pattern.K3:
         words = ceil_div(groups, 2) * ceil_div(f["cols"], 2)
@@ -226,12 +306,21 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
     yield from _within("partial-sum addresses", f["pbase"], words, config.psum_depth)
     last = f["wbase"] + (f["steps"] - 1) * f["wstep"]
     if pattern == Pattern.K1:
-        reach = max((f["wbase"] + r * f["koff"] + (f[f"rlim{r}"] - 1) * f["wstep"] for r in range(3) if f[f"rlim{r}"]), default=0)
+        reach = max(
+            (
+                f["wbase"] + r * f["koff"] + (f[f"rlim{r}"] - 1) * f["wstep"]
+                for r in range(3)
+                if f[f"rlim{r}"]
+            ),
+            default=0,
+        )
         yield from _within("weight buffer addresses", f["wbase"], reach - f["wbase"] + 1, config.wbuf_depth)
     else:
         low = min(f[f"woa{r}"] for r in range(3))
         high = max(f[f"woa{r}"] + (f[f"wob{r}"] + f["nk"] - 1) // 3 for r in range(3))
-        yield from _within("weight buffer addresses", f["wbase"] + low, last - f["wbase"] + high - low + 1, config.wbuf_depth)
+        yield from _within(
+            "weight buffer addresses", f["wbase"] + low, last - f["wbase"] + high - low + 1, config.wbuf_depth
+        )
 
 
 def _run(f: Instruction, config: Config) -> Iterator[str]:
@@ -250,15 +339,16 @@ def _run(f: Instruction, config: Config) -> Iterator[str]:
     inputs = f["planes"] * f["pyi"] * ceil_div(f["pxi"], 2) if f["pool"] else beats
     bits = f["planes"] * ceil_div(f["nb"], 8)
     for used, what, first, count, size in (
-            (_READS_A, "stream A addresses", f["sa0"], inputs, config.abuf_depth),
-            (_READS_B, "stream B addresses", f["sb0"], inputs, config.abuf_depth),
-            (_READS_BITS, "bitmap stream addresses", f["sm0"], bits, config.mbuf_depth),
-            (set(TABLE) - _NO_OUTPUT_A, "output A addresses", f["oa0"], beats, config.abuf_depth),
-            (_WRITES_B, "output B addresses", f["ob0"], beats, config.abuf_depth),
-            (_WRITES_BITS, "output bitmap addresses", f["om0"], bits, config.mbuf_depth),
-            (_LAMBDA, "reciprocal entries", f["pl0"], f["planes"], config.pbuf_depth),
-            (set(TABLE) - {"WU", "DW_EXPORT"}, "parameter entries", f["pb0"], 6, config.pbuf_depth),
-            ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], f["nb"], config.dw_depth)):
+        (_READS_A, "stream A addresses", f["sa0"], inputs, config.abuf_depth),
+        (_READS_B, "stream B addresses", f["sb0"], inputs, config.abuf_depth),
+        (_READS_BITS, "bitmap stream addresses", f["sm0"], bits, config.mbuf_depth),
+        (set(TABLE) - _NO_OUTPUT_A, "output A addresses", f["oa0"], beats, config.abuf_depth),
+        (_WRITES_B, "output B addresses", f["ob0"], beats, config.abuf_depth),
+        (_WRITES_BITS, "output bitmap addresses", f["om0"], bits, config.mbuf_depth),
+        (_LAMBDA, "reciprocal entries", f["pl0"], f["planes"], config.pbuf_depth),
+        (set(TABLE) - {"WU", "DW_EXPORT"}, "parameter entries", f["pb0"], 6, config.pbuf_depth),
+        ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], f["nb"], config.dw_depth),
+    ):
         if name in used:
             yield from _within(what, first, count, size)
 
@@ -270,5 +360,10 @@ def _softmax(f: Instruction, config: Config) -> Iterator[str]:
         yield f"{f['classes']} classes, the configuration takes 1..{config.max_classes}"
         return
     entries = f["images"] * ceil_div(f["classes"], config.group)
-    yield from _within("logit addresses", f["logit0"], entries, config.max_planes * ceil_div(config.max_classes, config.group))
+    yield from _within(
+        "logit addresses",
+        f["logit0"],
+        entries,
+        config.max_planes * ceil_div(config.max_classes, config.group),
+    )
     yield from _within("output A addresses", f["oa0"], entries, config.abuf_depth)

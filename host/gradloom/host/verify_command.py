@@ -31,6 +31,7 @@ def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarra
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 only if not one byte differs."""
+    memory = MemoryOptions.from_arguments(options)
     network, config = load_network(options.network), load_config(options.config)
     needed = options.batch * options.steps
     data = load_dataset(options.data) if options.data != "random" else None
@@ -55,9 +56,7 @@ def run(options: argparse.Namespace) -> int:
         flush=True,
     )
     tensors = size = 0
-    with Session(
-        network, config, options.batch, options.device, exponent, state.seed, MemoryOptions.from_arguments(options)
-    ) as session:
+    with Session(network, config, options.batch, options.device, exponent, state.seed, memory) as session:
         session.load(state)
         progress = StepProgress(options.steps)
         try:

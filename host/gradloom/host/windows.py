@@ -1,7 +1,7 @@
-"""Geometry of convolutions on the array: kernel windows, column and row sequences, buffer placements, the fields of CONV.
+"""Geometry of convolutions: kernel windows, column and row sequences, placements, fields of CONV.
 
-Contracts: docs/machine.md sections 3 and 4. Kernels wider than 3 are folded into windows of at most 3 x 3 taps; a fully
-connected layer is a convolution whose kernel is its input's plane (with X rounded up to even).
+Contracts: docs/machine.md sections 3 and 4. Kernels wider than 3 are folded into windows of at most 3 x 3
+taps; a fully connected layer is a convolution whose kernel is its input's plane (with X rounded up to even).
 """
 
 import dataclasses
@@ -10,12 +10,21 @@ from gradloom.host.layout import ceil_div, even
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Pattern, PsumLayout
 
-__all__ = ["Shape", "Sweep", "Window", "backward_sweep", "forward_sweep", "kernel_windows", "psum_words", "row_banks_conflict"]
+__all__ = [
+    "Shape",
+    "Sweep",
+    "Window",
+    "backward_sweep",
+    "forward_sweep",
+    "kernel_windows",
+    "psum_words",
+    "row_banks_conflict",
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Kernel rows ``row .. row + rows - 1`` and columns ``col .. col + cols - 1`` (of the rotated kernel in backward)."""
+    """Kernel rows from ``row`` and columns from ``col`` (in backward of the rotated kernel)."""
 
     row: int
     rows: int
@@ -31,8 +40,10 @@ def _starts(kernel: int, stride: int) -> list[tuple[int, int]]:
 
 
 def kernel_windows(ky: int, kx: int, stride: int) -> list[Window]:
-    """Windows of a kernel: stride 1 from 0, 3, 6, ...; stride 2 from 0, 2, 4, ... with 2 taps each but the last, which has the rest."""
-    return [Window(row, rows, col, cols) for row, rows in _starts(ky, stride) for col, cols in _starts(kx, stride)]
+    """Windows from 0, 3, 6, ... (stride 1) or from 0, 2, 4, ..., the last with all the rest (stride 2)."""
+    return [
+        Window(row, rows, col, cols) for row, rows in _starts(ky, stride) for col, cols in _starts(kx, stride)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,16 +122,26 @@ class Sweep:
         return ceil_div(self.groups_in, PE_ROWS) if self.k1 else self.groups_in
 
     def row_fields(self, config: Config, window: int, base: int, images: int) -> dict[str, int]:
-        """Fields of CONV that describe rows and columns of a tile of ``images`` whose inputs start at address ``base``."""
+        """Rows and columns of CONV for a tile of ``images`` whose inputs start at address ``base``."""
         n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
         jump = self.pitch - (self.upi - 1) * self.ystep
         entry = _entry(self.pattern, c0)
         return {
-            "pattern": int(self.pattern), "p2": int(self.ystep == 2), "s2": int(self.ystep == 2),
-            "units": images * self.upi, "cols": self.cols, "upi": self.upi, "yin": self.rows, "y0": y0, "xe": self.xe,
+            "pattern": int(self.pattern),
+            "p2": int(self.ystep == 2),
+            "s2": int(self.ystep == 2),
+            "units": images * self.upi,
+            "cols": self.cols,
+            "upi": self.upi,
+            "yin": self.rows,
+            "y0": y0,
+            "xe": self.xe,
             **entry,
-            "ib0": y0 % n, "sb": self.ystep % n, "cb": jump % n,
-            "ia0": base + y0 // n * self.xe & 0xFFFF, "sa": self.ystep // n * self.xe & 0xFFFF,
+            "ib0": y0 % n,
+            "sb": self.ystep % n,
+            "cb": jump % n,
+            "ia0": base + y0 // n * self.xe & 0xFFFF,
+            "sa": self.ystep // n * self.xe & 0xFFFF,
             "ca": jump // n * self.xe & 0xFFFF,
         }
 
@@ -142,34 +163,75 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
     one = shape.ky == 1 and shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2)
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     return Sweep(
-        Pattern.K1 if one else Pattern.K3, PsumLayout.K1 if one else PsumLayout.ROWS, shape.cg, shape.yi,
-        even(shape.xi) // 2, shape.yo, shape.xo, shape.stride, windows,
-        tuple(window.row - shape.pad for window in windows), tuple(window.col - shape.pad for window in windows),
-        pitch=shape.yi)
+        Pattern.K1 if one else Pattern.K3,
+        PsumLayout.K1 if one else PsumLayout.ROWS,
+        shape.cg,
+        shape.yi,
+        even(shape.xi) // 2,
+        shape.yo,
+        shape.xo,
+        shape.stride,
+        windows,
+        tuple(window.row - shape.pad for window in windows),
+        tuple(window.col - shape.pad for window in windows),
+        pitch=shape.yi,
+    )
 
 
 def backward_sweep(shape: Shape) -> Sweep:
     """Errors of the outputs to errors of the inputs.
 
-    Stride 1: the rotated kernel with pad K - 1 - p. Stride 2: pattern BP2; for a window from kernel row r the first unit is
-    floor((p - 1) / 2) - r / 2, so that all windows add to the same positions, and the plane starts at the second row of its unit
-    for even p. A 1 x 1 kernel of stride 2 without padding computes the error at the output's size; the A-Core spreads it.
+    Stride 1: the rotated kernel with pad K - 1 - p. Stride 2: pattern BP2; for a window from kernel row r the
+    first unit is floor((p - 1) / 2) - r / 2, so that all windows add to the same positions, and the plane
+    starts at the second row of its unit for even p. A 1 x 1 kernel of stride 2 without padding computes the
+    error at the output's size; the A-Core spreads it.
     """
     common = (shape.mg, shape.yo, even(shape.xo) // 2)
     one = shape.ky == 1 and shape.kx == 1
     if one and (shape.stride == 1 or shape.pad == 0):
         up = shape.stride == 2
-        return Sweep(Pattern.K1, PsumLayout.K1_UP if up else PsumLayout.K1, *common, shape.yo if up else shape.yi,
-                     shape.xo if up else shape.xi, 1, (Window(0, 1, 0, 1),), (shape.pad,), (shape.pad,), pitch=shape.yo)
+        return Sweep(
+            Pattern.K1,
+            PsumLayout.K1_UP if up else PsumLayout.K1,
+            *common,
+            shape.yo if up else shape.yi,
+            shape.xo if up else shape.xi,
+            1,
+            (Window(0, 1, 0, 1),),
+            (shape.pad,),
+            (shape.pad,),
+            pitch=shape.yo,
+        )
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if shape.stride == 1:
-        return Sweep(Pattern.K3, PsumLayout.ROWS, *common, shape.yi, shape.xi, 1, windows,
-                     tuple(window.row - (shape.ky - 1 - shape.pad) for window in windows),
-                     tuple(window.col - (shape.kx - 1 - shape.pad) for window in windows), flip=True, pitch=shape.yo)
+        return Sweep(
+            Pattern.K3,
+            PsumLayout.ROWS,
+            *common,
+            shape.yi,
+            shape.xi,
+            1,
+            windows,
+            tuple(window.row - (shape.ky - 1 - shape.pad) for window in windows),
+            tuple(window.col - (shape.kx - 1 - shape.pad) for window in windows),
+            flip=True,
+            pitch=shape.yo,
+        )
     first, second = shape.pad - 1 >> 1, int(shape.pad % 2 == 0)
-    return Sweep(Pattern.BP2, PsumLayout.SPLIT, *common, ceil_div(shape.yi + second, 2), ceil_div(shape.xi + second, 2), 1, windows,
-                 tuple(first - window.row // 2 for window in windows), tuple(first - window.col // 2 for window in windows),
-                 psr=second, psc=second, pitch=shape.yo)
+    return Sweep(
+        Pattern.BP2,
+        PsumLayout.SPLIT,
+        *common,
+        ceil_div(shape.yi + second, 2),
+        ceil_div(shape.xi + second, 2),
+        1,
+        windows,
+        tuple(first - window.row // 2 for window in windows),
+        tuple(first - window.col // 2 for window in windows),
+        psr=second,
+        psc=second,
+        pitch=shape.yo,
+    )
 
 
 def psum_words(sweep: Sweep, config: Config, images: int) -> int:
@@ -183,7 +245,8 @@ def psum_words(sweep: Sweep, config: Config, images: int) -> int:
 def row_banks_conflict(sweep: Sweep, config: Config, images: int) -> bool:
     """Whether some row group asks one bank for two different rows.
 
-    A bank answers one address a cycle, so the rows that the WPUs read together must lie in different banks or be the same.
+    A bank answers one address a cycle, so the rows that the WPUs read together must lie in different banks or
+    be the same.
     """
     if config.wpus == 1:
         return False
@@ -193,7 +256,7 @@ def row_banks_conflict(sweep: Sweep, config: Config, images: int) -> bool:
         units = [(u // sweep.upi, u % sweep.upi) for u in range(images * sweep.upi)]
         for group in range(0, len(units), config.wpus):
             asked: dict[int, int] = {}
-            for slot, y in units[group:group + config.wpus]:
+            for slot, y in units[group : group + config.wpus]:
                 for offset in set(offsets):
                     row = y * sweep.ystep + y0 + offset
                     if 0 <= row < sweep.rows:

@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ GAMMA_ONE = 1 << 24
 _INITIAL_STEP = 0xFFFFFFFF
 """The step number in the seeds of the initial weights, one that no training step has."""
 _EXPONENT_FLOOR = -64
+_DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What numpy and zipfile raise on files that are no archive, damaged, encrypted or larger than the memory."""
 
 
 class StateError(ValueError):
@@ -177,7 +180,7 @@ class State:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {key: archive[key] for key in archive.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise StateError(f"{path} cannot be read as a saved state: {error}") from None
         state = cls.initial(net, 0, 0)
         expected = state.arrays()

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, R
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from gradloom.rtl import emit
 from gradloom.rtl.acore import ACore
 from gradloom.rtl.axi import lite_members, read_members, write_members
 from gradloom.rtl.axi_read import ReadManager
@@ -62,8 +63,11 @@ class Accelerator(wiring.Component):
         m.submodules.csr = csr = Csr(config)
         m.submodules.counters = counters = Counters(config)
 
+        core = Module()
+        m.submodules.core = DomainRenamer("engine")(core)
+
         def engine_side(name: str, component: wiring.Component) -> wiring.Component:
-            m.submodules[name] = DomainRenamer("engine")(component)
+            core.submodules[name] = component
             return component
 
         reads = engine_side("reads", ReadManager(config))
@@ -76,9 +80,11 @@ class Accelerator(wiring.Component):
         semaphores = engine_side("semaphores", Semaphores(len(Engine)))
         scale = engine_side("scale", ScaleUnit(config.tensors))
         seed = engine_side("seed", SeedUnit(config.tensors))
-        queues = [engine_side(f"queue_{engine.name.lower()}",
-                              CommandQueue(depth=config.queue_words, words=command_words(engine)))
-                  for engine in Engine if engine != Engine.SEQ]
+        queues = []
+        for engine in Engine:
+            if engine != Engine.SEQ:
+                size = {"depth": config.queue_words, "words": command_words(engine)}
+                queues.append(emit.add(core, f"queue_{engine.name.lower()}", "command_queue", CommandQueue(**size), size))
 
         self._ports(m, reads, writes, csr)
         connect(m, sequencer.request, reads.request[0])
@@ -102,7 +108,7 @@ class Accelerator(wiring.Component):
             m.d.comb += [
                 sequencer.idle[n].eq(queue.idle),
                 semaphores.request[n + 1].eq(queue.request & ~control.halt),
-                semaphores.wait[n + 1].eq(queue.wait),
+                semaphores.needs[n + 1].eq(queue.needs),
                 queue.grant.eq(semaphores.grant[n + 1]),
                 semaphores.signal[n + 1].eq(queue.signal),
                 control.fault[n].eq(queue.fault),
@@ -115,7 +121,7 @@ class Accelerator(wiring.Component):
             ]
         m.d.comb += [
             semaphores.request[0].eq(sequencer.sem_request & ~control.halt),
-            semaphores.wait[0].eq(sequencer.sem_wait),
+            semaphores.needs[0].eq(sequencer.sem_wait),
             sequencer.sem_grant.eq(semaphores.grant[0]),
             semaphores.signal[0].eq(sequencer.sem_signal),
         ]

@@ -61,6 +61,7 @@ class ReadManager(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.splitters = [BurstSplitter(config) for _ in range(2)]
         super().__init__(read_members(config) | {
             "request": In(stream.Signature(REQUEST)).array(2),
             "response": Out(stream.Signature(response_layout(config))).array(2),
@@ -77,7 +78,7 @@ class ReadManager(wiring.Component):
         m = Module()
         m.submodules.fetch = fetch = Fifo(response_layout(self.config), FETCH_BEATS, block_ram=True)
         m.submodules.under_way = under_way = Fifo(StructLayout({"client": 1, "last": 1}), OUTSTANDING_READS)
-        splitters = [BurstSplitter(self.config) for _ in range(2)]
+        splitters = self.splitters
         for client, splitter in enumerate(splitters):
             m.submodules[f"splitter{client}"] = splitter
             m.d.comb += [

@@ -53,6 +53,7 @@ class WriteManager(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.splitter = BurstSplitter(config)
         super().__init__(write_members(config) | {
             "request": In(stream.Signature(REQUEST)),
             "data": In(stream.Signature(16 * config.group)),
@@ -66,7 +67,7 @@ class WriteManager(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.splitter = splitter = BurstSplitter(self.config)
+        m.submodules.splitter = splitter = self.splitter
         m.submodules.lengths = lengths = Fifo(range(BURST_BEATS + 1), OUTSTANDING_WRITES)
         m.d.comb += [
             splitter.request.valid.eq(self.request.valid),

@@ -98,12 +98,13 @@ class CCore(wiring.Component):
 
         # A command ends behind its last token: WG without drain when the buffers are read, with drain by the drain.
         bad = Signal()
-        tail = Signal(Feed.LATENCY + Wpu.SNAP_LATENCY)
+        read_out = Signal(Feed.LATENCY)
+        settled = Signal(Feed.LATENCY + Wpu.SNAP_LATENCY)
         last_wg = token.last & token.wg
-        m.d.sync += [bad.eq(self.port.start & ~legal), tail.eq(Cat(last_wg, tail))]
-        m.d.comb += [
-            drain.start.eq(tail[-1] & f.drain),
-            self.port.done.eq(bad | psum_control.done | drain.done | (tail[Feed.LATENCY - 1] & ~f.drain))]
+        m.d.sync += [bad.eq(self.port.start & ~legal), read_out.eq(Cat(last_wg & ~f.drain, read_out)),
+                     settled.eq(Cat(last_wg & f.drain, settled))]
+        m.d.comb += [drain.start.eq(settled[-1]),
+                     self.port.done.eq(bad | psum_control.done | drain.done | read_out[-1])]
         with m.If(self.port.start):
             m.d.sync += self.busy.eq(1)
         with m.Elif(self.port.done):

@@ -15,10 +15,11 @@ __all__ = ["ColumnWalk", "token_layout"]
 def token_layout(config: Config) -> data.StructLayout:
     """One token of the array and what goes with it.
 
-    ``shift``, ``clear``, ``sel``, ``use``, ``wg``, ``swap``, ``clr``, ``snap``: see :class:`gradloom.rtl.wpu.Wpu`; 0 when no token
-    is issued. ``mask``: WPUs with a unit. ``read``, ``bank``, ``addr`` per WPU and PE row (index w * 3 + r): the input beat to shift
-    in, not read: zero. ``ea``, ``lane``: error beat and column. ``store``: the sums go to address ``pa`` (K1: address of
-    groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window; ``group``: of the row group. ``last``: of the command.
+    ``shift``, ``clear``, ``sel``, ``use``, ``wg``, ``swap``, ``clr``, ``snap``: see :class:`gradloom.rtl.wpu.Wpu`; no
+    effect when no token is issued. ``mask``: WPUs with a unit. ``read``, ``bank``, ``addr`` per WPU and PE row (index
+    w * 3 + r): the input beat to shift in, not read: zero. ``ea``, ``lane``: error beat and column. ``store``: the sums
+    go to address ``pa`` (K1: that of groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window;
+    ``group``: of the row group. ``last``: of the command.
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({

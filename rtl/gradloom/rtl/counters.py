@@ -6,6 +6,7 @@ from amaranth.lib.data import ArrayLayout
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
 from gradloom.rtl.config import Config
 from gradloom.rtl.csr import COUNTER_WIDTH
 from gradloom.rtl.isa import Engine
@@ -117,8 +118,7 @@ class Counters(wiring.Component):
         values = []
         for number in range(1, PERF_MAC_USE + 1):
             engine = (Engine.CCORE if number == PERF_MAC_USE else number) - 1
-            table = TagTable(self.tag_width)
-            m.submodules[f"table{number}"] = table
+            table = emit.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
             m.d.comb += [
                 table.count.eq(self.mac_use if number == PERF_MAC_USE else self.busy[engine]),
                 table.finish.eq(self.finish[engine]),

@@ -1,6 +1,6 @@
-"""Microinstructions of the A-Core: one is one sweep over the planes of a RUN command with one setting of the APUs' blocks.
+"""Microinstructions of the A-Core: each is one sweep over the planes of a RUN command, with one setting of the APUs.
 
-A microprogram is a list of microinstructions in the program memory, from a RUN's ``uprog`` up to the first one with ``end``.
+A microprogram is a list of microinstructions in the program memory, from a RUN's ``uprog`` to the first one with ``end``.
 There are no branches. The pipeline of a lane, in order (x, a, b, d and the registers are per channel):
 
 ====== ===================================================================================================
@@ -80,7 +80,10 @@ class Loop(enum.IntEnum):
 
 
 class Register(enum.IntEnum):
-    """Channel registers, by parameter-buffer entry relative to pb0. A load of GAMMA, BETA, TAU also sets {V, P}, a store takes it."""
+    """Channel registers, by parameter-buffer entry relative to pb0.
+
+    A load of GAMMA, BETA or TAU also sets {V, P}, and a store of them takes it.
+    """
 
     GAMMA = 0
     BETA = 1

@@ -1,4 +1,4 @@
-"""The built-in microprograms: docs/machine.md section 8 as lists of microinstructions, and where they lie in the program memory."""
+"""The built-in microprograms: docs/machine.md section 8 as lists of microinstructions, and their addresses."""
 
 from typing import Any
 
@@ -153,4 +153,4 @@ def _place() -> tuple[dict[str, int], list[int]]:
 
 
 TABLE, WORDS = _place()
-"""``TABLE``: address (``uprog``) of each microprogram. ``WORDS``: the program memory's words from word 0 on, its initial contents."""
+"""``TABLE``: address (``uprog``) of each microprogram. ``WORDS``: initial contents of the program memory, from word 0 on."""

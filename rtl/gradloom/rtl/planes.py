@@ -20,7 +20,10 @@ PsumAddress = StructLayout({"wpu": 2, "bank0": 2, "addr0": 16, "bank1": 2, "addr
 
 
 def row_stride(fields: SimpleNamespace):
-    """Bank words from one row of units to the next, and the row group of the first unit in such rows (docs/machine.md section 4)."""
+    """Bank words from one row of units to the next, rows before the first unit, and the statements that drive both.
+
+    docs/machine.md section 4; ROWS puts two row groups in one row of banks.
+    """
     rows = fields.layout == PsumLayout.ROWS
     split = fields.layout == PsumLayout.SPLIT
     stride = Signal(13)

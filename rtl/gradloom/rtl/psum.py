@@ -20,7 +20,8 @@ HALVES = 2
 def psum_control_layout(config: Config) -> data.StructLayout:
     """What every :class:`PsumStore` gets from :class:`PsumControl`, each field in its own cycle.
 
-    Cycle -1: ``read`` addresses. Cycle 0 (sums arrive): ``source`` output per bank, ``fresh``. Cycle 1: ``we``, ``write`` addresses.
+    Cycle -1: ``read`` addresses. Cycle 0 (sums arrive): ``source`` output per bank, ``fresh``. Cycle 1: ``we``, ``write``
+    addresses.
     """
     addresses = data.ArrayLayout(address_bits(config.psum_depth), PSUM_BANKS)
     return data.StructLayout({"half": 1, "read": addresses, "source": data.ArrayLayout(2, PSUM_BANKS), "fresh": 1,
@@ -36,8 +37,8 @@ class PsumControl(wiring.Component):
     """Addresses of the partial sums, delayed along the array.
 
     The same address recurs only in a later step, and swap tokens are at least 3 cycles apart
-    (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its old value was read and can be read 1 cycle
-    after that: no forwarding is needed.
+    (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its old value was read and can be
+    read 1 cycle after that: no forwarding is needed.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class CommandQueue(wiring.Component):
     i : ``In(stream.Signature(32))``
         Per command: its byte offset in the program, then its words.
     port : ``Out(CommandPort())``
-    request, wait, grant
+    request, needs, grant
         Request to :class:`gradloom.rtl.semaphores.Semaphores`; the request stands until the grant.
     signal : ``Out(16)``
         Semaphores that the finished command signals, in the cycle of ``done``.
@@ -59,7 +59,7 @@ class CommandQueue(wiring.Component):
             "i": In(stream.Signature(32)),
             "port": Out(CommandPort()),
             "request": Out(1),
-            "wait": Out(SEMAPHORES),
+            "needs": Out(SEMAPHORES),
             "grant": In(1),
             "signal": Out(SEMAPHORES),
             "idle": Out(1),
@@ -106,7 +106,7 @@ class CommandQueue(wiring.Component):
         finished = running & self.port.done
         m.d.comb += [
             self.request.eq(full & (~running | self.port.done)),
-            self.wait.eq(next_words[1][:16]),
+            self.needs.eq(next_words[1][:16]),
             self.waiting.eq(full & ~running & ~self.grant),
             self.signal.eq(Mux(finished, words[1][16:], 0)),
             self.busy.eq(running),

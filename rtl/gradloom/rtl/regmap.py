@@ -175,7 +175,7 @@ REGISTERS: tuple[Register, ...] = (
         Bits("done", 2, 1, "the last program reached END; sticky until the next start"),
         Bits("error", 3, 1, "the last program was stopped by an error; sticky until the next start"),
         Bits("stopping", 4, 1, "outstanding AXI4 bursts are being finished; ends with STATUS.idle"),
-        Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well"))),
+        Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well")), reset=1),
     Register("ERROR", 0x088, Access.RO, "the first error of the last start", (
         Bits("code", 0, 8, "error code"),
         Bits("engine", 8, 4, "engine, 0 for the Sequencer and the machine as a whole"),
@@ -207,8 +207,8 @@ REGISTERS: tuple[Register, ...] = (
         Bits("tag", 0, 16, "tag, modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
         Bits("table", 16, 3, "1 LOAD, 2 CCORE, 3 ACORE, 4 STORE: busy cycles; 5: cycles in which the array took a"
                              " window"))),
-    Register("PERF_LOW", 0x0DC, Access.RO, "counter, bits 31:0"),
-    Register("PERF_HIGH", 0x0E0, Access.RO, "counter, bits 47:32; reading it counts PERF_INDEX.tag up"),
+    Register("PERF_LOW", 0x0DC, Access.RO_IDLE, "counter, bits 31:0"),
+    Register("PERF_HIGH", 0x0E0, Access.RO_IDLE, "counter, bits 47:32; reading it counts PERF_INDEX.tag up"),
     Register("HYPER", 0x0E4, Access.RO, "hyperparameters of the last LDHYP", (
         Bits("lm", 0, 8, "learning rate's mantissa"), Bits("momentum", 8, 8, "momentum of 256"),
         Bits("decay_off", 16, 1, "no weight decay"))),

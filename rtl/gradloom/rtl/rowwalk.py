@@ -19,8 +19,9 @@ def row_group_layout(config: Config) -> data.StructLayout:
 
     ``unit`` per WPU: ``valid``, input row of PE row offset 0 (``row``, negative: padding), bank counter ``b`` and row
     address ``a`` (the step's offset included). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first
-    entry and parity of a row. ``pa``: base address in the partial-sum banks, ``odd`` the group's parity; ``ea``: address of the error row.
-    ``fresh``: sums overwrite. ``first``, ``step``, ``last``: first group of the command, of a step, last of the command.
+    entry and parity of a row. ``pa``: base address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address
+    of the error row. ``fresh``: sums overwrite. ``first``, ``step``, ``last``: first group of the command, of a step,
+    last of the command.
     """
     return data.StructLayout({
         "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16}), config.wpus),
@@ -114,9 +115,11 @@ class RowWalk(wiring.Component):
                 with m.Default(), m.If(group[0]):
                     m.d.sync += pa.eq(pa + half_cols)
             with m.If(step_end):
-                m.d.sync += [a.eq(a_step + f.istep), a_step.eq(a_step + f.istep), step.eq(step + 1)]
+                m.d.sync += [a.eq(a_step), step.eq(step + 1)]
                 with m.If(f.colstep):
                     m.d.sync += [parity.eq(~parity), entry.eq(entry + parity)]
+                with m.Else():
+                    m.d.sync += [a.eq(a_step + f.istep), a_step.eq(a_step + f.istep)]
                 with m.If(step == (f.steps - 1)[:16]):
                     m.d.sync += walking.eq(0)
         with m.If(self.start):

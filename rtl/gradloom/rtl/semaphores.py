@@ -35,7 +35,7 @@ class Semaphores(wiring.Component):
     Members
     -------
     request : ``In(requesters)``
-    wait : ``In(ArrayLayout(16, requesters))``
+    needs : ``In(ArrayLayout(16, requesters))``
         Semaphores that the request needs; an empty mask is granted like any other.
     grant : ``Out(requesters)``
         Combinational, at most one bit.
@@ -51,7 +51,7 @@ class Semaphores(wiring.Component):
         self.requesters = requesters
         super().__init__({
             "request": In(requesters),
-            "wait": In(ArrayLayout(SEMAPHORES, requesters)),
+            "needs": In(ArrayLayout(SEMAPHORES, requesters)),
             "grant": Out(requesters),
             "signal": In(ArrayLayout(SEMAPHORES, requesters)),
             "ready": Out(SEMAPHORES),
@@ -65,12 +65,12 @@ class Semaphores(wiring.Component):
 
         eligible = Signal(self.requesters)
         m.d.comb += [
-            eligible.eq(Cat(self.request[r] & ~(self.wait[r] & ~self.ready).any() for r in range(self.requesters))),
+            eligible.eq(Cat(self.request[r] & ~(self.needs[r] & ~self.ready).any() for r in range(self.requesters))),
             self.grant.eq(eligible & ~(eligible - 1)[:self.requesters]),
         ]
         overflows = Signal(SEMAPHORES)
         for n, counter in enumerate(counters):
-            taken = Cat(self.grant[r] & self.wait[r][n] for r in range(self.requesters)).any()
+            taken = Cat(self.grant[r] & self.needs[r][n] for r in range(self.requesters)).any()
             update = Signal(signed(WIDTH + 3), name=f"update{n}")
             m.d.comb += [
                 update.eq(counter + _ones([self.signal[r][n] for r in range(self.requesters)]) - taken),

@@ -22,9 +22,9 @@ __all__ = ["WeightNetwork"]
 class WeightNetwork(wiring.Component):
     """Fetch the weights of step after step into the shadow registers of all PEs, 3 cycles a step.
 
-    A step's fetch begins in the cycle after the previous step's ``swap`` token, and ``ready`` is high from the third fetch on: with
-    the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`) the shadow registers are whole when the token
-    arrives and are not overwritten before it has. So swap tokens are at least 3 cycles apart.
+    A step's fetch begins in the cycle after the previous step's ``swap`` token, and ``ready`` is high from the third fetch
+    on: with the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`) the shadow registers are
+    whole when the token arrives and are not overwritten before it has. So swap tokens are at least 3 cycles apart.
 
     Members
     -------

@@ -1,7 +1,8 @@
 """From a layer and a training phase to CONV commands, buffer contents and the sums that they must give.
 
-An independent reading of ``docs/machine.md`` sections 3 to 5 for testbenches: the sums come from a brute-force convolution over images,
-never from the commands. One case is one array tile: one group of output channels (three for kernel 1) and all groups of input channels.
+An independent reading of ``docs/machine.md`` sections 3 to 5 for testbenches: the sums come from a brute-force convolution
+over images, never from the commands. One case is one array tile: one group of output channels (three for kernel 1) and all
+groups of input channels.
 
 Windows
     Kernels are cut into windows of at most 3 x 3 taps (:func:`windows`), rows and columns alike, one CONV command each, with
@@ -14,10 +15,11 @@ BP, stride 1
     the layer), pad K - 1 - p. PE row r takes kernel row K - 1 - ky'0 - r, its blocks begin at column K - 3 - kx'0 (which may lie
     before the row; those taps are not valid) and ``flip`` reverses them.
 BP, stride 2
-    With p' = p - window start, error row i gives output rows 2 i + 1 - p' (tap 1) and 2 i + 2 - p' (tap 2; tap 0 from row i + 1). So
-    that all windows of a tile add to the same place, unit v of an image is error row v + floor((p' - 1) / 2): for p odd it holds
-    output rows (2 v, 2 v + 1), for p even (2 v - 1, 2 v), i.e. ``psr = 1`` and one row before the plane. Units per image:
-    ceil((Y + psr) / 2). Columns alike: first position t0 = floor((p' - 1) / 2), ``psc``, cols = ceil((X + psc) / 2).
+    With p' = p - window start, error row i gives output rows 2 i + 1 - p' (tap 1) and 2 i + 2 - p' (tap 2; tap 0 from row
+    i + 1). So that all windows of a tile add to the same place, unit v of an image is error row v + floor((p' - 1) / 2) =
+    v + y0: for p odd it holds output rows (2 v, 2 v + 1), for p even (2 v - 1, 2 v), i.e. ``psr = 1`` and the first row lies
+    before the plane. Units per image: ceil((Y + psr) / 2). Columns alike: first position t0 = floor((p' - 1) / 2), ``psc``,
+    cols = ceil((X + psc) / 2).
 Kernel 1
     PE row r takes input groups r KT .. (r + 1) KT - 1, KT = ceil(groups / 3), one per step; output groups 0..2 are taps. Stride 2
     stores only the rows that are read. BP of stride 2 is computed at the size of the errors; the A-Core spreads it.
@@ -74,8 +76,6 @@ class ConvCase:
         (wpu, bank, address) -> sums [G], after the last command.
     dw : dict
         Beat -> sums [2 lanes][G], after the last command.
-    macs : int
-        Useful multiply-accumulates of a cluster and input channel: valid taps of valid rows, padding counts.
     """
 
     config: Config

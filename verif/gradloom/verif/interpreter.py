@@ -1,8 +1,9 @@
-"""Slow functional machine: executes programs on numpy memories, command by command, as docs/machine.md describes.
+"""Slow functional machine: executes programs on numpy memories as docs/machine.md describes.
 
-Engines take their commands from queues of the machine's length, ordered by semaphores alone; with a seed the next engine is chosen at
-random, so that a missing token shows as a wrong byte. Memories start with noise. The interpreter has the interface of
-:class:`gradloom.host.device.Device` and stands in for the RTL wherever only results matter.
+Engines take their commands from queues of the machine's length, ordered by semaphores alone; with a seed the
+next engine is chosen at random, so that a missing token shows as a wrong byte. Memories start with noise. The
+interpreter has the interface of :class:`gradloom.host.device.Device` and stands in for the RTL wherever only
+results matter.
 """
 
 import random
@@ -84,8 +85,8 @@ class Interpreter(SoftwareDevice):
     # Programs
 
     def execute(self, address: int, steps: int) -> None:
-        size = int.from_bytes(self.memory[address + 8:address + 12], "little")
-        header, instructions = split_program(bytes(self.memory[address:address + 16 + size]))
+        size = int.from_bytes(self.memory[address + 8 : address + 12], "little")
+        header, instructions = split_program(bytes(self.memory[address : address + 16 + size]))
         if header[3] != self.config.digest():
             raise MachineFault("the program is for another configuration")
         places = {}
@@ -164,7 +165,10 @@ class Interpreter(SoftwareDevice):
             case Opcode.LDHYP:
                 entry = self.read(self.bases[f["breg"]] + f["offset"] + 16 * self.step & 0xFFFFFFFF, 16)
                 self.lm, self.momentum = entry[0], entry[2]
-                self.exponents[1], self.exponents[3] = int.from_bytes(entry[1:2], "little", signed=True), entry[3]
+                self.exponents[1], self.exponents[3] = (
+                    int.from_bytes(entry[1:2], "little", signed=True),
+                    entry[3],
+                )
             case Opcode.SEED:
                 self.seeds[f["tid"]] = dither.tensor_seed(self.run_seed, self.step, f["tid"])
             case Opcode.SCALE:
@@ -173,7 +177,9 @@ class Interpreter(SoftwareDevice):
                 self.statistics[f["tid"]] = 0
             case Opcode.EXPSET:
                 self.exponents[f["target"]] = sum(
-                    entry.const + (-1 if entry.neg else 1) * self.exponent(entry.tid) for entry in instruction.tail)
+                    entry.const + (-1 if entry.neg else 1) * self.exponent(entry.tid)
+                    for entry in instruction.tail
+                )
                 if f["clear"]:
                     self.statistics[f["target"]] = 0
         return counter + 1
@@ -203,8 +209,12 @@ class Interpreter(SoftwareDevice):
             raise MachineFault("a transfer of no beats")
         size = self.config.beat_bytes
         start = self.bases[f["breg"]] + f["offset"]
-        return [start + i2 * f["stride2"] + i1 * f["stride1"] + i0 * size & 0xFFFFFFFF
-                for i2 in range(f["n2"]) for i1 in range(f["n1"]) for i0 in range(f["n0"])]
+        return [
+            start + i2 * f["stride2"] + i1 * f["stride1"] + i0 * size & 0xFFFFFFFF
+            for i2 in range(f["n2"])
+            for i1 in range(f["n1"])
+            for i0 in range(f["n0"])
+        ]
 
     def _load(self, f: dict[str, int]) -> None:
         size = self.config.beat_bytes
@@ -218,7 +228,9 @@ class Interpreter(SoftwareDevice):
             for place, (bank, addr, sub) in enumerate(self._block_places(f)):
                 chip.wbuf[bank, addr, sub] = data[place]
         elif dest == Dest.LABEL:
-            chip.label[f["addr0"]:f["addr0"] + len(data)] = [int.from_bytes(beat[:2].tobytes(), "little") for beat in data]
+            chip.label[f["addr0"] : f["addr0"] + len(data)] = [
+                int.from_bytes(beat[:2].tobytes(), "little") for beat in data
+            ]
         elif dest == Dest.PBUF:
             self._fill(chip.pbuf, f["addr0"], np.concatenate(data).reshape(-1, 8 * g))
         elif dest == Dest.XIN:
@@ -231,7 +243,7 @@ class Interpreter(SoftwareDevice):
     def _fill(self, memory: np.ndarray, addr: int, values: np.ndarray) -> None:
         if addr + len(values) > len(memory):
             raise MachineFault(f"{len(values)} values at {addr} leave a memory of {len(memory)}")
-        memory[addr:addr + len(values)] = values
+        memory[addr : addr + len(values)] = values
 
     def _row_places(self, f: dict[str, int]) -> list[tuple[int, int]]:
         """(bank, address) of every beat of a load of rows."""
@@ -266,15 +278,19 @@ class Interpreter(SoftwareDevice):
 
     def _store(self, f: dict[str, int]) -> None:
         chip, size = self.chip, self.config.beat_bytes
-        source = {Source.OA: chip.oa, Source.OB: chip.ob, Source.OM: chip.om, Source.PBUF: chip.pbuf, Source.XOUT: chip.xout,
-                  Source.LOGIT: chip.logit}[Source(f["src"])]
+        source = {
+            Source.OA: chip.oa,
+            Source.OB: chip.ob,
+            Source.OM: chip.om,
+            Source.PBUF: chip.pbuf,
+            Source.XOUT: chip.xout,
+            Source.LOGIT: chip.logit,
+        }[Source(f["src"])]
         addresses = self._beats(f)
         each = source[0].nbytes
         count = -(-len(addresses) * size // each)
         if f["addr0"] + count > len(source):
             raise MachineFault(f"{count} values at {f['addr0']} leave a memory of {len(source)}")
-        data = np.ascontiguousarray(source[f["addr0"]:f["addr0"] + count]).tobytes()
+        data = np.ascontiguousarray(source[f["addr0"] : f["addr0"] + count]).tobytes()
         for place, address in enumerate(addresses):
-            self.write(address, data[place * size:(place + 1) * size])
-
-
+            self.write(address, data[place * size : (place + 1) * size])

@@ -31,14 +31,16 @@ class _Run:
 
     # Streams
 
-    def stream(self, memory: np.ndarray, addr: int, rows: int | None = None, columns: int | None = None) -> np.ndarray:
+    def stream(
+        self, memory: np.ndarray, addr: int, rows: int | None = None, columns: int | None = None
+    ) -> np.ndarray:
         """Bytes (planes, G, rows, columns) of a stream."""
         rows, columns = rows or self.f["py"], columns or self.x_columns
         xe = (columns + 1) // 2
         beats = self.f["planes"] * rows * xe
         if addr + beats > len(memory):
             raise ValueError(f"a stream of {beats} beats at {addr} leaves a buffer of {len(memory)}")
-        data = memory[addr:addr + beats].reshape(self.f["planes"], rows, 2 * xe, self.g)
+        data = memory[addr : addr + beats].reshape(self.f["planes"], rows, 2 * xe, self.g)
         return data.transpose(0, 3, 1, 2)[..., :columns]
 
     def decoded(self, memory: np.ndarray, addr: int, **size: int) -> np.ndarray:
@@ -47,31 +49,33 @@ class _Run:
     def bits(self) -> np.ndarray:
         f = self.f
         size = -(-f["nb"] // 8)
-        raw = self.chip.am[f["sm0"]:f["sm0"] + f["planes"] * size].reshape(f["planes"], -1)
-        bits = np.unpackbits(raw, axis=-1, bitorder="little")[:, :f["nb"] * 2 * self.g]
-        return bits.reshape(f["planes"], f["py"], 2 * f["xe"], self.g).transpose(0, 3, 1, 2)[..., :self.x_columns]
+        raw = self.chip.am[f["sm0"] : f["sm0"] + f["planes"] * size].reshape(f["planes"], -1)
+        bits = np.unpackbits(raw, axis=-1, bitorder="little")[:, : f["nb"] * 2 * self.g]
+        return bits.reshape(f["planes"], f["py"], 2 * f["xe"], self.g).transpose(0, 3, 1, 2)[
+            ..., : self.x_columns
+        ]
 
     def put(self, memory: np.ndarray, addr: int, codes: np.ndarray) -> None:
         """Codes (planes, G, py, columns) to an output; padding columns become 0."""
         f = self.f
         full = np.zeros((f["planes"], f["py"], 2 * f["xe"], self.g), np.uint8)
-        full[:, :, :self.x_columns] = codes.transpose(0, 2, 3, 1)
+        full[:, :, : self.x_columns] = codes.transpose(0, 2, 3, 1)
         self._place(memory, addr, full.reshape(-1, 2, self.g))
 
     def put_bits(self, bits: np.ndarray) -> None:
         f = self.f
         full = np.zeros((f["planes"], f["py"], 2 * f["xe"], self.g), np.uint8)
-        full[:, :, :self.x_columns] = bits.transpose(0, 2, 3, 1)
+        full[:, :, : self.x_columns] = bits.transpose(0, 2, 3, 1)
         size = -(-f["nb"] // 8)
         packed = np.packbits(full.reshape(f["planes"], -1), axis=-1, bitorder="little")
         out = np.zeros((f["planes"], size * 2 * self.g), np.uint8)
-        out[:, :packed.shape[1]] = packed
+        out[:, : packed.shape[1]] = packed
         self._place(self.chip.om, f["om0"], out.reshape(-1, 2 * self.g))
 
     def _place(self, memory: np.ndarray, addr: int, values: np.ndarray) -> None:
         if addr + len(values) > len(memory):
             raise ValueError(f"{len(values)} beats at {addr} leave a buffer of {len(memory)}")
-        memory[addr:addr + len(values)] = values
+        memory[addr : addr + len(values)] = values
 
     # X
 
@@ -150,7 +154,9 @@ class _Run:
             raise ValueError(f"FRN over {f['n']} positions of a plane of {f['py']} x {self.x_columns}")
         gamma, beta, tau = (self.master(i) >> 12 for i in range(3))
         extra = arith.align(self.decoded(self.chip.aa, f["sa0"]), self.sh[2]) if residual else None
-        result = frn.forward(self.x(), gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold)
+        result = frn.forward(
+            self.x(), gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold
+        )
         self.statistic(2, result.z.stat)
         self.put(self.chip.oa, f["oa0"], result.z.code)
         self.put(self.chip.ob, f["ob0"], result.xhat_code)
@@ -158,7 +164,9 @@ class _Run:
             self.put_bits(np.asarray(result.bit).astype(np.uint8))
         if not f["dry"]:
             value = np.asarray(result.q, np.int64) | (np.asarray(result.le, np.int64) & 0xFF) << 16
-            self._place(self.chip.pbuf, f["pl0"], value.astype("<i8").view(np.uint8).reshape(f["planes"], 8 * self.g))
+            self._place(
+                self.chip.pbuf, f["pl0"], value.astype("<i8").view(np.uint8).reshape(f["planes"], 8 * self.g)
+            )
 
     def frn_backward(self, *, threshold: bool) -> None:
         f = self.f
@@ -167,10 +175,17 @@ class _Run:
             raise ValueError("FRN_BWD: inv or SH3 do not belong to the plane's size")
         dz = self.decoded(self.chip.aa, f["sa0"])
         bit = self.bits() if threshold else np.ones(self.shape, np.uint8)
-        words = self.chip.pbuf[f["pl0"]:f["pl0"] + f["planes"]].copy().view("<u8").astype(np.int64)
+        words = self.chip.pbuf[f["pl0"] : f["pl0"] + f["planes"]].copy().view("<u8").astype(np.int64)
         le = words >> 16 & 0xFF
-        result = frn.backward(dz, self.decoded(self.chip.ab, f["sb0"]), bit, self.master(0) >> 12, words & 0xFFFF,
-                              np.where(le > 127, le - 256, le), sh0=self.sh[1])
+        result = frn.backward(
+            dz,
+            self.decoded(self.chip.ab, f["sb0"]),
+            bit,
+            self.master(0) >> 12,
+            words & 0xFFFF,
+            np.where(le > 127, le - 256, le),
+            sh0=self.sh[1],
+        )
         self.statistic(2, result.dx.stat)
         self.put(self.chip.oa, f["oa0"], result.dx.code)
         for number, name in ((3, "sg"), (4, "sb"), (5, "st")):
@@ -206,8 +221,16 @@ class _Run:
     def parameters(self, numbers: tuple[int, ...]) -> None:
         for number in numbers:
             master, velocity = self.entry(number)
-            result = update.parameter(master, velocity, self.total(number + 3), inv=self.f["inv"], shift=self.sh[min(number, 1)],
-                                      momentum=self.m.momentum, lm=self.m.lm, le_lr=-self.sh[2])
+            result = update.parameter(
+                master,
+                velocity,
+                self.total(number + 3),
+                inv=self.f["inv"],
+                shift=self.sh[min(number, 1)],
+                momentum=self.m.momentum,
+                lm=self.m.lm,
+                le_lr=-self.sh[2],
+            )
             words = self.chip.pbuf[self.f["pb0"] + number].view("<i4").reshape(self.g, 2)
             words[:, 0], words[:, 1] = np.asarray(result.master), np.asarray(result.velocity)
 
@@ -244,18 +267,43 @@ class _Run:
         if export:
             return
         r, k, b, lane, i = np.meshgrid(*(np.arange(n) for n in (f["nr"], f["nk"], bb, 2, g)), indexing="ij")
-        idx = np.array([f["idx0"], f["idx1"], f["idx2"]])[r] + k * f["s_k"] + (2 * b + lane) * f["s_lane"] + i * f["s_ch"]
+        idx = (
+            np.array([f["idx0"], f["idx1"], f["idx2"]])[r]
+            + k * f["s_k"]
+            + (2 * b + lane) * f["s_lane"]
+            + i * f["s_ch"]
+        )
         idx = (idx & 0xFFFFFF).reshape(dw.shape)
-        random = [dither.random_bits(self.m.seeds[f[f"t{c}"]], idx, 16) if f[f"r{c}"] else None for c in (1, 2)]
+        random = [
+            dither.random_bits(self.m.seeds[f[f"t{c}"]], idx, 16) if f[f"r{c}"] else None for c in (1, 2)
+        ]
         valid = slice(0, 1) if g == 1 else slice(0, 2)
-        arrays = [array[:, valid] for array in (dw, self.chip.aa[f["sa0"]:f["sa0"] + f["nb"]], self.chip.ab[f["sb0"]:f["sb0"] + f["nb"]])]
+        arrays = [
+            array[:, valid]
+            for array in (
+                dw,
+                self.chip.aa[f["sa0"] : f["sa0"] + f["nb"]],
+                self.chip.ab[f["sb0"] : f["sb0"] + f["nb"]],
+            )
+        ]
         result = update.weights(
-            arrays[0], pint.decode(arrays[1]), pint.decode(arrays[2]), inv=f["inv"], momentum=self.m.momentum, lm=self.m.lm,
-            shifts=[self.sh[j] for j in range(5)], decay=self.m.exponent(3) != 255,
-            rnd_v=random[0][:, valid], rnd_w=random[1][:, valid])
+            arrays[0],
+            pint.decode(arrays[1]),
+            pint.decode(arrays[2]),
+            inv=f["inv"],
+            momentum=self.m.momentum,
+            lm=self.m.lm,
+            shifts=[self.sh[j] for j in range(5)],
+            decay=self.m.exponent(3) != 255,
+            rnd_v=None if random[0] is None else random[0][:, valid],
+            rnd_w=None if random[1] is None else random[1][:, valid],
+        )
         self.statistic(1, result.v.stat)
         self.statistic(2, result.w.stat)
-        for memory, addr, codes in ((self.chip.ob, f["ob0"], result.v.code), (self.chip.oa, f["oa0"], result.w.code)):
+        for memory, addr, codes in (
+            (self.chip.ob, f["ob0"], result.v.code),
+            (self.chip.oa, f["oa0"], result.w.code),
+        ):
             full = np.zeros((f["nb"], 2, g), np.uint8)
             full[:, valid] = codes
             self._place(memory, addr, full)
@@ -278,7 +326,9 @@ def run(machine: Any, instruction: Instruction) -> None:
         "FRN_BWD": lambda: command.frn_backward(threshold=True),
         "FRN_BWD_LIN": lambda: command.frn_backward(threshold=False),
         "RELU_BWD": command.relu_backward,
-        "LIN_BWD": lambda: command.add_sum(4, command.decoded(command.chip.aa, command.f["sa0"]).sum(axis=(0, 2, 3))),
+        "LIN_BWD": lambda: command.add_sum(
+            4, command.decoded(command.chip.aa, command.f["sa0"]).sum(axis=(0, 2, 3))
+        ),
         "PARAM_UPD": lambda: command.parameters((0, 1, 2)),
         "BIAS_UPD": lambda: command.parameters((1,)),
         "WU": lambda: command.weight_gradient(export=False),
@@ -295,11 +345,13 @@ def softmax(machine: Any, f: dict[str, int]) -> None:
     """One SOFTMAX command."""
     g, chip = machine.config.group, machine.chip
     groups = -(-f["classes"] // g)
-    logits = chip.logit[f["logit0"]:f["logit0"] + f["images"] * groups].reshape(f["images"], -1)[:, :f["classes"]]
-    labels = chip.label[:f["images"]]
+    logits = chip.logit[f["logit0"] : f["logit0"] + f["images"] * groups].reshape(f["images"], -1)[
+        :, : f["classes"]
+    ]
+    labels = chip.label[: f["images"]]
     encoded = (loss.squared if f["squared"] else loss.gradient)(logits, labels)[1]
     out = np.zeros((f["images"], groups, 2, g), np.uint8)
     padded = np.zeros((f["images"], groups * g), np.uint8)
-    padded[:, :f["classes"]] = encoded.code
+    padded[:, : f["classes"]] = encoded.code
     out[:, :, 0] = padded.reshape(f["images"], groups, g)
-    chip.oa[f["oa0"]:f["oa0"] + f["images"] * groups] = out.reshape(-1, 2, g)
+    chip.oa[f["oa0"] : f["oa0"] + f["images"] * groups] = out.reshape(-1, 2, g)

@@ -11,8 +11,14 @@ from gradloom.rtl.isa import Pattern
 __all__ = ["conv"]
 
 _ROFF = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}
-_TAPS = {(Pattern.K3, 0): ("p0", "p1", "c0"), (Pattern.K3, 1): ("p1", "c0", "c1"), (Pattern.BP2, 0): ("c1", "c0", "c0"),
-         (Pattern.BP2, 1): ("c0", "p1", "p1"), (Pattern.K1, 0): ("c0",) * 3, (Pattern.K1, 1): ("c1",) * 3}
+_TAPS = {
+    (Pattern.K3, 0): ("p0", "p1", "c0"),
+    (Pattern.K3, 1): ("p1", "c0", "c1"),
+    (Pattern.BP2, 0): ("c1", "c0", "c0"),
+    (Pattern.BP2, 1): ("c0", "p1", "p1"),
+    (Pattern.K1, 0): ("c0",) * 3,
+    (Pattern.K1, 1): ("c1",) * 3,
+}
 
 
 def _columns(f: dict[str, int], e0: int, par0: int) -> list[tuple[int | None, int, int]]:
@@ -69,7 +75,7 @@ def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.nda
             start = (addr + step * f["istep"]) & 0xFFFF
             if start + f["xe"] > config.ibuf_depth:
                 raise ValueError(f"CONV reads address {start} of an input bank of {config.ibuf_depth}")
-            row = decoded[chip.ibuf[bank, start:start + f["xe"]]]
+            row = decoded[chip.ibuf[bank, start : start + f["xe"]]]
             for window, (previous, current, parity) in enumerate(columns):
                 for k, name in enumerate(_TAPS[pattern, parity]):
                     entry = previous if name[0] == "p" else current
@@ -84,13 +90,16 @@ def _check_banks(config: Config, f: dict[str, int], rows: list[tuple[int, int, i
     pattern = Pattern(f["pattern"])
     for group in range(0, len(rows), config.wpus):
         asked: dict[int, int] = {}
-        for y, bank, addr in rows[group:group + config.wpus]:
+        for y, bank, addr in rows[group : group + config.wpus]:
             for r in range(1 if pattern == Pattern.K1 else 3):
                 if 0 <= y + _ROFF[pattern][r] < f["yin"]:
                     place = addr * config.row_banks + bank + _ROFF[pattern][r]
                     if pattern != Pattern.K1 and bank + _ROFF[pattern][r] >= config.row_banks:
                         place += (f["xe"] - 1) * config.row_banks
-                    if asked.setdefault(place % config.row_banks if pattern != Pattern.K1 else bank, place) != place:
+                    if (
+                        asked.setdefault(place % config.row_banks if pattern != Pattern.K1 else bank, place)
+                        != place
+                    ):
                         raise ValueError("two WPUs ask one bank for different rows")
 
 
@@ -108,7 +117,7 @@ def _weights(config: Config, chip: Any, f: dict[str, int], step: int) -> np.ndar
                 bank = f[f"wob{r}"] + (2 - k if f["flip"] else k)
                 addr = f["wbase"] + step * f["wstep"] + f[f"woa{r}"] + bank // 3
                 bank %= 3
-            block = pint.decode(chip.wbuf[bank, addr].reshape(-1)[:g * g]).reshape(g, g)
+            block = pint.decode(chip.wbuf[bank, addr].reshape(-1)[: g * g]).reshape(g, g)
             out[r, k] = block.T if f["transpose"] else block
     return out
 
@@ -165,7 +174,9 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
         for j in range(f["cols"]):
             for k in range(3):
                 bank = (k if pattern == Pattern.K1 else 0) + 3 * wpu
-                errors[unit, j, k] = pint.decode(chip.ebuf[bank, f["ebase"] + group * f["ee"] + (j >> 1), j & 1])
+                errors[unit, j, k] = pint.decode(
+                    chip.ebuf[bank, f["ebase"] + group * f["ee"] + (j >> 1), j & 1]
+                )
     sums = np.einsum("ujrkc,ujkm->rkmc", taps, errors).astype(np.int64)
     if f["clear"]:
         chip.accumulators = np.zeros_like(sums)
@@ -179,5 +190,5 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
         for k in range(f["nk"]):
             block = np.zeros((2 * config.block_beats, g), np.int64)
             block[:g] = chip.accumulators[r, k]
-            chip.dw[place:place + config.block_beats] = block.reshape(-1, 2, g)
+            chip.dw[place : place + config.block_beats] = block.reshape(-1, 2, g)
             place += config.block_beats

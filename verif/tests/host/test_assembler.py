@@ -17,11 +17,21 @@ from gradloom.host.assembler import (
 )
 from gradloom.host.disassembler import disassemble, parse
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, PROGRAM_MAGIC, PROGRAM_VERSION, SHIFT_FIELDS, Opcode
+from gradloom.rtl.isa import (
+    COMMANDS,
+    HEADER_FIELDS,
+    MAX_WORDS,
+    PROGRAM_MAGIC,
+    PROGRAM_VERSION,
+    SHIFT_FIELDS,
+    Opcode,
+)
 
 
 def _value(field, rng):
-    low, high = (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, (1 << field.width) - 1)
+    low, high = (
+        (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, (1 << field.width) - 1)
+    )
     return rng.choice([low, high, rng.randint(low, high), 0])
 
 
@@ -30,10 +40,20 @@ def _instruction(opcode, rng):
     tail = ()
     if command.tail:
         count = rng.randint(0, MAX_WORDS - command.words)
-        tail = tuple(Shift(**{f.name: _value(f, rng) for f in SHIFT_FIELDS}) if command.tail == "shift" else rng.getrandbits(32)
-                     for _ in range(count))
-    return Instruction(opcode, {f.name: _value(f, rng) for f in command.fields}, tail, rng.getrandbits(16), rng.getrandbits(16),
-                       rng.getrandbits(16))
+        tail = tuple(
+            Shift(**{f.name: _value(f, rng) for f in SHIFT_FIELDS})
+            if command.tail == "shift"
+            else rng.getrandbits(32)
+            for _ in range(count)
+        )
+    return Instruction(
+        opcode,
+        {f.name: _value(f, rng) for f in command.fields},
+        tail,
+        rng.getrandbits(16),
+        rng.getrandbits(16),
+        rng.getrandbits(16),
+    )
 
 
 def test_fields_of_every_command_are_disjoint_and_inside():
@@ -64,38 +84,52 @@ def test_program_round_trip_with_header_and_loop():
     instructions.append(Instruction(Opcode.LOOP, {"target": 0}))
     instructions.append(Instruction(Opcode.END))
     data = assemble(instructions, config, labels={60: 17})
-    assert struct.unpack_from("<4I", data) == (PROGRAM_MAGIC, PROGRAM_VERSION, len(data) - 16, config.digest())
+    assert struct.unpack_from("<4I", data) == (
+        PROGRAM_MAGIC,
+        PROGRAM_VERSION,
+        len(data) - 16,
+        config.digest(),
+    )
     _, found = split_program(data)
     assert found[60]["target"] == offsets(instructions)[17]
     assert found[:60] == instructions[:60]
     assert parse(disassemble(found, addresses=True)) == found
 
 
-@pytest.mark.parametrize(("instruction", "message"), [
-    (Instruction(Opcode.SEED, {"tid": 2048}), "SEED: tid must lie in 0..2047, not 2048"),
-    (Instruction(Opcode.CONV, {"y0": -129}), "CONV: y0 must lie in -128..127, not -129"),
-    (Instruction(Opcode.CONV, {"rows": 1}), "CONV: there is no field 'rows'"),
-    (Instruction(Opcode.END, tag=1 << 16), "END: tag must lie in 0..65535, not 65536"),
-    (Instruction(Opcode.SEED, {"tid": "x"}), "SEED: tid must be an integer, not 'x'"),
-    (Instruction(Opcode.END, {}, (1,)), "END: this command has no tail, it was given 1 words"),
-    (Instruction(Opcode.UCODE, {}, (0,) * 38), "UCODE: 41 words are more than 40"),
-    (Instruction(Opcode.UCODE, {}, (1 << 32,)), "UCODE: word 0 must lie in"),
-    (Instruction(Opcode.EXPSET, {}, (Shift(const=1 << 15),)), "EXPSET, shift 0: const must lie in -32768..32767, not 32768"),
-])
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (Instruction(Opcode.SEED, {"tid": 2048}), "SEED: tid must lie in 0..2047, not 2048"),
+        (Instruction(Opcode.CONV, {"y0": -129}), "CONV: y0 must lie in -128..127, not -129"),
+        (Instruction(Opcode.CONV, {"rows": 1}), "CONV: there is no field 'rows'"),
+        (Instruction(Opcode.END, tag=1 << 16), "END: tag must lie in 0..65535, not 65536"),
+        (Instruction(Opcode.SEED, {"tid": "x"}), "SEED: tid must be an integer, not 'x'"),
+        (Instruction(Opcode.END, {}, (1,)), "END: this command has no tail, it was given 1 words"),
+        (Instruction(Opcode.UCODE, {}, (0,) * 38), "UCODE: 41 words are more than 40"),
+        (Instruction(Opcode.UCODE, {}, (1 << 32,)), "UCODE: word 0 must lie in"),
+        (
+            Instruction(Opcode.EXPSET, {}, (Shift(const=1 << 15),)),
+            "EXPSET, shift 0: const must lie in -32768..32767, not 32768",
+        ),
+    ],
+)
 def test_what_cannot_be_encoded_is_refused_by_name(instruction, message):
     with pytest.raises(AssemblyError) as caught:
         encode(instruction)
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ([0x0200], "a command has at least 2 words"),
-    ([0x02FF, 0], "unknown opcode 0xff"),
-    ([0x0210, 0], "LOAD: a length of 2 words, it needs 9"),
-    ([0x0300, 0, 0], "END: a length of 3 words, it needs 2"),
-    ([0x2931, 0, 0], "UCODE: a length of 41 words, it needs 3..40"),
-    ([0x0910, 0], "LOAD: the program ends within the command"),
-])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([0x0200], "a command has at least 2 words"),
+        ([0x02FF, 0], "unknown opcode 0xff"),
+        ([0x0210, 0], "LOAD: a length of 2 words, it needs 9"),
+        ([0x0300, 0, 0], "END: a length of 3 words, it needs 2"),
+        ([0x2931, 0, 0], "UCODE: a length of 41 words, it needs 3..40"),
+        ([0x0910, 0], "LOAD: the program ends within the command"),
+    ],
+)
 def test_what_is_no_command_is_refused(words, message):
     with pytest.raises(AssemblyError) as caught:
         decode(words)
@@ -113,12 +147,15 @@ def test_truncated_programs_are_refused():
         split_program(wrong)
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("NOP", "line 1: there is no command 'NOP'"),
-    ("END\nSEED tid=x", "line 2: 'x' is no number"),
-    ("SEED tod=1", "line 1: SEED has no field 'tod'"),
-    ("EXPSET target=1 [1,2]", "line 1: a shift is [dst,first,neg,tid,const], not [1,2]"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("NOP", "line 1: there is no command 'NOP'"),
+        ("END\nSEED tid=x", "line 2: 'x' is no number"),
+        ("SEED tod=1", "line 1: SEED has no field 'tod'"),
+        ("EXPSET target=1 [1,2]", "line 1: a shift is [dst,first,neg,tid,const], not [1,2]"),
+    ],
+)
 def test_text_that_is_no_program_is_refused(text, message):
     with pytest.raises(AssemblyError) as caught:
         parse(text)
@@ -126,4 +163,7 @@ def test_text_that_is_no_program_is_refused(text, message):
 
 
 def test_comments_and_empty_lines_are_ignored():
-    assert parse("# nothing\n\n  END  # the end\n 12: BARRIER\n") == [Instruction(Opcode.END), Instruction(Opcode.BARRIER)]
+    assert parse("# nothing\n\n  END  # the end\n 12: BARRIER\n") == [
+        Instruction(Opcode.END),
+        Instruction(Opcode.BARRIER),
+    ]

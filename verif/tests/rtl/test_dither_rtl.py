@@ -45,5 +45,6 @@ async def hashes(dut):
         await RisingEdge(dut.clk)
 
 
-def test_dither(tmp_path):
+def test_dither(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     assert run_cocotb(Dither, __file__, tmp_path) == 1

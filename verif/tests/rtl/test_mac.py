@@ -1,6 +1,7 @@
 """Both multipliers, exhaustively over all pairs of codes."""
 
 import os
+from pathlib import Path
 
 import cocotb
 import pytest
@@ -60,7 +61,8 @@ async def every_pair(dut):
 
 
 @pytest.mark.parametrize("mac", ["decode_once", "post_shift"])
-def test_multiplier(mac, tmp_path):
+def test_multiplier(mac, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     assert run_cocotb(lambda: Multiplier(mac), __file__, tmp_path, env={"MAC": mac}) == 1
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+from pathlib import Path
 
 import cocotb
 import pytest
@@ -193,5 +194,6 @@ async def patterns(dut):
 
 
 @pytest.mark.parametrize("mac", MACS)
-def test_pe(mac, tmp_path):
+def test_pe(mac, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     assert run_cocotb(lambda: Bench(mac), __file__, tmp_path, env={"MAC": mac}) == 1

@@ -1,5 +1,7 @@
 """PINT(8, 3) in RTL: every code decoded, every representable value encoded."""
 
+from pathlib import Path
+
 import cocotb
 from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
@@ -49,5 +51,6 @@ async def every_code(dut):
     assert len(values) == 254 and min(values) == -4096 and max(values) == 4032
 
 
-def test_pint(tmp_path):
+def test_pint(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     assert run_cocotb(Codec, __file__, tmp_path) == 1

@@ -28,7 +28,7 @@ class Bench(wiring.Component):
             m.submodules[f"queue{n}"] = queue
             m.d.comb += [
                 self.semaphores.request[n].eq(queue.request),
-                self.semaphores.wait[n].eq(queue.wait),
+                self.semaphores.needs[n].eq(queue.needs),
                 queue.grant.eq(self.semaphores.grant[n]),
                 self.semaphores.signal[n].eq(queue.signal),
             ]
@@ -197,7 +197,7 @@ def test_semaphores_against_a_model():
             signals = [rng.getrandbits(16) & (rng.getrandbits(16) if rng.random() < 0.5 else 0) & rng.getrandbits(16)
                        for _ in range(requesters)]
             for r in range(requesters):
-                ctx.set(dut.wait[r], waits[r])
+                ctx.set(dut.needs[r], waits[r])
                 ctx.set(dut.signal[r], signals[r])
             ctx.set(dut.request, sum(request << r for r, request in enumerate(requests)))
             ready = sum((counter > 0) << n for n, counter in enumerate(counters))

@@ -50,7 +50,7 @@ class Bench(wiring.Component):
             seq.step.eq(self.step),
             seq.last_step.eq(self.left <= 1),
             semaphores.request[0].eq(seq.sem_request),
-            semaphores.wait[0].eq(seq.sem_wait),
+            semaphores.needs[0].eq(seq.sem_wait),
             seq.sem_grant.eq(semaphores.grant[0]),
             semaphores.signal[0].eq(seq.sem_signal),
             seed.begin.eq(seq.seed_begin), seed.step.eq(self.step), seed.run_seed.eq(RUN_SEED),
@@ -69,7 +69,7 @@ class Bench(wiring.Component):
             m.d.comb += [
                 seq.idle[n].eq(queue.idle),
                 semaphores.request[n + 1].eq(queue.request),
-                semaphores.wait[n + 1].eq(queue.wait),
+                semaphores.needs[n + 1].eq(queue.needs),
                 queue.grant.eq(semaphores.grant[n + 1]),
                 semaphores.signal[n + 1].eq(queue.signal),
             ]

@@ -44,7 +44,7 @@ def run_formal(build: Callable[[], wiring.Component], mode: str = "prove", depth
         Makes the specification.
     mode : :class:`str`
         ``"prove"``: for all time, by induction over ``depth`` cycles. ``"bmc"``: in the first
-        ``depth`` cycles after power-up. ``"cover"``: every cover statement is reached within ``depth`` cycles.
+        ``depth`` cycles after power-up. ``"cover"``: every cover is reached within ``depth`` cycles.
     timeout : :class:`int`
         Seconds.
     work_dir : :class:`~pathlib.Path`

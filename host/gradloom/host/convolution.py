@@ -1,0 +1,241 @@
+"""Convolution tiles on the array: chunks of input groups, weights, windows, and where the sums lie."""
+
+import itertools
+
+from gradloom.host.layout import ceil_div
+from gradloom.host.memory import Region
+from gradloom.host.tiling import Builder, ScheduleError
+from gradloom.host.tokens import Access
+from gradloom.host.windows import Shape, Sweep
+from gradloom.rtl.config import PE_ROWS, PE_TAPS
+from gradloom.rtl.isa import Dest, Opcode, XSource
+
+__all__ = ["Convolution"]
+
+_EVERY_WINDOW = (0, 1 << 16)
+"""Third range of a conflict box of weights: kernel windows."""
+
+
+class Convolution:
+    """Forward or backward convolution of one layer in tiles of images x output groups.
+
+    Parameters
+    ----------
+    inputs : :class:`~gradloom.host.memory.Region`
+        What is swept over: the layer's input, or its error dx.
+    outputs : :class:`int`
+        Output groups of this phase.
+    transpose : :class:`bool`
+        Backward: weight blocks are exchanged.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        layer: str,
+        shape: Shape,
+        sweep: Sweep,
+        inputs: Region,
+        outputs: int,
+        *,
+        transpose: bool,
+    ) -> None:
+        self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
+        self.inputs, self.outputs, self.transpose = inputs, outputs, transpose
+        self.weights = builder.memory[layer, "w"]
+        taps = shape.ky * shape.kx
+        self.per_step = PE_TAPS if sweep.k1 else ceil_div(taps, PE_TAPS)
+        self.steps = sweep.group_step()
+
+    def tiles(self) -> list[list[int]]:
+        """Output groups of every tile, one for each tap that computes its own (kernel 1), else one."""
+        if not self.sweep.k1:
+            return [[m] for m in range(self.outputs)]
+        count = ceil_div(self.outputs, PE_TAPS)
+        return [
+            [m for m in (k * count + t for k in range(PE_TAPS)) if m < self.outputs] for t in range(count)
+        ]
+
+    def needs(self) -> tuple[tuple[str, str, int, int], ...]:
+        """What :meth:`Builder.images_at_once` shall also respect."""
+        config = self.builder.config
+        return (
+            (
+                "one image takes {} addresses of each input row bank",
+                "ibuf_depth",
+                self.sweep.addresses(config, 1),
+                config.ibuf_depth,
+            ),
+        )
+
+    def resident(self, images: int) -> bool:
+        """Whether all input groups of a tile fit at once."""
+        return (
+            self.steps * self.sweep.addresses(self.builder.config, images) <= self.builder.config.ibuf_depth
+        )
+
+    def _chunks(self, images: int) -> list[tuple[int, int]]:
+        config = self.builder.config
+        if self.per_step + 1 > config.wbuf_depth:
+            raise ScheduleError(
+                f"layer {self.layer!r}: one weight tile takes {self.per_step + 1} blocks of each bank, "
+                f"configuration {config.name!r} has {config.wbuf_depth} (wbuf_depth): "
+                f"raise wbuf_depth or shrink the kernel"
+            )
+        limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
+        if not self.resident(images):
+            limit = min(limit, max(1, config.ibuf_depth // 2 // self.sweep.addresses(config, images)))
+        count = ceil_div(self.steps, limit)
+        edges = [self.steps * i // count for i in range(count + 1)]
+        return list(itertools.pairwise(edges))
+
+    def _row_groups(self, row: int, chunk: tuple[int, int]) -> tuple[int, int]:
+        """Input groups of a PE row in a chunk of steps (kernel 1)."""
+        first = row * self.steps
+        limit = min(first + self.steps, self.sweep.groups_in)
+        return min(first + chunk[0], limit), min(first + chunk[1], limit)
+
+    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int] | None = None) -> int:
+        """Rows of the input groups of a chunk of steps (default all). Returns the first address."""
+        builder, sweep, region = self.builder, self.sweep, self.inputs
+        chunk = chunk or (0, self.steps)
+        count = images[1] - images[0]
+        step = sweep.addresses(builder.config, count)
+        addr = builder.ring["IBUF"].take((chunk[1] - chunk[0]) * step)
+        rows = [(row, *self._row_groups(row, chunk)) for row in range(PE_ROWS)] if sweep.k1 else [(0, *chunk)]
+        for bank, first, last in rows:
+            if first < last:
+                builder.load(
+                    Dest.IBUF,
+                    region,
+                    [(images, (first, last))],
+                    region.at(images[0], first),
+                    n0=region.unit // builder.config.beat_bytes,
+                    n1=count,
+                    stride1=region.outer_bytes,
+                    n2=last - first,
+                    stride2=region.unit,
+                    addr=addr,
+                    length=(last - first) * step,
+                    bank0=bank,
+                    bstep=PE_ROWS if sweep.k1 else 1,
+                    xe=sweep.xe,
+                    xb=sweep.xe,
+                    ostep=step,
+                )
+        return addr
+
+    def _load_weights(self, outputs: list[int], chunk: tuple[int, int]) -> int:
+        """Weight blocks of a tile. Returns the address of step 0."""
+        builder, region, size = self.builder, self.weights, chunk[1] - chunk[0]
+        bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
+        addr = builder.ring["WBUF"].take(size * self.per_step + 1) + 1
+        if not self.sweep.k1:
+            m = outputs[0]
+            groups = (chunk, (m, m + 1)) if self.transpose else ((m, m + 1), chunk)
+            builder.load(
+                Dest.WBUF,
+                region,
+                [(*groups, _EVERY_WINDOW)],
+                region.at(groups[0][0], groups[1][0]),
+                n0=region.unit // block * bb,
+                n1=size,
+                stride1=region.outer_bytes if self.transpose else region.unit,
+                addr=addr,
+                length=size * self.per_step,
+                ostep=self.per_step,
+            )
+            return addr
+        for tap, m in enumerate(outputs):
+            for row in range(PE_ROWS):
+                first, last = self._row_groups(row, chunk)
+                if first == last:
+                    continue
+                groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
+                runs = (
+                    {"n0": bb, "n1": last - first, "stride1": region.outer_bytes}
+                    if self.transpose
+                    else {"n0": (last - first) * bb}
+                )
+                builder.load(
+                    Dest.WBUF,
+                    region,
+                    [(*groups, _EVERY_WINDOW)],
+                    region.at(groups[0][0], groups[1][0]),
+                    **runs,
+                    addr=addr + row * size,
+                    length=last - first,
+                    bank0=tap,
+                    linear=1,
+                    ostep=1,
+                )
+        return addr
+
+    def compute(self, images: tuple[int, int], outputs: list[int], inputs: int | None) -> int:
+        """All CONV commands of a tile.
+
+        ``inputs``: address of resident inputs. Returns the half that holds the sums.
+        """
+        builder, sweep = self.builder, self.sweep
+        count = images[1] - images[0]
+        step = sweep.addresses(builder.config, count)
+        half, acc = builder.next_half(), 0
+        chunks = self._chunks(count)
+        for chunk in chunks:
+            size = chunk[1] - chunk[0]
+            base = self.load_inputs(images, chunk) if inputs is None else inputs + chunk[0] * step
+            weights = self._load_weights(outputs, chunk)
+            for window in range(len(sweep.windows)):
+                fields = sweep.row_fields(builder.config, window, base, count) | self._weight_fields(
+                    window, chunk, weights
+                )
+                fields |= (
+                    {"half": half, "acc": acc, "steps": size, "istep": step, "nk": len(outputs)}
+                    if sweep.k1
+                    else {"half": half, "acc": acc, "steps": size, "istep": step}
+                )
+                builder.recorder.emit(
+                    Opcode.CONV,
+                    fields,
+                    reads=[
+                        Access("IBUF", ((base, base + size * step),)),
+                        Access("WBUF", ((weights - 1, weights + size * self.per_step),)),
+                    ],
+                    writes=[Access(f"PSUM{half}", ((0, 1),))],
+                )
+                acc = 1
+        return half
+
+    def _weight_fields(self, window: int, chunk: tuple[int, int], base: int) -> dict[str, int]:
+        sweep, size = self.sweep, chunk[1] - chunk[0]
+        fields = {"transpose": int(self.transpose), "flip": int(sweep.flip), "wbase": base}
+        if sweep.k1:
+            limits = {
+                f"rlim{row}": last - first
+                for row, (first, last) in enumerate(self._row_groups(row, chunk) for row in range(PE_ROWS))
+            }
+            return fields | limits | {"wstep": 1, "koff": size, "nr": PE_ROWS}
+        place = sweep.windows[window]
+        for row in range(PE_ROWS):
+            r = min(row, place.rows - 1)
+            if sweep.flip:
+                linear = (
+                    (self.shape.ky - 1 - place.row - r) * self.shape.kx + self.shape.kx - PE_TAPS - place.col
+                )
+            else:
+                linear = (place.row + r) * self.shape.kx + place.col
+            fields |= {f"wob{row}": linear % PE_TAPS, f"woa{row}": linear // PE_TAPS}
+        return fields | {"wstep": self.per_step, "nr": place.rows, "nk": place.cols}
+
+    def psum_fields(self, half: int, tap: int) -> dict[str, int]:
+        """Fields of RUN that say where the sums of a tile's output group lie."""
+        sweep = self.sweep
+        return {
+            "xsrc": int(XSource.PSUM),
+            "half": half,
+            "layout": int(sweep.layout),
+            "pk": tap if sweep.k1 else 0,
+            "pj": sweep.cols,
+            "psr": sweep.psr,
+            "psc": sweep.psc,
+        }

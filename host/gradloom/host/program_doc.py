@@ -1,0 +1,187 @@
+"""``python -m gradloom.host.program_doc``: the page about programs, tables from :mod:`gradloom.rtl.isa`."""
+
+import enum
+import sys
+from collections.abc import Iterator
+
+from gradloom.host.tiling import BASE
+from gradloom.host.tokens import semaphore
+from gradloom.rtl.isa import (
+    COMMANDS,
+    HEADER_FIELDS,
+    MAX_WORDS,
+    PROGRAM_MAGIC,
+    PROGRAM_VERSION,
+    SHIFT_FIELDS,
+    Command,
+    Dest,
+    Engine,
+    Field,
+    Kind,
+    Pattern,
+    PsumLayout,
+    Source,
+    XSource,
+)
+
+__all__ = ["text"]
+
+_INTRODUCTION = f"""\
+# Programs
+
+This page is made by `python -m gradloom.host.program_doc`; edit that module and the tables of
+`gradloom.rtl.isa`, not this file.
+
+A program is what the machine runs between START and done: one or many training steps, or forward passes.
+It lies in DRAM at a multiple of 64: a header
+of 4 words, then commands of 2 to {MAX_WORDS} little-endian 32-bit words. The meaning of the fields is
+that of [machine.md](machine.md).
+
+| header word | |
+|---|---|
+| 0 | magic {PROGRAM_MAGIC:#010x}, the bytes `GRLM` |
+| 1 | version {PROGRAM_VERSION} |
+| 2 | bytes of the commands that follow |
+| 3 | digest of the configuration (register CONFIG) |
+
+`gradloom.host.assembler` turns instructions into bytes and back, `gradloom.host.disassembler` into text
+and back, and `gradloom.host.validator`
+says in sentences what is wrong with a program: lengths, opcodes, fields, on-chip addresses, DRAM
+addresses outside the window, and semaphores.
+"""
+
+_SCHEDULE = """\
+## From a network to a program
+
+`gradloom.host.schedule.compile_network` gives a `Plan`: program, memory map, and functions that write
+states and batches and read tensors.
+
+| module | does |
+|---|---|
+| `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
+| `tiling`, `convolution` | on-chip buffers, fit, commands with what they read and write, convolution tiles |
+| `schedule_forward`, `schedule_backward`, `schedule_update` | the phases of a layer |
+| `schedule` | order of a step, calibration, scales, the loop over steps |
+| `tokens` | semaphores |
+| `memory`, `layout`, `plan` | addresses, formats, images |
+
+A tile is one group of output channels (three for kernel 1) of as many images as half of every buffer
+holds. A layer of which not even one image fits in the
+whole of a buffer is refused with the layer's name, the buffer and both sizes. If not all input groups of
+a tile fit in the input buffer or in the weight
+buffer, the tile is computed in several CONV commands that add up (`acc`); kernels above 3 x 3 take one
+CONV a window. Weight gradients accumulate over all
+images of the batch in one CONV if they fit, else over several (`clear` in the first, `drain` in the last).
+
+A fully connected layer is a convolution whose kernel is its input's plane: windows of 3 x 3 for a larger
+plane, kernel 1 for a plane of one position.
+
+### Order of a step
+
+1. LDHYP; SEED of every weight and velocity tensor.
+2. Forward, layer by layer; the last layer's logits go to DRAM and, with the labels, through SOFTMAX.
+3. Backward, layers in reverse: the error of the layer's output (by its main consumer's backward
+   convolution or pool, with the shortcut's error added), the weight
+   update of that consumer, the error of the layer's accumulators with the gradient sums, the update of
+   its parameters.
+4. `e[W] = e[W_NEXT]`, then SCALE to W_NEXT; V alike; SCALE of every delayed feature and error.
+5. ADDBASE of inputs, labels and logits; LOOP.
+
+With `calibrate` every operation that writes a delayed-scale tensor is emitted twice: EXPSET to the
+exponent at which the converter's shift is 0 (dx of FRN:
+24 less), the operation dry, SCALE; then the operation. With `parts` the forward and backward passes run
+over one part of the batch after the other; sums and
+weight gradients of earlier parts come from DRAM, and only the last part updates.
+
+### Tokens
+
+The scheduler emits commands in an order in which they would be right one after the other, and records
+what each reads and writes: on-chip address ranges, images and
+channel groups of DRAM tensors. For each command it finds the latest conflicting command of every other
+engine that no earlier token has ordered it behind,
+and adds one token: a bit in that command's `signal`, the same bit in this one's `wait`. Each ordered
+pair of engines has a semaphore of its own, so
+the n-th wait takes the n-th signal. Therefore no conflict goes unordered; the earliest unfinished
+command can always run, so nothing deadlocks, however short the
+queues; and all semaphores are 0 at the end. The validator proves the last two for any program whose
+semaphores have one signalling and one waiting engine.
+Commands of the Sequencer itself (SCALE, EXPSET, SETBASE, ...) come behind a BARRIER.
+"""
+
+
+def _row(field: Field) -> str:
+    bits = f"{field.lsb + field.width - 1}:{field.lsb}" if field.width > 1 else f"{field.lsb}"
+    return f"| {field.word} | {bits} | `{field.name}` | {'signed, ' if field.signed else ''}{field.doc} |"
+
+
+def _table(fields: tuple[Field, ...]) -> Iterator[str]:
+    yield "| word | bits | field | |"
+    yield "|---|---|---|---|"
+    yield from (_row(field) for field in sorted(fields, key=lambda field: (field.word, field.lsb)))
+    yield ""
+
+
+def _command(command: Command) -> Iterator[str]:
+    tail = {None: "", "shift": ", then a shift list", "word": ", then words"}[command.tail]
+    yield f"### {command.opcode.name} (0x{command.opcode:02x}), {command.words} words{tail}"
+    yield ""
+    yield command.doc
+    yield ""
+    if command.fields:
+        yield from _table(command.fields)
+
+
+def _numbers(title: str, kind: type[enum.IntEnum]) -> Iterator[str]:
+    yield f"| {title} | " + " | ".join(str(int(member)) for member in kind) + " |"
+    yield "|---|" + "---|" * len(kind)
+    yield "| | " + " | ".join(member.name for member in kind) + " |"
+    yield ""
+
+
+def _tokens() -> Iterator[str]:
+    engines = [engine for engine in Engine if engine != Engine.SEQ]
+    yield "| semaphore | " + " | ".join(f"{engine.name} waits" for engine in engines) + " |"
+    yield "|---|" + "---|" * len(engines)
+    for producer in engines:
+        cells = ("" if consumer == producer else str(semaphore(producer, consumer)) for consumer in engines)
+        yield f"| {producer.name} signals | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def text() -> str:
+    """The whole page, Markdown."""
+    lines = [
+        _INTRODUCTION,
+        "## Every command",
+        "",
+        "The first two words of every command:",
+        "",
+        *_table(HEADER_FIELDS),
+        "`tag` is 8 * layer + phase: 0 forward, 1 backward, 2 normalisation backward, 3 weight update, "
+        "4 scales (layer 0).",
+        "",
+        "One word of a shift list, SH[dst] = (first ? 0 : SH[dst]) + const +- e[tid]:",
+        "",
+        *_table(SHIFT_FIELDS),
+    ]
+    for kind, title in (
+        (Dest, "LOAD `dest`"),
+        (Source, "STORE `src`"),
+        (Pattern, "CONV `pattern`"),
+        (PsumLayout, "RUN `layout`"),
+        (XSource, "RUN `xsrc`"),
+        (Kind, "tensor number less 8 * layer"),
+    ):
+        lines += _numbers(title, kind)
+    for engine in Engine:
+        lines += [f"## {engine.name}", ""]
+        for command in COMMANDS.values():
+            if command.opcode >> 4 == engine:
+                lines += _command(command)
+    bases = ", ".join(f"{number} {name}" for name, number in BASE.items())
+    lines += [_SCHEDULE, *_tokens(), f"Base registers: {bases}."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

@@ -1,0 +1,260 @@
+"""Specifications of the AXI4 units: FIFO, burst splitter, window, read and write manager."""
+
+import types
+
+from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from gradloom.rtl import axi, axi_read, axi_write, fifo, window
+from gradloom.rtl.config import PRESETS
+
+__all__ = ["FifoSpec", "ReadSpec", "SplitterSpec", "WindowSpec", "WriteSpec"]
+
+_CONFIG = PRESETS["nano"]
+_BEAT = _CONFIG.beat_bytes
+_SHIFT = _BEAT.bit_length() - 1
+
+
+def _past(m: Module, value: Value, name: str) -> Signal:
+    """``value`` of the cycle before."""
+    register = Signal(Value.cast(value).shape(), name=name)
+    m.d.sync += register.eq(value)
+    return register
+
+
+def _held(m: Module, valid: Value, ready: Value, payload: list[Value], name: str) -> None:
+    """A channel that waits keeps ``valid`` and its payload (AXI4, section A3.2.1)."""
+    waited = _past(m, valid & ~ready, f"{name}_waited")
+    m.d.comb += Assert(~waited | valid)
+    for n, value in enumerate(payload):
+        before = _past(m, value, f"{name}_before{n}")
+        m.d.comb += Assert(~waited | (value == before))
+
+
+def _burst_exists(splitter: axi.BurstSplitter) -> Assert:
+    """What the induction needs to know of a stored burst."""
+    return Assert(~splitter.burst.valid | ((splitter.burst.p.beats > 0) & (splitter.burst.p.beats <= 64)))
+
+
+class WindowSpec(wiring.Component):
+    """``in_window`` is the inequality over the integers."""
+
+    def __init__(self, design: types.ModuleType = window) -> None:
+        self.design = design
+        super().__init__({"base": In(32), "limit": In(32), "address": In(32), "size": In(11)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        inside = Signal()
+        end = Signal(40)
+        m.d.comb += [
+            inside.eq(self.design.in_window(base=self.base, limit=self.limit, address=self.address, size=self.size)),
+            end.eq(self.address + self.size),
+            Assert(inside == ((self.address >= self.base) & (end <= self.limit))),
+        ]
+        return m
+
+
+class FifoSpec(wiring.Component):
+    """Elements leave in order, none is lost, duplicated or taken when full: one element of free choice is followed.
+
+    Parameters
+    ----------
+    depth : :class:`int`
+    block_ram : :class:`bool`
+    """
+
+    def __init__(self, *, depth: int, block_ram: bool, design: types.ModuleType = fifo) -> None:
+        self.depth, self.block_ram, self.design = depth, block_ram, design
+        super().__init__({"valid": In(1), "payload": In(2), "ready": In(1), "clear": In(1), "follow": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.design.Fifo(2, self.depth, block_ram=self.block_ram)
+        m.d.comb += [dut.i.valid.eq(self.valid), dut.i.payload.eq(self.payload), dut.o.ready.eq(self.ready),
+                     dut.clear.eq(self.clear), Assume(~ResetSignal())]
+        put = Signal()
+        get = Signal()
+        level = Signal(range(self.depth + 1))
+        m.d.comb += [
+            put.eq(dut.i.valid & dut.i.ready),
+            get.eq(dut.o.valid & dut.o.ready),
+            Assert(dut.i.ready == (level < self.depth)),
+            Assert(~dut.o.valid | (level > 0)),
+            Assert(dut.level == level),
+        ]
+        m.d.sync += level.eq(Mux(self.clear, 0, level + put - get))
+        if self.block_ram:
+            waiting = _past(m, (level > 0) & ~self.clear & ~get, "waiting")
+            m.d.comb += Assert(~waiting | dut.o.valid)
+        else:
+            m.d.comb += Assert(dut.o.valid == (level > 0))
+
+        followed = Signal()
+        element = Signal(2)
+        ahead = Signal.like(level)
+        with m.If(put & self.follow & ~followed):
+            m.d.sync += [followed.eq(1), element.eq(self.payload), ahead.eq(level - get)]
+        with m.Elif(followed & get):
+            m.d.sync += ahead.eq(ahead - 1)
+            with m.If(ahead == 0):
+                m.d.comb += Assert(dut.o.payload == element)
+                m.d.sync += followed.eq(0)
+        with m.If(self.clear):
+            m.d.sync += followed.eq(0)
+        return m
+
+
+class SplitterSpec(wiring.Component):
+    """The bursts of a request are its beats, in order, in legal bursts; ``last`` comes with its last beat."""
+
+    def __init__(self, design: types.ModuleType = axi) -> None:
+        self.design = design
+        super().__init__({"valid": In(1), "address": In(32), "beats": In(17), "ready": In(1), "clear": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.design.BurstSplitter(_CONFIG)
+        burst = dut.burst.p
+        m.d.comb += [
+            dut.request.valid.eq(self.valid), dut.request.p.address.eq(self.address),
+            dut.request.p.beats.eq(self.beats), dut.burst.ready.eq(self.ready), dut.clear.eq(self.clear),
+            Assume(~ResetSignal()), Assume(self.beats != 0),
+        ]
+        at = Signal(32)
+        left = Signal(17)
+        with m.If(dut.burst.valid):
+            offset = burst.address[:12]
+            m.d.comb += [
+                Assert((burst.beats >= 1) & (burst.beats <= 64)),
+                Assert(offset + burst.beats * _BEAT <= 4096),
+                Assert(burst.address == at),
+                Assert(burst.beats <= left),
+                Assert(burst.last == (burst.beats == left)),
+            ]
+        with m.If(dut.burst.valid & self.ready):
+            m.d.sync += [at.eq(at + burst.beats * _BEAT), left.eq(left - burst.beats)]
+        with m.If(self.valid & dut.request.ready):
+            m.d.sync += [at.eq(self.address >> _SHIFT << _SHIFT), left.eq(self.beats)]
+            m.d.comb += Assert(~(dut.burst.valid & ~(self.ready & burst.last)))
+        return m
+
+
+class ReadSpec(wiring.Component):
+    """No address outside the window is ever on AR, no burst is longer than 64 beats, AR keeps what waits.
+
+    Parameters
+    ----------
+    refusal : :class:`bool`
+        Also: after a burst that would leave the window nothing is issued until a flush. (Not inductive: for bounded checks.)
+    """
+
+    def __init__(self, design: types.ModuleType = axi_read, *, refusal: bool = False) -> None:
+        self.design, self.refusal = design, refusal
+        super().__init__({
+            **{f"{name}{client}": In(width) for client in range(2)
+               for name, width in (("valid", 1), ("address", 32), ("beats", 17), ("take", 1))},
+            "base": In(32), "limit": In(32), "flush": In(1), "arready": In(1), "rvalid": In(1), "rlast": In(1),
+            "rresp": In(2),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.design.ReadManager(_CONFIG)
+        for client in range(2):
+            request, response = dut.request[client], dut.response[client]
+            m.d.comb += [
+                request.valid.eq(getattr(self, f"valid{client}")),
+                request.p.address.eq(getattr(self, f"address{client}")),
+                request.p.beats.eq(getattr(self, f"beats{client}")),
+                response.ready.eq(getattr(self, f"take{client}")),
+            ]
+        m.d.comb += [
+            dut.window_base.eq(self.base), dut.window_limit.eq(self.limit), dut.flush.eq(self.flush),
+            dut.m_axi_arready.eq(self.arready), dut.m_axi_rvalid.eq(self.rvalid), dut.m_axi_rlast.eq(self.rlast),
+            dut.m_axi_rresp.eq(self.rresp), Assume(~ResetSignal()),
+        ]
+        # The window is a register that the host writes only while nothing runs.
+        begun = Signal()
+        m.d.sync += begun.eq(1)
+        m.d.comb += [Assume(~begun | (self.base == _past(m, self.base, "base_before"))),
+                     Assume(~begun | (self.limit == _past(m, self.limit, "limit_before")))]
+        with m.If(dut.m_axi_arvalid):
+            end = dut.m_axi_araddr + (dut.m_axi_arlen + 1) * _BEAT
+            m.d.comb += [Assert(dut.m_axi_araddr >= self.base), Assert(end <= self.limit)]
+        _held(m, dut.m_axi_arvalid, self.arready, [dut.m_axi_araddr, dut.m_axi_arlen], "ar")
+        for splitter in dut.splitters:
+            m.d.comb += _burst_exists(splitter)
+        if not self.refusal:
+            return m
+        refused = Signal()
+        m.d.sync += refused.eq(~self.flush & (refused | (dut.error == axi.ERROR_READ_WINDOW)))
+        appears = dut.m_axi_arvalid & ~_past(m, dut.m_axi_arvalid & ~self.arready, "ar_old")
+        m.d.comb += Assert(~(refused & ~self.flush & appears))
+        return m
+
+
+class WriteSpec(wiring.Component):
+    """No address outside the window is ever on AW, AW and W keep what waits.
+
+    Parameters
+    ----------
+    counting : :class:`bool`
+        Also: ``wlast`` after each burst's beats, no beat without its burst, full or no strobes, ``idle`` only when every
+        burst is answered. (Not inductive: for bounded checks, with requests of at most 2 beats.)
+    """
+
+    def __init__(self, design: types.ModuleType = axi_write, *, counting: bool = False) -> None:
+        self.design, self.counting = design, counting
+        super().__init__({"valid": In(1), "address": In(32), "beats": In(17), "data_valid": In(1), "data": In(16),
+                          "base": In(32), "limit": In(32), "flush": In(1), "awready": In(1), "wready": In(1),
+                          "bvalid": In(1), "bresp": In(2)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.design.WriteManager(_CONFIG)
+        m.d.comb += [
+            dut.request.valid.eq(self.valid), dut.request.p.address.eq(self.address),
+            dut.request.p.beats.eq(self.beats), dut.data.valid.eq(self.data_valid), dut.data.payload.eq(self.data),
+            dut.window_base.eq(self.base), dut.window_limit.eq(self.limit), dut.flush.eq(self.flush),
+            dut.m_axi_awready.eq(self.awready), dut.m_axi_wready.eq(self.wready), dut.m_axi_bvalid.eq(self.bvalid),
+            dut.m_axi_bresp.eq(self.bresp), Assume(~ResetSignal()), _burst_exists(dut.splitter),
+        ]
+        begun = Signal()
+        m.d.sync += begun.eq(1)
+        m.d.comb += [Assume(~begun | (self.base == _past(m, self.base, "base_before"))),
+                     Assume(~begun | (self.limit == _past(m, self.limit, "limit_before")))]
+        with m.If(dut.m_axi_awvalid):
+            end = dut.m_axi_awaddr + (dut.m_axi_awlen + 1) * _BEAT
+            m.d.comb += [Assert(dut.m_axi_awaddr >= self.base), Assert(end <= self.limit)]
+        _held(m, dut.m_axi_awvalid, self.awready, [dut.m_axi_awaddr, dut.m_axi_awlen], "aw")
+        _held(m, dut.m_axi_wvalid, self.wready, [dut.m_axi_wdata, dut.m_axi_wstrb, dut.m_axi_wlast], "w")
+        if not self.counting:
+            return m
+
+        m.d.comb += Assume((self.beats > 0) & (self.beats <= 2))
+        # Beats promised by bursts that have appeared on AW, less those that have left on W, and bursts without wlast.
+        appears = Signal()
+        sent = Signal()
+        promised = Signal(8)
+        open_bursts = Signal(8)
+        answers_due = Signal(8)
+        m.d.comb += [
+            appears.eq(dut.m_axi_awvalid & ~_past(m, dut.m_axi_awvalid & ~self.awready, "aw_old")),
+            sent.eq(dut.m_axi_wvalid & self.wready),
+        ]
+        now = promised + Mux(appears, dut.m_axi_awlen + 1, 0)
+        bursts = open_bursts + appears
+        finished = sent & dut.m_axi_wlast
+        answered = self.bvalid & dut.m_axi_bready
+        m.d.sync += [promised.eq(now - sent), open_bursts.eq(bursts - finished),
+                     answers_due.eq(answers_due + finished - answered)]
+        m.d.comb += [
+            Assert(~dut.m_axi_wvalid | (now > 0)),
+            Assert(~finished | ((now == 1) == (bursts == 1))),
+            Assert((dut.m_axi_wstrb == (1 << _BEAT) - 1) | (dut.m_axi_wstrb == 0)),
+            Assume(~self.bvalid | (answers_due > 0)),
+            Assert(~dut.idle | ((now == 0) & (answers_due == 0))),
+        ]
+        return m

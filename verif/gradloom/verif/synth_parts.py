@@ -1,0 +1,167 @@
+"""What :mod:`gradloom.verif.synth` synthesises: every component, at one size or several."""
+
+import dataclasses
+from collections.abc import Callable
+
+from amaranth.back import verilog
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl import emit
+from gradloom.rtl.acore import ACore
+from gradloom.rtl.align import Align
+from gradloom.rtl.apu import Apu
+from gradloom.rtl.axi_read import ReadManager
+from gradloom.rtl.axi_write import WriteManager
+from gradloom.rtl.ccore import CCore
+from gradloom.rtl.config import PRESETS, Config
+from gradloom.rtl.control import Control
+from gradloom.rtl.converter import Converter
+from gradloom.rtl.counters import Counters
+from gradloom.rtl.csr import Csr
+from gradloom.rtl.dither import Dither
+from gradloom.rtl.divider import Divider
+from gradloom.rtl.drain import Drain
+from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.feed import Feed
+from gradloom.rtl.isa import Engine
+from gradloom.rtl.loader import Loader
+from gradloom.rtl.mac import PRODUCT_BITS, factor_of, factor_shape, mac_operand, multiply
+from gradloom.rtl.pe import Pe
+from gradloom.rtl.pint import V_BITS, decode
+from gradloom.rtl.psum import PsumStore
+from gradloom.rtl.queue import CommandQueue, command_words
+from gradloom.rtl.scale_unit import ScaleUnit
+from gradloom.rtl.seed_unit import SeedUnit
+from gradloom.rtl.semaphores import Semaphores
+from gradloom.rtl.sequencer import Sequencer
+from gradloom.rtl.softmax import Softmax
+from gradloom.rtl.storer import Storer
+from gradloom.rtl.weight_network import WeightNetwork
+from gradloom.rtl.wpu import Wpu
+
+__all__ = ["MACHINES", "PARTS", "Decoder", "Mac", "Part", "component_part", "machine_part"]
+
+
+class Decoder(wiring.Component):
+    """The combinational PINT decoder, 8-bit ``code`` to signed(13) ``v``."""
+
+    code: In(8)
+    v: Out(signed(V_BITS))
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.d.comb += self.v.eq(decode(self.code))
+        return m
+
+
+class Mac(wiring.Component):
+    """One MAC as in a PE: registered factors, product and accumulator.
+
+    Members
+    -------
+    a, b : ``In(operand)``
+    clr : ``In(1)``
+        The sum starts anew with the product at hand.
+    sum : ``Out(signed(wg_width))``
+    """
+
+    def __init__(self, mac: str, wg_width: int = 48) -> None:
+        self.mac = mac
+        super().__init__({"a": In(mac_operand(mac)), "b": In(mac_operand(mac)), "clr": In(1),
+                          "sum": Out(signed(wg_width))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        a, b = (Signal(factor_shape(self.mac), name=f"factor_{name}", reset_less=True) for name in "ab")
+        product = Signal(signed(PRODUCT_BITS), reset_less=True)
+        m.d.sync += [a.eq(factor_of(self.mac, self.a)), b.eq(factor_of(self.mac, self.b))]
+        multiply(m, "sync", product, self.mac, a, b)
+        with m.If(self.clr):
+            m.d.sync += self.sum.eq(product)
+        with m.Else():
+            m.d.sync += self.sum.eq(self.sum + product)
+        return m
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name : :class:`str`
+        Component and size; unique.
+    top : :class:`str`
+        Its Verilog module.
+    emit : callable
+        Returns the Verilog of the component and of everything below it.
+    """
+
+    name: str
+    top: str
+    emit: Callable[[], str]
+
+
+def component_part(name: str, build: Callable[[], wiring.Component], *, top: str = "part") -> Part:
+    """A part that is a component."""
+    def text() -> str:
+        with emit.library() as library:
+            source = verilog.convert(build(), name=top, emit_src=False, strip_internal_attrs=True)
+        return "\n".join([*library.sources.values(), source])
+
+    return Part(name=name, top=top, emit=text)
+
+
+def machine_part(config: Config) -> Part:
+    """A part that is a whole machine."""
+    return Part(name=f"machine {config.name}", top=TOP, emit=lambda: "\n".join(emit_verilog(config).values()))
+
+
+def _parts() -> list[Part]:
+    nano, small, ulx3s = (PRESETS[name] for name in ("nano", "small", "ulx3s"))
+    post_shift = dataclasses.replace(ulx3s, name="ulx3s post_shift", mac="post_shift")
+    parts: list[Part] = []
+
+    def part(name: str, build: Callable[[], wiring.Component]) -> None:
+        parts.append(component_part(name, build))
+
+    part("PINT decoder", Decoder)
+    part("PINT converter", Converter)
+    part("dither", Dither)
+    part("align 64", Align)
+    part("divider", Divider)
+    for mac in ("decode_once", "post_shift"):
+        part(f"MAC {mac}", lambda mac=mac: Mac(mac))
+        part(f"PE {mac}", lambda mac=mac: Pe(mac))
+    for config in (ulx3s, post_shift):
+        part(f"WPU G=4 {config.mac}", lambda config=config: Wpu(config))
+    for config in (nano, ulx3s):
+        part(f"partial-sum store {config.name}", lambda config=config: PsumStore(config))
+        part(f"feed {config.name}", lambda config=config: Feed(config))
+        part(f"weight network {config.name}", lambda config=config: WeightNetwork(config))
+    part("drain ulx3s", lambda: Drain(ulx3s))
+    part("C-Core nano", lambda: CCore(nano))
+    part("C-Core small", lambda: CCore(small))
+    part("APU nano", lambda: Apu(nano))
+    part("softmax nano", lambda: Softmax(nano))
+    part("A-Core nano", lambda: ACore(nano))
+    for config in (nano, ulx3s):
+        part(f"Loader {config.name}", lambda config=config: Loader(config))
+        part(f"Storer {config.name}", lambda config=config: Storer(config))
+        part(f"read manager {config.name}", lambda config=config: ReadManager(config))
+        part(f"write manager {config.name}", lambda config=config: WriteManager(config))
+    part("Sequencer nano", lambda: Sequencer(nano))
+    part("command queue A-Core", lambda: CommandQueue(depth=nano.queue_words, words=command_words(Engine.ACORE)))
+    part("semaphores", lambda: Semaphores(len(Engine)))
+    part("scale unit nano", lambda: ScaleUnit(nano.tensors))
+    part("seed unit nano", lambda: SeedUnit(nano.tensors))
+    part("CSR nano", lambda: Csr(nano))
+    part("control", Control)
+    part("counters nano", lambda: Counters(nano))
+    return parts
+
+
+PARTS: list[Part] = _parts()
+MACHINES: list[Part] = [machine_part(PRESETS["nano"])]

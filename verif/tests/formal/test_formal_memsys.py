@@ -1,0 +1,91 @@
+"""Proofs of the AXI4 units, each with planted bugs that must break it."""
+
+import pytest
+
+from gradloom.verif.formal.memsys import FifoSpec, ReadSpec, SplitterSpec, WindowSpec, WriteSpec
+from gradloom.verif.formal.run import planted_bug, run_formal
+
+FIFO = "gradloom.rtl.fifo"
+SPLIT = "gradloom.rtl.axi"
+READ = "gradloom.rtl.axi_read"
+WRITE = "gradloom.rtl.axi_write"
+WINDOW = "gradloom.rtl.window"
+
+FIFO_DEPTH = 12
+"""Cycles: fills, empties and wraps a FIFO of 3 elements several times."""
+SPLIT_DEPTH = 8
+READ_DEPTH = 7
+WRITE_DEPTH = 9
+
+
+def test_window():
+    assert run_formal(WindowSpec, "prove", 1)
+    bug = planted_bug(WINDOW, "end = address + Value.cast(size)", "end = (address + Value.cast(size))[:32]")
+    assert not run_formal(lambda: WindowSpec(bug), "prove", 1)
+
+
+@pytest.mark.parametrize("block_ram", [False, True])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_fifo(depth, block_ram):
+    assert run_formal(lambda: FifoSpec(depth=depth, block_ram=block_ram), "bmc", FIFO_DEPTH)
+
+
+@pytest.mark.parametrize(("block_ram", "before", "after"), [
+    (False, "self.i.ready.eq(self.level != self.depth)", "self.i.ready.eq(1)"),
+    (False, "pointer == self.depth - 1", "pointer == self.depth - 2"),
+    (False, "self.level.eq(self.level + put - get)", "self.level.eq(self.level + put - self.o.valid)"),
+    (True, "readable.eq(self.level - get)", "readable.eq(self.level + put - get)"),
+    (True, "read.addr.eq(Mux(get, successor(read_at), read_at))", "read.addr.eq(read_at)"),
+    (True, "m.d.sync += readable.eq(0)", "m.d.sync += readable.eq(1)"),
+])
+def test_fifo_bugs(block_ram, before, after):
+    bug = planted_bug(FIFO, before, after)
+    assert not run_formal(lambda: FifoSpec(depth=3, block_ram=block_ram, design=bug), "bmc", FIFO_DEPTH)
+
+
+def test_splitter():
+    assert run_formal(SplitterSpec, "bmc", SPLIT_DEPTH)
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("room.eq(BURST_BEATS - beat[:exact_log2(BURST_BEATS)])", "room.eq(BURST_BEATS)"),
+    ("final.eq(beats <= room)", "final.eq(beats < room)"),
+    ("rest_beats.eq(beats - length)", "rest_beats.eq(beats - room + 1)"),
+    ("self.request.ready.eq(free & ~rest & ~self.clear)", "self.request.ready.eq(free & ~self.clear)"),
+])
+def test_splitter_bugs(before, after):
+    bug = planted_bug(SPLIT, before, after)
+    assert not run_formal(lambda: SplitterSpec(bug), "bmc", SPLIT_DEPTH)
+
+
+def test_read_window():
+    assert run_formal(ReadSpec, "prove", 3)
+    assert run_formal(lambda: ReadSpec(refusal=True), "bmc", READ_DEPTH)
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("issue.eq(take & inside)", "issue.eq(take)"),
+    ("size=burst.beats * self.config.beat_bytes", "size=self.config.beat_bytes"),
+    ("(~self.m_axi_arvalid | self.m_axi_arready)", "under_way.i.ready"),
+    ("with m.Elif(bad_window | bad_response):", "with m.Elif(bad_response):"),
+])
+def test_read_bugs(before, after):
+    bug = planted_bug(READ, before, after)
+    assert not run_formal(lambda: ReadSpec(bug, refusal=True), "bmc", READ_DEPTH)
+
+
+def test_write():
+    assert run_formal(WriteSpec, "prove", 3)
+    assert run_formal(lambda: WriteSpec(counting=True), "bmc", WRITE_DEPTH)
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("issue.eq(take & inside)", "issue.eq(take)"),
+    ("free = ~self.m_axi_wvalid | self.m_axi_wready", "free = ~self.m_axi_wvalid | self.m_axi_wready | self.flush"),
+    ("last.eq(sent == lengths.o.payload - 1)", "last.eq(sent == lengths.o.payload)"),
+    ("lengths.o.ready.eq(send & last)", "lengths.o.ready.eq(send)"),
+    ("self.idle.eq((due == 0) & ~self.m_axi_awvalid", "self.idle.eq(~lengths.o.valid & ~self.m_axi_awvalid"),
+])
+def test_write_bugs(before, after):
+    bug = planted_bug(WRITE, before, after)
+    assert not run_formal(lambda: WriteSpec(bug, counting=True), "bmc", WRITE_DEPTH)

@@ -1,0 +1,172 @@
+"""Data sources: digits, .npz files, MNIST idx files (plain and gzip), and the ways in which a file can be damaged."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gradloom.host.data import epoch_order, load_dataset, quantise
+from gradloom.host.files import UserError
+from gradloom.models import pint
+
+PARTS = {"train-images-idx3-ubyte": (12, 5, 4), "train-labels-idx1-ubyte": (12,), "t10k-images-idx3-ubyte": (6, 5, 4),
+         "t10k-labels-idx1-ubyte": (6,)}
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An idx file of bytes."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    for name, shape in PARTS.items():
+        (tmp_path / name).write_bytes(idx(rng.integers(0, 10 if len(shape) == 1 else 256, shape)))
+    return tmp_path
+
+
+def values(codes: np.ndarray, exponent: int) -> np.ndarray:
+    return np.ldexp(pint.decode(codes).astype(np.float64), exponent)
+
+
+def test_digits_are_exact():
+    data = load_dataset("digits")
+    assert data.train_x.shape == (1437, 1, 8, 8) and data.test_x.shape == (360, 1, 8, 8) and data.classes == 10
+    pixels = values(data.train_x, data.exponent) * 16
+    assert set(np.unique(pixels)) == set(range(17))
+
+
+def test_idx_folder(mnist):
+    data = load_dataset(str(mnist))
+    raw = np.frombuffer((mnist / "train-images-idx3-ubyte").read_bytes()[16:], np.uint8).reshape(12, 1, 5, 4)
+    assert data.train_x.shape == (12, 1, 5, 4) and data.test_x.shape == (6, 1, 5, 4)
+    assert np.abs(values(data.train_x, data.exponent) - raw).max() <= 2
+    labels = np.frombuffer((mnist / "t10k-labels-idx1-ubyte").read_bytes()[8:], np.uint8)
+    assert np.array_equal(data.test_y, labels)
+    assert load_dataset(str(mnist / "train-images-idx3-ubyte")).digest() == load_dataset(str(mnist)).digest()
+
+
+def test_gzip_gives_the_same(mnist):
+    plain = load_dataset(str(mnist)).digest()
+    for name in PARTS:
+        (mnist / f"{name}.gz").write_bytes(gzip.compress((mnist / name).read_bytes()))
+        (mnist / name).unlink()
+    assert load_dataset(str(mnist)).digest() == plain
+
+
+def damage_cut(raw: bytes) -> bytes:
+    return raw[:-1]
+
+
+def damage_long(raw: bytes) -> bytes:
+    return raw + b"\0"
+
+
+def damage_header(raw: bytes) -> bytes:
+    return raw[:7]
+
+
+def damage_magic(raw: bytes) -> bytes:
+    return b"\1" + raw[1:]
+
+
+def damage_type(raw: bytes) -> bytes:
+    return raw[:2] + b"\x07" + raw[3:]
+
+
+def damage_dimensions(raw: bytes) -> bytes:
+    return raw[:3] + b"\xff" + raw[4:]
+
+
+def damage_size(raw: bytes) -> bytes:
+    return raw[:4] + b"\xff\xff\xff\xff" + raw[8:]
+
+
+def damage_gzip(raw: bytes) -> bytes:
+    return gzip.compress(raw)[:-6]
+
+
+def damage_deflate(raw: bytes) -> bytes:
+    packed = bytearray(gzip.compress(raw))
+    packed[20] ^= 0xFF
+    return bytes(packed)
+
+
+def damage_empty(raw: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damage", [damage_cut, damage_long, damage_header, damage_magic, damage_type, damage_dimensions, damage_size,
+                                    damage_gzip, damage_deflate, damage_empty])
+@pytest.mark.parametrize("name", list(PARTS))
+def test_damaged_idx_file_is_refused_by_name(mnist, name, damage):
+    (mnist / name).write_bytes(damage((mnist / name).read_bytes()))
+    with pytest.raises(UserError, match=name):
+        load_dataset(str(mnist))
+
+
+@pytest.mark.parametrize("name", list(PARTS))
+def test_missing_idx_file_is_refused_by_name(mnist, name):
+    (mnist / name).unlink()
+    with pytest.raises(UserError, match=name[:name.index("-idx")]):
+        load_dataset(str(mnist))
+
+
+def test_folder_in_place_of_an_idx_file(mnist):
+    (mnist / "train-labels-idx1-ubyte").unlink()
+    (mnist / "train-labels-idx1-ubyte").mkdir()
+    with pytest.raises(UserError, match="train-labels-idx1-ubyte cannot be read"):
+        load_dataset(str(mnist))
+
+
+def test_idx_files_that_do_not_belong_together(mnist):
+    (mnist / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((6, 5, 5))))
+    with pytest.raises(UserError, match=r"test images \(1, 5, 5\)"):
+        load_dataset(str(mnist))
+    (mnist / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((7, 5, 4))))
+    with pytest.raises(UserError, match="7 images"):
+        load_dataset(str(mnist))
+
+
+def test_npz_with_its_own_test_images(tmp_path):
+    x = np.linspace(-1, 1, 2 * 5 * 3 * 4).reshape(10, 3, 4)
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(10) % 4, x_test=x[:3], y_test=np.arange(3))
+    data = load_dataset(str(tmp_path / "d.npz"))
+    assert data.train_x.shape == (10, 1, 3, 4) and data.test_x.shape == (3, 1, 3, 4) and data.classes == 4
+    assert np.array_equal(data.train_x[:3], data.test_x), "one exponent for both"
+    assert data.train_y.dtype == np.int64
+
+
+def test_npz_without_test_images_is_split(tmp_path):
+    x = np.arange(50.0)[:, None, None] + np.zeros((50, 2, 2))
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(50) % 5)
+    data = load_dataset(str(tmp_path / "d.npz"))
+    assert len(data.train_y) == 40 and len(data.test_y) == 10
+    assert load_dataset(str(tmp_path / "d.npz")).digest() == data.digest()
+    assert load_dataset(str(tmp_path / "d.npz"), seed=1).digest() != data.digest()
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int16, np.float16, np.float32, np.uint64])
+def test_number_types(tmp_path, dtype):
+    x = (np.arange(5 * 4) % 2).reshape(5, 2, 2).astype(dtype)
+    np.savez(tmp_path / "d.npz", x=x, y=(np.arange(5) % 2).astype(dtype))
+    data = load_dataset(str(tmp_path / "d.npz"))
+    assert set(np.unique(values(np.concatenate([data.train_x, data.test_x]), data.exponent))) == {0, 1}
+
+
+def test_quantise():
+    codes, exponent = quantise(np.zeros((2, 3)))
+    assert exponent == 0 and not pint.decode(codes).any()
+    for peak in (1e-12, 0.3, 1.0, 255.0, 1e30):
+        codes, exponent = quantise(np.array([peak, -peak / 3]))
+        assert 2048 <= int(pint.decode(codes)[0]) <= 4095
+        assert np.allclose(values(codes, exponent), [peak, -peak / 3], rtol=0.04)
+
+
+def test_epoch_order_is_a_permutation_of_its_own():
+    orders = [epoch_order(1000, seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
+    assert all(np.array_equal(np.sort(order), np.arange(1000)) for order in orders)
+    assert len({order.tobytes() for order in orders}) == 4
+    assert np.array_equal(epoch_order(1000, 1, 0), orders[0])

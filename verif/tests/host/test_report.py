@@ -1,0 +1,118 @@
+"""report.html: one self-contained, well-formed page, and numbers that are those of run.json."""
+
+import copy
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from gradloom.host.report import render
+
+ENGINES = ("load", "ccore", "acore", "store")
+
+
+def record(steps: int = 40, device: str = "rtl") -> dict[str, Any]:
+    rows = [{"layer": layer, "phase": phase, "busy": {"load": 4000 + 10 * k, "ccore": 9000, "acore": 7000, "store": 1500},
+             "windows": 8000, "use": 8000 / 9000}
+            for k, (layer, phase) in enumerate((layer, phase) for layer in ("conv1", "<b>&fc") for phase in ("FP", "BP", "WG + WU"))]
+    return {
+        "network": {"name": "digits-cnn"}, "configuration": {"name": "small"}, "macs": 36, "device": device,
+        "data": {"name": "digits"}, "batch": 16, "seed": 1, "hyper": {"lr": 0.02, "momentum": 0.9},
+        "steps_per_epoch": 20, "total_steps": steps,
+        "steps": [{"step": k, "loss": 2.3 * 0.95**k, "accuracy": min(1.0, k / steps)} for k in range(steps)],
+        "epochs": [{"epoch": e, "steps": 20 * (e + 1), "train_accuracy": 0.4 + 0.3 * e, "test_accuracy": 0.5 + 0.3 * e,
+                    "cycles": 1_000_000 * (e + 1) if device == "rtl" else None, "sha256": f"{e:064x}"} for e in range(steps // 20)],
+        "cycles": {"kind": "simulated", "total": 120_000, "by_layer_phase": rows,
+                   "engines": {name: sum(row["busy"][name] for row in rows) for name in ENGINES}} if device == "rtl" else None,
+    }
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed in order and collects the text."""
+
+    VOID = ("meta", "br", "hr", "img", "link")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.text += data + "\n"
+
+
+def drawings(page: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
+
+
+CASES = {"rtl": record(), "golden": record(device="golden"), "one step": record(1), "no steps": record(0), "long": record(3000)}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_page_is_whole_and_self_contained(name):
+    page = Page(render(CASES[name]))
+    assert "digits-cnn trained on small" in page.text
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "link", "iframe", "img"), "nothing is loaded from elsewhere"
+        assert "src" not in attributes and not (attributes.get("href") or "#").startswith("http")
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_drawings_stay_inside_their_frame(name):
+    page = render(CASES[name])
+    found = drawings(page)
+    assert len(found) == {"rtl": 2, "golden": 1, "one step": 2, "no steps": 1, "long": 2}[name] or len(found) == 3 and name != "no steps"
+    for drawing in found:
+        _, _, width, height = map(float, drawing.get("viewBox").split())
+        for element in drawing.iter():
+            if element.tag.endswith("rect"):
+                x, y, w, h = (float(element.get(key)) for key in ("x", "y", "width", "height"))
+                assert 0 <= x <= x + w <= width and 0 <= y <= y + h <= height
+            elif element.tag.endswith("polyline"):
+                for point in element.get("points").split():
+                    x, y = map(float, point.split(","))
+                    assert 0 <= x <= width and 0 <= y <= height
+            elif element.tag.endswith("text"):
+                assert 0 <= float(element.get("x")) <= width and 0 <= float(element.get("y")) <= height
+
+
+def test_numbers_come_from_the_record():
+    text = Page(render(record())).text
+    for expected in ("40.00 %", "80.00 %", "0000000000000000", "120,000", "36 MACs", "conv1 FP", "89 %"):
+        assert expected in text
+    assert "conv1" in text and "<b>&fc BP" in text, "names are escaped"
+
+
+def test_busy_bars_are_in_proportion():
+    run = record()
+    run["cycles"]["by_layer_phase"][0]["busy"] = {"load": 2000, "ccore": 4000, "acore": 1000, "store": 500}
+    drawing = drawings(render(run))[-1]
+    bars = [float(element.get("width")) for element in drawing.iter() if element.tag.endswith("rect")][:4]
+    assert [round(width / bars[0], 2) for width in bars] == [1, 2, 0.5, 0.25]
+
+
+def test_device_without_cycles_says_so():
+    assert "counts no cycles" in Page(render(record(device="golden"))).text
+
+
+def test_record_is_not_changed():
+    run = record()
+    before = copy.deepcopy(run)
+    render(run)
+    assert run == before

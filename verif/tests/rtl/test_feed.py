@@ -1,0 +1,227 @@
+"""The input side: row and column walks against section 4 of docs/machine.md, and the crossbars that feed the array."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+
+from gradloom.rtl.colwalk import ColumnWalk, token_layout
+from gradloom.rtl.config import Config
+from gradloom.rtl.feed import Feed
+from gradloom.rtl.isa import Dest, Pattern
+from gradloom.rtl.rowwalk import CONV_BITS, RowWalk
+from gradloom.verif.conv_case import decode_code, encode_conv
+
+
+class Walk(wiring.Component):
+    """Row walk and column walk together."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({"cmd": In(CONV_BITS), "start": In(1), "weights": In(1), "token": Out(token_layout(config))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.rows = rows = RowWalk(self.config)
+        m.submodules.columns = columns = ColumnWalk(self.config)
+        m.d.comb += [rows.cmd.eq(self.cmd), columns.cmd.eq(self.cmd), rows.start.eq(self.start),
+                     columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
+                     columns.weights.eq(self.weights), self.token.eq(columns.token)]
+        return m
+
+
+def row_reads(config: Config, f: dict[str, int], step: int) -> list[list[tuple[int, int] | None]]:
+    """Per unit and PE row: (bank, row address), or None for padding."""
+    k1 = f["pattern"] == Pattern.K1
+    modulus = config.wpus if k1 else config.row_banks
+    offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}[Pattern(f["pattern"])]
+    b, a, result = f["ib0"], f["ia0"], []
+    for unit in range(f["units"]):
+        y = unit % f["upi"]
+        reads = []
+        for r in range(3):
+            present = step < f[f"rlim{r}"] if k1 else r < f["nr"]
+            row = y * (1 + f["p2"]) + f["y0"] + offsets[r]
+            bank, address = b + offsets[r], a
+            if not k1 and bank >= modulus:
+                bank, address = bank - modulus, a + f["xe"]
+            address += 0 if f["colstep"] else step * f["istep"]
+            reads.append((3 * bank + r if k1 else bank, address) if present and 0 <= row < f["yin"] else None)
+        result.append(reads)
+        last = y == f["upi"] - 1
+        b, a = b + (f["cb"] if last else f["sb"]), a + (f["ca"] if last else f["sa"])
+        if b >= modulus:
+            b, a = b - modulus, a + f["xe"]
+    return result
+
+
+def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
+    """Every token of a command."""
+    tokens = []
+    pattern, wpus = f["pattern"], config.wpus
+    groups = -(-f["units"] // wpus)
+    for step in range(f["steps"]):
+        position = 2 * f["e0"] + f["par0"] + (step if f["colstep"] else 0)
+        units = row_reads(config, f, step)
+        for g in range(groups):
+            members = units[g * wpus:(g + 1) * wpus]
+            entry, parity, j = position >> 1, position & 1, 0
+            row_tokens = [False, *[True] * f["cols"]] if f["preload"] else [True] * f["cols"]
+            for i, window in enumerate(row_tokens):
+                first = window and j == 0
+                shift = i == 0 or first or f["s2"] or parity == (pattern == Pattern.BP2)
+                token = {"shift": int(shift), "clear": int(i == 0), "use": int(window), "sel": 2 * pattern + parity,
+                         "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": (1 << len(members)) - 1,
+                         "last": int(step == f["steps"] - 1 and g == groups - 1 and i == len(row_tokens) - 1)}
+                token["snap"] = int(token["last"] and f["wg"] and f["drain"])
+                token["reads"] = {PE * w + r: (read[0], (read[1] + entry) % 65536)
+                                  for w, reads in enumerate(members) for r, read in enumerate(reads)
+                                  if read and shift and 0 <= entry < f["xe"]}
+                if window:
+                    token["clr"] = int(f["clear"] and step == 0 and g == 0 and j == 0)
+                    half_cols = -(-f["cols"] // 2)
+                    address = {Pattern.K3: (g >> 1) * half_cols + (j >> 1), Pattern.BP2: g * f["cols"] + j,
+                               Pattern.K1: 2 * (g * half_cols + (j >> 1))}[Pattern(pattern)]
+                    token |= {"store": int(not f["wg"]), "pa": f["pbase"] + address, "odd": j & 1, "group": g & 1,
+                              "fresh": int(step == 0 and not f["acc"]), "ea": f["ebase"] + g * f["ee"] + (j >> 1), "lane": j & 1}
+                    j += 1
+                    parity ^= not f["s2"]
+                entry += shift
+                tokens.append(token)
+    return tokens
+
+
+PE = 3
+
+
+def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
+    pattern = int(rng.integers(3))
+    modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
+    bits = {name: int(rng.integers(2)) for name in ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep")}
+    return bits | {
+        "pattern": pattern, "wg": int(rng.integers(2)) if pattern != Pattern.BP2 else 0, "nr": int(rng.integers(1, 4)),
+        "nk": 3, "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
+        "upi": int(rng.integers(1, 6)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
+        "xe": int(rng.integers(1, 5)), "e0": int(rng.integers(-3, 3)), "ib0": int(rng.integers(modulus)),
+        "sb": int(rng.integers(modulus)), "cb": int(rng.integers(modulus)), "ia0": int(rng.integers(300)),
+        "sa": int(rng.integers(30)), "ca": int(rng.integers(30)), "istep": int(rng.integers(90)),
+        "pbase": int(rng.integers(50)), "ebase": int(rng.integers(50)), "ee": int(rng.integers(9)),
+        **{f"rlim{r}": int(rng.integers(4)) for r in range(3)}}
+
+
+@pytest.mark.parametrize("wpus", [1, 2, 3])
+def test_walk(wpus):
+    config = Config(name="test", clusters=1, cols=1, wpus=wpus)
+    dut = Walk(config)
+    rng = np.random.default_rng(wpus)
+
+    async def testbench(ctx):
+        for trial in range(60):
+            fields = random_command(config, rng)
+            slow_weights = trial % 3 == 0
+            expected = expected_tokens(config, fields)
+            ctx.set(dut.cmd, encode_conv(fields))
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            cycles, stalls = 0, 0
+            for token in expected:
+                while True:
+                    ready = int(not slow_weights or rng.integers(3) == 0)
+                    ctx.set(dut.weights, ready)
+                    if ctx.get(dut.token.shift) or ctx.get(dut.token.use):
+                        break
+                    assert not ctx.get(dut.token.read) and not ctx.get(dut.token.swap) and not ctx.get(dut.token.last)
+                    stalls += cycles > 1 and not ready
+                    cycles += 1
+                    await ctx.tick()
+                for name, value in token.items():
+                    if name != "reads":
+                        assert ctx.get(getattr(dut.token, name)) == value, (name, token, fields)
+                read = ctx.get(dut.token.read)
+                reads = {i: (ctx.get(dut.token.bank[i]), ctx.get(dut.token.addr[i])) for i in range(3 * wpus) if read >> i & 1}
+                assert reads == token["reads"], (token, fields)
+                cycles += 1
+                await ctx.tick()
+            assert cycles == 2 + len(expected) + stalls, "no bubble between rows, groups and steps"
+            for _ in range(5):
+                ctx.set(dut.weights, 1)
+                assert not ctx.get(dut.token.shift) and not ctx.get(dut.token.use)
+                await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize(("cols", "wpus", "mac"), [(1, 1, "decode_once"), (2, 3, "decode_once"), (2, 2, "post_shift")])
+def test_crossbars(cols, wpus, mac):
+    depth = 12
+    config = Config(name="test", clusters=cols, cols=cols, wpus=wpus, mac=mac, ibuf_depth=depth, ebuf_depth=depth)
+    dut = Feed(config)
+    banks = config.row_banks
+    rng = np.random.default_rng(cols + wpus)
+    ibuf, ebuf = (rng.integers(0, 256, (banks, depth, 2, cols), np.uint8) for _ in range(2))
+    value = decode_code if mac == "decode_once" else np.asarray
+
+    async def testbench(ctx):
+        for dest, buffer in ((Dest.IBUF, ibuf), (Dest.EBUF, ebuf)):
+            ctx.set(dut.load.valid, 1)
+            ctx.set(dut.load.dest, dest)
+            for bank, addr in np.ndindex(banks, depth):
+                ctx.set(dut.load.bank, bank)
+                ctx.set(dut.load.addr, addr)
+                ctx.set(dut.load.data, int.from_bytes(buffer[bank, addr].tobytes(), "little"))
+                await ctx.tick()
+        ctx.set(dut.load.valid, 0)
+        for trial in range(6):
+            pattern, nk = (Pattern.K3, Pattern.K1)[trial % 2], int(rng.integers(1, 4))
+            ctx.set(dut.cmd, encode_conv({"pattern": pattern, "nk": nk, "wg": 1}))
+            history = []
+            for _ in range(40):
+                addresses = rng.integers(0, depth, banks)
+                token = {"read": int(rng.integers(1 << 3 * wpus)), "mask": int(rng.integers(1 << wpus)), "use": 1, "wg": 1,
+                         "sel": int(rng.integers(6)), "ea": int(rng.integers(depth)), "lane": int(rng.integers(2)),
+                         "shift": int(rng.integers(2)), "swap": int(rng.integers(2)), "snap": int(rng.integers(2))}
+                sources = rng.integers(0, banks, 3 * wpus)
+                for name, content in token.items():
+                    ctx.set(getattr(dut.token, name), content)
+                for i, bank in enumerate(sources):
+                    ctx.set(dut.token.bank[i], int(bank))
+                    ctx.set(dut.token.addr[i], int(addresses[bank]))
+                history.append((token, [(int(bank), int(addresses[bank])) for bank in sources]))
+                if len(history) > Feed.LATENCY:
+                    check(ctx, *history[-1 - Feed.LATENCY], pattern, nk)
+                await ctx.tick()
+            assert not ctx.get(dut.fault)
+        for name, change in (("read", {"use": 0, "wg": 0, "read": 1}), ("ea", {"use": 1, "wg": 1, "read": 0})):
+            for beyond in (0, 1):
+                for field, content in change.items():
+                    ctx.set(getattr(dut.token, field), content)
+                ctx.set(dut.token.addr[0], depth - 1 + (beyond if name == "read" else 0))
+                ctx.set(dut.token.ea, depth - 1 + (beyond if name == "ea" else 0))
+                await ctx.tick().repeat(2)
+                assert ctx.get(dut.fault) == beyond
+
+    def check(ctx, token: dict[str, int], sources: list[tuple[int, int]], pattern: Pattern, nk: int) -> None:
+        for name in ("shift", "sel", "use", "swap", "snap", "wg"):
+            assert ctx.get(getattr(dut.ctl, name)) == token[name]
+        for w in range(wpus):
+            for r in range(3):
+                bank, addr = sources[3 * w + r]
+                beat = value(ibuf[bank, addr]) * (token["read"] >> 3 * w + r & 1)
+                for c in range(cols):
+                    x = dut.x[w][r * cols + c]
+                    assert [ctx.get(x.x0), ctx.get(x.x1)] == [beat[0, c], beat[1, c]]
+            for k in range(3):
+                column = value(ebuf[3 * w + (k if pattern == Pattern.K1 else 0), token["ea"], token["lane"]])
+                column = column * (token["mask"] >> w & 1) * (k < nk)
+                assert [ctx.get(dut.e[w][m][k]) for m in range(cols)] == column.tolist()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()

@@ -1,0 +1,185 @@
+"""Partial sums: layouts, read-modify-write, masks, overflow, and the A-Core's reads of the other half."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+
+from gradloom.rtl.colwalk import token_layout
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Pattern
+from gradloom.rtl.psum import PsumControl, PsumStore, psum_read_layout
+
+LATENCY = 5
+WIDTH = 32
+DEPTH = 20
+CONFIG = Config(name="test", clusters=1, cols=1, wpus=2, psum_width=WIDTH, psum_depth=DEPTH)
+
+
+class Pair(wiring.Component):
+    """The control and the store of WPU 1 of 2."""
+
+    def __init__(self) -> None:
+        self.control = PsumControl(CONFIG, latency=LATENCY)
+        self.store = PsumStore(CONFIG)
+        super().__init__({
+            "token": In(token_layout(CONFIG)), "pattern": In(2), "half": In(1), "sums": In(self.store.sums.shape()),
+            "read": In(psum_read_layout()), "q": Out(self.store.q.shape()), "ovf": Out(1), "done": Out(1), "fault": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.control, m.submodules.store = control, store = self.control, self.store
+        m.d.comb += [
+            control.token.eq(self.token), control.pattern.eq(self.pattern), control.half.eq(self.half),
+            store.control.eq(control.control), store.enable.eq(control.mask[1]), store.sums.eq(self.sums),
+            store.read.eq(self.read), self.q.eq(store.q), self.ovf.eq(store.ovf), self.done.eq(control.done),
+            self.fault.eq(control.fault)]
+        return m
+
+
+def places(pattern: Pattern, addr: int, odd: int, group: int) -> dict[tuple[int, int], int]:
+    """(bank, address) -> output of one window (docs/machine.md, section 4)."""
+    if pattern == Pattern.K3:
+        return {(2 * group + odd, addr): 0}
+    if pattern == Pattern.BP2:
+        return {(k, addr): k for k in range(4)}
+    return {((k + 2 * odd) % 4, addr + (k == 2)): k for k in range(3)}
+
+
+def simulate(testbench) -> None:
+    dut = Pair()
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+
+    async def run(ctx):
+        await testbench(ctx, dut)
+    simulator.add_testbench(run)
+    simulator.run()
+
+
+async def sweep(ctx, dut, pattern: Pattern, half: int, tokens: list[dict | None], observe=None) -> list[str]:
+    """Issue tokens, give their sums ``LATENCY`` cycles later. Returns the events in the cycles after the last token."""
+    ctx.set(dut.pattern, pattern)
+    ctx.set(dut.half, half)
+    events = []
+    for cycle in range(len(tokens) + LATENCY + 3):
+        token = tokens[cycle] if cycle < len(tokens) else None
+        for name in ("pa", "odd", "group", "fresh", "mask", "last"):
+            ctx.set(getattr(dut.token, name), token[name] if token else 0)
+        ctx.set(dut.token.store, int(token is not None))
+        due = tokens[cycle - LATENCY] if 0 <= cycle - LATENCY < len(tokens) else None
+        for k in range(4):
+            ctx.set(dut.sums[k], due["sums"][k] if due else 12345)
+        for name in ("done", "ovf", "fault"):
+            if ctx.get(getattr(dut, name)):
+                events.append((name, cycle))
+        if observe:
+            await observe(ctx)
+        await ctx.tick()
+    return events
+
+
+@pytest.mark.parametrize("pattern", list(Pattern))
+def test_read_modify_write(pattern):
+    rng = np.random.default_rng(int(pattern))
+    memory = [{}, {}]
+
+    def tokens(half: int) -> list[dict | None]:
+        stream, recent = [], [set(), set()]
+        for i in range(150):
+            addr, odd, group = int(rng.integers(DEPTH - 1)), int(rng.integers(2)), int(rng.integers(2))
+            if pattern == Pattern.K1:
+                addr &= ~1
+            where = set(places(pattern, addr, odd, group))
+            # The same address at the earliest 3 cycles later.
+            if where & (recent[-1] | recent[-2]) or rng.integers(4) == 0:
+                stream.append(None)
+                recent.append(set())
+                continue
+            recent.append(where)
+            token = {"pa": addr, "odd": odd, "group": group, "fresh": int(rng.integers(4) == 0), "last": int(i == 149),
+                     "mask": int(rng.integers(4)), "sums": [int(x) for x in rng.integers(-2**20, 2**20, 4)]}
+            stream.append(token)
+            if token["mask"] & 2:
+                for place, k in places(pattern, addr, odd, group).items():
+                    old = 0 if token["fresh"] else memory[half].get(place, 0)
+                    memory[half][place] = old + token["sums"][k]
+        while stream[-1] is None:
+            stream.pop()
+        stream[-1]["last"] = 1
+        return stream
+
+    async def testbench(ctx, dut):
+        stream = tokens(0)
+        events = await sweep(ctx, dut, pattern, 0, stream)
+        assert events == [("done", len(stream) + LATENCY)], "the last sum is written LATENCY + 1 cycles after its token"
+        settled = dict(memory[0])
+        reads = []
+
+        async def observe(ctx):
+            """Random reads of half 0 while half 1 is at work."""
+            if reads:
+                for lane, place in enumerate(reads[-1]):
+                    assert ctx.get(dut.q[lane]) == settled.get(place, 0)
+            banks = rng.permutation(4)[:2]
+            pair = [(int(bank), int(rng.integers(DEPTH))) for bank in banks]
+            reads.append(pair)
+            ctx.set(dut.read.en, 1)
+            ctx.set(dut.read.half, 0)
+            for lane, (bank, addr) in enumerate(pair):
+                ctx.set(getattr(dut.read, f"bank{lane}"), bank)
+                ctx.set(getattr(dut.read, f"addr{lane}"), addr)
+
+        stream = tokens(1)
+        await sweep(ctx, dut, pattern, 1, stream, observe)
+        for half in (0, 1):
+            for bank, addr in np.ndindex(4, DEPTH):
+                ctx.set(dut.read.en, 1)
+                ctx.set(dut.read.half, half)
+                ctx.set(dut.read.bank0, bank)
+                ctx.set(dut.read.addr0, addr)
+                ctx.set(dut.read.bank1, bank ^ 1)
+                await ctx.tick()
+                assert ctx.get(dut.q[0]) == memory[half].get((bank, addr), 0)
+
+    simulate(testbench)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_overflow(sign):
+    limit = 2**(WIDTH - 1) - (sign > 0)
+
+    async def testbench(ctx, dut):
+        def token(value, **changes):
+            return {"pa": 3, "odd": 0, "group": 0, "fresh": 0, "last": 0, "mask": 2, "sums": [value] * 4} | changes
+        fills = [token(sign * limit, fresh=1), None, None, token(0)]
+        assert not await sweep(ctx, dut, Pattern.BP2, 0, fills)
+        masked = [token(sign, mask=1)]
+        assert not await sweep(ctx, dut, Pattern.BP2, 0, masked), "a WPU without unit overflows silently"
+        events = await sweep(ctx, dut, Pattern.K3, 0, [token(sign)])
+        assert [name for name, _ in events] == ["ovf"]
+        ctx.set(dut.read.en, 1)
+        ctx.set(dut.read.addr0, 3)
+        await ctx.tick()
+        assert ctx.get(dut.q[0]) == -sign * (2**(WIDTH - 1) - (sign < 0)), "sums wrap"
+
+    simulate(testbench)
+
+
+def test_address_beyond():
+    async def testbench(ctx, dut):
+        base = {"odd": 0, "group": 0, "fresh": 1, "mask": 3, "sums": [7] * 4}
+        tokens = [base | {"pa": DEPTH - 1, "last": 0}, None, base | {"pa": DEPTH + 12, "last": 1}]
+        events = await sweep(ctx, dut, Pattern.K3, 0, tokens)
+        assert sorted(name for name, _ in events) == ["done", "fault"]
+        events = await sweep(ctx, dut, Pattern.K1, 0, [base | {"pa": DEPTH - 1, "last": 0}])
+        assert [name for name, _ in events] == ["fault"]
+        for addr in range(DEPTH):
+            ctx.set(dut.read.en, 1)
+            ctx.set(dut.read.addr0, addr)
+            await ctx.tick()
+            assert ctx.get(dut.q[0]) == (7 if addr == DEPTH - 1 else 0)
+
+    simulate(testbench)

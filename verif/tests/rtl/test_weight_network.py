@@ -1,0 +1,120 @@
+"""The weight network: block addresses, transposition, tap order, valid taps, and its handshake with the tokens."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Pattern
+from gradloom.rtl.weight_network import WeightNetwork
+from gradloom.verif.conv_case import decode_code, encode_conv
+
+DEPTH = 24
+
+
+def reference(blocks: np.ndarray, fields: dict[str, int], step: int, r: int) -> np.ndarray:
+    """Weights [cluster][tap][column] of a PE row (docs/machine.md, section 4); ``blocks`` [bank][address][gout][gin]."""
+    g = blocks.shape[2]
+    taps = np.zeros((g, 3, g), np.int64)
+    k1 = fields["pattern"] == Pattern.K1
+    if step >= fields[f"rlim{r}"] if k1 else r >= fields["nr"]:
+        return taps
+    for k in range(fields["nk"]):
+        if k1:
+            bank, address = k, fields["wbase"] + r * fields["koff"] + step * fields["wstep"]
+        else:
+            line, bank = divmod(fields[f"wob{r}"] + (2 - k if fields["flip"] else k), 3)
+            address = fields["wbase"] + step * fields["wstep"] + fields[f"woa{r}"] + line
+        block = decode_code(blocks[bank, address])
+        taps[:, k] = block.T if fields["transpose"] else block
+    return taps
+
+
+@pytest.mark.parametrize(("cols", "mac"), [(1, "decode_once"), (2, "decode_once"), (4, "post_shift")])
+def test_weight_network(cols, mac):
+    config = Config(name="test", clusters=cols, cols=cols, wpus=1, wbuf_depth=DEPTH, mac=mac)
+    dut = WeightNetwork(config)
+    rng = np.random.default_rng(cols)
+    blocks = rng.integers(0, 256, (3, DEPTH, cols, cols), np.uint8)
+
+    def random_fields() -> dict[str, int]:
+        fields = {"pattern": int(rng.integers(3)), "transpose": int(rng.integers(2)), "flip": int(rng.integers(2)),
+                  "nr": int(rng.integers(1, 4)), "nk": int(rng.integers(1, 4)), "steps": int(rng.integers(1, 5)),
+                  "wstep": int(rng.integers(3)), "wbase": int(rng.integers(4, 7)), "koff": int(rng.integers(4))}
+        for r in range(3):
+            fields |= {f"wob{r}": int(rng.integers(3)), f"woa{r}": int(rng.integers(-4, 5)), f"rlim{r}": int(rng.integers(5))}
+        if fields["pattern"] == Pattern.K1:
+            fields["flip"] = 0
+        return fields
+
+    async def check_command(ctx, fields: dict[str, int], eager: bool) -> None:
+        ctx.set(dut.cmd, encode_conv(fields))
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        loads, swaps, step = [], [], 0
+        for cycle in range(1000):
+            swap = ctx.get(dut.ready) and (eager or rng.integers(0, 3) == 0)
+            ctx.set(dut.swap, int(swap))
+            if strobe := ctx.get(dut.wl):
+                r = strobe.bit_length() - 1
+                assert strobe == 1 << r
+                loads.append((cycle, len(loads) // 3, r))
+                expected = reference(blocks, fields, *loads[-1][1:])
+                values = [[[ctx.get(dut.w[m][k * cols + c]) for c in range(cols)] for k in range(3)] for m in range(cols)]
+                assert np.array_equal(decode_code(np.array(values)) if mac == "post_shift" else values, expected), fields
+            if swap:
+                swaps.append(cycle)
+                step += 1
+                if step == fields["steps"]:
+                    break
+            await ctx.tick()
+        # A swap token reaches the array one cycle after the network's latency.
+        arrivals = [cycle + WeightNetwork.LATENCY + 1 for cycle in swaps]
+        for _ in range(4):
+            await ctx.tick()
+            cycle += 1
+            ctx.set(dut.swap, 0)
+            assert not ctx.get(dut.ready), "nothing is left to swap in"
+            if strobe := ctx.get(dut.wl):
+                loads.append((cycle, len(loads) // 3, strobe.bit_length() - 1))
+        assert [(step, r) for _, step, r in loads] == [(step, r) for step in range(fields["steps"]) for r in range(3)]
+        for cycle, step, _ in loads:
+            assert cycle < arrivals[step], "shadow registers are whole before the swap"
+            assert step == 0 or cycle >= arrivals[step - 1], "and not overwritten before the previous one"
+        if eager:
+            assert np.diff(swaps).tolist() == [3] * (fields["steps"] - 1)
+
+    async def testbench(ctx):
+        ctx.set(dut.load.valid, 1)
+        ctx.set(dut.load.dest, Dest.WBUF)
+        for bank, address in np.ndindex(3, DEPTH):
+            padded = blocks[bank, address].tobytes().ljust(2, b"\0")
+            for sub in range(config.block_beats):
+                ctx.set(dut.load.bank, bank)
+                ctx.set(dut.load.addr, address)
+                ctx.set(dut.load.sub, sub)
+                ctx.set(dut.load.data, int.from_bytes(padded[2 * cols * sub:2 * cols * (sub + 1)], "little"))
+                await ctx.tick()
+        ctx.set(dut.load.valid, 0)
+        for i in range(30):
+            await check_command(ctx, random_fields(), eager=i % 2 == 0)
+        assert not ctx.get(dut.fault)
+        for tap_valid in (True, False):
+            # Only a valid tap beyond the buffer is a fault: block 2 of a row that begins at the last address.
+            fields = {"nr": 1, "nk": 3 if tap_valid else 2, "steps": 1, "wbase": DEPTH - 1, "wob0": 1}
+            ctx.set(dut.cmd, encode_conv(fields))
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            faults = 0
+            for _ in range(8):
+                ctx.set(dut.swap, ctx.get(dut.ready))
+                faults += ctx.get(dut.fault)
+                await ctx.tick()
+            assert faults == tap_valid
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()

@@ -1,0 +1,115 @@
+"""Paper scale, the ``eta`` machine of 1728 MACs: it elaborates and builds in bounded time, and trains a layer as golden does.
+
+Minutes of C++ compilation, so not a part of the ordinary suite: it runs only with ``GRADLOOM_ETA=1``, which
+``nox -s eta`` sets. ``-s`` shows the measurements.
+"""
+
+import os
+import resource
+import time
+
+import pytest
+
+from gradloom.host.session import MemoryOptions, Session
+from gradloom.host.verification import compare_tensors
+from gradloom.host.verify_command import synthetic_images
+from gradloom.models import golden
+from gradloom.models.network import load_network
+from gradloom.models.state import State
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.sim.verilate import build_library
+from gradloom.sim.verilog import machine_verilog
+
+pytestmark = pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1",
+                                reason="builds the 1728-MAC machine, minutes long: run it with nox -s eta")
+
+ETA = PRESETS["eta"]
+NETWORK = """name = "eta-layer"
+input = [16, 32, 32]
+classes = 10
+
+[[layers]]
+type = "conv"
+name = "first"
+out = 16
+kernel = 3
+pad = 1
+
+[[layers]]
+type = "conv"
+name = "second"
+out = 16
+kernel = 3
+pad = 1
+
+[[layers]]
+type = "max_pool"
+name = "pool"
+kernel = 4
+stride = 4
+
+[[layers]]
+type = "fully_connected"
+name = "logits"
+out = 10
+"""
+THREE_PHASES = {"FP", "BP", "WG + WU"}
+
+
+def cpu_seconds(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_every_component_is_emitted_once_and_in_a_minute():
+    before = cpu_seconds(resource.RUSAGE_SELF) + cpu_seconds(resource.RUSAGE_CHILDREN)
+    text = "\n".join(emit_verilog(ETA).values())
+    seconds = cpu_seconds(resource.RUSAGE_SELF) + cpu_seconds(resource.RUSAGE_CHILDREN) - before
+    modules = [line.split("(")[0] for line in text.splitlines() if line.startswith("module ")]
+    print(f"\nelaboration: {seconds:.0f} CPU seconds, {len(text) / 1e6:.1f} MB, {len(modules)} modules")
+    assert seconds < 60
+    assert len(text) < 10e6
+    assert len(set(modules)) == len(modules)
+    for kind in ("gradloom_pe_", "gradloom_wpu_", "gradloom_psum_", "apu_"):
+        assert sum(module.removeprefix("module ").startswith(kind) for module in modules) == 1, kind
+
+
+def test_simulator_builds_within_ten_minutes_of_two_cores(tmp_path, monkeypatch):
+    files, blocks = machine_verilog(ETA)
+    assert blocks
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CCACHE_DISABLE", "1")
+    before, begin = cpu_seconds(resource.RUSAGE_CHILDREN), time.monotonic()
+    build_library(files, top=TOP, blocks=blocks)
+    seconds, wall = cpu_seconds(resource.RUSAGE_CHILDREN) - before, time.monotonic() - begin
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    print(f"\nbuild: {wall:.0f} s, {seconds:.0f} CPU seconds, largest process {largest:.1f} GiB")
+    assert seconds < 2 * 600
+    assert largest < 12  # two at a time in 24 GiB
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_layer_of_16_channels_trains_as_golden(tmp_path, batch):
+    path = tmp_path / "eta-layer.toml"
+    path.write_text(NETWORK)
+    network = load_network(str(path))
+    images, labels, exponent = synthetic_images(network, batch, 1)
+    hyper = golden.schedule_table(network.train, 1)[0]
+    state = State.initial(network, 1, exponent)
+    with Session(network, ETA, batch, "rtl", exponent, state.seed, MemoryOptions()) as session:
+        session.load(state)
+        begin = time.monotonic()
+        session.train([images], [labels], [hyper])
+        seconds = time.monotonic() - begin
+        result = golden.train_step(network, state, images, labels, hyper)
+        comparison = compare_tensors(network, 0, result, state, session)
+        table = session.cycle_table(None)
+        cycles = session.cycles
+    assert comparison.difference is None, str(comparison.difference)
+    assert comparison.tensors > len(network.layers)
+    print(f"\nbatch {batch}: {cycles:,} simulated cycles, {cycles / seconds:,.0f} a second")
+    for row in table["by_layer_phase"]:
+        print(f"  {row['layer']:8} {row['phase']:8} " + " ".join(f"{name} {n:6}" for name, n in row["busy"].items())
+              + (f"  array {row['use']:.1%}" if row["use"] else ""))
+    assert {row["phase"] for row in table["by_layer_phase"] if row["layer"] == "second" and row["windows"]} == THREE_PHASES
