@@ -117,7 +117,8 @@ def _training(run: dict[str, Any]) -> str:
             f"<td><code>{e['sha256'][:16]}</code></td></tr>"
             for e in epochs
         )
-        text += f"<table><tr><th>epoch</th><th>training</th><th>test</th><th>cycles</th><th>parameters (SHA-256)</th></tr>{rows}</table>"
+        heads = "".join(f"<th>{head}</th>" for head in ("epoch", "training", "test", "cycles", "parameters (SHA-256)"))
+        text += f"<table><tr>{heads}</tr>{rows}</table>"
     return text
 
 
@@ -136,7 +137,8 @@ def _cycles(run: dict[str, Any]) -> str:
     body = ""
     for index, row in enumerate(rows):
         y, x = 6 + index * bar_height, float(label_width)
-        body += f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{html.escape(row["layer"])} {html.escape(row["phase"])}</text>'
+        name = html.escape(f"{row['layer']} {row['phase']}")
+        body += f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{name}</text>'
         for key, name, colour in _ENGINES:
             width = (_WIDTH - label_width - 70) * row["busy"].get(key, 0) / top
             body += (

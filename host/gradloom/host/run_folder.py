@@ -1,7 +1,7 @@
 """The folder of a run: ``run.json``, ``checkpoint.npz``, ``weights.npz`` and ``report.html``.
 
-``checkpoint.npz`` is written after every start of the machine and holds the state; ``run.json`` holds what was decided and measured. A record of a
-step that the checkpoint does not hold yet is dropped on resume and made again, to the same bytes.
+``checkpoint.npz`` is written after every start of the machine and holds the state; ``run.json`` holds what was decided
+and measured. A record of a step that the checkpoint does not hold yet is dropped on resume and made again, to the same bytes.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Drive a machine through programs: compile, load, start, poll, read back. The same for every device behind :class:`~gradloom.host.device.Device`."""
+"""Drive a machine through programs: compile, load, start, poll, read back; the same for every kind of device."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -51,6 +51,8 @@ class ProgramRunner:
         The most steps of one start.
     open_device : callable
         Takes the bytes of memory needed and gives the device.
+    export_dw : :class:`bool`
+        Store the weight gradients too, so that they can be compared; it costs memory traffic.
 
     Raises
     ------
@@ -58,8 +60,10 @@ class ProgramRunner:
         If the network does not fit the machine.
     """
 
-    def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device]) -> None:
+    def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
+                 export_dw: bool = True) -> None:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
+        self.export_dw = export_dw
         try:
             self._steady = self._compile(calibrate=False)
             self._first = self._compile(calibrate=True)
@@ -82,7 +86,7 @@ class ProgramRunner:
 
     def _compile(self, *, calibrate: bool) -> Plan:
         return compile_network(self.network, self.config, self.batch, calibrate=calibrate, slots=self.slots, table=self.slots,
-                               export_dw=True)
+                               export_dw=self.export_dw)
 
     def close(self) -> None:
         self.device.close()
@@ -210,7 +214,7 @@ class ProgramRunner:
 
 
 def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict[str, Any]:
-    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / cycles in which the C-Core was busy)."""
+    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / busy cycles of the C-Core)."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for source in (previous or {}).get("by_layer_phase", []), table["by_layer_phase"]:
         for row in source:

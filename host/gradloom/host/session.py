@@ -1,7 +1,7 @@
 """A network on a device: load a state, train steps, read tensors, evaluate. What the command line talks to.
 
-The same calls serve the golden model and the simulated hardware; a device that is reached through a program and a memory image hides behind
-:class:`~gradloom.host.runner.ProgramRunner`.
+The same calls serve the golden model and the simulated hardware; a device that is reached through a program and a
+memory image hides behind :class:`~gradloom.host.runner.ProgramRunner`.
 """
 
 import argparse
@@ -141,13 +141,19 @@ class Session:
         input_exponent: int,
         seed: int,
         memory: MemoryOptions,
+        *,
+        export_dw: bool = True,
     ) -> None:
         self._network, self._batch = network, batch
         self._state = State.initial(network, seed, input_exponent)
         self._result: StepResult | None = None
         self._runner: ProgramRunner | None = None
         if device == "rtl":
-            self._runner = ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: _rtl_device(config, size, memory))
+            self._runner = ProgramRunner(
+                network, config, batch, STEPS_PER_START, lambda size: _rtl_device(config, size, memory), export_dw=export_dw
+            )
+        self.export_dw = export_dw
+        """Whether the weight gradients are stored, and so can be compared."""
 
     def __enter__(self) -> "Session":
         return self
@@ -165,7 +171,7 @@ class Session:
 
     def cycles_total(self, previous: dict[str, Any] | None) -> int | None:
         """Cycles of the run: those that an earlier session's ``cycle_table`` holds and those since."""
-        return None if self._runner is None else self._runner.cycle_table(previous)["total"]
+        return None if self._runner is None else (previous or {}).get("total", 0) + self._runner.cycles
 
     def cycle_table(self, previous: dict[str, Any] | None) -> dict[str, Any] | None:
         """Busy cycles of every engine by layer and phase, added to the table of earlier calls."""

@@ -122,11 +122,13 @@ class _Trainer:
         settings = {key: value for key, value in record["hyper"].items() if key in fields} | {"epochs": 1}
         self.hypers = golden.schedule_table(Training(**settings), self.total)
         self.order: tuple[int, np.ndarray] | None = None
+        self.previous: dict[str, Any] | None = None
 
     def run(self, memory: MemoryOptions) -> int:
         began = time.monotonic()
         with Session(
-            self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory
+            self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory,
+            export_dw=self.record["check"] == "all",
         ) as session:
             built = time.monotonic() - began
             self.folder.begin(self.record)
@@ -134,12 +136,12 @@ class _Trainer:
             progress = StepProgress(self.total, self.state.step)
             if built > 2:
                 progress.note(f"machine ready after {built:.0f} s")
-            previous = self.record["cycles"]
+            self.previous = self.record["cycles"]
             try:
                 while self.state.step < self.total:
                     if not self._start(session, progress):
                         return 1
-                    self.record["cycles"] = session.cycle_table(previous)
+                    self.record["cycles"] = session.cycle_table(self.previous)
                     self.folder.save(self.state, self.record)
             finally:
                 progress.close()
@@ -171,7 +173,7 @@ class _Trainer:
 
         def report(fraction: float) -> None:
             progress.update(first + fraction, loss=self._recent("loss"), accuracy=self._recent("accuracy"),
-                            cycles=session.cycles_total(self.record["cycles"]))
+                            cycles=session.cycles_total(self.previous))
 
         outcomes = session.train([x for x, _ in batches], [y for _, y in batches], self.hypers[first : first + count], report)
         self.state = session.state()
@@ -208,7 +210,7 @@ class _Trainer:
             "train_accuracy": float(np.mean([entry["accuracy"] for entry in entries])),
             "test_accuracy": None if test is None else test.correct / test.images,
             "test_loss": None if test is None else test.loss,
-            "cycles": session.cycles_total(self.record["cycles"]),
+            "cycles": session.cycles_total(self.previous),
             "sha256": digests.parameters_digest(self.network, self.state),
         }
         self.record["epochs"].append(summary)

@@ -13,7 +13,9 @@ __all__ = ["Comparison", "Difference", "TensorSource", "compare_tensors"]
 
 
 class TensorSource(Protocol):
-    """Where the device's tensors of the latest step come from."""
+    """Where the device's tensors of the latest step come from; without ``export_dw`` it holds no weight gradients."""
+
+    export_dw: bool
 
     def tensor(self, layer: str, name: str) -> np.ndarray:
         """A logical tensor (NCHW, OIHW) as the golden model shapes it."""
@@ -67,7 +69,7 @@ def compare_tensors(
         The golden state after the step (its exponents are compared as well).
     """
     tensors = size = 0
-    for layer, name in expected_tensors(network):
+    for layer, name in expected_tensors(network, export_dw=source.export_dw):
         golden = np.asarray(result.tensors[layer, name])
         device = np.asarray(source.tensor(layer, name))
         tensors += 1

