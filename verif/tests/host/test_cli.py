@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from gradloom.host import cli, files
 from gradloom.host.device import MachineError
 

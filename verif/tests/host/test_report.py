@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
 from gradloom.host.report import render
 
 ENGINES = ("load", "ccore", "acore", "store")

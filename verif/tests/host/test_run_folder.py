@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from gradloom.host import cli, files
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.run_folder import RunFolder, load_checkpoint

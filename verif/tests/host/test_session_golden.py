@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from gradloom.host.golden_device import GoldenDevice
 from gradloom.host.runner import ProgramRunner
 from gradloom.host.schedule import compile_network

@@ -17,7 +17,8 @@ from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.isa import COMMANDS, Dest, Engine, Opcode, Source
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
-from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench, run_machine
+from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
 from gradloom.verif.program_case import command, program, shift, tensor_seed
 
 DATA = 0x8000
@@ -317,9 +318,8 @@ async def random_programs_end_and_the_next_start_works(dut):
 
 
 @pytest.mark.parametrize("preset", ["nano", "small"])
-def test_accelerator(preset, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    assert run_machine(lambda: Accelerator(PRESETS[preset]), __file__, tmp_path) == 13
+def test_accelerator(preset, tmp_path):
+    assert run_cocotb(lambda: Accelerator(PRESETS[preset]), __file__, tmp_path) == 13
 
 
 def _lint(text, folder):

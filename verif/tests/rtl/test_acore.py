@@ -17,7 +17,7 @@ from gradloom.rtl.microprograms import TABLE, WORDS
 from gradloom.verif.acore_bench import SCENARIOS, Bench, bench_config, fill, reciprocal, shift_sum
 from gradloom.verif.acore_case import AuxReference, align, code_of, command, decode, shift_word
 from gradloom.verif.acore_case import encode as encode_value
-from gradloom.verif.machine_bench import run_machine
+from gradloom.verif.cocotb_run import run_cocotb
 
 VECTORS = Path(__file__).resolve().parents[1] / "models" / "vectors" / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2)}
@@ -308,8 +308,7 @@ async def random_commands(dut):
 @pytest.mark.parametrize("machine", list(CONFIGS))
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    assert run_machine(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 13
+    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 13
 
 
 def test_microprograms_have_room():

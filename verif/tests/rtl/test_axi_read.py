@@ -1,7 +1,6 @@
 """ReadManager against cocotbext-axi's memory: order, splitting, stalls, window, error responses, flush."""
 
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -225,6 +224,5 @@ async def flush_mid_burst(dut):
 
 
 @pytest.mark.parametrize("preset", ["nano", "eta"])
-def test_axi_read(preset, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_axi_read(preset, tmp_path):
     assert run_cocotb(lambda: ReadManager(PRESETS[preset]), __file__, tmp_path) == 7

@@ -1,7 +1,6 @@
 """WriteManager against cocotbext-axi's memory: data, splitting, stalls, window, error responses, flush."""
 
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -210,6 +209,5 @@ async def flush_mid_burst(dut):
 
 
 @pytest.mark.parametrize("preset", ["nano", "eta"])
-def test_axi_write(preset, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_axi_write(preset, tmp_path):
     assert run_cocotb(lambda: WriteManager(PRESETS[preset]), __file__, tmp_path) == 6

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import cocotb
 import numpy as np
@@ -16,8 +15,8 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import COMMANDS, Dest, Opcode, Pattern
 from gradloom.rtl.wpu import Wpu
+from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.conv_case import ConvCase, Layer, bank_conflict, encode_conv, make_case
-from gradloom.verif.machine_bench import run_machine
 
 
 def config_of(**changes) -> Config:
@@ -391,8 +390,7 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_ccore(tmp_path, monkeypatch, name):
     config, cases = CONFIGS[name]
-    monkeypatch.syspath_prepend(Path(__file__).parent)
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_machine(lambda: CCore(config), __file__, tmp_path) == 6
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 6

@@ -106,6 +106,5 @@ async def whole_range(dut):
     await check(dut, with_expected(cases))
 
 
-def test_converter(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_converter(tmp_path):
     assert run_cocotb(Converter, __file__, tmp_path) == 3

@@ -1,7 +1,6 @@
 """The register block on AXI4-Lite: every register, access rules, side effects, odd handshakes."""
 
 import random
-from pathlib import Path
 
 import cocotb
 from cocotb.triggers import RisingEdge
@@ -219,6 +218,5 @@ async def address_and_data_may_come_in_any_order(dut):
         assert int(dut.seed.value) == 0xABC0 + len(first)
 
 
-def test_csr(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_csr(tmp_path):
     assert run_cocotb(lambda: Csr(CONFIG), __file__, tmp_path) == 9

@@ -45,6 +45,5 @@ async def hashes(dut):
         await RisingEdge(dut.clk)
 
 
-def test_dither(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_dither(tmp_path):
     assert run_cocotb(Dither, __file__, tmp_path) == 1

@@ -1,7 +1,6 @@
 """Loader with its read manager against cocotbext-axi's memory: where every beat of a LOAD lands, when, and what is refused."""
 
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -201,6 +200,5 @@ async def illegal_fields(dut):
 
 
 @pytest.mark.parametrize("preset", ["nano", "small", "eta"])
-def test_loader(preset, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_loader(preset, tmp_path):
     assert run_cocotb(lambda: LoaderBench(PRESETS[preset]), __file__, tmp_path) == 3

@@ -1,7 +1,6 @@
 """Both multipliers, exhaustively over all pairs of codes."""
 
 import os
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -61,8 +60,7 @@ async def every_pair(dut):
 
 
 @pytest.mark.parametrize("mac", ["decode_once", "post_shift"])
-def test_multiplier(mac, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_multiplier(mac, tmp_path):
     assert run_cocotb(lambda: Multiplier(mac), __file__, tmp_path, env={"MAC": mac}) == 1
 
 

@@ -2,7 +2,6 @@
 
 import os
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -194,6 +193,5 @@ async def patterns(dut):
 
 
 @pytest.mark.parametrize("mac", MACS)
-def test_pe(mac, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_pe(mac, tmp_path):
     assert run_cocotb(lambda: Bench(mac), __file__, tmp_path, env={"MAC": mac}) == 1

@@ -2,7 +2,6 @@
 
 import os
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -192,6 +191,5 @@ async def faults(dut):
 
 
 @pytest.mark.parametrize("g", CONFIGS)
-def test_softmax(g, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_softmax(g, tmp_path):
     assert run_cocotb(lambda: Softmax(CONFIGS[g]), __file__, tmp_path, env={"SOFTMAX_G": str(g)}) == 3

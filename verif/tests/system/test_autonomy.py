@@ -1,6 +1,7 @@
 """Between start and done the host does nothing but look at STATUS, for one step and for many; and the engines overlap meanwhile."""
 
 import pytest
+
 from gradloom.host.device import Device
 from gradloom.models import digests
 from gradloom.rtl.regmap import offset, register

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from gradloom.host import cli
 from gradloom.host.runner import PHASES
 from gradloom.host.schedule import compile_network

@@ -1,6 +1,7 @@
 """The machine against the golden model: every byte of every tensor of every step, on networks of awkward shapes."""
 
 import pytest
+
 from gradloom.host import cli
 from gradloom.verif.system_bench import NETWORKS, make_case, verify_steps
 

@@ -1,0 +1,137 @@
+"""A check that cannot fail proves nothing: one changed byte of any tensor in the machine's memory must be told by layer, tensor and element."""
+
+import numpy as np
+import pytest
+from gradloom.host import cli, session
+from gradloom.host.runner import ProgramRunner
+from gradloom.host.verification import Difference, compare_tensors
+from gradloom.models import golden
+from gradloom.models.golden import StepResult
+from gradloom.models.state import State
+from gradloom.sim.rtl_device import RtlDevice
+from gradloom.verif.system_bench import Case, make_case, open_runner, verify_step
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A machine after a step that equals golden, the golden result and state, and the state before."""
+    case = make_case("digits-cnn", 2, 2)
+    runner, state = open_runner(case, "small"), case.initial()
+    runner.load(state)
+    runner.train(case.images[:1], case.labels[:1], case.hypers[:1])
+    result = golden.train_step(case.network, state, case.images[0], case.labels[0], case.hypers[0])
+    assert compare_tensors(case.network, 0, result, state, runner).difference is None
+    yield case, runner, result, state
+    runner.close()
+
+
+Trained = tuple[Case, ProgramRunner, StepResult, State]
+
+
+def regions(case: Case) -> list[tuple[str, str]]:
+    """Names of the memory regions that hold what a step writes."""
+    runner = open_runner(case, "small")
+    found = [key for key, region in runner._steady.memory.regions.items()
+             if region.kind in ("feature", "bitmap", "reciprocals", "blocks", "dw", "parameters", "logits") and key[0] not in ("", "input")]
+    runner.close()
+    return found
+
+
+CASE = make_case("digits-cnn", 2, 1)
+REGIONS = regions(CASE)
+
+
+def test_every_kind_of_tensor_is_among_them():
+    assert {name for _, name in REGIONS} == {"z", "w", "parameters", "v", "dz", "xhat", "reciprocals", "bit", "dx", "ds", "dw", "index",
+                                             "logits", "error"}
+
+
+def where(case: Case, runner: ProgramRunner, result: StepResult) -> tuple[str, str, tuple[int, ...]]:
+    """First element that differs from golden, found without the comparison under test."""
+    for layer, name in golden.expected_tensors(case.network):
+        unequal = np.argwhere(runner.tensor(layer, name) != result.tensors[layer, name])
+        if len(unequal):
+            return layer, name, tuple(int(i) for i in unequal[0])
+    raise AssertionError("nothing differs")
+
+
+@pytest.mark.parametrize("key", REGIONS, ids=["-".join(key) for key in REGIONS])
+def test_one_changed_byte_in_memory_is_told_by_name(trained: Trained, key):
+    case, runner, result, state = trained
+    region = runner._steady.memory[key]
+    size, rng = region.data_bytes(), np.random.default_rng(1)
+    held = runner.device.read(region.address, size)
+    for place in rng.permutation(size):
+        bent = bytearray(held)
+        bent[place] ^= 1 << int(rng.integers(8))
+        if not same(region.unpack(bytes(bent), 2), region.unpack(held, 2)):
+            break  # padding carries no value; this byte does
+    runner.device.write(region.address, bytes(bent))
+    try:
+        difference = compare_tensors(case.network, 0, result, state, runner).difference
+        assert isinstance(difference, Difference)
+        layer, name, index = where(case, runner, result)
+        assert layer == key[0]
+        assert (difference.layer, difference.tensor, difference.index) == (layer, name, index)
+        assert difference.golden == result.tensors[layer, name][index] != difference.device
+        if key in (("conv1", "z"), ("conv2", "dx")):
+            assert difference.cycle is not None and 0 < difference.cycle <= runner.device.cycle, "the machine wrote it"
+    finally:
+        runner.device.write(region.address, held)
+    assert compare_tensors(case.network, 0, result, state, runner).difference is None
+
+
+def same(a, b) -> bool:
+    if isinstance(a, list | tuple):
+        return all(same(x, y) for x, y in zip(a, b, strict=True))
+    return np.array_equal(a, b)
+
+
+def test_a_changed_exponent_is_told(trained: Trained):
+    case, runner, result, state = trained
+    for tid in state.exponents:
+        state.exponents[tid] ^= 1
+        difference = compare_tensors(case.network, 0, result, state, runner).difference
+        assert difference is not None and difference.tensor == f"exponent {tid % 8}"
+        state.exponents[tid] ^= 1
+
+
+def test_a_weight_changed_before_a_step_is_noticed_in_the_step():
+    case = make_case("digits-cnn", 2, 2)
+    runner, state = open_runner(case, "small"), case.initial()
+    runner.load(state)
+    verify_step(case, runner, state, 0)
+    address = runner._steady.memory["conv2", "w"].address
+    old = runner.device.read(address, 1)
+    runner.device.write(address, bytes([old[0] ^ 0x81]))
+    with pytest.raises(AssertionError, match=r"step 1, layer 'conv2', tensor \w+, element \[0, 0"):
+        verify_step(case, runner, state, 1)
+    runner.close()
+
+
+class Bent(RtlDevice):
+    """Changes one byte of its memory when the second start has ended."""
+
+    starts = 0
+
+    def run(self, max_cycles: int) -> int:
+        cycles = super().run(max_cycles)
+        if self.irq:
+            self.starts += 1
+            if self.starts == 2:
+                self.write(Bent.address, bytes([self.read(Bent.address, 1)[0] ^ 0x40]))
+        return cycles
+
+
+@pytest.mark.parametrize("command", ["verify", "train"])
+def test_command_fails_with_the_name_and_exit_code_1(command, monkeypatch, capsys, tmp_path):
+    case = make_case("digits-cnn", 4, 1)
+    runner = open_runner(case, "small")
+    Bent.address = runner._steady.memory["conv1", "dx"].address
+    runner.close()
+    monkeypatch.setattr(session, "_rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True))
+    more = ["--check", "all", "--out", str(tmp_path / "run")] if command == "train" else []
+    assert cli.main([command, "--config", "small", "--batch", "4", "--steps", "4", *more]) == 1
+    out = capsys.readouterr().out
+    assert "step 1" in out and "layer 'conv1', tensor dx, element [0, 0, 0, 0]" in out and "written in cycle" in out
+    assert "0 differences" not in out
