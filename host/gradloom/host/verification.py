@@ -1,6 +1,7 @@
 """Compare what a device wrote in a step with the golden model: every tensor that the *network* says must exist, byte for byte."""
 
 import dataclasses
+import math
 from typing import Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ class TensorSource(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first differing element of a step."""
+    """A differing element of a step."""
 
     step: int
     layer: str
@@ -49,7 +50,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How much was compared, and the first difference, if any."""
+    """How much was compared, and a difference, if any: of the tensors that differ, of the one that was written first."""
 
     tensors: int
     bytes: int
@@ -69,6 +70,7 @@ def compare_tensors(
         The golden state after the step (its exponents are compared as well).
     """
     tensors = size = 0
+    found: list[Difference] = []
     for layer, name in expected_tensors(network, export_dw=source.export_dw):
         golden = np.asarray(result.tensors[layer, name])
         device = np.asarray(source.tensor(layer, name))
@@ -80,14 +82,13 @@ def compare_tensors(
         if unequal.any():
             index = tuple(int(i) for i in np.argwhere(unequal)[0])
             cycle = source.written_at(layer, name, index)
-            difference = Difference(step, layer, name, index, int(golden[index]), int(device[index]), cycle)
-            return Comparison(tensors, size, difference)
+            found.append(Difference(step, layer, name, index, int(golden[index]), int(device[index]), cycle))
     exponents = source.exponents()
     for tid, golden_exponent in sorted(state.exponents.items()):
         tensors += 1
         size += 1
         if exponents[tid] != golden_exponent:
             layer = network.layers[tid // 8 - 1].name if tid >= 8 else "input"
-            difference = Difference(step, layer, f"exponent {tid % 8}", (), golden_exponent, exponents[tid], None)
-            return Comparison(tensors, size, difference)
-    return Comparison(tensors, size, None)
+            found.append(Difference(step, layer, f"exponent {tid % 8}", (), golden_exponent, exponents[tid], None))
+    found.sort(key=lambda difference: math.inf if difference.cycle is None else difference.cycle)
+    return Comparison(tensors, size, found[0] if found else None)

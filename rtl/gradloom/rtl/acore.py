@@ -498,6 +498,7 @@ class ACore(wiring.Component):
                 apu.op.eq(op), apu.clear.eq(self.clear), apu.tap.eq(taps), apu.plane.eq(plane),
                 apu.check.eq(Cat(stages[CHECK].v0, stages[CHECK].v1) & stages[CHECK].v.replicate(2)),
                 apu.at_t.eq(stages[ADD1]),
+                apu.at_y.eq(Cat(e_stages[ADD2].v0, e_stages[ADD2].v1) & e_stages[ADD2].v.replicate(2)),
                 apu.at_acc.eq(Mux(op.acc == Accumulate.ABS, stages[CHECK], e_stages[MUL2])),
                 apu.count1.eq(counts1), apu.count2.eq(counts2),
                 apu.divide.eq(self.divide), apu.divide_plane.eq(self.counter),

@@ -100,6 +100,8 @@ class Apu(wiring.Component):
         Element indices of channel 0, ``Dither.LATENCY + 1`` cycles before encoder 1, 2 takes the value.
     at_t : ``In(Beat)``
         Beat in stage ``ADD1``.
+    at_y : ``In(2)``
+        Lanes whose beat is in stage E``ADD2``.
     at_acc : ``In(Beat)``
         Beat whose abs(x) (stage 3) or product (stage E``MUL2``) is summed.
     count1, count2 : ``In(2)``
@@ -119,7 +121,7 @@ class Apu(wiring.Component):
     stat1, stat2 : ``Out(64)``
         OR of the statistics since ``clear``.
     overflow : ``Out(1)``
-        Since ``clear``, a sum of gradients left 64 bits or an operand of MUL1 48 bits.
+        Since ``clear``, a sum of gradients or of ADD1 or ADD2 left 64 bits, or an operand of MUL1 48 bits.
     """
 
     def __init__(self, config: Config) -> None:
@@ -131,7 +133,7 @@ class Apu(wiring.Component):
             "a": In(byte2), "b": In(byte2), "mask": In(LANES), "tap": In(Tap), "plane": In(plane),
             "check": In(LANES),
             "idx1": In(ArrayLayout(24, LANES)), "idx2": In(ArrayLayout(24, LANES)),
-            "at_t": In(Beat), "at_acc": In(Beat), "count1": In(LANES), "count2": In(LANES),
+            "at_t": In(Beat), "at_y": In(LANES), "at_acc": In(Beat), "count1": In(LANES), "count2": In(LANES),
             "divide": In(1), "divide_plane": In(plane),
             "load": In(1), "load_reg": In(3), "load_lambda": In(1), "load_plane": In(plane), "entry": In(64),
             "store_reg": In(3), "store_lambda": In(1), "store": Out(64),
@@ -347,7 +349,7 @@ class Apu(wiring.Component):
                     m.d.comb += term2.eq(self.master)
         with_term3 = (op.t3 == Term3.D) | ((op.t3 == Term3.DECAY) & ~setup.decay_off)
         term3 = Mux(with_term3, align3.y, 0).as_signed()
-        t7 = stage((term1 + term2 + term3)[:WIDE].as_signed(), "t7")
+        t7, lost7 = self._sum(m, f"t_l{lane}", term1, term2, term3)
         if scalar:
             m.d.comb += self.t.eq(t7)
         a7, b7, d7 = stage(a6, "a7"), stage(b6, "b7"), stage(d6, "d7")
@@ -391,7 +393,7 @@ class Apu(wiring.Component):
         base4, e_a4 = stage(base, "base4", 2), stage(e_a2, "e_a4", 2)
         y2 = Mux(op.y2 == Y2.BETA, self.beta << 8, Mux(op.y2 == Y2.A, e_a4 << 16, 0)).as_signed()
         y3 = Mux(op.y3 == Y3.A, aligny.y, Mux(op.y3 == Y3.PRODUCT, -aligny.y, 0)).as_signed()
-        y5 = stage((base4 + y2 + y3)[:WIDE].as_signed(), "y5")
+        y5, lost5 = self._sum(m, f"y_l{lane}", base4, y2, y3)
         threshold = Mux(op.cmp == Compare.TAU, self.tau << 8, 0).as_signed()
         bit5 = Mux(op.cmp == Compare.TAU, y5 >= threshold, (op.cmp != Compare.ZERO) | (y5 > 0))
         m.d.comb += self.bit[lane].eq(stage(bit5, "bit6"))
@@ -400,7 +402,16 @@ class Apu(wiring.Component):
         encoder2 = self._encoder(m, 2, lane, r6, sh2)
         m.d.comb += self.code2[lane].eq(encoder2.code)
         return {"x2": x2, "a": a7, "d": d7, "product": product2, "wide": wide3, "stat1": encoder1.stat,
-                "stat2": encoder2.stat}
+                "stat2": encoder2.stat, "lost_t": lost7, "lost_y": stage(lost5, "lost6")}
+
+    def _sum(self, m: Module, name: str, *terms: Value) -> tuple[Signal, Signal]:
+        """Registered 64-bit sum of three terms, and whether it left 64 bits (behind an align that saturated)."""
+        exact = Signal(signed(WIDE + 2), name=f"{name}_exact")
+        total = Signal(signed(WIDE), name=name, reset_less=True)
+        lost = Signal(name=f"{name}_lost")
+        m.d.comb += exact.eq(sum(terms[1:], terms[0]))
+        m.d.sync += [total.eq(exact), lost.eq(exact[WIDE - 1:] != exact[WIDE - 1].replicate(3))]
+        return total, lost
 
     def _encoder(self, m: Module, which: int, lane: int, value: Value, shift: Value) -> Converter:
         setup = self.setup
@@ -469,6 +480,10 @@ class Apu(wiring.Component):
 
         with m.If((self.check & Cat(lane["wide"] for lane in lanes)).any()):
             m.d.sync += overflow.eq(1)
+        at_t = Cat(self.at_t.v0, self.at_t.v1) & self.at_t.v.replicate(LANES)
+        for lanes_at, key in ((at_t, "lost_t"), (self.at_y, "lost_y")):
+            with m.If((lanes_at & Cat(lane[key] for lane in lanes)).any()):
+                m.d.sync += overflow.eq(1)
         with m.If(self.clear):
             m.d.sync += overflow.eq(0)
 

@@ -47,7 +47,7 @@ ERROR_DOCS: dict[ErrorCode, str] = {
     ErrorCode.PROGRAM_ADDRESS: "PROGRAM is no multiple of 64, or the program reaches beyond the window",
     ErrorCode.PSUM_OVERFLOW: "a partial sum overflowed",
     ErrorCode.WG_OVERFLOW: "a weight-gradient accumulator overflowed",
-    ErrorCode.GRADIENT_SUM_OVERFLOW: "a gradient sum saturated",
+    ErrorCode.GRADIENT_SUM_OVERFLOW: "a gradient sum, or an addition in the A-Core, left 64 bits",
     ErrorCode.ILLEGAL_FIELD: "an illegal field in a command",
     ErrorCode.LABEL_RANGE: "a label is not below the number of classes",
     ErrorCode.READ_RESPONSE: "an AXI4 read was answered with SLVERR or DECERR",

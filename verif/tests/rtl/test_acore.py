@@ -264,6 +264,25 @@ async def sum_overflow(dut):
 
 
 @cocotb.test()
+async def addition_overflow(dut):
+    """An addition that leaves 64 bits, behind an align that saturated, is a fault; the next command is good again."""
+    bench = await start(dut, machine_name(), 11)
+    ref = bench.ref
+    fill(ref)
+    ref.aa.update({beat: int.from_bytes(bytes([0x3F] * (2 * bench.config.group))) for beat in range(8)})
+    for c in range(bench.config.group):
+        for entry, master in ((0, 0), (1, 1 << 20), (2, 0)):
+            ref.set_entry(entry, c, master)
+    await bench.load_all()
+    fields = {"planes": 1, "nb": 4, "xe": 4, "py": 1, "pj": 8, "n": 8}
+    for name in ("BP_OUT_ADD", "FRN_FWD_RES"):
+        for shift, expected in ((62, 0x12), (4, 0)):
+            tail = [shift_word(**s) for s in shift_sum(1, 0) + shift_sum(2, shift)]
+            _, fault = await bench.execute(command(Opcode.RUN, tail, uprog=TABLE[name], **fields))
+            assert fault == expected, (name, shift, fault)
+
+
+@cocotb.test()
 async def illegal_commands(dut):
     bench = await start(dut, machine_name(), 9)
     good = {"planes": 2, "nb": 2, "xe": 2, "py": 1, "pj": 4, "uprog": TABLE["BP_OUT"]}
@@ -308,7 +327,7 @@ async def random_commands(dut):
 @pytest.mark.parametrize("machine", list(CONFIGS))
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
-    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 13
+    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 14
 
 
 def test_microprograms_have_room():
