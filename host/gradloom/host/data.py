@@ -78,8 +78,8 @@ def quantise(images: np.ndarray) -> tuple[np.ndarray, int]:
 
 def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     """Permutation of ``range(count)`` for one epoch: indices sorted by a hash of (seed, epoch, index)."""
-    start = int(dither.mix32(np.uint64((seed + 0x51ED2701 * (epoch + 1)) & 0xFFFFFFFF)))
-    keys = np.asarray(dither.mix32((np.arange(count, dtype=np.uint64) + np.uint64(start)) & np.uint64(0xFFFFFFFF)))
+    start = dither.mix32(seed + 0x51ED2701 * (epoch + 1))
+    keys = np.array([dither.mix32(start + index) for index in range(count)], np.int64)
     return np.argsort(keys, kind="stable")
 
 

@@ -7,7 +7,7 @@ and measured. A record of a step that the checkpoint does not hold yet is droppe
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -105,5 +105,5 @@ class RunFolder:
             arrays[f"{name}.weight"] = np.ldexp(pint.decode(state.weights[name]).astype(np.float32), exponent)
             for key in network.parameters(name):
                 arrays[f"{name}.{key}"] = np.ldexp(state.parameters[name][key].astype(np.float32), -24)
-        write_with(self.path / "weights.npz", lambda stream: np.savez(stream, **arrays))
+        write_with(self.path / "weights.npz", lambda stream: np.savez(stream, **cast(Any, arrays)))
         write_text(self.path / "report.html", render(record))

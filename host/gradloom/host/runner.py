@@ -1,6 +1,7 @@
 """Drive a machine through programs: compile, load, start, poll, read back; the same for every kind of device."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,10 @@ class Outcome:
 
     loss: float
     correct: int
+
+
+def _shifted(report: Callable[[float], None], done: int, steps: float) -> None:
+    report(done + steps)
 
 
 def _field(name: str, bits: str, value: int) -> int:
@@ -131,8 +136,7 @@ class ProgramRunner:
                 plan.write_batch(self.device, slot, images[place + slot], labels[place + slot])
             plan.write_hyper(self.device, hypers[place:place + count])
             plan.write_program(self.device, self._step)
-            done = place
-            self._run(plan, count, (lambda steps, done=done: report(done + steps)) if report else None)
+            self._run(plan, count, functools.partial(_shifted, report, place) if report else None)
             self._step += count
             self._calibrated = True
             for slot in range(count):

@@ -180,7 +180,7 @@ class _Trainer:
         for offset, outcome in enumerate(outcomes):
             entry = {"step": first + offset, "loss": outcome.loss, "accuracy": outcome.correct / self.batch}
             self.record["steps"].append(entry)
-        self.record["steps"][-1]["cycles"] = None if cycles is None else session.cycles - cycles
+        self.record["steps"][-1]["cycles"] = None if cycles is None else (session.cycles or 0) - cycles
         if before is not None and not self._check(session, before, batches[-1], first):
             return False
         if self.state.step % self.per_epoch == 0 or self.state.step == self.total:

@@ -104,8 +104,9 @@ class AuxReference:
         self.config, self.seed = config, seed
         self.psum_bits, self.dw_bits = psum_bits, dw_bits
         self.rng = random.Random(seed)
-        self.aa, self.ab, self.am, self.xin, self.label = (defaultdict(int) for _ in range(5))
-        self.oa, self.ob, self.om, self.xout, self.logit, self.pbuf = (defaultdict(int) for _ in range(6))
+        memories: list[dict[int, int]] = [defaultdict(int) for _ in range(11)]
+        self.aa, self.ab, self.am, self.xin, self.label = memories[:5]
+        self.oa, self.ob, self.om, self.xout, self.logit, self.pbuf = memories[5:]
         self.exponents: dict[int, int] = {}
         self.seeds: dict[int, int] = {}
         self.stats: dict[int, int] = defaultdict(int)
