@@ -46,3 +46,10 @@ def eta(session: nox.Session) -> None:
     """The 1728-MAC machine: elaboration, build, one training step against golden (about ten minutes)."""
     session.install("-e", ".[data,test]")
     session.run("pytest", "-s", "verif/tests/system/test_eta.py", *session.posargs, env={"GRADLOOM_ETA": "1"})
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Plant every fault of gradloom.verif.planted_faults; each must be noticed by its test."""
+    session.install("-e", ".[data,test,formal]")
+    session.run("python", "-m", "gradloom.verif.planted", *session.posargs)

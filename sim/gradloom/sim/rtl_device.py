@@ -89,7 +89,7 @@ class RtlDevice:
     Parameters
     ----------
     machine : :class:`Config`, or a mapping of file names to Verilog text
-        The machine; Verilog text is taken as it is, with top module ``top``.
+        The machine; Verilog text is taken as it is, with top module ``top`` and hierarchical blocks ``blocks``.
     dram_bytes : :class:`int`
         Size of the memory from address 0; pages cost nothing until touched.
     dram : :class:`DramModel`
@@ -100,13 +100,14 @@ class RtlDevice:
     """
 
     def __init__(self, machine: Config | Mapping[str, str], *, top: str = "gradloom", dram_bytes: int = 64 << 20,
-                 dram: DramModel | None = None, track_writes: bool = False, trace: bool = False) -> None:
+                 dram: DramModel | None = None, track_writes: bool = False, trace: bool = False,
+                 blocks: frozenset[str] = frozenset()) -> None:
         if not 0 < dram_bytes <= 1 << 32:
             raise ValueError(f"dram_bytes must lie in 1..2^32, not {dram_bytes!r}")
         if isinstance(machine, Config):
             files, blocks = machine_verilog(machine)
         else:
-            files, blocks = dict(machine), frozenset()
+            files = dict(machine)
         self._library = _load(build_library(files, top=top, trace=trace, blocks=blocks))
         self._handle: int | None = self._library.gradloom_new(dram_bytes)
         if not self._handle:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,12 +60,10 @@ def tool_versions() -> str:
 
 def _mark_blocks(text: str, blocks: frozenset[str]) -> str:
     """Make the named modules hierarchical blocks: Verilator translates and compiles each once, however many instances."""
-    marked = []
-    for line in text.splitlines():
-        marked.append(line)
-        if line.startswith("module ") and line[7:].split("(")[0].strip() in blocks:
-            marked.append("  /* verilator hier_block */")
-    return "\n".join(marked) + "\n"
+    def mark(header: re.Match[str]) -> str:
+        return f"{header[0]}\n  /* verilator hier_block */" if header[1] in blocks else header[0]
+
+    return re.sub(r"^module\s+(\w+)\s*\([^;]*\);", mark, text, flags=re.MULTILINE)
 
 
 def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, blocks: frozenset[str] = frozenset(),

@@ -9,6 +9,7 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect
 
+from gradloom.rtl import emit
 from gradloom.rtl.axi import lite_members, read_members, write_members
 from gradloom.rtl.axi_read import ReadManager
 from gradloom.rtl.axi_write import WriteManager
@@ -34,7 +35,7 @@ class Copier(wiring.Component):
         m = Module()
         m.submodules.reads = reads = ReadManager(self.config)
         m.submodules.writes = writes = WriteManager(self.config)
-        m.submodules.fifo = fifo = Fifo(8 * self.config.beat_bytes, 8)
+        fifo = emit.add(m, "fifo", "copier_fifo", Fifo(8 * self.config.beat_bytes, 8))
         for members, manager in ((read_members(self.config), reads), (write_members(self.config), writes)):
             for name, member in members.items():
                 outer, inner = getattr(self, name), getattr(manager, name)
@@ -87,7 +88,9 @@ def config(request):
 
 
 def source_text(config):
-    return {"copier.v": verilog.convert(Copier(config), name="copier", emit_src=False, strip_internal_attrs=True)}
+    with emit.library() as library:
+        text = verilog.convert(Copier(config), name="copier", emit_src=False, strip_internal_attrs=True)
+    return {"copier.v": "\n".join([*library.sources.values(), text])}
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,16 @@ def test_copy(config, files):
         assert device.host_accesses == 5
         assert device.counts() == {"read_beats": 700, "write_beats": 700, "read_bursts": 11, "write_bursts": 11}
         assert device.cycle > cycles
+
+
+def test_hierarchical_block(small_files):
+    runs = []
+    for blocks in (frozenset(), frozenset({"copier_fifo"})):
+        with RtlDevice(small_files, top="copier", dram_bytes=1 << 20, blocks=blocks) as device:
+            data, cycles = copy(device, 100)
+            assert device.read(0x9000, len(data)) == data
+            runs.append(cycles)
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("stall", [0.3, {"r": 0.8, "b": 0.9}])

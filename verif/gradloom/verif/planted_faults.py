@@ -1,0 +1,78 @@
+"""The planted faults: wrong shifts, lost carries, stale weights, missed stalls and the like, each with the fastest test that notices it."""
+
+from gradloom.verif.planted import Fault
+
+__all__ = ["FAULTS", "QUICK", "named"]
+
+_RTL = "rtl/gradloom/rtl"
+_HOST = "host/gradloom/host"
+_TESTS = "verif/tests"
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("converter shifts one bit too far for F = 8", f"{_RTL}/converter.py",
+          "Mux(self.f16, 17, 9) - self.sh", "Mux(self.f16, 17, 8) - self.sh", f"{_TESTS}/rtl/test_converter.py::test_converter"),
+    Fault("rounding up out of the top segment is not clamped", f"{_RTL}/converter.py",
+          "with m.Elif(q == 64):", "with m.Elif(q == 65):", f"{_TESTS}/rtl/test_converter.py::test_converter"),
+    Fault("carries of the dither's second sum are dropped", f"{_RTL}/dither.py",
+          "b.eq(mixed[1] + (mixed[1] << 3))", "b.eq(mixed[1] ^ (mixed[1] << 3))", f"{_TESTS}/rtl/test_dither_rtl.py::test_dither"),
+    Fault("transpose is applied where it is not asked for", f"{_RTL}/weight_network.py",
+          "Mux(f.transpose, exchanged, straight)", "Mux(f.transpose, straight, exchanged)", f"{_TESTS}/rtl/test_weight_network.py"),
+    Fault("kernel is not rotated for the backward pass", f"{_RTL}/weight_network.py",
+          "Mux(f.flip & ~k1, PE_TAPS - 1 - k, k)", "Mux(f.flip & k1, PE_TAPS - 1 - k, k)", f"{_TESTS}/rtl/test_weight_network.py"),
+    Fault("swap is ignored: a PE multiplies by stale weights", f"{_RTL}/pe.py",
+          "m.d.sync += active.eq(shadow)", "m.d.sync += active.eq(active)", f"{_TESTS}/rtl/test_pe.py"),
+    Fault("parities of the stride-2 backward windows are exchanged", f"{_RTL}/pe.py",
+          "(c1, c0, c0), (c0, p1, p1)", "(c0, p1, p1), (c1, c0, c0)", f"{_TESTS}/rtl/test_pe.py"),
+    Fault("clear is not honoured at the start of a row", f"{_RTL}/pe.py",
+          "prev.eq(Mux(self.clear, 0, cur))", "prev.eq(cur)", f"{_TESTS}/rtl/test_pe.py"),
+    Fault("weight-gradient accumulators are one bit too narrow", f"{_RTL}/pe.py",
+          "m.d.sync += sum_.eq(total)", "m.d.sync += sum_.eq(total[:self.wg_width - 1].as_signed())", f"{_TESTS}/rtl/test_pe.py"),
+    Fault("first step adds to old partial sums", f"{_RTL}/psum.py",
+          "old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))", "old = Mux(control.half, halves[1], halves[0])",
+          f"{_TESTS}/rtl/test_psum.py"),
+    Fault("later steps add to the wrong half of the partial sums", f"{_RTL}/psum.py",
+          "old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))", "old = Mux(control.fresh, 0, halves[1])",
+          f"{_TESTS}/rtl/test_psum.py"),
+    Fault("FIFO takes an element when it is full", f"{_RTL}/fifo.py",
+          "self.i.ready.eq(self.level != self.depth)", "self.i.ready.eq(1)", f"{_TESTS}/rtl/test_fifo.py"),
+    Fault("division exponent misses the normalising shift", f"{_RTL}/divider.py",
+          "self.le.eq(scale - whole)", "self.le.eq(scale)", f"{_TESTS}/rtl/test_divider.py"),
+    Fault("window check is off by one byte", f"{_RTL}/window.py",
+          "(end <= limit)", "(end <= limit + 1)", f"{_TESTS}/rtl/test_window.py::test_window"),
+    Fault("window check wraps at 2^32", f"{_RTL}/window.py",
+          "end = address + Value.cast(size)", "end = (address + Value.cast(size))[:32]", f"{_TESTS}/rtl/test_window.py::test_window"),
+    Fault("delayed scale is off by one", f"{_RTL}/scale_unit.py",
+          "e_then + length_now - self.f - 13", "e_then + length_now - self.f - 12",
+          f"{_TESTS}/rtl/test_scale_unit.py::test_scale_follows_the_rule_for_random_statistics"),
+    Fault("statistics of successive cycles are lost", f"{_RTL}/scale_unit.py",
+          "stats.read_port(transparent_for=[stat_write])", "stats.read_port()",
+          f"{_TESTS}/rtl/test_scale_unit.py::test_statistics_are_ored_in_successive_cycles_beside_an_operation"),
+    Fault("a granted semaphore is not decremented", f"{_RTL}/semaphores.py",
+          "for r in range(self.requesters)]) - taken)", "for r in range(self.requesters)]))",
+          f"{_TESTS}/rtl/test_queue.py::test_semaphores_against_a_model"),
+    Fault("a loaded row is put one bank too far on the wrap", f"{_RTL}/loader.py",
+          "Mux(wraps, next_bank - banks, next_bank)", "Mux(wraps, next_bank - banks + 1, next_bank)", f"{_TESTS}/rtl/test_loader.py"),
+    Fault("flushed write bursts still write", f"{_RTL}/axi_write.py",
+          "(~self.flush).replicate(self.config.beat_bytes)", "(~self.flush | 1).replicate(self.config.beat_bytes)",
+          f"{_TESTS}/rtl/test_axi_write.py"),
+    Fault("residual of the forward pass is aligned by the wrong shift", f"{_RTL}/microprograms.py",
+          'y |= {"y3": Y3.A, "shy": Shift.SH2}', 'y |= {"y3": Y3.A, "shy": Shift.SH1}',
+          f"{_TESTS}/system/test_verify.py::test_digits[small]"),
+    Fault("shifts of the weight update are exchanged", f"{_RTL}/microprograms.py",
+          '"y3": Y3.PRODUCT, "shy": Shift.SH3, "c2": Shift.SH4', '"y3": Y3.PRODUCT, "shy": Shift.SH4, "c2": Shift.SH3',
+          f"{_TESTS}/system/test_verify.py::test_digits[small]"),
+    Fault("scheduler orders no write after a read", f"{_HOST}/tokens.py",
+          "and (write or past.write)", "and past.write", f"{_TESTS}/host/test_schedule.py"),
+    Fault("verification skips the normalised activations", f"{_HOST}/verification.py",
+          "unequal = device != golden", 'unequal = (device != golden) & (name != "xhat")',
+          f"{_TESTS}/host/test_session_golden.py::test_flipped_tensors_are_told_by_name"),
+)
+"""Every fault; the nox session ``faults`` plants them one after the other."""
+
+QUICK = ("window check is off by one byte", "FIFO takes an element when it is full", "delayed scale is off by one")
+"""Names of those that the test suite itself plants."""
+
+
+def named(name: str) -> Fault:
+    """The fault of that name."""
+    return next(fault for fault in FAULTS if fault.name == name)
