@@ -59,7 +59,9 @@ def run_fault(fault: Fault, folder: Path) -> Outcome:
         If the text to replace does not occur exactly once: the list is out of date.
     """
     for root in _ROOTS:
-        shutil.copytree(REPOSITORY / root, folder / root, ignore=shutil.ignore_patterns("__pycache__", "sim_build"))
+        shutil.copytree(
+            REPOSITORY / root, folder / root, ignore=shutil.ignore_patterns("__pycache__", "sim_build")
+        )
     shutil.copy(REPOSITORY / "pyproject.toml", folder / "pyproject.toml")
     target = folder / fault.file
     text = target.read_text()
@@ -68,18 +70,42 @@ def run_fault(fault: Fault, folder: Path) -> Outcome:
     )
     target.write_text(text.replace(fault.before, fault.after))
     paths = os.pathsep.join(str(folder / root) for root in _ROOTS)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), fault.test]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        fault.test,
+    ]
     result = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=900, env=os.environ | {"PYTHONPATH": paths}
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=os.environ | {"PYTHONPATH": paths},
     )
     tail = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
     return Outcome(result.returncode == 1 and " failed" in result.stdout, tail)
 
 
 def main(names: list[str]) -> int:
-    """Plant every fault whose name contains one of ``names`` (all without any). Returns 1 if one was not noticed."""
+    """Plant every fault whose name contains one of ``names`` (all without any). Returns 1 if one was not noticed.
+
+    ``--table`` alone prints the table of ``docs/verification.md``.
+    """
     from gradloom.verif.planted_faults import FAULTS
 
+    if names == ["--table"]:
+        print("| fault | planted in | noticed by |\n|---|---|---|")
+        for fault in FAULTS:
+            print(f"| {fault.name} | `{fault.file}` | `{fault.test}` |")
+        return 0
     chosen = [fault for fault in FAULTS if not names or any(name in fault.name for name in names)]
     if not chosen:
         print(f"no planted fault is named like {', '.join(names)}")

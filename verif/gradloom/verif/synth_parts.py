@@ -1,6 +1,7 @@
 """What :mod:`gradloom.verif.synth` synthesises: every component, at one size or several."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from amaranth.back import verilog
@@ -124,8 +125,8 @@ def _parts() -> list[Part]:
     post_shift = dataclasses.replace(ulx3s, name="ulx3s post_shift", mac="post_shift")
     parts: list[Part] = []
 
-    def part(name: str, build: Callable[[], wiring.Component]) -> None:
-        parts.append(component_part(name, build))
+    def part(name: str, build: Callable[..., wiring.Component], *arguments: object, **named: object) -> None:
+        parts.append(component_part(name, functools.partial(build, *arguments, **named)))
 
     part("PINT decoder", Decoder)
     part("PINT converter", Converter)
@@ -133,33 +134,33 @@ def _parts() -> list[Part]:
     part("align 64", Align)
     part("divider", Divider)
     for mac in ("decode_once", "post_shift"):
-        part(f"MAC {mac}", lambda mac=mac: Mac(mac))
-        part(f"PE {mac}", lambda mac=mac: Pe(mac))
+        part(f"MAC {mac}", Mac, mac)
+        part(f"PE {mac}", Pe, mac)
     for config in (ulx3s, post_shift):
-        part(f"WPU G=4 {config.mac}", lambda config=config: Wpu(config))
+        part(f"WPU G=4 {config.mac}", Wpu, config)
     for config in (nano, ulx3s):
-        part(f"partial-sum store {config.name}", lambda config=config: PsumStore(config))
-        part(f"feed {config.name}", lambda config=config: Feed(config))
-        part(f"weight network {config.name}", lambda config=config: WeightNetwork(config))
-    part("drain ulx3s", lambda: Drain(ulx3s))
-    part("C-Core nano", lambda: CCore(nano))
-    part("C-Core small", lambda: CCore(small))
-    part("APU nano", lambda: Apu(nano))
-    part("softmax nano", lambda: Softmax(nano))
-    part("A-Core nano", lambda: ACore(nano))
+        part(f"partial-sum store {config.name}", PsumStore, config)
+        part(f"feed {config.name}", Feed, config)
+        part(f"weight network {config.name}", WeightNetwork, config)
+    part("drain ulx3s", Drain, ulx3s)
+    part("C-Core nano", CCore, nano)
+    part("C-Core small", CCore, small)
+    part("APU nano", Apu, nano)
+    part("softmax nano", Softmax, nano)
+    part("A-Core nano", ACore, nano)
     for config in (nano, ulx3s):
-        part(f"Loader {config.name}", lambda config=config: Loader(config))
-        part(f"Storer {config.name}", lambda config=config: Storer(config))
-        part(f"read manager {config.name}", lambda config=config: ReadManager(config))
-        part(f"write manager {config.name}", lambda config=config: WriteManager(config))
-    part("Sequencer nano", lambda: Sequencer(nano))
-    part("command queue A-Core", lambda: CommandQueue(depth=nano.queue_words, words=command_words(Engine.ACORE)))
-    part("semaphores", lambda: Semaphores(len(Engine)))
-    part("scale unit nano", lambda: ScaleUnit(nano.tensors))
-    part("seed unit nano", lambda: SeedUnit(nano.tensors))
-    part("CSR nano", lambda: Csr(nano))
+        part(f"Loader {config.name}", Loader, config)
+        part(f"Storer {config.name}", Storer, config)
+        part(f"read manager {config.name}", ReadManager, config)
+        part(f"write manager {config.name}", WriteManager, config)
+    part("Sequencer nano", Sequencer, nano)
+    part("command queue A-Core", CommandQueue, depth=nano.queue_words, words=command_words(Engine.ACORE))
+    part("semaphores", Semaphores, len(Engine))
+    part("scale unit nano", ScaleUnit, nano.tensors)
+    part("seed unit nano", SeedUnit, nano.tensors)
+    part("CSR nano", Csr, nano)
     part("control", Control)
-    part("counters nano", lambda: Counters(nano))
+    part("counters nano", Counters, nano)
     return parts
 
 

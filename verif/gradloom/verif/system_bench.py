@@ -17,7 +17,16 @@ from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
 from gradloom.sim.rtl_device import DramModel, RtlDevice
 
-__all__ = ["NETWORKS", "Case", "golden_digest", "make_case", "open_runner", "train_digest", "verify_step", "verify_steps"]
+__all__ = [
+    "NETWORKS",
+    "Case",
+    "golden_digest",
+    "make_case",
+    "open_runner",
+    "train_digest",
+    "verify_step",
+    "verify_steps",
+]
 
 NETWORKS = Path(__file__).resolve().parents[2] / "tests" / "networks"
 """Networks of awkward shapes."""
@@ -53,16 +62,37 @@ def make_case(network: Network | str, batch: int, steps: int) -> Case:
         network = load_network(str(file) if file.exists() else network)
     images, labels, exponent = synthetic_images(network, batch * steps, SEED)
     chosen = [slice(batch * step, batch * (step + 1)) for step in range(steps)]
-    return Case(network, batch, exponent, [images[part] for part in chosen], [labels[part] for part in chosen],
-                golden.schedule_table(network.train, steps))
+    return Case(
+        network,
+        batch,
+        exponent,
+        [images[part] for part in chosen],
+        [labels[part] for part in chosen],
+        golden.schedule_table(network.train, steps),
+    )
 
 
-def open_runner(case: Case, config: str, *, slots: int = 8, dram: DramModel | None = None, spare: int = 0,
-                wrap: Callable[[RtlDevice], Device] = lambda device: device) -> ProgramRunner:
-    """A runner on the simulated machine; ``spare`` bytes of memory lie behind its window. Its device is what ``wrap`` makes of the machine."""
+def open_runner(
+    case: Case,
+    config: str,
+    *,
+    slots: int = 8,
+    dram: DramModel | None = None,
+    spare: int = 0,
+    wrap: Callable[[RtlDevice], Device] = lambda device: device,
+) -> ProgramRunner:
+    """A runner on the simulated machine; ``spare`` bytes of memory lie behind its window.
+
+    Its device is what ``wrap`` makes of the machine.
+    """
     machine = PRESETS[config]
-    return ProgramRunner(case.network, machine, case.batch, slots,
-                         lambda size: wrap(RtlDevice(machine, dram_bytes=size + spare, dram=dram, track_writes=True)))
+    return ProgramRunner(
+        case.network,
+        machine,
+        case.batch,
+        slots,
+        lambda size: wrap(RtlDevice(machine, dram_bytes=size + spare, dram=dram, track_writes=True)),
+    )
 
 
 def verify_step(case: Case, runner: ProgramRunner, state: State, step: int) -> Comparison:

@@ -11,13 +11,19 @@ from gradloom.host.data import epoch_order, load_dataset, quantise
 from gradloom.host.files import UserError
 from gradloom.models import pint
 
-PARTS = {"train-images-idx3-ubyte": (12, 5, 4), "train-labels-idx1-ubyte": (12,), "t10k-images-idx3-ubyte": (6, 5, 4),
-         "t10k-labels-idx1-ubyte": (6,)}
+PARTS = {
+    "train-images-idx3-ubyte": (12, 5, 4),
+    "train-labels-idx1-ubyte": (12,),
+    "t10k-images-idx3-ubyte": (6, 5, 4),
+    "t10k-labels-idx1-ubyte": (6,),
+}
 
 
 def idx(array: np.ndarray) -> bytes:
     """An idx file of bytes."""
-    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    return (
+        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    )
 
 
 @pytest.fixture
@@ -34,7 +40,9 @@ def values(codes: np.ndarray, exponent: int) -> np.ndarray:
 
 def test_digits_are_exact():
     data = load_dataset("digits")
-    assert data.train_x.shape == (1437, 1, 8, 8) and data.test_x.shape == (360, 1, 8, 8) and data.classes == 10
+    assert (
+        data.train_x.shape == (1437, 1, 8, 8) and data.test_x.shape == (360, 1, 8, 8) and data.classes == 10
+    )
     pixels = values(data.train_x, data.exponent) * 16
     assert set(np.unique(pixels)) == set(range(17))
 
@@ -99,8 +107,21 @@ def damage_empty(raw: bytes) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("damage", [damage_cut, damage_long, damage_header, damage_magic, damage_type, damage_dimensions, damage_size,
-                                    damage_gzip, damage_deflate, damage_empty])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_cut,
+        damage_long,
+        damage_header,
+        damage_magic,
+        damage_type,
+        damage_dimensions,
+        damage_size,
+        damage_gzip,
+        damage_deflate,
+        damage_empty,
+    ],
+)
 @pytest.mark.parametrize("name", list(PARTS))
 def test_damaged_idx_file_is_refused_by_name(mnist, name, damage):
     (mnist / name).write_bytes(damage((mnist / name).read_bytes()))
@@ -111,7 +132,7 @@ def test_damaged_idx_file_is_refused_by_name(mnist, name, damage):
 @pytest.mark.parametrize("name", list(PARTS))
 def test_missing_idx_file_is_refused_by_name(mnist, name):
     (mnist / name).unlink()
-    with pytest.raises(UserError, match=name[:name.index("-idx")]):
+    with pytest.raises(UserError, match=name[: name.index("-idx")]):
         load_dataset(str(mnist))
 
 

@@ -36,12 +36,15 @@ def version_of(name: str, version: str | None):
     return fake
 
 
-@pytest.mark.parametrize(("name", "version", "text", "code"), [
-    ("numpy", "1.25.0", "1.25.0 is older than 1.26", 1),
-    ("amaranth", None, "missing: pip install --upgrade amaranth", 1),
-    ("scikit-learn", None, "missing: pip install 'gradloom[data]'", 0),
-    ("z3-solver", "4.1.0", "4.1.0 is older than 4.12", 0),
-])
+@pytest.mark.parametrize(
+    ("name", "version", "text", "code"),
+    [
+        ("numpy", "1.25.0", "1.25.0 is older than 1.26", 1),
+        ("amaranth", None, "missing: pip install --upgrade amaranth", 1),
+        ("scikit-learn", None, "missing: pip install 'gradloom[data]'", 0),
+        ("z3-solver", "4.1.0", "4.1.0 is older than 4.12", 0),
+    ],
+)
 def test_packages(monkeypatch, capsys, name, version, text, code):
     monkeypatch.setattr(doctor.importlib.metadata, "version", version_of(name, version))
     assert cli.main(["doctor"]) == code

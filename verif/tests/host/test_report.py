@@ -14,18 +14,49 @@ ENGINES = ("load", "ccore", "acore", "store")
 
 
 def record(steps: int = 40, device: str = "rtl") -> dict[str, Any]:
-    rows = [{"layer": layer, "phase": phase, "busy": {"load": 4000 + 10 * k, "ccore": 9000, "acore": 7000, "store": 1500},
-             "windows": 8000, "use": 8000 / 9000}
-            for k, (layer, phase) in enumerate((layer, phase) for layer in ("conv1", "<b>&fc") for phase in ("FP", "BP", "WG + WU"))]
+    rows = [
+        {
+            "layer": layer,
+            "phase": phase,
+            "busy": {"load": 4000 + 10 * k, "ccore": 9000, "acore": 7000, "store": 1500},
+            "windows": 8000,
+            "use": 8000 / 9000,
+        }
+        for k, (layer, phase) in enumerate(
+            (layer, phase) for layer in ("conv1", "<b>&fc") for phase in ("FP", "BP", "WG + WU")
+        )
+    ]
     return {
-        "network": {"name": "digits-cnn"}, "configuration": {"name": "small"}, "macs": 36, "device": device,
-        "data": {"name": "digits"}, "batch": 16, "seed": 1, "hyper": {"lr": 0.02, "momentum": 0.9},
-        "steps_per_epoch": 20, "total_steps": steps,
+        "network": {"name": "digits-cnn"},
+        "configuration": {"name": "small"},
+        "macs": 36,
+        "device": device,
+        "data": {"name": "digits"},
+        "batch": 16,
+        "seed": 1,
+        "hyper": {"lr": 0.02, "momentum": 0.9},
+        "steps_per_epoch": 20,
+        "total_steps": steps,
         "steps": [{"step": k, "loss": 2.3 * 0.95**k, "accuracy": min(1.0, k / steps)} for k in range(steps)],
-        "epochs": [{"epoch": e, "steps": 20 * (e + 1), "train_accuracy": min(1.0, 0.4 + 0.3 * e), "test_accuracy": min(1.0, 0.5 + 0.3 * e),
-                    "cycles": 1_000_000 * (e + 1) if device == "rtl" else None, "sha256": f"{e:064x}"} for e in range(steps // 20)],
-        "cycles": {"kind": "simulated", "total": 120_000, "by_layer_phase": rows,
-                   "engines": {name: sum(row["busy"][name] for row in rows) for name in ENGINES}} if device == "rtl" else None,
+        "epochs": [
+            {
+                "epoch": e,
+                "steps": 20 * (e + 1),
+                "train_accuracy": min(1.0, 0.4 + 0.3 * e),
+                "test_accuracy": min(1.0, 0.5 + 0.3 * e),
+                "cycles": 1_000_000 * (e + 1) if device == "rtl" else None,
+                "sha256": f"{e:064x}",
+            }
+            for e in range(steps // 20)
+        ],
+        "cycles": {
+            "kind": "simulated",
+            "total": 120_000,
+            "by_layer_phase": rows,
+            "engines": {name: sum(row["busy"][name] for row in rows) for name in ENGINES},
+        }
+        if device == "rtl"
+        else None,
     }
 
 
@@ -62,7 +93,13 @@ def drawings(page: str) -> list[ElementTree.Element]:
     return [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
 
 
-CASES = {"rtl": record(), "golden": record(device="golden"), "one step": record(1), "no steps": record(0), "long": record(3000)}
+CASES = {
+    "rtl": record(),
+    "golden": record(device="golden"),
+    "one step": record(1),
+    "no steps": record(0),
+    "long": record(3000),
+}
 
 
 @pytest.mark.parametrize("name", list(CASES))

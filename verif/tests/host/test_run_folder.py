@@ -21,10 +21,29 @@ def run(tmp_path_factory) -> Path:
     """Two epochs of digits-cnn on a tenth of the digits, on the golden model."""
     folder = tmp_path_factory.mktemp("run")
     x, y, test_x, test_y, exponent = load_digits_split()
-    x, test_x = (np.ldexp(pint.decode(codes).astype(np.float64), exponent) for codes in (x[:140], test_x[:40]))
+    x, test_x = (
+        np.ldexp(pint.decode(codes).astype(np.float64), exponent) for codes in (x[:140], test_x[:40])
+    )
     np.savez(folder / "tenth.npz", x=x, y=y[:140], x_test=test_x, y_test=test_y[:40])
-    code = cli.main(["train", "--device", "golden", "--config", "nano", "--data", str(folder / "tenth.npz"), "--epochs", "2", "--batch",
-                     "16", "--seed", "7", "--out", str(folder / "run")])
+    code = cli.main(
+        [
+            "train",
+            "--device",
+            "golden",
+            "--config",
+            "nano",
+            "--data",
+            str(folder / "tenth.npz"),
+            "--epochs",
+            "2",
+            "--batch",
+            "16",
+            "--seed",
+            "7",
+            "--out",
+            str(folder / "run"),
+        ]
+    )
     assert code == 0
     return folder / "run"
 
@@ -37,13 +56,21 @@ def test_record(run):
     assert record["network"]["toml"] == network.to_toml()
     assert record["seed"] == 7 and record["batch"] == 16 and record["device"] == "golden"
     assert {"python", "gradloom", "amaranth", "verilator", "numpy"} <= set(record["versions"])
-    assert record["data"]["train"] == 140 and record["data"]["test"] == 40 and len(record["data"]["sha256"]) == 64
+    assert (
+        record["data"]["train"] == 140
+        and record["data"]["test"] == 40
+        and len(record["data"]["sha256"]) == 64
+    )
     assert record["hyper"]["lr"] == network.train.lr and record["hyper"]["epochs"] == 2
     assert [entry["step"] for entry in record["steps"]] == list(range(16))
     assert all(entry["loss"] > 0 and 0 <= entry["accuracy"] <= 1 for entry in record["steps"])
     assert [entry["steps"] for entry in record["epochs"]] == [8, 16]
     for entry in record["epochs"]:
-        assert 0 <= entry["train_accuracy"] <= 1 and 0 <= entry["test_accuracy"] <= 1 and len(entry["sha256"]) == 64
+        assert (
+            0 <= entry["train_accuracy"] <= 1
+            and 0 <= entry["test_accuracy"] <= 1
+            and len(entry["sha256"]) == 64
+        )
     state = load_checkpoint(run, network)
     assert record["epochs"][-1]["sha256"] == digests.parameters_digest(network, state)
     assert state.step == 16 and state.seed == 7 and state.calibrated
@@ -53,17 +80,47 @@ def test_weights_are_the_checkpoint_in_real_numbers(run):
     network = load_network("digits-cnn")
     state = load_checkpoint(run / "checkpoint.npz", network)
     with np.load(run / "weights.npz") as arrays:
-        assert set(arrays.files) == {"conv1.weight", "conv1.gamma", "conv1.beta", "conv1.tau", "conv2.weight", "conv2.gamma", "conv2.beta",
-                                     "conv2.tau", "conv3.weight", "conv3.gamma", "conv3.beta", "conv3.tau", "fc.weight", "fc.beta"}
+        assert set(arrays.files) == {
+            "conv1.weight",
+            "conv1.gamma",
+            "conv1.beta",
+            "conv1.tau",
+            "conv2.weight",
+            "conv2.gamma",
+            "conv2.beta",
+            "conv2.tau",
+            "conv3.weight",
+            "conv3.gamma",
+            "conv3.beta",
+            "conv3.tau",
+            "fc.weight",
+            "fc.beta",
+        }
         for layer in network.weighted:
             exponent = state.exponents[network.tid(layer.name, Kind.W)]
-            assert np.array_equal(arrays[f"{layer.name}.weight"], pint.decode(state.weights[layer.name]) * 2.0**exponent)
-        assert np.array_equal(arrays["conv1.gamma"], (state.parameters["conv1"]["gamma"] / 2**24).astype(np.float32))
+            assert np.array_equal(
+                arrays[f"{layer.name}.weight"], pint.decode(state.weights[layer.name]) * 2.0**exponent
+            )
+        assert np.array_equal(
+            arrays["conv1.gamma"], (state.parameters["conv1"]["gamma"] / 2**24).astype(np.float32)
+        )
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(run, tmp_path):
     source = str(run.parent / "tenth.npz")
-    base = ["train", "--device", "golden", "--config", "nano", "--data", source, "--epochs", "2", "--batch", "16"]
+    base = [
+        "train",
+        "--device",
+        "golden",
+        "--config",
+        "nano",
+        "--data",
+        source,
+        "--epochs",
+        "2",
+        "--batch",
+        "16",
+    ]
     records = []
     for name, seed in (("same", "7"), ("other", "8")):
         assert cli.main([*base, "--seed", seed, "--out", str(tmp_path / name)]) == 0
@@ -104,7 +161,21 @@ def test_a_record_without_its_checkpoint_starts_anew(run, tmp_path):
     """A run that was killed between record and checkpoint drops the steps that the checkpoint does not hold."""
     source = str(run.parent / "tenth.npz")
     folder = tmp_path / "cut"
-    arguments = ["train", "--device", "golden", "--config", "nano", "--data", source, "--epochs", "2", "--batch", "16", "--seed", "7"]
+    arguments = [
+        "train",
+        "--device",
+        "golden",
+        "--config",
+        "nano",
+        "--data",
+        source,
+        "--epochs",
+        "2",
+        "--batch",
+        "16",
+        "--seed",
+        "7",
+    ]
     assert cli.main([*arguments, "--out", str(folder)]) == 0
     (folder / "checkpoint.npz").unlink()
     assert cli.main(["train", "--resume", str(folder)]) == 0

@@ -16,7 +16,10 @@ from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
 
-NETWORKS = ["digits-cnn", *(str(path) for path in sorted((Path(__file__).parents[1] / "networks").glob("*.toml")))]
+NETWORKS = [
+    "digits-cnn",
+    *(str(path) for path in sorted((Path(__file__).parents[1] / "networks").glob("*.toml"))),
+]
 STEPS, BATCH, SEED = 4, 3, 11
 
 
@@ -24,7 +27,13 @@ def material(name: str):
     network = load_network(name)
     images, labels, exponent = synthetic_images(network, STEPS * BATCH, SEED)
     batches = [slice(BATCH * k, BATCH * (k + 1)) for k in range(STEPS)]
-    return network, [images[b] for b in batches], [labels[b] for b in batches], exponent, golden.schedule_table(network.train, STEPS)
+    return (
+        network,
+        [images[b] for b in batches],
+        [labels[b] for b in batches],
+        exponent,
+        golden.schedule_table(network.train, STEPS),
+    )
 
 
 def reference(network, xs, ys, exponent, hypers) -> State:
@@ -44,7 +53,8 @@ def test_session_is_the_golden_model(name):
         outcomes = session.train(xs, ys, hypers, heard.append)
         assert heard == [1, 2, 3, 4] and len(outcomes) == STEPS
         assert digests.parameters_digest(network, session.state()) == digests.parameters_digest(
-            network, reference(network, xs, ys, exponent, hypers))
+            network, reference(network, xs, ys, exponent, hypers)
+        )
         assert session.cycles is None and session.cycle_table(None) is None
     assert state.step == 0, "a session works on its own copy"
 
@@ -69,12 +79,17 @@ def test_evaluation_in_batches_of_any_size_is_one_result():
             session.load(state)
             score = session.evaluate(images, labels)
             scores.append((round(score.loss, 9), score.correct, score.images))
-            assert digests.parameters_digest(network, session.state()) == digests.parameters_digest(network, state)
+            assert digests.parameters_digest(network, session.state()) == digests.parameters_digest(
+                network, state
+            )
     assert len(set(scores)) == 1
 
 
-@pytest.mark.parametrize(("name", "config"), [("digits-cnn", "nano"), *((name, config) for name in NETWORKS for config in ("small", "eta"))],
-                         ids=lambda value: Path(value).stem)
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("digits-cnn", "nano"), *((name, config) for name in NETWORKS for config in ("small", "eta"))],
+    ids=lambda value: Path(value).stem,
+)
 def test_runner_on_the_golden_device(name, config):
     """Every tensor that the network says must exist survives the way into and out of the memory image of each machine."""
     network, xs, ys, exponent, hypers = material(name)
@@ -90,7 +105,8 @@ def test_runner_on_the_golden_device(name, config):
         assert comparison.tensors == len(golden.expected_tensors(network)) + len(state.exponents)
     runner.train(xs[2:], ys[2:], hypers[2:])
     assert digests.parameters_digest(network, runner.state()) == digests.parameters_digest(
-        network, reference(network, xs, ys, exponent, hypers))
+        network, reference(network, xs, ys, exponent, hypers)
+    )
     assert np.array_equal(runner.logits(xs[0]), golden.evaluate(network, runner.state(), xs[0], ys[0]).logits)
 
 
@@ -100,7 +116,10 @@ def open_golden(network, machine) -> ProgramRunner:
 
     def opened(size: int) -> GoldenDevice:
         steady = dict(slots=STEPS_PER_START, table=STEPS_PER_START, export_dw=True)
-        plans = [compile_network(network, machine, BATCH, calibrate=calibrate, **steady) for calibrate in (False, True)]
+        plans = [
+            compile_network(network, machine, BATCH, calibrate=calibrate, **steady)
+            for calibrate in (False, True)
+        ]
         base = max(plan.size for plan in plans)
         plans.append(compile_network(network, machine, BATCH, training=False, memory_base=base))
         device.append(GoldenDevice(plans, size))
@@ -124,7 +143,11 @@ def test_flipped_tensors_are_told_by_name():
         changed[index] = not changed[index] if changed.dtype == bool else changed[index] ^ 1
         result.tensors[layer, name] = changed
         difference = compare_tensors(network, 0, result, state, runner).difference
-        assert difference is not None and (difference.layer, difference.tensor, difference.index) == (layer, name, index)
+        assert difference is not None and (difference.layer, difference.tensor, difference.index) == (
+            layer,
+            name,
+            index,
+        )
         assert f"layer {layer!r}, tensor {name}, element {list(index)}" in str(difference)
         assert difference.golden != difference.device
         result.tensors[layer, name] = kept

@@ -94,7 +94,7 @@ def test_statistics_are_ored_in_successive_cycles_beside_an_operation():
         ctx.set(dut.target, TENSORS - 1)
         for n in range(300):
             ctx.set(dut.start, n % 50 >= 20)
-            tid, value = rng.randrange(TENSORS - 1) if n % 3 else 5, rng.getrandbits(64) & rng.getrandbits(64)
+            tid, value = rng.randrange(TENSORS - 1) if n % 3 else 5, 1 << rng.randrange(64)
             if n % 7 == 6:
                 await ctx.tick()
                 continue

@@ -2,9 +2,13 @@
 
 import pytest
 
+from gradloom.host.assembler import Instruction, assemble
 from gradloom.host.device import Device
+from gradloom.host.runner import PHASES, ProgramRunner
 from gradloom.models import digests
-from gradloom.rtl.regmap import offset, register
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Engine, Opcode
+from gradloom.rtl.regmap import offset, perf_index, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import golden_digest, make_case, open_runner
 
@@ -68,3 +72,57 @@ def test_many_steps_from_one_start_without_the_host(config, steps):
     assert recorder.device.csr_read(offset("STEP")) == steps + 1
     assert digests.parameters_digest(case.network, runner.state()) == golden_digest(case)
     runner.close()
+
+
+def stretches(runner: ProgramRunner) -> dict[tuple[str, str], tuple[int, int]]:
+    """First and last place in the program of the commands of each layer and phase."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for place, instruction in enumerate(runner._steady.instructions):
+        if instruction.tag >= 8:
+            layer = runner.network.layers[instruction.tag // 8 - 1].name
+            key = layer, PHASES[instruction.tag % 8]
+            found[key] = (found.get(key, (place, 0))[0], place + 1)
+    return found
+
+
+def test_engines_overlap():
+    """A layer's phase alone between two barriers: its engines' busy cycles are at least 1.3 times the cycles that pass."""
+    case, config = make_case("digits-cnn", 16, 2), PRESETS["small"]
+    runner = open_runner(case, "small", slots=1, spare=1 << 16)
+    runner.load(case.initial())
+    runner.train(case.images[:1], case.labels[:1], case.hypers[:1])
+    plan, device = runner._steady, runner.device
+    plan.write_batch(device, 0, case.images[1], case.labels[1])
+    plan.write_hyper(device, case.hypers[1:])
+    device.csr_write(offset("WINDOW_LIMIT"), device.dram_bytes)
+    instructions, end = list(plan.instructions), Instruction(Opcode.END)
+
+    def cycles(program: list[Instruction]) -> int:
+        device.write(plan.program_address, assemble(program, config))
+        for name, value in (("PROGRAM", plan.program_address), ("STEPS", 1), ("STEP", 0)):
+            device.csr_write(offset(name), value)
+        control = register("CONTROL")
+        device.csr_write(
+            offset("CONTROL"), sum(control.field(name).mask for name in ("start", "clear", "irq_enable"))
+        )
+        passed = device.run(5_000_000)
+        assert device.csr_read(offset("STATUS")) & register("STATUS").field("done").mask
+        return passed
+
+    ratios = {}
+    for (layer, phase), (first, last) in stretches(runner).items():
+        before = cycles([*instructions[:first], end])
+        passed = (
+            cycles([*instructions[:first], Instruction(Opcode.BARRIER), *instructions[first:last], end])
+            - before
+        )
+        tag = 8 * case.network.index(layer) + PHASES.index(phase)
+        busy = 0
+        for engine in (Engine.LOAD, Engine.CCORE, Engine.ACORE, Engine.STORE):
+            device.csr_write(offset("PERF_INDEX"), perf_index(engine, tag))
+            busy += device.csr_read(offset("PERF_LOW"))
+        ratios[layer, phase] = busy / passed
+    runner.close()
+    print({" ".join(key): round(ratio, 2) for key, ratio in ratios.items()})
+    assert ratios["conv1", "FP"] >= 1.3 and ratios["conv2", "BP"] >= 1.3 and ratios["conv2", "WG + WU"] >= 1.3
+    assert sum(ratio >= 1.3 for ratio in ratios.values()) >= 12

@@ -1,7 +1,8 @@
-"""A check that cannot fail proves nothing: one changed byte of any tensor in the machine's memory must be told by layer, tensor and element."""
+"""One changed byte of any tensor in the memory of the machine must be told by layer, tensor and element."""
 
 import numpy as np
 import pytest
+
 from gradloom.host import cli, session
 from gradloom.host.runner import ProgramRunner
 from gradloom.host.schedule import compile_network
@@ -12,7 +13,6 @@ from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import Case, make_case, open_runner, verify_step
-
 
 Trained = tuple[Case, ProgramRunner, StepResult, State]
 
@@ -39,15 +39,33 @@ def regions(name: str) -> list[tuple[str, str, str]]:
     case = make_case(name, 2, 1)
     memory = compile_network(case.network, PRESETS["small"], case.batch, export_dw=True).memory
     kinds = ("feature", "bitmap", "reciprocals", "blocks", "dw", "parameters", "logits")
-    return [(name, *key) for key, region in memory.regions.items() if region.kind in kinds and key[0] not in ("", "input")]
+    return [
+        (name, *key)
+        for key, region in memory.regions.items()
+        if region.kind in kinds and key[0] not in ("", "input")
+    ]
 
 
 REGIONS = regions("digits-cnn") + [entry for entry in regions("tiny-residual") if entry[2] == "ds"]
 
 
 def test_every_kind_of_tensor_is_among_them():
-    assert {name for _, _, name in REGIONS} == {"z", "w", "parameters", "v", "dz", "xhat", "reciprocals", "bit", "dx", "ds", "dw", "index",
-                                             "logits", "error"}
+    assert {name for _, _, name in REGIONS} == {
+        "z",
+        "w",
+        "parameters",
+        "v",
+        "dz",
+        "xhat",
+        "reciprocals",
+        "bit",
+        "dx",
+        "ds",
+        "dw",
+        "index",
+        "logits",
+        "error",
+    }
 
 
 def where(case: Case, runner: ProgramRunner, result: StepResult) -> tuple[str, str, tuple[int, ...]]:
@@ -79,7 +97,9 @@ def test_one_changed_byte_in_memory_is_told_by_name(trained: dict[str, Trained],
         assert (difference.layer, difference.tensor, difference.index) == (layer, name, index)
         assert difference.golden == result.tensors[layer, name][index] != difference.device
         if key in (("conv1", "z"), ("conv2", "dx")):
-            assert difference.cycle is not None and 0 < difference.cycle <= runner.device.cycle, "the machine wrote it"
+            assert difference.cycle is not None and 0 < difference.cycle <= runner.device.cycle, (
+                "the machine wrote it"
+            )
     finally:
         runner.device.write(region.address, held)
     assert compare_tensors(case.network, 0, result, state, runner).difference is None
@@ -133,9 +153,15 @@ def test_command_fails_with_the_name_and_exit_code_1(command, monkeypatch, capsy
     runner = open_runner(case, "small")
     Bent.address = runner._steady.memory["conv1", "dx"].address
     runner.close()
-    monkeypatch.setattr(session, "_rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True))
+    monkeypatch.setattr(
+        session, "_rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True)
+    )
     more = ["--check", "all", "--out", str(tmp_path / "run")] if command == "train" else []
     assert cli.main([command, "--config", "small", "--batch", "4", "--steps", "4", *more]) == 1
     out = capsys.readouterr().out
-    assert "step 1" in out and "layer 'conv1', tensor dx, element [0, 0, 0, 0]" in out and "written in cycle" in out
+    assert (
+        "step 1" in out
+        and "layer 'conv1', tensor dx, element [0, 0, 0, 0]" in out
+        and "written in cycle" in out
+    )
     assert "0 differences" not in out

@@ -1,5 +1,8 @@
-"""Nothing fails silently: bus errors, windows, broken and random programs, abort and watchdog end with their documented code, write nothing
-outside the window, never hang, and the next start on the same machine gives the bytes of the golden model."""
+"""Nothing fails silently.
+
+Bus errors, windows, broken and random programs, abort and watchdog end with their documented code, write nothing outside the
+window, never hang, and the next start on the same machine gives the bytes of the golden model.
+"""
 
 import random
 import struct
@@ -41,8 +44,15 @@ class Bench:
         self.plan.write_batch(self.device, 0, self.case.images[1], self.case.labels[1])
         self.plan.write_hyper(self.device, self.case.hypers[1:])
         self.plan.write_program(self.device, 1)
-        for name, value in (("PROGRAM", self.plan.program_address), ("STEPS", 1), ("STEP", 1), ("SEED", 3), ("WINDOW_BASE", 0),
-                            ("WINDOW_LIMIT", self.limit), ("WATCHDOG", 1 << 16)):
+        for name, value in (
+            ("PROGRAM", self.plan.program_address),
+            ("STEPS", 1),
+            ("STEP", 1),
+            ("SEED", 3),
+            ("WINDOW_BASE", 0),
+            ("WINDOW_LIMIT", self.limit),
+            ("WATCHDOG", 1 << 16),
+        ):
             self.device.csr_write(offset(name), value)
 
     def status(self, name: str) -> int:
@@ -50,16 +60,22 @@ class Bench:
 
     def start(self) -> None:
         control = register("CONTROL")
-        self.device.csr_write(offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask)
+        self.device.csr_write(
+            offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask
+        )
 
     def abort(self) -> None:
         control = register("CONTROL")
-        self.device.csr_write(offset("CONTROL"), control.field("abort").mask | control.field("irq_enable").mask)
+        self.device.csr_write(
+            offset("CONTROL"), control.field("abort").mask | control.field("irq_enable").mask
+        )
 
     def end(self, most: int = MOST_CYCLES) -> int:
         """Run to the end. Returns the error code; 0 is a good end."""
         self.device.run(most)
-        assert self.device.irq, f"no end within {most} cycles, the Sequencer is at byte {self.device.csr_read(offset('OFFSET'))}"
+        assert self.device.irq, (
+            f"no end within {most} cycles, the Sequencer is at byte {self.device.csr_read(offset('OFFSET'))}"
+        )
         assert self.status("idle") and not self.status("running")
         code = self.device.csr_read(offset("ERROR")) & 0xFF
         assert self.status("error") == (code != 0) and self.status("done") == (code == 0)
@@ -171,9 +187,13 @@ def test_write_outside_the_window(bench):
     for number in stores[:: max(1, len(stores) // 12)]:
         changed = list(instructions)
         fields = dict(changed[number].fields) | {"offset": bench.limit + 4096}
-        changed[number] = Instruction(Opcode.STORE, fields, (), changed[number].tag, changed[number].wait, changed[number].signal)
+        changed[number] = Instruction(
+            Opcode.STORE, fields, (), changed[number].tag, changed[number].wait, changed[number].signal
+        )
         bench.prepare()
-        bench.device.write(bench.plan.program_address, assemble(changed, PRESETS["small"], labels=bench.plan.labels))
+        bench.device.write(
+            bench.plan.program_address, assemble(changed, PRESETS["small"], labels=bench.plan.labels)
+        )
         bench.start()
         assert bench.end() == ErrorCode.WRITE_WINDOW
         assert bench.engine() == Engine.STORE
@@ -188,10 +208,17 @@ def put(bench: Bench, image: bytes) -> None:
     bench.device.write(bench.plan.program_address, image[:room])
 
 
-@pytest.mark.parametrize(("word", "value", "code"), [
-    (0, 0x12345678, ErrorCode.PROGRAM_HEADER), (1, 2, ErrorCode.PROGRAM_HEADER), (3, 0, ErrorCode.PROGRAM_HEADER),
-    (2, 0xFFFFFFFC, ErrorCode.PROGRAM_ADDRESS), (2, 0, ErrorCode.MALFORMED_COMMAND), (2, 4, ErrorCode.MALFORMED_COMMAND),
-])
+@pytest.mark.parametrize(
+    ("word", "value", "code"),
+    [
+        (0, 0x12345678, ErrorCode.PROGRAM_HEADER),
+        (1, 2, ErrorCode.PROGRAM_HEADER),
+        (3, 0, ErrorCode.PROGRAM_HEADER),
+        (2, 0xFFFFFFFC, ErrorCode.PROGRAM_ADDRESS),
+        (2, 0, ErrorCode.MALFORMED_COMMAND),
+        (2, 4, ErrorCode.MALFORMED_COMMAND),
+    ],
+)
 def test_headers(bench, word, value, code):
     image = bytearray(bench.image)
     image[4 * word : 4 * word + 4] = value.to_bytes(4, "little")
@@ -240,7 +267,9 @@ def test_random_programs(bench):
     for seed in range(60):
         rng = random.Random(seed)
         words = bytearray(rng.randbytes(4 * 300))
-        image = struct.pack("<4I", *struct.unpack_from("<2I", bench.image), len(words), PRESETS["small"].digest()) + bytes(words)
+        image = struct.pack(
+            "<4I", *struct.unpack_from("<2I", bench.image), len(words), PRESETS["small"].digest()
+        ) + bytes(words)
         put(bench, image)
         bench.start()
         codes.add(settle(bench))
@@ -255,9 +284,17 @@ def random_command(rng: random.Random) -> Instruction:
     for field in COMMANDS[opcode].fields:
         width = field.width if rng.random() < 0.2 else min(field.width, rng.choice((1, 2, 4, 6)))
         value = rng.getrandbits(width)
-        fields[field.name] = value - (value >> width - 1 << width) if field.signed and width == field.width else value
-    return Instruction(opcode, fields, (), rng.getrandbits(16), rng.choice((0, 0, 0, 1 << rng.randrange(16))),
-                       rng.choice((0, 0, 1 << rng.randrange(16))))
+        fields[field.name] = (
+            value - (value >> width - 1 << width) if field.signed and width == field.width else value
+        )
+    return Instruction(
+        opcode,
+        fields,
+        (),
+        rng.getrandbits(16),
+        rng.choice((0, 0, 0, 1 << rng.randrange(16))),
+        rng.choice((0, 0, 1 << rng.randrange(16))),
+    )
 
 
 def test_random_commands(bench):
@@ -276,7 +313,7 @@ def test_random_commands(bench):
 
 
 def test_mutated_programs(bench):
-    """The network's own program with a few bits flipped anywhere behind the header: it ends, well or with a code, and the machine lives."""
+    """The network's own program with a few bits flipped behind the header ends, well or with a code, and the machine lives."""
     codes: dict[int, int] = {}
     for seed in range(60):
         rng = random.Random(2000 + seed)
@@ -312,11 +349,21 @@ def test_abort_anywhere(bench):
 
 def test_watchdog(bench):
     """A command that waits for a semaphore that nobody signals."""
-    for opcode in (Opcode.END, Opcode.BARRIER, Opcode.LOAD, Opcode.STORE, Opcode.CONV, Opcode.RUN, Opcode.SOFTMAX):
+    for opcode in (
+        Opcode.END,
+        Opcode.BARRIER,
+        Opcode.LOAD,
+        Opcode.STORE,
+        Opcode.CONV,
+        Opcode.RUN,
+        Opcode.SOFTMAX,
+    ):
         bench.prepare()
         bench.device.csr_write(offset("WATCHDOG"), 700)
         stuck = Instruction(opcode, {}, (), 17, 1 << 5, 0)
-        bench.device.write(bench.plan.program_address, assemble([stuck, Instruction(Opcode.END)], PRESETS["small"]))
+        bench.device.write(
+            bench.plan.program_address, assemble([stuck, Instruction(Opcode.END)], PRESETS["small"])
+        )
         bench.start()
         assert 700 < bench.device.run(3000) < 1500
         assert bench.end() == ErrorCode.WATCHDOG

@@ -12,7 +12,9 @@ MODELS = {
     "one byte a cycle": DramModel(bandwidth=1),
     "latency 300": DramModel(latency=300, write_latency=300),
     "no latency": DramModel(latency=0, write_latency=0),
-    "slow, late and stalling": DramModel(bandwidth=Fraction(3, 2), latency=90, write_latency=50, stall=0.5, seed=2),
+    "slow, late and stalling": DramModel(
+        bandwidth=Fraction(3, 2), latency=90, write_latency=50, stall=0.5, seed=2
+    ),
 } | {f"stalls of 0.8 on {channel}": DramModel(stall={channel: 0.8}, seed=11) for channel in CHANNELS}
 
 

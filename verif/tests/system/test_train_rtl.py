@@ -96,8 +96,24 @@ def test_eval_on_the_machine(desk, on_small, capsys):
     capsys.readouterr()
     texts = []
     for device in ("rtl", "golden"):
-        assert cli.main(["eval", "--device", device, "--config", "small", "--data", str(desk / "few.npz"), "--weights", str(desk / "small"),
-                         "--out", str(desk / f"{device}.json")]) == 0
+        assert (
+            cli.main(
+                [
+                    "eval",
+                    "--device",
+                    device,
+                    "--config",
+                    "small",
+                    "--data",
+                    str(desk / "few.npz"),
+                    "--weights",
+                    str(desk / "small"),
+                    "--out",
+                    str(desk / f"{device}.json"),
+                ]
+            )
+            == 0
+        )
         texts.append(json.loads((desk / f"{device}.json").read_text()) | {"device": None, "cycles": None})
     assert texts[0] == texts[1]
     assert texts[0]["test_accuracy"] == on_small["epochs"][-1]["test_accuracy"]
@@ -105,9 +121,29 @@ def test_eval_on_the_machine(desk, on_small, capsys):
 
 def test_interrupted_run_goes_on(desk, on_small):
     """Interrupted in the middle of a start, then resumed: the same parameters, losses and accuracies."""
-    arguments = ["train", "--data", "few.npz", "--batch", "8", "--epochs", "2", "--seed", "5", "--config", "small", "--out", "cut"]
-    process = subprocess.Popen([sys.executable, "-m", "gradloom.host.cli", *arguments], cwd=desk, env=os.environ,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = [
+        "train",
+        "--data",
+        "few.npz",
+        "--batch",
+        "8",
+        "--epochs",
+        "2",
+        "--seed",
+        "5",
+        "--config",
+        "small",
+        "--out",
+        "cut",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gradloom.host.cli", *arguments],
+        cwd=desk,
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     deadline = time.monotonic() + 400
     while not (desk / "cut" / "checkpoint.npz").exists():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
@@ -135,7 +171,10 @@ def test_batch_in_parts_gives_the_bytes_of_the_whole(name, batch, parts):
     case, config = make_case(name, batch, 3), PRESETS["small"]
     state = case.initial()
     golden.train_step(case.network, state, case.images[0], case.labels[0], case.hypers[0])
-    plans = [compile_network(case.network, config, batch, slots=2, table=2, export_dw=True, parts=count) for count in (1, parts)]
+    plans = [
+        compile_network(case.network, config, batch, slots=2, table=2, export_dw=True, parts=count)
+        for count in (1, parts)
+    ]
     found = []
     for plan in plans:
         with RtlDevice(config, dram_bytes=plan.size) as device:
@@ -147,13 +186,22 @@ def test_batch_in_parts_gives_the_bytes_of_the_whole(name, batch, parts):
             for tid, exponent in plan.exponents(state).items():
                 device.csr_write(offset("EXP_INDEX"), tid)
                 device.csr_write(offset("EXP_VALUE"), exponent & 0xFFFF)
-            for register_name, value in (("WINDOW_LIMIT", plan.size), ("PROGRAM", plan.program_address), ("STEPS", 2), ("STEP", 1),
-                                         ("SEED", SEED)):
+            for register_name, value in (
+                ("WINDOW_LIMIT", plan.size),
+                ("PROGRAM", plan.program_address),
+                ("STEPS", 2),
+                ("STEP", 1),
+                ("SEED", SEED),
+            ):
                 device.csr_write(offset(register_name), value)
             control = register("CONTROL")
-            device.csr_write(offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask)
+            device.csr_write(
+                offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask
+            )
             device.run(20_000_000)
-            assert device.csr_read(offset("STATUS")) & register("STATUS").field("done").mask, hex(device.csr_read(offset("ERROR")))
+            assert device.csr_read(offset("STATUS")) & register("STATUS").field("done").mask, hex(
+                device.csr_read(offset("ERROR"))
+            )
             exponents = {}
             for tid in plan.exponents(state):
                 device.csr_write(offset("EXP_INDEX"), tid)
