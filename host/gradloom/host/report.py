@@ -63,10 +63,10 @@ def _frame(x_top: float, y_ticks: Sequence[float], x_label: str, y_format: str =
             f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_format.format(_number(tick))}</text>'
         )
     for tick in _axis_ticks(x_top, 6):
-        if tick <= x_top:
+        if tick <= x_top and tick == int(tick):
             x = _LEFT + span_x * tick / x_top
-            parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{_number(tick)}</text>')
-    parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 1}" text-anchor="end">{html.escape(x_label)}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 18}" text-anchor="middle">{_number(tick)}</text>')
+    parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 4}" text-anchor="end">{html.escape(x_label)}</text>')
     return "".join(parts)
 
 

@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
-import os
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
 from gradloom.models import dither, pint
+from gradloom.models.atomic import write_with
 from gradloom.models.network import Kind, Network
 
 __all__ = ["GAMMA_ONE", "State", "StateError", "delayed_kinds", "initial_weights"]
@@ -147,26 +147,12 @@ class State:
 
     def save(self, path: Path | str) -> None:
         """Write an ``.npz`` file; it appears whole or not at all."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         arrays = self.arrays()
         arrays["exponents"] = np.array(sorted(self.exponents.items()), np.int64).reshape(-1, 2)
         arrays["step"] = np.array(self.step, np.int64)
         arrays["seed"] = np.array(self.seed, np.int64)
         arrays["calibrated"] = np.array(self.calibrated, np.bool_)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                np.savez(stream, **arrays)  # type: ignore[arg-type]
-                stream.flush()
-                os.fsync(stream.fileno())
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_with(Path(path), lambda stream: np.savez(stream, **cast(Any, arrays)))
 
     @classmethod
     def load(cls, path: Path | str, net: Network) -> "State":

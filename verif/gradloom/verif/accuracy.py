@@ -67,9 +67,9 @@ def main() -> int:
     for name, function in (("mean", statistics.mean), ("standard deviation", statistics.stdev)):
         cells = " | ".join(f"{function([row[key] for row in rows]):.2f}" for key in ("pint8", "fp32"))
         lines.append(f"| {name} | {cells} |")
-    lines += ["", "The learning rate, schedule and pooling were chosen on this test split (there is no validation split), so the figures are "
-              "optimistic as held-out accuracy. Golden model, simulated hardware and every preset give the same PINT8 figures, because they give the "
-              "same bytes.", ""]
+    lines += ["", "The learning rate, schedule and pooling were chosen on this test split (there is no validation split), so the "
+              "figures are optimistic as held-out accuracy. Golden model, simulated hardware and every preset give the same PINT8 "
+              "figures, because they give the same bytes.", ""]
     write_text(DOCS / "accuracy.md", "\n".join(lines))
     return 0
 
