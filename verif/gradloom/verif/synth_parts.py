@@ -48,8 +48,8 @@ __all__ = ["MACHINES", "PARTS", "Decoder", "Mac", "Part", "component_part", "mac
 class Decoder(wiring.Component):
     """The combinational PINT decoder, 8-bit ``code`` to signed(13) ``v``."""
 
-    code: In(8)
-    v: Out(signed(V_BITS))
+    def __init__(self) -> None:
+        super().__init__({"code": In(8), "v": Out(signed(V_BITS))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
