@@ -9,6 +9,7 @@ from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.plan import Plan
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
+from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.models.golden import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, Network
 from gradloom.models.state import delayed_kinds
@@ -114,6 +115,11 @@ def _check(
         raise ScheduleError(
             f"layer {network.logits.name!r}: {network.classes} classes, configuration {config.name!r} has "
             f"{config.max_classes} (max_classes): raise max_classes"
+        )
+    if waits_in_queue(config.queue_words) > MAXIMUM // 2:
+        raise ScheduleError(
+            f"configuration {config.name!r}: {config.queue_words} words of a command queue (queue_words) let "
+            f"semaphores pass {MAXIMUM}: lower queue_words"
         )
     if not 1 <= batch <= 32768:
         raise ScheduleError(f"a batch must have 1..32768 images, not {batch}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gradloom.host.assembler import Shift
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
+from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.tokens import Access, Box, Recorder, Ring
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.models.network import INPUT, FullyConnected, Layer, Network
@@ -86,7 +87,7 @@ class Builder:
         self.network, self.config, self.memory = network, config, memory
         self.batch, self.training = batch, training
         self.images = (0, batch)
-        self.recorder = Recorder()
+        self.recorder = Recorder(MAXIMUM - waits_in_queue(config.queue_words))
         depth = config.abuf_depth
         logits = config.max_planes * ceil_div(config.max_classes, config.group)
         self.ring = {

@@ -5,12 +5,17 @@ from collections.abc import Iterator, Sequence
 from gradloom.host.assembler import Instruction
 from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
 
-__all__ = ["MAXIMUM", "check_tokens"]
+__all__ = ["MAXIMUM", "check_tokens", "waits_in_queue"]
 
 MAXIMUM = 255
 """Largest value of a semaphore."""
 _SHORTEST = 9
 """Words of the shortest command of an engine's queue that can wait (LOAD, STORE)."""
+
+
+def waits_in_queue(queue_words: int) -> int:
+    """Most commands of one engine that the Sequencer has handed out and that have not yet started."""
+    return queue_words // _SHORTEST + 1
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -115,7 +120,7 @@ def _bounds(instructions: Sequence[Instruction], queue_words: int) -> Iterator[t
     When a signal's command runs, all waits before it in the program have been given to their engine; at most
     as many of them as its queue holds, and one in its register, have not yet started.
     """
-    waiting = queue_words // _SHORTEST + 1
+    waiting = waits_in_queue(queue_words)
     for i in range(SEMAPHORES):
         signals = waits = 0
         for number, instruction in enumerate(instructions):

@@ -8,10 +8,12 @@ enough: the n-th wait of a pair matches its n-th signal.
 
 Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the
 earliest unfinished command can always run, however short the queues are. Why every semaphore ends at 0:
-signals and waits are made in pairs.
+signals and waits are made in pairs. Why none passes its largest value: a token that would span too many others
+comes from a later command than it need, or a barrier takes its place.
 """
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from gradloom.host.assembler import Instruction
@@ -82,6 +84,11 @@ class Ring:
 class Recorder:
     """Collects the commands of a program.
 
+    Parameters
+    ----------
+    most_tokens : :class:`int`
+        Tokens of a pair of engines that may be signalled and not yet waited for, in the order of the program.
+
     Attributes
     ----------
     instructions : list of :class:`~gradloom.host.assembler.Instruction`
@@ -89,7 +96,10 @@ class Recorder:
         Given to every command that is emitted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_tokens: int = 128) -> None:
+        self._most_tokens = most_tokens
+        self._emitted: dict[Engine, list[int]] = {engine: [] for engine in _ENGINES}
+        self._waits: dict[tuple[Engine, Engine], list[int]] = {}
         self.instructions: list[Instruction] = []
         self.tag = 0
         self._known: dict[int, dict[Engine, int]] = {}
@@ -128,13 +138,17 @@ class Recorder:
         tail: tuple = (),
     ) -> int:
         """A command of an engine with all that it reads and writes. Returns its position."""
-        self._running = True
         instruction = Instruction(opcode, fields, tail, self.tag)
-        engine, position = instruction.engine, len(self.instructions)
-        reads, writes = tuple(reads), tuple(writes)
+        engine, reads, writes = instruction.engine, tuple(reads), tuple(writes)
         needs = self._conflicts(engine, reads, writes)
+        if any(self._producer(other, engine, place) is None for other, place in needs.items()):
+            self.barrier()
+            needs = {}
+        self._running = True
+        position = len(self.instructions)
         known = self._order(engine, needs, instruction)
         self.instructions.append(instruction)
+        self._emitted[engine].append(position)
         self._known[position] = known
         self._last[engine] = position
         for access in reads:
@@ -171,6 +185,10 @@ class Recorder:
                 self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other
             ):
                 continue
+            late_enough = self._producer(other, engine, place)
+            assert late_enough is not None, "emit() has put a barrier here"
+            place = late_enough
+            self._waits.setdefault((other, engine), []).append(len(self.instructions))
             bit = 1 << semaphore(other, engine)
             self.instructions[place].signal |= bit
             instruction.wait |= bit
@@ -178,6 +196,15 @@ class Recorder:
             for third, reach in self._known[place].items():
                 known[third] = max(known.get(third, -1), reach)
         return known
+
+    def _producer(self, other: Engine, engine: Engine, place: int) -> int | None:
+        """The first command of ``other`` from ``place`` on whose token to ``engine`` spans few enough others, if there is one."""
+        waits = self._waits.get((other, engine), [])
+        if len(waits) < self._most_tokens or waits[-self._most_tokens] <= place:
+            return place
+        emitted = self._emitted[other]
+        found = bisect_left(emitted, waits[-self._most_tokens])
+        return emitted[found] if found < len(emitted) else None
 
     def _remember(self, access: Access, new: _Past) -> None:
         """Forget what the new access stands for: all inside a write, its engine's reads inside a read."""

@@ -3,6 +3,7 @@
 import pytest
 
 from gradloom.host import cli
+from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.verif.system_bench import NETWORKS, make_case, verify_steps
 
 AWKWARD = sorted(path.stem for path in NETWORKS.glob("*.toml"))
@@ -39,3 +40,9 @@ def test_ulx3s(name):
 @pytest.mark.parametrize("config", ["nano", "small"])
 def test_digits(config):
     verify_steps(make_case("digits-cnn", 16 if config == "small" else 4, 3), config)
+
+
+def test_many_small_tiles():
+    """A fully connected layer on 256 positions: more updates than a semaphore can count."""
+    layers = (Conv(name="conv", out=5, kernel=3, pad=2, act="none"), FullyConnected(name="fc", input="conv", out=3))
+    verify_steps(make_case(Network("many-tiles", (2, 14, 14), 3, layers), 2, 2), "small")
