@@ -3,13 +3,15 @@
 What START does is up to the subclass.
 """
 
+import abc
+
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import offset, register
 
 __all__ = ["SoftwareDevice"]
 
 
-class SoftwareDevice:
+class SoftwareDevice(abc.ABC):
     """Implements :class:`~gradloom.host.device.Device` but for :meth:`execute`.
 
     Parameters
@@ -28,9 +30,9 @@ class SoftwareDevice:
         self._ended = False
         self._index = 0
 
+    @abc.abstractmethod
     def execute(self, address: int, steps: int) -> None:
         """Run the program at ``address`` for ``steps`` steps, from step number ``self.step``."""
-        raise NotImplementedError
 
     # Memory
 

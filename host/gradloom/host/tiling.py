@@ -142,8 +142,12 @@ class Builder:
 
         Parameters
         ----------
-        bits : whether bitmaps are read or written also : (what an image takes, with {} for the number;
-        configuration field; the number; how many there are)
+        bits : :class:`bool`
+            Whether bitmaps are read or written.
+        also : tuple
+            Further needs: (what an image takes, with {} for the number; configuration field; the number; how many there are).
+        tile : tuple of Sweep
+            Sweeps of the array whose sums must fit half of the partial-sum buffer.
         """
         config = self.config
         needs = [
