@@ -3,15 +3,13 @@
 What START does is up to the subclass.
 """
 
-import abc
-
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import offset, register
 
 __all__ = ["SoftwareDevice"]
 
 
-class SoftwareDevice(abc.ABC):
+class SoftwareDevice:
     """Implements :class:`~gradloom.host.device.Device` but for :meth:`execute`.
 
     Parameters
@@ -30,9 +28,9 @@ class SoftwareDevice(abc.ABC):
         self._ended = False
         self._index = 0
 
-    @abc.abstractmethod
     def execute(self, address: int, steps: int) -> None:
         """Run the program at ``address`` for ``steps`` steps, from step number ``self.step``."""
+        raise RuntimeError("a plain SoftwareDevice has memory and registers only: start programs on a subclass")
 
     # Memory
 
