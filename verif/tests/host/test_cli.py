@@ -433,12 +433,18 @@ def test_full_disk_is_told_in_one_line_and_leaves_the_old_file(desk, monkeypatch
     assert not (desk / "run").exists()
 
 
+def _listen() -> None:
+    """A run that was started in the background of a shell ignores SIGINT; its children must not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(arguments: list[str], folder: Path) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "gradloom.host.cli", *arguments],
         cwd=folder,
         env=os.environ,
         text=True,
+        preexec_fn=_listen,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -119,6 +119,11 @@ def test_eval_on_the_machine(desk, on_small, capsys):
     assert texts[0]["test_accuracy"] == on_small["epochs"][-1]["test_accuracy"]
 
 
+def _listen() -> None:
+    """A run that was started in the background of a shell ignores SIGINT; its children must not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupted_run_goes_on(desk, on_small):
     """Interrupted in the middle of a start, then resumed: the same parameters, losses and accuracies."""
     arguments = [
@@ -143,6 +148,7 @@ def test_interrupted_run_goes_on(desk, on_small):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_listen,
     )
     deadline = time.monotonic() + 400
     while not (desk / "cut" / "checkpoint.npz").exists():
