@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host import cli, files
+from gradloom.host import cli
 from gradloom.host.device import MachineError
+from gradloom.models import atomic
 
 TINY = """
 name = "tiny"
@@ -427,7 +428,7 @@ def test_full_disk_is_told_in_one_line_and_leaves_the_old_file(desk, monkeypatch
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(atomic.os, "fsync", full)
     assert cli.main(["train", *GOOD, "--out", "run"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "gradloom: error: No space left on device"
     assert not (desk / "run").exists()

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host import cli, files
+from gradloom.host import cli
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.run_folder import RunFolder, load_checkpoint
-from gradloom.models import digests, pint
+from gradloom.models import atomic, digests, pint
 from gradloom.models.digits import load_digits_split
 from gradloom.models.network import Kind, load_network
 from gradloom.models.state import State
@@ -150,7 +150,7 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
     def full(source: str, target: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(atomic.os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         write_json(tmp_path / "a.txt", {"new": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

@@ -45,4 +45,4 @@ def test_digits(config):
 def test_many_small_tiles():
     """A fully connected layer on 256 positions: more updates than a semaphore can count."""
     layers = (Conv(name="conv", out=13, kernel=3, pad=2, act="none"), FullyConnected(name="fc", input="conv", out=9))
-    verify_steps(make_case(Network("many-tiles", (5, 14, 14), 9, layers), 2, 2), "small")
+    verify_steps(make_case(Network("many-tiles", (5, 14, 14), 9, layers), 1, 1), "small")
