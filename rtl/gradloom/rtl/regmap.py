@@ -195,7 +195,8 @@ REGISTERS: tuple[Register, ...] = (
     Register("WINDOW_LIMIT", 0x0B4, Access.RW_IDLE, "first DRAM byte address behind the window", stored=True),
     Register("WATCHDOG", 0x0B8, Access.RW_IDLE, "cycles without progress after which a program is stopped; 0 = never",
              reset=1 << 24, stored=True),
-    Register("CYCLES_LOW", 0x0C0, Access.RO, "cycles in which a program ran since CONTROL.clear, low half; reading it latches the high half"),
+    Register("CYCLES_LOW", 0x0C0, Access.RO,
+             "cycles in which a program ran since CONTROL.clear, low half; reading it latches the high half"),
     Register("CYCLES_HIGH", 0x0C4, Access.RO, "latched high half"),
     Register("EXP_INDEX", 0x0C8, Access.RW_IDLE, "tensor that EXP_VALUE and STAT access", (
         Bits("tid", 0, 11, "tensor number"),)),

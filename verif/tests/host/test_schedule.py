@@ -322,8 +322,9 @@ def test_no_semaphore_passes_its_largest_value():
         FullyConnected(name="fc", input="conv", out=9),
     )
     network = Network("many-tiles", (5, 14, 14), 9, layers)
-    plan = compile_network(network, PRESETS["small"], 2, export_dw=True)
-    assert check_tokens(plan.instructions, PRESETS["small"].queue_words) == []
+    for calibrate in (False, True):
+        plan = compile_network(network, PRESETS["small"], 2, calibrate=calibrate, export_dw=True)
+        assert check_tokens(plan.instructions, PRESETS["small"].queue_words) == []
 
 
 def test_recorded_tokens_order_every_conflict():

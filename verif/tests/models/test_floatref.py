@@ -48,6 +48,7 @@ def test_gradients_are_the_slopes_of_the_loss(file):
             losses.append(float_net.gradients(x, labels, decisions=decisions).loss)
         float_net.parameters[key] = saved
         slope = (losses[0] - losses[1]) / (2 * step)
+        # A central difference of floats: its own truncation and rounding, not an integer of the machine.
         assert slope == pytest.approx(float((gradient * direction).sum()), rel=2e-4, abs=1e-7), key
 
 
@@ -64,6 +65,7 @@ def test_parameters_are_those_of_the_state():
             bound = np.sqrt((1 if name == "fc" else 6) / np.prod(value.shape[1:]))
             assert 0.8 * bound < np.abs(value).max() <= bound * 1.02
             assert abs(value.mean()) < 0.2 * bound
+            # A statistic of few hashed weights against that of the uniform distribution.
             assert value.std() == pytest.approx(bound / np.sqrt(3), rel=0.25)
 
 
@@ -75,6 +77,7 @@ def test_momentum_and_weight_decay():
     first = float_net.train_step(x, labels, 0.25, 0.5, 0.125)
     for key, value in float_net.parameters.items():
         decay = 0.125 * before[key] if key[1] == "w" else 0
+        # The float reference against the same formula in another order of float operations.
         assert value == pytest.approx(before[key] - 0.25 * (first.gradients[key] + decay))
     middle = {key: value.copy() for key, value in float_net.parameters.items()}
     speeds = {key: value.copy() for key, value in float_net.velocities.items()}

@@ -51,6 +51,7 @@ def test_step_follows_the_float_gradients(file):
     float_net = floatref.from_state(network, state)
     result = train_step(network, state, x, labels, Hyper.from_floats(0.05))
     reference = float_net.gradients(real(x, INPUT_EXPONENT), labels, decisions=result.tensors)
+    # Integers against real numbers: they differ by the quantisation of a whole network, which has no exact bound.
     assert result.loss == pytest.approx(reference.loss, rel=0.1, abs=0.02)
     for layer in network.weighted:
         e = result.exponents
@@ -227,6 +228,7 @@ def test_hyperparameters_round_to_an_eight_bit_mantissa():
     assert Hyper.from_floats(0.9999) == Hyper(128, 7)
     assert Hyper.from_floats(64.0, 255 / 256) == Hyper(128, 1, 255)
     for lr in (2.0**-30, 1e-4, 0.003, 0.37, 3.0):
+        # Half a step of the 8-bit mantissa at its coarsest.
         assert Hyper.from_floats(lr).lr == pytest.approx(lr, rel=1 / 256)
         assert 128 <= Hyper.from_floats(lr).lm <= 255
 
@@ -237,6 +239,7 @@ def test_schedules():
 
     assert rates("constant") == [0.25] * 4
     assert rates("linear") == [0.25, 0.1875, 0.125, 0.0625]
+    # Mantissas of 8 bits, and four decimals written here.
     assert rates("cosine") == pytest.approx([0.25, 0.2134, 0.125, 0.0366], rel=1 / 256, abs=1e-4)
 
 

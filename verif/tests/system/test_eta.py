@@ -21,6 +21,7 @@ from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
 
+# Minutes of build and simulation on 2 cores: a session of its own keeps the suite under its 30 minutes.
 pytestmark = pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1",
                                 reason="builds the 1728-MAC machine, minutes long: run it with nox -s eta")
 
