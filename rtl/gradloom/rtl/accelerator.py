@@ -83,7 +83,8 @@ class Accelerator(wiring.Component):
         queues = []
         for engine in Engine:
             if engine != Engine.SEQ:
-                size = {"depth": config.queue_words, "words": command_words(engine)}
+                overlap = {Engine.LOAD: Loader.IN_FLIGHT, Engine.STORE: Storer.IN_FLIGHT}.get(engine, 1)
+                size = {"depth": config.queue_words, "words": command_words(engine), "in_flight": overlap}
                 queues.append(emit.add(core, f"queue_{engine.name.lower()}", "command_queue", CommandQueue(**size), size))
 
         self._ports(m, reads, writes, csr)
@@ -93,7 +94,7 @@ class Accelerator(wiring.Component):
         connect(m, loader.response, reads.response[1])
         connect(m, storer.request, writes.request)
         connect(m, storer.data, writes.data)
-        m.d.comb += storer.writes_idle.eq(writes.idle)
+        m.d.comb += storer.completed.eq(writes.completed)
         for manager in (reads, writes):
             _copy(m, csr, manager, ("window_base", "window_limit"))
             m.d.comb += manager.flush.eq(control.flush)

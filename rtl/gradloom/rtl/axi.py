@@ -23,11 +23,12 @@ ERROR_READ_WINDOW = 0x31
 ERROR_WRITE_RESPONSE = 0x32
 ERROR_WRITE_WINDOW = 0x33
 
-REQUEST = StructLayout({"address": 32, "beats": 17})
-"""A contiguous transfer: byte address (a multiple of the beat; low bits are ignored) and beats, 1..65536."""
+REQUEST = StructLayout({"address": 32, "beats": 17, "end": 1})
+"""A contiguous transfer: byte address (a multiple of the beat; low bits are ignored) and beats, 1..65536. ``end`` marks
+the last of a command."""
 
-BURST = StructLayout({"address": 32, "beats": 7, "last": 1})
-"""A legal burst of 1..64 beats; ``last`` marks the last of a request."""
+BURST = StructLayout({"address": 32, "beats": 7, "last": 1, "end": 1})
+"""A legal burst of 1..64 beats; ``last`` marks the last of a request, ``end`` the last of a command."""
 
 
 def response_layout(config: Config) -> StructLayout:
@@ -107,6 +108,7 @@ class BurstSplitter(wiring.Component):
         rest = Signal()
         rest_beat = Signal(32 - shift, reset_less=True)
         rest_beats = Signal(17, reset_less=True)
+        rest_end = Signal(reset_less=True)
 
         beat = Signal(32 - shift)
         beats = Signal(17)
@@ -133,10 +135,13 @@ class BurstSplitter(wiring.Component):
                 self.burst.p.address.eq(beat << shift),
                 self.burst.p.beats.eq(length),
                 self.burst.p.last.eq(final),
+                self.burst.p.end.eq(final & Mux(rest, rest_end, self.request.p.end)),
                 rest.eq(~final),
                 rest_beat.eq(beat + length),
                 rest_beats.eq(beats - length),
             ]
+        with m.If(self.request.valid & self.request.ready):
+            m.d.sync += rest_end.eq(self.request.p.end)
         with m.If(self.clear):
             m.d.sync += [self.burst.valid.eq(0), rest.eq(0)]
         return m

@@ -45,6 +45,8 @@ class WriteManager(wiring.Component):
         held until ``idle``, and while the client is reset.
     idle : ``Out(1)``
         No request is stored, and every burst has its response.
+    completed : ``Out(1)``
+        The last burst of a command has its response in this cycle (requests with ``end``).
     beat : ``Out(1)``
         A beat leaves on W in this cycle.
     error : ``Out(8)``
@@ -61,6 +63,7 @@ class WriteManager(wiring.Component):
             "window_limit": In(32),
             "flush": In(1),
             "idle": Out(1),
+            "completed": Out(1),
             "beat": Out(1),
             "error": Out(8),
         })
@@ -69,6 +72,7 @@ class WriteManager(wiring.Component):
         m = Module()
         m.submodules.splitter = splitter = self.splitter
         m.submodules.lengths = lengths = Fifo(range(BURST_BEATS + 1), OUTSTANDING_WRITES)
+        m.submodules.due = due = Fifo(1, OUTSTANDING_WRITES)
         m.d.comb += [
             splitter.request.valid.eq(self.request.valid),
             splitter.request.payload.eq(self.request.payload),
@@ -86,18 +90,19 @@ class WriteManager(wiring.Component):
             m.d.sync += stopped.eq(1)
 
         burst = splitter.burst.p
-        due = Signal(range(OUTSTANDING_WRITES + 1))
         inside = Signal()
         take = Signal()
         issue = Signal()
         m.d.comb += [
             inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
                                 size=burst.beats * self.config.beat_bytes)),
-            take.eq(splitter.burst.valid & (due != OUTSTANDING_WRITES)
+            take.eq(splitter.burst.valid & due.i.ready
                     & (~self.m_axi_awvalid | self.m_axi_awready) & ~stopped & ~bad_response & ~self.flush),
             issue.eq(take & inside),
             bad_window.eq(take & ~inside),
             splitter.burst.ready.eq(take),
+            due.i.valid.eq(issue),
+            due.i.payload.eq(burst.end),
             lengths.i.valid.eq(issue),
             lengths.i.payload.eq(burst.beats),
         ]
@@ -136,10 +141,9 @@ class WriteManager(wiring.Component):
         m.d.comb += [
             self.m_axi_bready.eq(1),
             bad_response.eq(answered & (self.m_axi_bresp != 0) & ~self.flush),
-            self.idle.eq((due == 0) & ~self.m_axi_awvalid & ~splitter.busy),
+            due.o.ready.eq(answered),
+            self.completed.eq(answered & due.o.payload),
+            self.idle.eq(~due.o.valid & ~self.m_axi_awvalid & ~splitter.busy),
         ]
-        m.d.sync += [
-            due.eq(due + issue - answered),
-            self.error.eq(Mux(bad_response, ERROR_WRITE_RESPONSE, Mux(bad_window, ERROR_WRITE_WINDOW, 0))),
-        ]
+        m.d.sync += self.error.eq(Mux(bad_response, ERROR_WRITE_RESPONSE, Mux(bad_window, ERROR_WRITE_WINDOW, 0)))
         return m

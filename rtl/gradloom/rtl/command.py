@@ -19,17 +19,22 @@ class CommandPort(wiring.Signature):
     Members
     -------
     start : ``Out(1)``
-        One cycle; ``cmd`` holds a whole validated command from here until ``done``.
-    cmd : ``Out(1280)``
+        One cycle; ``cmd`` holds a whole validated command from here until the next ``start``.
+    cmd : ``Out(32 * MAX_WORDS)``
         The words of the command, word 0 lowest. Words beyond its length are undefined.
     done : ``In(1)``
-        One cycle, the engine is idle again. Not before the cycle after ``start``.
+        One cycle for every command, in order: all that it had to do is done. Not before the cycle after ``start``, and
+        not in two successive cycles.
+    free : ``In(1)``
+        Looked at by queues that let commands overlap: the engine takes another command although earlier ones are not
+        done. It may rise while ``cmd`` is not needed any more; the cycle after ``start`` never starts a command.
     fault : ``In(8)``
-        Non-zero in one cycle: an error code of :mod:`gradloom.rtl.regmap`. The machine stops.
+        Non-zero in one cycle: an error code of :mod:`gradloom.rtl.regmap`, of the oldest command that is not done. The
+        machine stops.
     """
 
     def __init__(self) -> None:
-        super().__init__({"start": Out(1), "cmd": Out(COMMAND_BITS), "done": In(1), "fault": In(8)})
+        super().__init__({"start": Out(1), "cmd": Out(COMMAND_BITS), "done": In(1), "free": In(1), "fault": In(8)})
 
 
 def decode(opcode: Opcode, cmd: Value) -> SimpleNamespace:

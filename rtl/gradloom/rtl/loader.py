@@ -2,12 +2,14 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.axi import REQUEST, response_layout
 from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
+from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Dest, Opcode
 from gradloom.rtl.runs import BASES, RUN_FIELDS, BeatCounter, RunGenerator, misaligned
 
@@ -19,18 +21,23 @@ ENTRY_BEATS = 4
 """Beats of a parameter entry (G x 64 bits)."""
 WIDE_BEATS = 8
 """Beats of 2 G wide weight gradients (64 bits each)."""
+PLACEMENT = StructLayout({"dest": 4, "linear": 1, "bank0": 4, "bstep": 2, "xe": 12, "xb": 16, "n0": 16, "n1": 16, "n2": 16,
+                          "addr0": 16, "ostep": 16, "illegal": 1})
+"""What of a command is needed when its data come."""
 
 
 class Loader(wiring.Component):
     """Executes LOAD (``docs/machine.md`` section 3, "Loader addressing").
 
-    Addresses run ahead of the data: all runs are requested as fast as the read manager takes them, while the beats that
-    come back are placed in order, one a cycle. The first request is offered 3 cycles after ``start``; a beat is on the
-    load bus 1 cycle after the response; ``done`` comes 2 cycles after the last beat on the bus, so the memories may
-    register the bus once.
+    Addresses run ahead of the data: the runs of up to ``IN_FLIGHT`` commands are requested as fast as the read manager
+    takes them, while the beats that come back are placed in order, one a cycle and one cycle between two commands, so that
+    the memory's latency is paid once. The first request is offered 3 cycles after ``start``; a beat is on the load bus
+    1 cycle after the response; ``done`` comes 2 cycles after the last beat on the bus, so the memories may register the
+    bus once.
 
     Fault 0x20, before anything is read: n0, n1, n2 or (IBUF, EBUF) xb is 0, an unknown destination, a bank that does
-    not exist, or an address that is no multiple of the beat.
+    not exist, or an address that is no multiple of the beat. It is raised when all earlier commands are done; no later
+    command is taken.
 
     Members
     -------
@@ -42,6 +49,9 @@ class Loader(wiring.Component):
         Always ready while beats are expected.
     bus : ``Out(LoadBus(config))``
     """
+
+    IN_FLIGHT = 4
+    """Commands under way: requested, but not all placed."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -58,46 +68,67 @@ class Loader(wiring.Component):
         config = self.config
         banks = config.row_banks
         cmd = decode(Opcode.LOAD, self.port.cmd)
-        rows = (cmd.dest == Dest.IBUF) | (cmd.dest == Dest.EBUF)
-        blocks = cmd.dest == Dest.WBUF
-
         m.submodules.runs = runs = RunGenerator()
-        m.submodules.counter = counter = BeatCounter(levels=3)
+        m.submodules.placements = placements = Fifo(PLACEMENT, self.IN_FLIGHT)
         first = Signal(32, reset_less=True)
-        illegal = Signal()
-        running = Signal()
+        refused = Signal()
         start = Signal(2)
         m.d.sync += start.eq(Cat(self.port.start, start))
         with m.If(start[0]):
             m.d.sync += first.eq(self.bases[cmd.breg] + cmd.offset)
+        rows = (cmd.dest == Dest.IBUF) | (cmd.dest == Dest.EBUF)
+        blocks = cmd.dest == Dest.WBUF
+        new = placements.i.p
         m.d.comb += [
-            illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
-                       | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WBUF_BANKS))
-                       | misaligned(config, first, cmd.stride1, cmd.stride2)),
-            self.port.fault.eq(Mux(start[1] & illegal, ILLEGAL_FIELD, 0)),
-            runs.start.eq(start[1] & ~illegal),
+            *(getattr(new, name).eq(getattr(cmd, name)) for name in PLACEMENT.members if name != "illegal"),
+            new.illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
+                           | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WBUF_BANKS))
+                           | misaligned(config, first, cmd.stride1, cmd.stride2)),
+            placements.i.valid.eq(start[1]),
+            self.port.free.eq(~start.any() & ~runs.busy & ~refused),
+            runs.start.eq(start[1] & ~new.illegal),
             runs.first.eq(first),
             *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
         ]
+        with m.If(start[1] & new.illegal):
+            m.d.sync += refused.eq(1)
         connect(m, runs.request, flipped(self.request))
+        self._place(m, placements)
+        return m
 
-        beat = self.response.valid & self.response.ready
+    def _place(self, m: Module, placements: Fifo) -> None:
+        """The beats of one command after the other, from the responses to the load bus."""
+        config = self.config
+        banks = config.row_banks
+        m.submodules.counter = counter = BeatCounter(levels=3)
+        cmd = Signal(PLACEMENT, reset_less=True)
+        running = Signal()
+        following = placements.o.p
+        begin = Signal()
+        beat = Signal()
         m.d.comb += [
+            begin.eq(placements.o.valid & ~running),
+            placements.o.ready.eq(begin),
+            beat.eq(self.response.valid & running),
             self.response.ready.eq(running),
-            counter.clear.eq(runs.start),
+            counter.clear.eq(begin),
             counter.step.eq(beat),
             counter.n[0].eq(cmd.n0),
             counter.n[1].eq(cmd.n1),
             counter.n[2].eq(cmd.n2),
         ]
-        ended = Signal(2)
-        m.d.sync += ended.eq(Cat(beat & counter.last[2], ended))
-        m.d.sync += self.port.done.eq(ended[1])
-        with m.If(runs.start):
-            m.d.sync += running.eq(1)
+        # `done` and a refusal leave in the order of the commands, when the last beat has been written.
+        ended, refusal = Signal(2), Signal(2)
+        m.d.sync += [ended.eq(Cat(beat & counter.last[2], ended)), self.port.done.eq(ended[1]),
+                     refusal.eq(Cat(begin & following.illegal, refusal)),
+                     self.port.fault.eq(Mux(refusal[1], ILLEGAL_FIELD, 0))]
+        with m.If(begin):
+            m.d.sync += [cmd.eq(following), running.eq(~following.illegal)]
         with m.Elif(beat & counter.last[2]):
             m.d.sync += running.eq(0)
 
+        rows = (cmd.dest == Dest.IBUF) | (cmd.dest == Dest.EBUF)
+        blocks = cmd.dest == Dest.WBUF
         # `origin`: where the present outer iteration (WBUF: run) starts; `row`: where the present row of a bank starts.
         origin = Signal(16, reset_less=True)
         row = Signal(16, reset_less=True)
@@ -131,13 +162,13 @@ class Loader(wiring.Component):
             next_bank.eq(bank + Mux(rows, cmd.bstep, 1)),
             wraps.eq(next_bank >= Mux(rows, banks, WBUF_BANKS)),
         ]
-        with m.If(runs.start):
-            m.d.sync += [origin.eq(cmd.addr0), row.eq(cmd.addr0), addr.eq(cmd.addr0), bank.eq(cmd.bank0),
-                         sub.eq(0), in_row.eq(0)]
+        with m.If(begin):
+            m.d.sync += [origin.eq(following.addr0), row.eq(following.addr0), addr.eq(following.addr0),
+                         bank.eq(following.bank0), sub.eq(0), in_row.eq(0)]
         with m.Elif(beat):
             with m.If(restart):
-                following = (origin + cmd.ostep)[:16]
-                m.d.sync += [origin.eq(following), row.eq(following), addr.eq(following), bank.eq(cmd.bank0),
+                onward = (origin + cmd.ostep)[:16]
+                m.d.sync += [origin.eq(onward), row.eq(onward), addr.eq(onward), bank.eq(cmd.bank0),
                              sub.eq(0), in_row.eq(0)]
             with m.Elif(rows):
                 with m.If(in_row == cmd.xb - 1):
@@ -154,4 +185,3 @@ class Loader(wiring.Component):
                     m.d.sync += [bank.eq(Mux(wraps, 0, next_bank)), addr.eq(addr + wraps)]
                 with m.Else():
                     m.d.sync += addr.eq(addr + 1)
-        return m

@@ -1,14 +1,21 @@
 """The command queue of one engine."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.command import CommandPort
-from gradloom.rtl.isa import COMMANDS, MAX_WORDS, SEMAPHORES, Engine
+from gradloom.rtl.fifo import Fifo
+from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, SEMAPHORES, Engine
 
 __all__ = ["CommandQueue", "command_words"]
+
+
+def _header(words: list[Signal], name: str) -> Value:
+    field = next(field for field in HEADER_FIELDS if field.name == name)
+    return words[field.word][field.lsb:field.lsb + field.width]
 
 
 def command_words(engine: Engine) -> int:
@@ -18,11 +25,12 @@ def command_words(engine: Engine) -> int:
 
 
 class CommandQueue(wiring.Component):
-    """FIFO of command words, and the collected next command beside the running one.
+    """FIFO of command words, and the collected next command beside those that run.
 
-    The next command is collected while the engine runs the previous one. With its semaphores at hand it starts in the
-    cycle after ``done``, so back-to-back commands cost the engine one cycle. ``port.cmd`` is stable from ``start`` to
-    ``done``. The lengths of the commands have been checked by the Sequencer.
+    The next command is collected while the engine runs previous ones. With its semaphores at hand it starts in the
+    cycle after ``done``, so back-to-back commands cost the engine one cycle. With ``in_flight`` above 1 it starts as soon
+    as the engine is ``free``, and the queue remembers what the commands under way shall signal. The lengths of the
+    commands have been checked by the Sequencer.
 
     Parameters
     ----------
@@ -30,6 +38,8 @@ class CommandQueue(wiring.Component):
         Words of the FIFO.
     words : :class:`int`
         Words of the engine's longest command; ``port.cmd`` is 0 beyond.
+    in_flight : :class:`int`
+        Commands that the engine may have under way.
 
     Members
     -------
@@ -43,18 +53,19 @@ class CommandQueue(wiring.Component):
     idle : ``Out(1)``
         No command is queued, collected or running.
     busy : ``Out(1)``
-        A command runs (from ``start`` to ``done``, both included).
+        A command is under way (from ``start`` to ``done``, both included).
     waiting : ``Out(1)``
         The engine is idle and its next command lacks a semaphore.
     tag, offset : ``Out(16)``, ``Out(32)``
-        Tag and program offset of the running command.
+        Tag and program offset of the oldest command under way.
     fault : ``Out(8)``
         The engine's fault code, non-zero for one cycle.
     """
 
-    def __init__(self, *, depth: int, words: int = MAX_WORDS) -> None:
+    def __init__(self, *, depth: int, words: int = MAX_WORDS, in_flight: int = 1) -> None:
         self.depth = depth
         self.words = words
+        self.in_flight = in_flight
         super().__init__({
             "i": In(stream.Signature(32)),
             "port": Out(CommandPort()),
@@ -79,7 +90,7 @@ class CommandQueue(wiring.Component):
         next_offset = Signal(32, reset_less=True)
         count = Signal(range(MAX_WORDS + 2))
         full = Signal()
-        length = next_words[0][8:16]
+        length = _header(next_words, "length")
         words = [Signal(32, name=f"word{n}", reset_less=True) for n in range(self.words)]
         running = Signal()
 
@@ -105,21 +116,42 @@ class CommandQueue(wiring.Component):
 
         finished = running & self.port.done
         m.d.comb += [
-            self.request.eq(full & (~running | self.port.done)),
-            self.needs.eq(next_words[1][:16]),
+            self.needs.eq(_header(next_words, "wait")),
             self.waiting.eq(full & ~running & ~self.grant),
-            self.signal.eq(Mux(finished, words[1][16:], 0)),
             self.busy.eq(running),
             self.idle.eq(~running & ~full & (count == 0) & (fifo.level == 0)),
-            self.tag.eq(words[0][16:]),
             self.fault.eq(self.port.fault),
         ]
-        with m.If(finished):
-            m.d.sync += running.eq(0)
         m.d.sync += self.port.start.eq(self.grant)
         with m.If(self.grant):
-            m.d.sync += [running.eq(1), self.offset.eq(next_offset)]
             m.d.sync += [target.eq(source) for target, source in zip(words, next_words, strict=True)]
         for n, source in enumerate(words):
             m.d.comb += self.port.cmd[32 * n:32 * n + 32].eq(source)
+
+        if self.in_flight == 1:
+            m.d.comb += [
+                self.request.eq(full & (~running | self.port.done)),
+                self.signal.eq(Mux(finished, _header(words, "signal"), 0)),
+                self.tag.eq(_header(words, "tag")),
+            ]
+            with m.If(self.grant):
+                m.d.sync += [running.eq(1), self.offset.eq(next_offset)]
+            with m.Elif(finished):
+                m.d.sync += running.eq(0)
+        else:
+            under_way = Fifo(StructLayout({"signal": SEMAPHORES, "tag": 16, "offset": 32}), self.in_flight)
+            m.submodules.under_way = under_way
+            m.d.comb += [
+                # In the cycle of a start the engine cannot yet say that it is busy.
+                self.request.eq(full & self.port.free & ~self.port.start & under_way.i.ready),
+                under_way.i.valid.eq(self.grant),
+                under_way.i.p.signal.eq(_header(next_words, "signal")),
+                under_way.i.p.tag.eq(_header(next_words, "tag")),
+                under_way.i.p.offset.eq(next_offset),
+                running.eq(under_way.o.valid),
+                under_way.o.ready.eq(self.port.done),
+                self.signal.eq(Mux(finished, under_way.o.p.signal, 0)),
+                self.tag.eq(under_way.o.p.tag),
+                self.offset.eq(under_way.o.p.offset),
+            ]
         return m

@@ -62,6 +62,7 @@ class RunGenerator(wiring.Component):
             self.request.valid.eq(self.busy),
             self.request.p.address.eq(address),
             self.request.p.beats.eq(self.n0),
+            self.request.p.end.eq(counter.last[1]),
             counter.clear.eq(self.start),
             counter.step.eq(taken),
             counter.n[0].eq(self.n1),

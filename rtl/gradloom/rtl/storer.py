@@ -1,6 +1,6 @@
 """The Storer: on-chip memories to DRAM."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -27,10 +27,11 @@ class Storer(wiring.Component):
     """Executes STORE: n2 x n1 runs of n0 beats go to DRAM, taken from successive on-chip addresses from ``addr0`` on.
 
     The first request is offered 3 cycles after ``start``; the memory is read ahead as far as the data FIFO has room.
-    ``done`` comes when every write has been answered.
+    The next command is taken when all beats have been read, while writes still wait for their answers; ``done`` comes
+    when every write of the command has been answered.
 
     Fault 0x20, before anything is written: n0, n1 or n2 is 0, an unknown source, or an address that is no multiple of
-    the beat.
+    the beat. It is raised when all earlier commands are done; no later command is taken.
 
     Members
     -------
@@ -40,9 +41,12 @@ class Storer(wiring.Component):
     bus : ``Out(StoreBus(config))``
     request : ``Out(stream.Signature(REQUEST))``
     data : ``Out(stream.Signature(16 * config.group))``
-    writes_idle : ``In(1)``
-        ``idle`` of the write manager.
+    completed : ``In(1)``
+        From the write manager: a command's last write has been answered.
     """
+
+    IN_FLIGHT = 4
+    """Commands under way: read, but not all answered."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -52,7 +56,7 @@ class Storer(wiring.Component):
             "bus": Out(StoreBus(config)),
             "request": Out(stream.Signature(REQUEST)),
             "data": Out(stream.Signature(16 * config.group)),
-            "writes_idle": In(1),
+            "completed": In(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -65,6 +69,8 @@ class Storer(wiring.Component):
         m.submodules.fifo = fifo = Fifo(16 * config.group, FIFO_BEATS)
         first = Signal(32, reset_less=True)
         illegal = Signal()
+        refused = Signal()
+        reading = Signal()
         start = Signal(2)
         m.d.sync += start.eq(Cat(self.port.start, start))
         with m.If(start[0]):
@@ -72,14 +78,13 @@ class Storer(wiring.Component):
         m.d.comb += [
             illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.src > max(Source))
                        | misaligned(config, first, cmd.stride1, cmd.stride2)),
-            self.port.fault.eq(Mux(start[1] & illegal, ILLEGAL_FIELD, 0)),
+            self.port.free.eq(~start.any() & ~runs.busy & ~reading & ~refused),
             runs.start.eq(start[1] & ~illegal),
             runs.first.eq(first),
             *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
         ]
         connect(m, runs.request, flipped(self.request))
 
-        reading = Signal()
         room = Signal(range(FIFO_BEATS + 1), init=FIFO_BEATS)
         arriving = Signal(STORE_LATENCY)
         addr = Signal(16, reset_less=True)
@@ -120,13 +125,20 @@ class Storer(wiring.Component):
             with m.Else():
                 m.d.sync += sub.eq(sub + 1)
 
-        # A taken request shows in `writes_idle` from the next cycle on, and data leave only after their request.
-        running = Signal()
-        finished = Signal()
-        m.d.comb += finished.eq(running & ~reading & ~runs.busy & (room == FIFO_BEATS) & self.writes_idle)
-        m.d.sync += self.port.done.eq(finished)
-        with m.If(runs.start):
-            m.d.sync += running.eq(1)
-        with m.Elif(finished):
-            m.d.sync += running.eq(0)
+        # Answers may come in successive cycles, `done` must not.
+        answered = Signal(range(self.IN_FLIGHT + 1))
+        under_way = Signal(range(self.IN_FLIGHT + 1))
+        finish = Signal()
+        m.d.comb += finish.eq((answered != 0) & ~self.port.done)
+        m.d.sync += [
+            answered.eq(answered + self.completed - finish),
+            under_way.eq(under_way + runs.start - self.port.done),
+            self.port.done.eq(finish),
+        ]
+        reported = Signal()
+        with m.If(start[1] & illegal):
+            m.d.sync += refused.eq(1)
+        with m.If(refused & (under_way == 0) & ~reported):
+            m.d.comb += self.port.fault.eq(ILLEGAL_FIELD)
+            m.d.sync += reported.eq(1)
         return m

@@ -63,7 +63,7 @@ def run_command(words, rng):
 
 
 def test_longest_commands():
-    assert [command_words(engine) for engine in Engine] == [40, 9, 16, 40, 9]
+    assert [command_words(engine) for engine in Engine] == [41, 10, 17, 41, 10]
 
 
 def test_commands_arrive_whole_in_order_and_stable():
@@ -214,3 +214,49 @@ def test_semaphores_against_a_model():
             await ctx.tick()
 
     run(dut, testbench)
+
+
+def test_overlapping_commands_signal_in_order():
+    """With ``in_flight`` commands under way the queue starts the next one, and every ``done`` is the oldest's."""
+    rng = random.Random(9)
+    dut = CommandQueue(depth=128, words=9, in_flight=3)
+    count = 60
+    masks = [rng.getrandbits(16) for _ in range(count)]
+    started, finished = [], []
+
+    async def source(ctx):
+        for n in range(count):
+            await feed(ctx, dut, [1000 + n, *load(n, signal=masks[n])])
+
+    async def engine(ctx):
+        most = 0
+        just_started = False
+        while len(finished) < count:
+            free = rng.random() < 0.6
+            done = len(started) > len(finished) and rng.random() < 0.1
+            ctx.set(dut.port.free, free)
+            ctx.set(dut.port.done, done)
+            ctx.set(dut.grant, 0)
+            await ctx.delay(1e-9)
+            request = ctx.get(dut.request)
+            assert not request or (free and not just_started and len(started) - len(finished) < 3)
+            if len(started) > len(finished):
+                assert ctx.get(dut.busy)
+                assert (ctx.get(dut.tag), ctx.get(dut.offset)) == (len(finished), 1000 + len(finished))
+            assert ctx.get(dut.signal) == (masks[len(finished)] if done else 0)
+            grant = request and rng.random() < 0.7
+            ctx.set(dut.grant, grant)
+            await ctx.tick()
+            if done:
+                finished.append(len(finished))
+            just_started = bool(ctx.get(dut.port.start))
+            assert just_started == bool(grant)
+            if just_started:
+                assert ctx.get(dut.port.cmd) >> 16 & 0xFFFF == len(started)
+                started.append(len(started))
+            most = max(most, len(started) - len(finished))
+        ctx.set(dut.port.done, 0)
+        await ctx.delay(1e-9)
+        assert most == 3 and ctx.get(dut.idle)
+
+    run(dut, source, engine)

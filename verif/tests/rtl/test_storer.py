@@ -1,5 +1,6 @@
 """Storer with its write manager against cocotbext-axi's memory: what a STORE writes where, when it is done, and what is refused."""
 
+import itertools
 import random
 
 import cocotb
@@ -41,7 +42,7 @@ class StorerBench(wiring.Component):
         connect(m, storer.data, manager.data)
         connect(m, flipped(self.port), storer.port)
         connect(m, flipped(self.bus), storer.bus)
-        m.d.comb += [storer.bases.eq(self.bases), storer.writes_idle.eq(manager.idle), self.error.eq(manager.error),
+        m.d.comb += [storer.bases.eq(self.bases), storer.completed.eq(manager.completed), self.error.eq(manager.error),
                      manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
         for name, member in write_members(self.config).items():
             inner, outer = getattr(manager, name), getattr(self, name)
@@ -62,6 +63,8 @@ class Bench:
         self.shadow = bytearray(self.rng.randbytes(SIZE))
         self.base = 4096 * self.rng.randrange(8)
         self.cycle = self.done = self.fault = 0
+        self.ends = []
+        self.most = 0
         self.answers = 0
         self.last_answer = 0
 
@@ -85,6 +88,7 @@ class Bench:
             self.cycle += 1
             if int(dut.port__done.value):
                 self.done = self.cycle
+                self.ends.append((self.cycle, self.answers))
             if int(dut.port__fault.value):
                 self.fault = int(dut.port__fault.value)
             if int(dut.m_axi_bvalid.value):
@@ -113,6 +117,23 @@ class Bench:
             if self.done:
                 return self.done - began
         raise AssertionError(f"timeout: {fields}")
+
+    async def stream(self, commands, limit=100000):
+        """Run commands as a queue does that lets them overlap; returns the cycles to the last `done` or to a fault."""
+        dut = self.dut
+        started, began, wait = 0, self.cycle, False
+        for _ in range(limit):
+            free = int(dut.port__free.value) and not wait and started - len(self.ends) < Storer.IN_FLIGHT
+            wait = bool(free and started < len(commands))
+            if wait:
+                dut.port__cmd.value = command_bits(Opcode.STORE, **commands[started])
+                started += 1
+                self.most = max(self.most, started - len(self.ends))
+            dut.port__start.value = int(wait)
+            await RisingEdge(dut.clk)
+            if self.fault or len(self.ends) == len(commands):
+                return self.cycle - began
+        raise AssertionError(f"timeout after {len(self.ends)} of {len(commands)} commands")
 
     def apply(self, fields):
         beat = self.config.beat_bytes
@@ -177,12 +198,49 @@ async def illegal_fields(dut):
         assert bench.fault == 0x20, bad
         for _ in range(20):
             await RisingEdge(dut.clk)
+            assert not int(dut.port__free.value)
+        dut.rst.value = 1
+        await RisingEdge(dut.clk)
+        dut.rst.value = 0
+        await RisingEdge(dut.clk)
     assert not bench.log.bursts
     assert await bench.store(legal) > 0
     bench.apply(legal)
     bench.check()
 
 
+@cocotb.test()
+async def overlapping_commands(dut):
+    """Commands follow as soon as the Storer is free; each is done when its own bursts are answered."""
+    bench = await Bench(dut, 4).begin(0.2)
+    commands = [bench.fields() for _ in range(40)]
+    for n in range(0, 40, 3):
+        commands[n] |= {"n0": 1, "n1": 1, "n2": 1}
+    alone = []
+    for fields in commands:
+        bench.log.bursts.clear()
+        await bench.store(fields)
+        alone.append(len(bench.log.bursts))
+        bench.apply(fields)
+    bench.check()
+    bench.ends.clear()
+    bench.answers = 0
+    await bench.stream(commands)
+    assert bench.most == Storer.IN_FLIGHT
+    bench.check()
+    assert all(later - earlier >= 2 for (earlier, _), (later, _) in itertools.pairwise(bench.ends))
+    assert all(answers >= due for (_, answers), due in zip(bench.ends, itertools.accumulate(alone), strict=True))
+
+
+@cocotb.test()
+async def refusal_behind_commands_under_way(dut):
+    """The fault belongs to the oldest command: it waits for the earlier ones, and nothing follows."""
+    bench = await Bench(dut, 5).begin(0.3)
+    good = {"src": Source.OB, "offset": 0, "n0": 30, "n1": 1, "n2": 1, "addr0": 3}
+    await bench.stream([good, good, good | {"n0": 0}, good])
+    assert bench.fault == 0x20 and len(bench.ends) == 2
+
+
 @pytest.mark.parametrize("preset", ["nano", "eta"])
 def test_storer(preset, tmp_path):
-    assert run_cocotb(lambda: StorerBench(PRESETS[preset]), __file__, tmp_path) == 3
+    assert run_cocotb(lambda: StorerBench(PRESETS[preset]), __file__, tmp_path) == 5
