@@ -2,10 +2,10 @@
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.data import StructLayout
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from gradloom.rtl.axi import REQUEST, response_layout
 from gradloom.rtl.config import Config
 
 __all__ = ["ProgramFetch"]
@@ -28,8 +28,8 @@ class ProgramFetch(wiring.Component):
         Go on at byte ``address`` (a multiple of 4) up to ``limit`` (exclusive). No word of the old place is offered from
         the next cycle on. A beat that holds ``address`` or ``limit - 1`` is read whole.
     words : ``Out(stream.Signature(32))``
-    request : ``Out`` stream of {address 32, beats 17}
-    response : ``In`` stream of {data 16 G, last 1}
+    request : ``Out(stream.Signature(REQUEST))``
+    response : ``In(stream.Signature(response_layout(config)))``
         In the order of the requests, ``last`` with the last beat of each.
     """
 
@@ -38,8 +38,8 @@ class ProgramFetch(wiring.Component):
         super().__init__({
             "jump": In(1), "address": In(32), "limit": In(32),
             "words": Out(stream.Signature(32)),
-            "request": Out(stream.Signature(StructLayout({"address": 32, "beats": 17}))),
-            "response": In(stream.Signature(StructLayout({"data": 8 * config.beat_bytes, "last": 1}))),
+            "request": Out(stream.Signature(REQUEST)),
+            "response": In(stream.Signature(response_layout(config))),
         })
 
     def elaborate(self, platform: object) -> Module:
