@@ -8,6 +8,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
     COMMANDS,
     HEADER_FIELDS,
+    HEADER_WORDS,
     MAX_WORDS,
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
@@ -153,8 +154,8 @@ def decode(words: Sequence[int]) -> Instruction:
     :exc:`AssemblyError`
         If opcode or length are wrong or words are missing.
     """
-    if len(words) < 2:
-        raise AssemblyError("a command has at least 2 words")
+    if len(words) < HEADER_WORDS:
+        raise AssemblyError(f"a command has at least {HEADER_WORDS} words")
     header = {field.name: _extract(words, field) for field in HEADER_FIELDS}
     if header["opcode"] not in set(Opcode):
         raise AssemblyError(f"unknown opcode 0x{header['opcode']:02x}")

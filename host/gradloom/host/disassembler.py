@@ -1,6 +1,6 @@
 """Programs as text, one command a line, and back without loss.
 
-``CONV tag=9 wait=0x0002 signal=0x0010 pattern=1 steps=3``: fields that are 0 are left out. A shift list
+``CONV tag=9 wait=0x00000002 signal=0x00000010 pattern=1 steps=3``: fields that are 0 are left out. A shift list
 follows as ``SH0=+20+e18-e3``-like entries ``[dst,first,neg,tid,const]``, microinstructions as hexadecimal
 words.
 """
@@ -19,7 +19,7 @@ def _line(instruction: Instruction) -> str:
         parts.append(f"tag={instruction.tag}")
     for name in ("wait", "signal"):
         if getattr(instruction, name):
-            parts.append(f"{name}=0x{getattr(instruction, name):04x}")
+            parts.append(f"{name}=0x{getattr(instruction, name):08x}")
     for field in COMMANDS[instruction.opcode].fields:
         value = instruction[field.name]
         if value:

@@ -9,6 +9,7 @@ from gradloom.host.tokens import semaphore
 from gradloom.rtl.isa import (
     COMMANDS,
     HEADER_FIELDS,
+    HEADER_WORDS,
     MAX_WORDS,
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
@@ -34,7 +35,7 @@ This page is made by `python -m gradloom.host.program_doc`; edit that module and
 
 A program is what the machine runs between START and done: one or many training steps, or forward passes.
 It lies in DRAM at a multiple of 64: a header
-of 4 words, then commands of 2 to {MAX_WORDS} little-endian 32-bit words. The meaning of the fields is
+of 4 words, then commands of {HEADER_WORDS} to {MAX_WORDS} little-endian 32-bit words. The meaning of the fields is
 that of [machine.md](machine.md).
 
 | header word | |
@@ -154,7 +155,7 @@ def text() -> str:
         _INTRODUCTION,
         "## Every command",
         "",
-        "The first two words of every command:",
+        "The first three words of every command:",
         "",
         *_table(HEADER_FIELDS),
         "`tag` is 8 * layer + phase: 0 forward, 1 backward, 2 normalisation backward, 3 weight update, "

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from gradloom.host.assembler import Instruction
-from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
+from gradloom.rtl.isa import COMMANDS, SEMAPHORES, Engine, Opcode
 
 __all__ = ["MAXIMUM", "check_tokens", "waits_in_queue"]
 
 MAXIMUM = 255
 """Largest value of a semaphore."""
-_SHORTEST = 9
+_SHORTEST = min(COMMANDS[opcode].words for opcode in (Opcode.LOAD, Opcode.STORE))
 """Words of the shortest command of an engine's queue that can wait (LOAD, STORE)."""
 
 

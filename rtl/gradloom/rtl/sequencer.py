@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal, ValueLike, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, ValueLike, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -11,12 +11,14 @@ from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
     COMMANDS,
+    HEADER_WORDS,
     MAX_WORDS,
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
     SEMAPHORES,
     SHIFT_FIELDS,
     Engine,
+    Field,
     Opcode,
 )
 from gradloom.rtl.program_fetch import ProgramFetch
@@ -31,8 +33,21 @@ ENGINES = 4
 HEADER_BYTES = 16
 TID_RATE, TID_DECAY = 1, 3
 """Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
-BREG = slice(5, 8)
-"""Base register in word 2 of LOAD and STORE."""
+HEAD_WORDS = HEADER_WORDS + 1
+"""Words of an engine's command that are read before any of them is handed on: its queue depends on them."""
+OPERAND_WORDS = 2
+"""Most operand words of the Sequencer's own commands, lists aside."""
+
+
+def _load_field(name: str) -> Field:
+    """A field that LOAD and STORE have in the same place."""
+    load, store = (next(field for field in COMMANDS[opcode].fields if field.name == name)
+                   for opcode in (Opcode.LOAD, Opcode.STORE))
+    assert (load.word, load.lsb, load.width) == (store.word, store.lsb, store.width)
+    return load
+
+
+_BREG, _OFFSET = _load_field("breg"), _load_field("offset")
 
 
 class Sequencer(wiring.Component):
@@ -62,7 +77,7 @@ class Sequencer(wiring.Component):
         Client of the read manager, as in :class:`gradloom.rtl.program_fetch.ProgramFetch`.
     queue : four ``Out(stream.Signature(32))``, idle : ``In(4)``
         The engines' queues, in the order of :class:`gradloom.rtl.isa.Engine` from LOAD on.
-    sem_request : ``Out(1)``, sem_wait : ``Out(16)``, sem_grant : ``In(1)``, sem_signal : ``Out(16)``
+    sem_request : ``Out(1)``, sem_wait : ``Out(32)``, sem_grant : ``In(1)``, sem_signal : ``Out(32)``
         See :class:`gradloom.rtl.semaphores.Semaphores`.
     base : ``In(ArrayLayout(32, 8))``; base_write : ``Out(1)``, base_index : ``Out(3)``, base_value : ``Out(32)``
     step : ``In(32)``, last_step : ``In(1)``, loop : ``Out(1)``
@@ -115,12 +130,12 @@ class Sequencer(wiring.Component):
         program_end = Signal(34)
         m.d.comb += [code_base.eq(self.program + HEADER_BYTES), program_end.eq(code_base + length)]
 
-        words = [Signal(32, name=f"command{n}") for n in range(4)]
+        words = [Signal(32, name=f"command{n}") for n in range(HEADER_WORDS + OPERAND_WORDS)]
         command = Cat(words)
         opcode, size = words[0][:8], words[0][8:16]
         count = Signal(8)
         engine = Signal(range(ENGINES))
-        m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1][:16])]
+        m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
 
         def fail(code: ErrorCode) -> None:
             m.d.comb += self.error.eq(code)
@@ -131,13 +146,12 @@ class Sequencer(wiring.Component):
 
         known = Signal()
         with m.Switch(word[:8]):
-            for code, entry in COMMANDS.items():
+            for code, encoding in COMMANDS.items():
                 with m.Case(code):
-                    most = MAX_WORDS if entry.tail else entry.words
-                    m.d.comb += known.eq((word[8:16] >= entry.words) & (word[8:16] <= most))
+                    most = MAX_WORDS if encoding.tail else encoding.words
+                    m.d.comb += known.eq((word[8:16] >= encoding.words) & (word[8:16] <= most))
         left = Signal(32)
         m.d.comb += left.eq(length - position)
-
 
         ldhyp = decode(Opcode.LDHYP, command)
         seed = decode(Opcode.SEED, command)
@@ -145,7 +159,9 @@ class Sequencer(wiring.Component):
         expset = decode(Opcode.EXPSET, command)
         loop = decode(Opcode.LOOP, command)
         setbase = decode(Opcode.SETBASE, command)
-        term = SimpleNamespace(**{field.name: words[3][field.lsb:][:field.width] for field in SHIFT_FIELDS})
+        # A word that is read on the way: the hyperparameters, or one of a shift list.
+        entry = Signal(32)
+        term = SimpleNamespace(**{field.name: entry[field.lsb:][:field.width] for field in SHIFT_FIELDS})
         exponent = Signal(signed(16))
         entry_address = Signal(33)
         m.d.comb += entry_address.eq((Array(self.base)[ldhyp.breg] + ldhyp.offset + (self.step << 4))[:32])
@@ -195,41 +211,45 @@ class Sequencer(wiring.Component):
                     with m.If(valid):
                         m.d.comb += self.tag.eq(word[16:])
                         m.d.sync += [words[0].eq(word), engine.eq(word[4:8] - 1)]
+                        m.d.sync += count.eq(1)
                         m.next = "SEMAPHORES"
                         with m.If(~known | (Cat(Const(0, 2), word[8:16]) > left)):
                             fail(ErrorCode.MALFORMED_COMMAND)
             with m.State("SEMAPHORES"):
+                own = opcode[4:] == Engine.SEQ
                 m.d.comb += take.eq(1)
-                m.d.sync += count.eq(0)
                 with m.If(valid):
-                    m.d.sync += [words[1].eq(word), position.eq(position + (size << 2))]
-                    m.next = "FORWARD"
-                    with m.If(opcode[4:] == Engine.SEQ):
-                        m.d.sync += count.eq(2)
+                    m.d.sync += count.eq(count + 1)
+                    for n in range(1, HEAD_WORDS):
+                        with m.If(count == n):
+                            m.d.sync += words[n].eq(word)
+                    with m.If(count == Mux(own, HEADER_WORDS, HEAD_WORDS) - 1):
+                        m.d.sync += position.eq(position + (size << 2))
                         m.next = "ACQUIRE"
+                        with m.If(~own):
+                            m.d.sync += count.eq(0)
+                            m.next = "FORWARD"
 
             # The queue gets the command's offset, then its words: transfer n holds word n - 1.
             with m.State("FORWARD"):
                 payload = Signal(32)
                 offered = Signal()
-                m.d.comb += [offered.eq(valid | (count < 3)), payload.eq(word)]
+                read_ahead = count <= HEAD_WORDS
+                m.d.comb += [offered.eq(valid | read_ahead), payload.eq(word)]
                 with m.Switch(count):
                     with m.Case(0):
                         m.d.comb += payload.eq(self.offset)
-                    with m.Case(1):
-                        m.d.comb += payload.eq(words[0])
-                    with m.Case(2):
-                        m.d.comb += payload.eq(words[1])
-                    with m.Case(4), m.If((opcode == Opcode.LOAD) | (opcode == Opcode.STORE)):
-                        m.d.comb += payload.eq(Array(self.base)[words[2][BREG]] + word)
+                    for n in range(HEAD_WORDS):
+                        with m.Case(n + 1):
+                            m.d.comb += payload.eq(words[n])
+                    with m.Case(_OFFSET.word + 1), m.If((opcode == Opcode.LOAD) | (opcode == Opcode.STORE)):
+                        m.d.comb += payload.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]] + word)
                 for n, queue in enumerate(self.queue):
                     m.d.comb += queue.payload.eq(payload)
                     with m.If(engine == n):
-                        m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & (count >= 3))]
+                        m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & ~read_ahead)]
                         with m.If(offered & queue.ready):
                             m.d.sync += count.eq(count + 1)
-                            with m.If(count == 3):
-                                m.d.sync += words[2].eq(word)
                             with m.If(count == size):
                                 m.next = "OPCODE"
 
@@ -238,19 +258,19 @@ class Sequencer(wiring.Component):
                 with m.If(self.sem_grant):
                     m.next = "OPERANDS"
             with m.State("OPERANDS"):
-                with m.If((count == size) | ((count == 3) & (opcode == Opcode.EXPSET))):
+                with m.If((count == size) | ((count == COMMANDS[Opcode.EXPSET].words) & (opcode == Opcode.EXPSET))):
                     m.d.sync += exponent.eq(0)
                     m.next = "EXECUTE"
                 with m.Else():
                     m.d.comb += take.eq(1)
                     with m.If(valid):
                         m.d.sync += count.eq(count + 1)
-                        for n in (2, 3):
+                        for n in range(HEADER_WORDS, len(words)):
                             with m.If(count == n):
                                 m.d.sync += words[n].eq(word)
             with m.State("EXECUTE"):
                 m.next = "SIGNAL"
-                m.d.comb += [self.base_index.eq(setbase.breg), self.base_value.eq(words[3])]
+                m.d.comb += [self.base_index.eq(setbase.breg), self.base_value.eq(setbase.value)]
                 with m.Switch(opcode):
                     with m.Case(Opcode.END):
                         m.next = "END"
@@ -260,7 +280,7 @@ class Sequencer(wiring.Component):
                         m.d.comb += self.base_write.eq(1)
                     with m.Case(Opcode.ADDBASE):
                         m.d.comb += [self.base_write.eq(1),
-                                     self.base_value.eq(Array(self.base)[setbase.breg] + words[3])]
+                                     self.base_value.eq(Array(self.base)[setbase.breg] + setbase.value)]
                     with m.Case(Opcode.LOOP):
                         with m.If((loop.target[:2] != 0) | (loop.target >= length)):
                             fail(ErrorCode.ILLEGAL_FIELD)
@@ -296,17 +316,17 @@ class Sequencer(wiring.Component):
             with m.State("HYPER"):
                 m.d.comb += [take.eq(1), self.hyper_write.eq(valid), self.hyper.eq(word)]
                 with m.If(valid):
-                    m.d.sync += words[3].eq(word)
+                    m.d.sync += entry.eq(word)
                     jump(code_base + position, program_end)
                     m.next = "RATE"
             with m.State("RATE"):
                 m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.SET), self.scale_target.eq(TID_RATE),
-                             self.scale_value.eq(words[3][8:16].as_signed())]
+                             self.scale_value.eq(entry[8:16].as_signed())]
                 with m.If(self.scale_done):
                     m.next = "DECAY"
             with m.State("DECAY"):
                 m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.SET), self.scale_target.eq(TID_DECAY),
-                             self.scale_value.eq(words[3][24:])]
+                             self.scale_value.eq(entry[24:])]
                 with m.If(self.scale_done):
                     m.next = "SIGNAL"
             with m.State("SEED"):
@@ -328,7 +348,7 @@ class Sequencer(wiring.Component):
                 with m.Else():
                     m.d.comb += take.eq(1)
                     with m.If(valid):
-                        m.d.sync += [words[3].eq(word), count.eq(count + 1)]
+                        m.d.sync += [entry.eq(word), count.eq(count + 1)]
                         m.next = "ADD"
             with m.State("ADD"):
                 m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.ADD), self.scale_tid.eq(term.tid),
@@ -339,7 +359,7 @@ class Sequencer(wiring.Component):
                     m.d.sync += exponent.eq(self.scale_result)
                     m.next = "TERM"
             with m.State("SIGNAL"):
-                m.d.comb += self.sem_signal.eq(words[1][16:])
+                m.d.comb += self.sem_signal.eq(words[2])
                 m.next = "OPCODE"
             with m.State("HALTED"):
                 pass

@@ -14,7 +14,7 @@ from gradloom.host.assembler import Instruction, split_program
 from gradloom.host.software_device import SoftwareDevice
 from gradloom.models import dither, scale
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Engine, Opcode, Source
+from gradloom.rtl.isa import SEMAPHORES, Dest, Engine, Opcode, Source
 from gradloom.verif import interpreter_acore, interpreter_ccore
 
 __all__ = ["Interpreter", "MachineFault"]
@@ -94,7 +94,7 @@ class Interpreter(SoftwareDevice):
         for number, instruction in enumerate(instructions):
             places[place] = number
             place += 4 * instruction.length
-        self.semaphores = [0] * 16
+        self.semaphores = [0] * SEMAPHORES
         self.queues: dict[Engine, list[Instruction]] = {engine: [] for engine in list(Engine)[1:]}
         self.left, self.places = steps, places
         counter = 0
@@ -123,7 +123,7 @@ class Interpreter(SoftwareDevice):
     def _ready(self) -> list[Engine]:
         found = []
         for engine, queue in self.queues.items():
-            if queue and all(self.semaphores[i] for i in range(16) if queue[0].wait >> i & 1):
+            if queue and all(self.semaphores[i] for i in range(SEMAPHORES) if queue[0].wait >> i & 1):
                 found.append(engine)
         return found
 
@@ -135,10 +135,10 @@ class Interpreter(SoftwareDevice):
             raise MachineFault("deadlock: no engine can go on")
         engine = ready[0] if self.random is None else self.random.choice(ready)
         instruction = self.queues[engine].pop(0)
-        for i in range(16):
+        for i in range(SEMAPHORES):
             self.semaphores[i] -= instruction.wait >> i & 1
         self.command(instruction)
-        for i in range(16):
+        for i in range(SEMAPHORES):
             self.semaphores[i] += instruction.signal >> i & 1
             if self.semaphores[i] > 255:
                 raise MachineFault(f"semaphore {i} overflows")

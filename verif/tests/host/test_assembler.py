@@ -23,6 +23,7 @@ from gradloom.rtl.isa import (
     MAX_WORDS,
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
+    SEMAPHORES,
     SHIFT_FIELDS,
     Opcode,
 )
@@ -51,8 +52,8 @@ def _instruction(opcode, rng):
         {f.name: _value(f, rng) for f in command.fields},
         tail,
         rng.getrandbits(16),
-        rng.getrandbits(16),
-        rng.getrandbits(16),
+        rng.getrandbits(SEMAPHORES),
+        rng.getrandbits(SEMAPHORES),
     )
 
 
@@ -105,7 +106,7 @@ def test_program_round_trip_with_header_and_loop():
         (Instruction(Opcode.END, tag=1 << 16), "END: tag must lie in 0..65535, not 65536"),
         (Instruction(Opcode.SEED, {"tid": "x"}), "SEED: tid must be an integer, not 'x'"),
         (Instruction(Opcode.END, {}, (1,)), "END: this command has no tail, it was given 1 words"),
-        (Instruction(Opcode.UCODE, {}, (0,) * 38), "UCODE: 41 words are more than 40"),
+        (Instruction(Opcode.UCODE, {}, (0,) * 38), "UCODE: 42 words are more than 41"),
         (Instruction(Opcode.UCODE, {}, (1 << 32,)), "UCODE: word 0 must lie in"),
         (
             Instruction(Opcode.EXPSET, {}, (Shift(const=1 << 15),)),
@@ -122,12 +123,12 @@ def test_what_cannot_be_encoded_is_refused_by_name(instruction, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([0x0200], "a command has at least 2 words"),
-        ([0x02FF, 0], "unknown opcode 0xff"),
-        ([0x0210, 0], "LOAD: a length of 2 words, it needs 9"),
-        ([0x0300, 0, 0], "END: a length of 3 words, it needs 2"),
-        ([0x2931, 0, 0], "UCODE: a length of 41 words, it needs 3..40"),
-        ([0x0910, 0], "LOAD: the program ends within the command"),
+        ([0x0200, 0], "a command has at least 3 words"),
+        ([0x03FF, 0, 0], "unknown opcode 0xff"),
+        ([0x0310, 0, 0], "LOAD: a length of 3 words, it needs 10"),
+        ([0x0400, 0, 0, 0], "END: a length of 4 words, it needs 3"),
+        ([0x2A31, 0, 0], "UCODE: a length of 42 words, it needs 4..41"),
+        ([0x0A10, 0, 0], "LOAD: the program ends within the command"),
     ],
 )
 def test_what_is_no_command_is_refused(words, message):
@@ -140,9 +141,9 @@ def test_truncated_programs_are_refused():
     data = assemble([Instruction(Opcode.END)], PRESETS["nano"])
     with pytest.raises(AssemblyError, match="a program has at least 16 bytes, this one 15"):
         split_program(data[:15])
-    with pytest.raises(AssemblyError, match="the header promises 8 bytes of commands, there are 4"):
+    with pytest.raises(AssemblyError, match="the header promises 12 bytes of commands, there are 8"):
         split_program(data[:-4])
-    wrong = data[:16] + struct.pack("<2I", 0x02EE, 0)
+    wrong = data[:16] + struct.pack("<3I", 0x03EE, 0, 0)
     with pytest.raises(AssemblyError, match="byte 0: unknown opcode 0xee"):
         split_program(wrong)
 

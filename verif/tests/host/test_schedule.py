@@ -26,7 +26,7 @@ from gradloom.models.network import (
 )
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Engine, Opcode
+from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
 from gradloom.verif.interpreter import Interpreter
 
 NETWORKS = Path(__file__).parents[1] / "networks"
@@ -292,13 +292,13 @@ def _before(instructions: list[Instruction]) -> list[set[int]]:
             floor = set(range(number))
         for source in [last[instruction.engine]] if instruction.engine in last else []:
             known |= done[source] | {source}
-        for i in range(16):
+        for i in range(SEMAPHORES):
             if instruction.wait >> i & 1:
                 source = signals[i].pop(0)
                 known |= done[source] | {source}
         done.append(known)
         last[instruction.engine] = number
-        for i in range(16):
+        for i in range(SEMAPHORES):
             if instruction.signal >> i & 1:
                 signals.setdefault(i, []).append(number)
     assert not any(signals.values())
@@ -307,9 +307,9 @@ def _before(instructions: list[Instruction]) -> list[set[int]]:
 
 def _most_open(instructions: list[Instruction]) -> int:
     """Most tokens of one semaphore that are signalled and not yet waited for, in the order of the program."""
-    counts, most = [0] * 16, 0
+    counts, most = [0] * SEMAPHORES, 0
     for instruction in instructions:
-        for i in range(16):
+        for i in range(SEMAPHORES):
             counts[i] += (instruction.signal >> i & 1) - (instruction.wait >> i & 1)
         most = max(most, *counts)
     return most

@@ -15,7 +15,7 @@ from cocotb.triggers import ClockCycles
 from gradloom.rtl.accelerator import Accelerator
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
-from gradloom.rtl.isa import COMMANDS, Dest, Engine, Opcode, Source
+from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Dest, Engine, Opcode, Source
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
@@ -94,7 +94,7 @@ async def pipelined_copies_with_steps(dut):
                  store(entries, breg=2, offset=n * piece, addr0=entries * (n % 2), wait=1, signal=2)]
     body += [command(Opcode.BARRIER, wait=2), command(Opcode.BARRIER, wait=2),
              command(Opcode.ADDBASE, breg=1, value=pieces * piece), command(Opcode.ADDBASE, breg=2, value=pieces * piece),
-             command(Opcode.LOOP, target=16 * len(head))]
+             command(Opcode.LOOP, target=4 * sum(map(len, head)))]
     await bench.write("STEP", 40)
     await bench.run_well(program(bench.config, *head, *body, END), steps=steps)
     size = steps * pieces * piece
@@ -186,7 +186,8 @@ async def faults_are_reported_and_the_next_start_works(dut):
         await check_round_trip(bench, 3)
 
     good = round_trip(config, entries=big)
-    first, second = 32, 32 + 36
+    first = 4 * 2 * COMMANDS[Opcode.SETBASE].words
+    second = first + 4 * COMMANDS[Opcode.LOAD].words
     await fault(b"GRLN" + good[4:], ErrorCode.PROGRAM_HEADER)
     await fault(good[:8] + bytes(4) + good[12:], ErrorCode.MALFORMED_COMMAND)
     bench.ram_read.bad = range(DATA + 100, DATA + 104)
@@ -203,7 +204,7 @@ async def faults_are_reported_and_the_next_start_works(dut):
     await fault(round_trip(config, entries=big, result=WINDOW[1] - 64), ErrorCode.WRITE_WINDOW, Engine.STORE, 10, second)
     await fault(program(config, load(0, tag=3), END), ErrorCode.ILLEGAL_FIELD, Engine.LOAD, 3)
     await fault(program(config, *[command(Opcode.BARRIER, signal=1)] * 256, END), ErrorCode.MALFORMED_COMMAND,
-                place=8 * 255)
+                place=4 * COMMANDS[Opcode.BARRIER].words * 255)
     for address in (PROGRAM + 4, WINDOW[0] - 64, WINDOW[1] - 64):
         await bench.write("PROGRAM", address)
         bench.ram_read.write(WINDOW[1] - 64, good[:64])
@@ -261,20 +262,20 @@ def random_program(config, rng):
     for _ in range(rng.randrange(1, 12)):
         opcode = rng.choice(list(COMMANDS))
         entry = COMMANDS[opcode]
-        size = min(40, entry.words + (rng.randrange(12) if entry.tail else 0))
-        new = [opcode | size << 8 | rng.getrandbits(9) << 16, 0, *(rng.getrandbits(32) for _ in range(size - 2))]
+        size = min(MAX_WORDS, entry.words + (rng.randrange(12) if entry.tail else 0))
+        new = [opcode | size << 8 | rng.getrandbits(9) << 16, 0, 0, *(rng.getrandbits(32) for _ in range(size - 3))]
         if rng.random() < 0.8:
             # Small values in most fields make commands that run for a while.
             fields = {field.name: rng.getrandbits(field.width - field.signed) >> rng.randrange(field.width)
                       for field in entry.fields}
             new = command(opcode, tail=new[entry.words:], tag=rng.getrandbits(9), **fields)
         if rng.random() < 0.3:
-            new[1] = rng.getrandbits(32) & rng.getrandbits(32) & rng.getrandbits(32) & 0x00030003
+            new[1:3] = [rng.getrandbits(2) & rng.getrandbits(2) & rng.getrandbits(2) for _ in range(2)]
         if opcode in (Opcode.LOAD, Opcode.STORE) and rng.random() < 0.7:
-            new[3] = WINDOW[0] + rng.randrange(WINDOW[1] - WINDOW[0])
-            new[4:8] = [rng.randrange(1, 30) | rng.randrange(1, 4) << 16, rng.randrange(512), rng.randrange(1, 4), 0]
+            new[4] = WINDOW[0] + rng.randrange(WINDOW[1] - WINDOW[0])
+            new[5:9] = [rng.randrange(1, 30) | rng.randrange(1, 4) << 16, rng.randrange(512), rng.randrange(1, 4), 0]
         if opcode == Opcode.LOOP:
-            new[2] = 0
+            new[3] = 0
         if rng.random() < 0.03:
             new[0] = rng.getrandbits(32)
         words.append(new)

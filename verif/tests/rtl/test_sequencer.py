@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, Opcode
+from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode
 from gradloom.rtl.queue import CommandQueue
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.scale_unit import ScaleUnit
@@ -204,6 +204,8 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
 
 
 END = command(Opcode.END)
+OFFSET = next(field.word for field in COMMANDS[Opcode.LOAD].fields if field.name == "offset")
+LOAD_BYTES = 4 * COMMANDS[Opcode.LOAD].words
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
@@ -220,7 +222,7 @@ def test_every_engine_gets_its_commands_in_order_with_the_base_added(preset):
         commands.append(words)
         moved = list(words)
         if fields:
-            moved[3] = (moved[3] + base) % 2**32
+            moved[OFFSET] = (moved[OFFSET] + base) % 2**32
         expected[(opcode >> 4) - 1].append(moved)
         if n % 8 == 7:
             commands.append(command(Opcode.ADDBASE, breg=3, value=-4096 * n))
@@ -237,7 +239,8 @@ def test_barrier_waits_for_every_engine():
     outcome = execute(config, program(config, *loads, command(Opcode.BARRIER), command(Opcode.STORE), END), delay=60)
     assert outcome.error == 0
     assert [event[:2] for event in outcome.events] == [(0, "start"), (0, "end")] * 3 + [(3, "start"), (3, "end")]
-    assert [event[2] for event in outcome.events[::2]] == [0, 36, 72, 116]
+    barrier = 4 * COMMANDS[Opcode.BARRIER].words
+    assert [event[2] for event in outcome.events[::2]] == [0, LOAD_BYTES, 2 * LOAD_BYTES, 3 * LOAD_BYTES + barrier]
 
 
 def test_the_sequencers_own_commands_wait_and_signal():
@@ -248,7 +251,7 @@ def test_the_sequencers_own_commands_wait_and_signal():
     assert outcome.error == 0
     assert outcome.state["semaphores"] == 8
     assert [event[:2] for event in outcome.events] == [(0, "start"), (0, "end"), (3, "start"), (3, "end")]
-    assert outcome.started[3][0][3] == 5
+    assert outcome.started[3][0][OFFSET] == 5
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
@@ -300,7 +303,7 @@ def test_defects_of_a_program_are_told_by_code_and_place():
     load = command(Opcode.LOAD)
     good = program(config, load, load, END)
     second = 4 + len(load)
-    long_run = command(Opcode.RUN, tail=[0] * 19)
+    long_run = command(Opcode.RUN, tail=[0] * (MAX_WORDS - COMMANDS[Opcode.RUN].words))
     cases = {
         "magic": (_patched(good, 0, 0), ErrorCode.PROGRAM_HEADER, 0),
         "version": (_patched(good, 1, 9), ErrorCode.PROGRAM_HEADER, 0),
@@ -309,24 +312,25 @@ def test_defects_of_a_program_are_told_by_code_and_place():
         "beyond the window": (_patched(good, 2, LIMIT - PROGRAM), ErrorCode.PROGRAM_ADDRESS, 0),
         "huge": (_patched(good, 2, 0xFFFFFFFC), ErrorCode.PROGRAM_ADDRESS, 0),
         "empty": (_patched(good, 2, 0), ErrorCode.MALFORMED_COMMAND, 0),
-        "no END": (program(config, load, load), ErrorCode.MALFORMED_COMMAND, 72),
-        "cut": (_patched(good, 2, 72), ErrorCode.MALFORMED_COMMAND, 72),
-        "cut in a command": (_patched(good, 2, 52), ErrorCode.MALFORMED_COMMAND, 36),
-        "opcode": (_patched(good, second, 0x000209), ErrorCode.MALFORMED_COMMAND, 36),
-        "engine": (_patched(good, second, 0x0009F0), ErrorCode.MALFORMED_COMMAND, 36),
-        "short": (_patched(good, second, 0x000810), ErrorCode.MALFORMED_COMMAND, 36),
-        "long": (_patched(good, second, 0x000A10), ErrorCode.MALFORMED_COMMAND, 36),
-        "no words": (_patched(good, second, 0x000010), ErrorCode.MALFORMED_COMMAND, 36),
-        "41 words": (program(config, [*long_run, 0], END)[:16] + b"\x30\x29\0\0" + bytes(200),
+        "no END": (program(config, load, load), ErrorCode.MALFORMED_COMMAND, 2 * LOAD_BYTES),
+        "cut": (_patched(good, 2, 2 * LOAD_BYTES), ErrorCode.MALFORMED_COMMAND, 2 * LOAD_BYTES),
+        "cut in a command": (_patched(good, 2, LOAD_BYTES + 16), ErrorCode.MALFORMED_COMMAND, LOAD_BYTES),
+        "opcode": (_patched(good, second, 0x000209), ErrorCode.MALFORMED_COMMAND, LOAD_BYTES),
+        "engine": (_patched(good, second, 0x0009F0), ErrorCode.MALFORMED_COMMAND, LOAD_BYTES),
+        "short": (_patched(good, second, LOAD_BYTES // 4 - 1 << 8 | 0x10), ErrorCode.MALFORMED_COMMAND, LOAD_BYTES),
+        "long": (_patched(good, second, LOAD_BYTES // 4 + 1 << 8 | 0x10), ErrorCode.MALFORMED_COMMAND, LOAD_BYTES),
+        "no words": (_patched(good, second, 0x000010), ErrorCode.MALFORMED_COMMAND, LOAD_BYTES),
+        "one word more than the most": (program(config, [*long_run, 0], END)[:16] + bytes([0x30, MAX_WORDS + 1, 0, 0]) + bytes(200),
                      ErrorCode.MALFORMED_COMMAND, 0),
         "seed": (program(config, command(Opcode.SEED, tid=config.tensors), END), ErrorCode.ILLEGAL_FIELD, 0),
         "scale": (program(config, command(Opcode.SCALE, tid=1, target=2047), END), ErrorCode.ILLEGAL_FIELD, 0),
         "expset": (program(config, command(Opcode.EXPSET, target=5, tail=[shift(tid=999)]), END),
                    ErrorCode.ILLEGAL_FIELD, 0),
         "loop odd": (program(config, command(Opcode.LOOP, target=2), END), ErrorCode.ILLEGAL_FIELD, 0),
-        "loop far": (program(config, command(Opcode.LOOP, target=20), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "loop far": (program(config, command(Opcode.LOOP, target=28), END), ErrorCode.ILLEGAL_FIELD, 0),
         "table odd": (program(config, command(Opcode.LDHYP, offset=PROGRAM + 2), END), ErrorCode.ILLEGAL_FIELD, 0),
-        "table outside": (program(config, command(Opcode.LDHYP, offset=LIMIT - 2 & ~3, breg=0), END), 0, 8 + 8),
+        "table outside": (program(config, command(Opcode.LDHYP, offset=LIMIT - 2 & ~3, breg=0), END), 0,
+                          4 * COMMANDS[Opcode.LDHYP].words),
         "table beyond": (program(config, command(Opcode.LDHYP, offset=LIMIT), END), ErrorCode.READ_WINDOW, 0),
         "table at the top": (program(config, command(Opcode.LDHYP, offset=2**32 - 4), END), ErrorCode.READ_WINDOW, 0),
     }
@@ -345,10 +349,10 @@ def test_random_words_never_hang_the_sequencer(seed):
         opcode = rng.choice(list(COMMANDS))
         entry = COMMANDS[opcode]
         size = entry.words + (rng.randrange(0, 20) if entry.tail else 0)
-        size = min(size, 40) if rng.random() < 0.95 else rng.randrange(64)
-        new = [opcode | size << 8, 0, *(rng.getrandbits(32) for _ in range(max(0, size - 2)))]
-        if opcode == Opcode.LOOP and rng.random() < 0.7 and size > 2:
-            new[2] = 4 * rng.randrange(1 + len(words))
+        size = min(size, MAX_WORDS) if rng.random() < 0.95 else rng.randrange(64)
+        new = [opcode | size << 8, 0, 0, *(rng.getrandbits(32) for _ in range(max(0, size - 3)))]
+        if opcode == Opcode.LOOP and rng.random() < 0.7 and size > 3:
+            new[3] = 4 * rng.randrange(1 + len(words))
         words.append(new)
     if rng.random() < 0.5:
         words.append(END)
