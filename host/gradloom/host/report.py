@@ -4,17 +4,17 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["render"]
+__all__ = ["ENGINES", "STYLE", "number", "render", "svg"]
 
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 34
-_ENGINES = (
+ENGINES = (
     ("load", "Loader", "#7a8fa6"),
     ("ccore", "C-Core", "#d9652b"),
     ("acore", "A-Core", "#2f7f79"),
     ("store", "Storer", "#b9a44c"),
 )
-_STYLE = """
+STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#20262c;background:#fbfaf7;max-width:800px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin:2rem 0 .5rem}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
@@ -37,7 +37,8 @@ def _axis_ticks(top: float, count: int = 4) -> list[float]:
     return [step * i for i in range(int(top / step) + 2)]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three significant digits, with k and M."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g} M"
     if abs(value) >= 1e4:
@@ -60,17 +61,18 @@ def _frame(x_top: float, y_ticks: Sequence[float], x_label: str, y_format: str =
         y = _TOP + span_y * (1 - tick / y_ticks[-1])
         parts.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ece8e0"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_format.format(_number(tick))}</text>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_format.format(number(tick))}</text>'
         )
     for tick in _axis_ticks(x_top, 6):
         if tick <= x_top and tick == int(tick):
             x = _LEFT + span_x * tick / x_top
-            parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 18}" text-anchor="middle">{_number(tick)}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 18}" text-anchor="middle">{number(tick)}</text>')
     parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 4}" text-anchor="end">{html.escape(x_label)}</text>')
     return "".join(parts)
 
 
-def _svg(body: str, label: str, height: int = _HEIGHT) -> str:
+def svg(body: str, label: str, height: int = _HEIGHT) -> str:
+    """A drawing of the page's width that a screen reader calls ``label``."""
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{html.escape(label)}" '
         f'xmlns="http://www.w3.org/2000/svg">{body}</svg>'
@@ -88,7 +90,7 @@ def _training(run: dict[str, Any]) -> str:
     ]
     x_top = float(steps[-1][0])
     ticks = _axis_ticks(max(y for _, y in steps))
-    loss = _svg(
+    loss = svg(
         _frame(x_top, ticks, "step")
         + _curve(steps, x_top, ticks[-1], "#e7c3ae")
         + _curve(smooth, x_top, ticks[-1], "#d9652b"),
@@ -107,7 +109,7 @@ def _training(run: dict[str, Any]) -> str:
             )
         text += (
             "<h2>Accuracy per epoch</h2>"
-            + _svg(_frame(x_top, [0, 20, 40, 60, 80, 100], "epoch", "{} %") + lines, "accuracy per epoch")
+            + svg(_frame(x_top, [0, 20, 40, 60, 80, 100], "epoch", "{} %") + lines, "accuracy per epoch")
             + '<p class=note><span class=key style="background:#7a8fa6"></span>training images'
             '<span class=key style="background:#2f7f79"></span>test images</p>'
         )
@@ -131,7 +133,7 @@ def _cycles(run: dict[str, Any]) -> str:
     rows = cycles.get("by_layer_phase") or []
     if not rows:
         return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
-    top = max(sum(row["busy"].get(key, 0) for key, _, _ in _ENGINES) for row in rows) or 1
+    top = max(sum(row["busy"].get(key, 0) for key, _, _ in ENGINES) for row in rows) or 1
     label_width, bar_height = 150, 20
     height = bar_height * len(rows) + 12
     body = ""
@@ -139,7 +141,7 @@ def _cycles(run: dict[str, Any]) -> str:
         y, x = 6 + index * bar_height, float(label_width)
         name = html.escape(f"{row['layer']} {row['phase']}")
         body += f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{name}</text>'
-        for key, name, colour in _ENGINES:
+        for key, name, colour in ENGINES:
             width = (_WIDTH - label_width - 70) * row["busy"].get(key, 0) / top
             body += (
                 f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{bar_height - 5}" fill="{colour}">'
@@ -148,14 +150,14 @@ def _cycles(run: dict[str, Any]) -> str:
             x += width
         if row.get("use") is not None:
             body += f'<text x="{x + 6:.1f}" y="{y + 14}">{100 * row["use"]:.0f} %</text>'
-    keys = "".join(f'<span class=key style="background:{colour}"></span>{name}' for _, name, colour in _ENGINES)
+    keys = "".join(f'<span class=key style="background:{colour}"></span>{name}' for _, name, colour in ENGINES)
     total, engines = cycles.get("total", 0), cycles.get("engines", {})
     summary = "".join(
         f"<tr><td>{name}</td><td>{engines.get(key, 0):,}</td><td>{100 * engines.get(key, 0) / max(total, 1):.1f} %</td></tr>"
-        for key, name, _ in _ENGINES
+        for key, name, _ in ENGINES
     )
     return (
-        f"<h2>Busy cycles by layer and phase</h2>{_svg(body, 'busy cycles by layer and phase', height)}"
+        f"<h2>Busy cycles by layer and phase</h2>{svg(body, 'busy cycles by layer and phase', height)}"
         f"<p class=note>{keys}. Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
         f"At a bar's end: share of its busy cycles in which the C-Core took a window (all MACs work at once).</p>"
         f"<table><tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>{summary}</table>"
@@ -180,7 +182,7 @@ def render(run: dict[str, Any]) -> str:
     title = f"{run['network']['name']} trained on {config['name']}"
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style><h1>{html.escape(title)}</h1>"
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style><h1>{html.escape(title)}</h1>"
         f"<p class=note>All cycles are simulated. Every step is a pure integer function of network, data, seed and step.</p>"
         f"{_training(run)}{_cycles(run)}<h2>Run</h2><table>{table}</table></html>\n"
     )

@@ -70,9 +70,10 @@ class ProgramRunner:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
         self.export_dw = export_dw
         try:
-            self._steady = self._compile(calibrate=False)
+            self.steady = self._compile(calibrate=False)
+            """The program of every step but a run's first."""
             self._first = self._compile(calibrate=True)
-            base = max(self._steady.size, self._first.size)
+            base = max(self.steady.size, self._first.size)
             self._forward = compile_network(network, config, batch, training=False, memory_base=base)
         except ScheduleError as error:
             raise UserError(str(error)) from None
@@ -100,8 +101,8 @@ class ProgramRunner:
 
     def load(self, state: State) -> None:
         """Put weights, velocities, parameters and exponents on the device."""
-        self._steady.write_state(self.device, state)
-        exponents = self._steady.exponents(state)
+        self.steady.write_state(self.device, state)
+        exponents = self.steady.exponents(state)
         for tid, value in exponents.items():
             self.device.csr_write(offset("EXP_INDEX"), tid)
             self.device.csr_write(offset("EXP_VALUE"), value & 0xFFFF)
@@ -118,7 +119,7 @@ class ProgramRunner:
         return found
 
     def state(self) -> State:
-        state = self._steady.read_state(self.device, self.exponents(), step=self._step, seed=self._seed)
+        state = self.steady.read_state(self.device, self.exponents(), step=self._step, seed=self._seed)
         state.calibrated = self._calibrated
         return state
 
@@ -131,7 +132,7 @@ class ProgramRunner:
         place = 0
         while place < len(labels):
             count = min(self.slots, len(labels) - place) if self._calibrated else 1
-            plan = self._steady if self._calibrated else self._first
+            plan = self.steady if self._calibrated else self._first
             for slot in range(count):
                 plan.write_batch(self.device, slot, images[place + slot], labels[place + slot])
             plan.write_hyper(self.device, hypers[place:place + count])
@@ -186,15 +187,15 @@ class ProgramRunner:
 
     def tensor(self, layer: str, name: str) -> np.ndarray:
         """A tensor that the latest training step wrote, in its logical shape."""
-        return np.asarray(self._steady.read(self.device, layer, name, self._latest if name == "logits" else 0))
+        return np.asarray(self.steady.read(self.device, layer, name, self._latest if name == "logits" else 0))
 
     def written_at(self, layer: str, name: str, index: tuple[int, ...]) -> int | None:
         """Cycle in which the element was last written, if the device remembers."""
         remember: Any = getattr(self.device, "last_write", None)
         key = (layer, name)
-        if remember is None or key not in self._steady.memory:
+        if remember is None or key not in self.steady.memory:
             return None
-        region = self._steady.memory[key]
+        region = self.steady.memory[key]
         marked = np.zeros(region.shape, np.int64)
         marked[index] = 1
         data = np.frombuffer(region.pack(marked, self.config.group), np.uint8)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,10 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["STEPS_PER_START", "MemoryOptions", "Score", "Session", "check_fit"]
+if TYPE_CHECKING:
+    from gradloom.sim.rtl_device import RtlDevice
+
+__all__ = ["STEPS_PER_START", "MemoryOptions", "Score", "Session", "check_fit", "rtl_device"]
 
 STEPS_PER_START = 8
 """Most steps of one start of the machine; the host only polls the status meanwhile."""
@@ -109,7 +112,8 @@ def check_fit(network: Network, data: Dataset, batch: int) -> None:
         raise UserError(f"--batch {batch} is more than the {len(data.train_y)} training images of {data.name}")
 
 
-def _rtl_device(config: Config, size: int, memory: MemoryOptions) -> Device:
+def rtl_device(config: Config, size: int, memory: MemoryOptions) -> "RtlDevice":
+    """The simulated machine with ``size`` bytes of memory; it may take minutes to build."""
     from gradloom.sim.rtl_device import DramModel, RtlDevice
     from gradloom.sim.verilate import BuildError
 
@@ -150,7 +154,7 @@ class Session:
         self._runner: ProgramRunner | None = None
         if device == "rtl":
             self._runner = ProgramRunner(
-                network, config, batch, STEPS_PER_START, lambda size: _rtl_device(config, size, memory), export_dw=export_dw
+                network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory), export_dw=export_dw
             )
         self.export_dw = export_dw
         """Whether the weight gradients are stored, and so can be compared."""

@@ -77,7 +77,7 @@ def test_many_steps_from_one_start_without_the_host(config, steps):
 def stretches(runner: ProgramRunner) -> dict[tuple[str, str], tuple[int, int]]:
     """First and last place in the program of the commands of each layer and phase."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for place, instruction in enumerate(runner._steady.instructions):
+    for place, instruction in enumerate(runner.steady.instructions):
         if instruction.tag >= 8:
             layer = runner.network.layers[instruction.tag // 8 - 1].name
             key = layer, PHASES[instruction.tag % 8]
@@ -91,7 +91,7 @@ def test_engines_overlap():
     runner = open_runner(case, "small", slots=1, spare=1 << 16)
     runner.load(case.initial())
     runner.train(case.images[:1], case.labels[:1], case.hypers[:1])
-    plan, device = runner._steady, runner.device
+    plan, device = runner.steady, runner.device
     plan.write_batch(device, 0, case.images[1], case.labels[1])
     plan.write_hyper(device, case.hypers[1:])
     device.csr_write(offset("WINDOW_LIMIT"), device.dram_bytes)

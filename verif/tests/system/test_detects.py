@@ -80,7 +80,7 @@ def where(case: Case, runner: ProgramRunner, result: StepResult) -> tuple[str, s
 @pytest.mark.parametrize("place", REGIONS, ids=["-".join(place[1:]) for place in REGIONS])
 def test_one_changed_byte_in_memory_is_told_by_name(trained: dict[str, Trained], place):
     (case, runner, result, state), key = trained[place[0]], place[1:]
-    region = runner._steady.memory[key]
+    region = runner.steady.memory[key]
     size, rng = region.data_bytes(), np.random.default_rng(1)
     held = runner.device.read(region.address, size)
     for byte in rng.permutation(size):
@@ -125,7 +125,7 @@ def test_a_weight_changed_before_a_step_is_noticed_in_the_step():
     runner, state = open_runner(case, "small"), case.initial()
     runner.load(state)
     verify_step(case, runner, state, 0)
-    address = runner._steady.memory["conv2", "w"].address
+    address = runner.steady.memory["conv2", "w"].address
     old = runner.device.read(address, 1)
     runner.device.write(address, bytes([old[0] ^ 0x81]))
     with pytest.raises(AssertionError, match=r"step 1, layer 'conv2', tensor (z|xhat), element \[0, 0"):
@@ -151,10 +151,10 @@ class Bent(RtlDevice):
 def test_command_fails_with_the_name_and_exit_code_1(command, monkeypatch, capsys, tmp_path):
     case = make_case("digits-cnn", 4, 1)
     runner = open_runner(case, "small")
-    Bent.address = runner._steady.memory["conv1", "dx"].address
+    Bent.address = runner.steady.memory["conv1", "dx"].address
     runner.close()
     monkeypatch.setattr(
-        session, "_rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True)
+        session, "rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True)
     )
     more = ["--check", "all", "--out", str(tmp_path / "run")] if command == "train" else []
     assert cli.main([command, "--config", "small", "--batch", "4", "--steps", "4", *more]) == 1

@@ -31,7 +31,7 @@ class Bench:
         self.case = make_case(NAME, 2, 2)
         self.runner: ProgramRunner = open_runner(self.case, config, slots=1, spare=SPARE, dram=dram)
         self.device: RtlDevice = self.runner.device
-        self.plan = self.runner._steady
+        self.plan = self.runner.steady
         self.limit = self.runner._limit
         self.device.write(self.limit, GUARD)
         self.image = self.plan.program(1)
