@@ -1,0 +1,152 @@
+"""Run the steps of ``gradloom bench`` on the simulated machine and record when every command ran."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradloom.host.device import Device
+from gradloom.host.progress import StepProgress
+from gradloom.host.runner import ProgramRunner
+from gradloom.host.session import MemoryOptions, rtl_device
+from gradloom.host.trace import Timeline, step_programs, timelines
+from gradloom.host.verification import compare_tensors
+from gradloom.models import golden
+from gradloom.models.network import Network
+from gradloom.models.state import State
+from gradloom.rtl.config import Config
+
+__all__ = ["CheckFailed", "Measured", "Steps", "measure"]
+
+
+class CheckFailed(Exception):
+    """A step differs from the golden model; the message says where first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """What is trained: one entry of images and labels for the calibration step and each step after it."""
+
+    images: Sequence[np.ndarray]
+    labels: Sequence[np.ndarray]
+    exponent: int
+    source: str
+
+    @property
+    def steady(self) -> int:
+        return len(self.labels) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The last step.
+
+    Parameters
+    ----------
+    traffic : (read bytes, written bytes)
+        At the memory port in all steps after the calibration, by step.
+    checked : dict
+        What was compared with the golden model: steps, tensors, bytes.
+    simulated : dict
+        Cycles of all steps and of the calibration, wall-clock seconds, cycles a second.
+    """
+
+    timeline: Timeline
+    traffic: tuple[int, int]
+    checked: dict[str, Any]
+    simulated: dict[str, Any]
+
+
+class _Bench:
+    def __init__(self, network: Network, config: Config, steps: Steps, seed: int, memory: MemoryOptions) -> None:
+        self.network, self.steps, self.batch = network, steps, len(steps.labels[0])
+        self.runner = ProgramRunner(network, config, self.batch, max(1, steps.steady), self._open(config, memory), export_dw=False)
+        self.hypers = golden.schedule_table(network.train, len(steps.labels))
+        self.state = State.initial(network, seed, steps.exponent)
+        self.checked = {"steps": 0, "tensors": 0, "bytes": 0}
+
+    def _open(self, config: Config, memory: MemoryOptions) -> Callable[[int], Device]:
+        def open_device(size: int) -> Any:
+            self.device = rtl_device(config, size, memory)
+            return self.device
+
+        return open_device
+
+    def run(self, first: int, last: int, progress: StepProgress, expected: int) -> float:
+        """Steps ``first`` to ``last`` (excluded) from one start; a step takes about ``expected`` cycles. Returns the seconds."""
+        began, base = time.monotonic(), self.device.cycle
+
+        def report(_: float) -> None:
+            done = first + (self.device.cycle - base) / max(1, expected)
+            progress.update(min(done, last - 0.01), loss=None, accuracy=None, cycles=self.device.cycle)
+
+        self.runner.train(self.steps.images[first:last], self.steps.labels[first:last], self.hypers[first:last], report)
+        progress.update(last, loss=None, accuracy=None, cycles=self.device.cycle)
+        return time.monotonic() - began
+
+    def check(self, first: int, last: int) -> None:
+        """Golden steps from the state before ``first``; the tensors of the last one are compared."""
+        for step in range(first, last):
+            result = golden.train_step(self.network, self.state, self.steps.images[step], self.steps.labels[step],
+                                       self.hypers[step])
+        comparison = compare_tensors(self.network, last - 1, result, self.state, self.runner)
+        if comparison.difference is not None:
+            raise CheckFailed(str(comparison.difference))
+        for key, value in (("steps", 1), ("tensors", comparison.tensors), ("bytes", comparison.bytes)):
+            self.checked[key] += value
+
+
+def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
+            expected_cycles: int) -> Measured:
+    """Calibrate, then train the steady steps from one start (``check`` "all": one start each) and record the last one.
+
+    Weight gradients are not stored, as that would cost time which training does not need.
+
+    Parameters
+    ----------
+    check : :class:`str`
+        "all", "last" or "off": what is compared with the golden model.
+    expected_cycles : :class:`int`
+        Estimate of one steady step, for the time left.
+
+    Raises
+    ------
+    :exc:`CheckFailed`
+        If a byte differs.
+    """
+    began = time.monotonic()
+    bench = _Bench(network, config, steps, seed, memory)
+    built = time.monotonic() - began
+    progress = StepProgress(len(steps.labels))
+    try:
+        if built > 2:
+            progress.note(f"machine ready after {built:.0f} s")
+        device = bench.device
+        bench.runner.load(bench.state)
+        spent = bench.run(0, 1, progress, 2 * expected_cycles)
+        calibration = device.cycle
+        if check == "all":
+            bench.check(0, 1)
+        elif check == "last":
+            bench.state = bench.runner.state()
+        groups = [(step, step + 1) for step in range(1, len(steps.labels))] if check == "all" else [(1, len(steps.labels))]
+        for first, last in groups:
+            device.record_events()
+            before = device.counts()
+            spent += bench.run(first, last, progress, expected_cycles)
+            if check != "off":
+                bench.check(first, last)
+        after, count, beat = device.counts(), last - first, device.beat_bytes
+        traffic = tuple((after[key] - before[key]) * beat // count for key in ("read_beats", "write_beats"))
+        plan = bench.runner.steady
+        timeline = timelines(step_programs(plan.instructions, plan.labels, count), *device.events())[-1]
+        total = device.cycle
+    finally:
+        progress.close()
+        bench.runner.close()
+    return Measured(timeline, (traffic[0], traffic[1]), bench.checked, {
+        "cycles": total, "calibration_cycles": calibration, "seconds": spent, "cycles_per_second": total / spent,
+        "build_seconds": built,
+    })
