@@ -16,7 +16,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.converter import Converter
 from gradloom.rtl.dither import Dither
 from gradloom.rtl.divider import Divider
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout, XSource
+from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout, XSource
 from gradloom.rtl.microcode import (
     MICRO_BITS,
     MICRO_WORDS,
@@ -268,7 +268,7 @@ class ACore(wiring.Component):
                             m.d.sync += fault.eq(FAULT_COMMAND)
                             m.next = "DONE"
                     with m.Case(Opcode.UCODE):
-                        m.d.sync += [self.word_index.eq(3), target.eq(ucode.address)]
+                        m.d.sync += [self.word_index.eq(COMMANDS[Opcode.UCODE].words), target.eq(ucode.address)]
                         m.next = "UCODE"
                     with m.Case(Opcode.SOFTMAX):
                         m.next = "SOFTMAX"
