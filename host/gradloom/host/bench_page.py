@@ -81,9 +81,9 @@ def _published(bench: dict[str, Any]) -> str:
         ("images a second", f"{total['images_per_second']:,.1f}", "not given" if images is None else f"{images:,.1f}"),
         ("MACs, clock", f"{bench['macs']}, {bench['clock_mhz']:g} MHz", "1728, 200 MHz"),
     ]
-    return (f"<h2>Beside the ETA paper</h2>{_table(('', f'here ({bench["kind"]})', f'ETA, {paper["network"]}'), rows)}"
-            "<p class=note>ETA: table III and section V-B of Lu, Ni and Wang, latency simulated by its authors, 29.9 GB/s; its batch "
-            "size is not given.</p>")
+    heads = ("", f"here ({bench['kind']})", f"ETA, {paper['network']}")
+    return (f"<h2>Beside the ETA paper</h2>{_table(heads, rows)}<p class=note>ETA: table III and section V-B of Lu, Ni and Wang, "
+            "latency simulated by its authors with 29.9 GB/s; the batch size is not given.</p>")
 
 
 def _stack(entries: Sequence[dict[str, Any]]) -> list[tuple[str, float, str]]:
@@ -106,9 +106,9 @@ def _breakdown(bench: dict[str, Any]) -> str:
         if rows:
             text += f"<h3>{title}</h3>{_bars(rows, f'latency breakdown, {title}')}"
     return text + (
-        f"<p class=note>{_key([('Calc', _CALC), *_COLOURS.items()])}</p><p class=note>As figures 11 to 13 of the ETA paper: Calc is the "
-        "time of the C-Core's commands, the rest that of the Loader's and Storer's commands by purpose. Engines overlap, so the parts "
-        "of a bar may add up to more than its span on the array.</p>")
+        f"<p class=note>{_key([('Calc', _CALC), *_COLOURS.items()])}</p><p class=note>As figures 11 to 13 of the ETA paper: Calc "
+        "is the time of the C-Core's commands, the rest that of the Loader's and Storer's commands by purpose. Engines overlap, so "
+        "the parts of a bar may add up to more than its span on the array.</p>")
 
 
 def _spans(bench: dict[str, Any]) -> str:
@@ -117,20 +117,21 @@ def _spans(bench: dict[str, Any]) -> str:
         if not entry["span_cycles"]:
             continue
         lost = entry["lost_cycles"]
-        useful = entry["span_cycles"] - sum(lost.values())
-        parts = [("useful", useful, _CALC), *((_LOSS_TEXT.get(key, key), lost[key], _LOSS_COLOURS.get(key, "#ccc")) for key in LOSSES)]
+        parts = [("useful", entry["span_cycles"] - sum(lost.values()), _CALC)]
+        parts += [(_LOSS_TEXT[key], lost[key], _LOSS_COLOURS[key]) for key in LOSSES]
         rows.append((f"{entry['layer']} {entry['phase']}", parts, _percent(entry["pe_use"])))
     if not rows:
         return ""
-    keys = [("useful", _CALC), *((_LOSS_TEXT.get(key, key), _LOSS_COLOURS.get(key, "#ccc")) for key in LOSSES)]
-    return (f"<h2>What the array does in each phase</h2>{_bars(rows, 'cycles of the array by layer and phase')}<p class=note>{_key(keys)}"
-            "</p><p class=note>A phase's span runs from its first command on the array to the next phase's first. Percentages: useful "
-            "MACs of MACs x span. Idle time counts for the engine that worked on what the array waited for.</p>")
+    keys = [("useful", _CALC), *((_LOSS_TEXT[key], _LOSS_COLOURS[key]) for key in LOSSES)]
+    return (f"<h2>What the array does in each phase</h2>{_bars(rows, 'cycles of the array by layer and phase')}"
+            f"<p class=note>{_key(keys)}</p><p class=note>A phase's span runs from its first command on the array to the next "
+            "phase's first. Percentages: useful MACs of MACs x span. Idle time counts for the engine that worked on what the array "
+            "waited for.</p>")
 
 
 def _below(bench: dict[str, Any]) -> str:
     rows = [(f"{entry['layer']} {entry['phase']}", _percent(entry["pe_use"]), f"{entry['lost_cycles']:,.0f}",
-             f"{_LOSS_TEXT.get(entry['cause'], entry['cause'])} ({entry['cause_cycles']:,.0f})") for entry in bench["below_target"]]
+             f"{_LOSS_TEXT[entry['cause']]} ({entry['cause_cycles']:,.0f})") for entry in bench["below_target"]]
     title = f"Below {100 * ETA_TARGET:.0f} % of the array"
     if not rows:
         return f"<h2>{title}</h2><p class=note>No phase.</p>"
@@ -177,12 +178,12 @@ def _roofline(bench: dict[str, Any]) -> str:
     body += ('<polyline fill="none" stroke="#20262c" stroke-width="1.6" points="'
              + " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line) + '"/>')
     for name, intensity, speed in points:
-        whole = name == "whole step"
-        body += (f'<circle cx="{x(intensity):.1f}" cy="{y(speed):.1f}" r="{6 if whole else 4}" fill="{"#20262c" if whole else _CALC}">'
+        radius, colour = (6, "#20262c") if name == "whole step" else (4, _CALC)
+        body += (f'<circle cx="{x(intensity):.1f}" cy="{y(speed):.1f}" r="{radius}" fill="{colour}">'
                  f"<title>{html.escape(name)}: {intensity:.1f} operations a byte, {speed:.1f} operations a cycle</title></circle>")
     body += f'<text x="{_WIDTH - 16}" y="{height - 4}" text-anchor="end">useful operations per DRAM byte</text>'
-    return (f"<h2>Roofline</h2>{svg(body, 'roofline', height)}<p class=note>Useful operations (two a MAC) per cycle of a phase's span; "
-            f"the line is what {bench['macs']} MACs and {slope:g} bytes a cycle allow. Black: the whole step.</p>")
+    return (f"<h2>Roofline</h2>{svg(body, 'roofline', height)}<p class=note>Useful operations (two a MAC) per cycle of a phase's "
+            f"span; the line is what {bench['macs']} MACs and {slope:g} bytes a cycle allow. Black: the whole step.</p>")
 
 
 def _engines(bench: dict[str, Any]) -> str:
@@ -191,10 +192,12 @@ def _engines(bench: dict[str, Any]) -> str:
     rows = []
     for key, engine in bench["engines"].items():
         waits = ", ".join(f"{names.get(cause, cause)} {number(value)}" for cause, value in engine["waits"].items())
-        rows.append((names.get(key, key), f"{engine['commands']:,}", f"{engine['busy']:,}", _percent(engine["busy"] / cycles), waits))
+        busy = engine["busy"]
+        rows.append((names.get(key, key), f"{engine['commands']:,}", f"{busy:,}", _percent(busy / cycles), waits))
     path = ", ".join(f"{names.get(key, key)} {_percent(value / cycles)}" for key, value in bench["critical_path"].items())
-    return (f"<h2>Engines</h2>{_table(('engine', 'commands', 'busy cycles', 'of the step', 'idle before a command, waiting for'), rows)}"
-            f"<p class=note>Chain of commands that fixes the length of the step: {html.escape(path)}.</p>")
+    heads = ("engine", "commands", "busy cycles", "of the step", "idle before a command, waiting for")
+    return (f"<h2>Engines</h2>{_table(heads, rows)}<p class=note>Chain of commands that fixes the length of the step: "
+            f"{html.escape(path)}.</p>")
 
 
 def _layers(bench: dict[str, Any]) -> str:
@@ -207,7 +210,8 @@ def _layers(bench: dict[str, Any]) -> str:
                      " / ".join(f"{value:,}" for value in busy.values()),
                      f"{sum(v for k, v in moved.items() if k.startswith('Rd')):,}",
                      f"{sum(v for k, v in moved.items() if k.startswith('Wr')):,}"))
-    heads = ("layer and phase", "span", "PE use", "useful MACs", f"busy cycles {' / '.join(bench['engines'])}", "bytes read", "written")
+    busy_head = f"busy cycles {' / '.join(bench['engines'])}"
+    heads = ("layer and phase", "span", "PE use", "useful MACs", busy_head, "bytes read", "written")
     return f"<h2>All phases</h2>{_table(heads, rows)}"
 
 

@@ -62,6 +62,7 @@ def _between(low: float, high: float, range_text: str) -> Callable[[str], float]
 _rate = _between(2.0**-30, 64.0, "2^-30..64")
 _momentum = _between(0.0, 255 / 256, "0..255/256")
 _decay = _between(0.0, 0.5, "0..0.5")
+_clock = _between(0.001, 100000.0, "0.001..100000 MHz")
 
 
 def _machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +83,30 @@ def _memory_arguments(parser: argparse.ArgumentParser) -> None:
                         help="probability of a random stall on every AXI4 channel and cycle (default: 0)")
     parser.add_argument("--trace-fst", type=Path, default=None, metavar="FILE", help="write an FST waveform")
     parser.add_argument("--trace-cycles", default="0:20000", metavar="FROM:TO", help="cycles of the waveform")
+
+
+def _bench_arguments(bench: argparse.ArgumentParser) -> None:
+    bench.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
+    bench.add_argument("--config", default="small", metavar="NAME|FILE",
+                       help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
+    bench.add_argument("--data", default=None, metavar="NAME|FILE",
+                       help="training images (default: hashed ones, of any network's shape)")
+    bench.add_argument("--device", choices=("rtl", "model"), default="rtl",
+                       help="simulated hardware, or the cost model, which estimates in seconds (default: rtl)")
+    bench.add_argument("--batch", type=_positive, help="images a step (default: the network's)")
+    bench.add_argument("--steps", type=_positive, default=2,
+                       help="steps after the calibrating one; the last is reported (default: 2)")
+    bench.add_argument("--seed", type=_seed, default=1)
+    bench.add_argument("--clock-mhz", type=_clock, default=200.0, metavar="F",
+                       help="clock of the rates (default: 200, that of ETA)")
+    bench.add_argument("--check", choices=("all", "last", "off"), default="last",
+                       help="compare with the golden model: every step, the reported one, or none (default: last)")
+    bench.add_argument("--compare", action="store_true", help="set the cost model's estimate beside the simulation")
+    bench.add_argument("--out", type=Path, default=None, metavar="DIR",
+                       help="folder of bench.json and bench.html (default: runs/bench-NETWORK-CONFIG-N)")
+    bench.add_argument("--trace", type=Path, default=None, metavar="FILE",
+                       help="also write every command of the step as a trace for ui.perfetto.dev")
+    _memory_arguments(bench)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,6 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--seed", type=_seed, default=1)
     _memory_arguments(verify)
 
+    _bench_arguments(commands.add_parser("bench", help="what a training step costs on a machine, by layer and phase"))
+
     verilog = commands.add_parser("verilog", help="write the machine's Verilog, register map and configuration")
     verilog.add_argument("--config", default="small", metavar="NAME|FILE")
     verilog.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -155,6 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gradloom.host.train_command import run as command
             if options.resume is not None:
                 _check_resume(options)
+        elif options.command == "bench":
+            from gradloom.host.bench_command import run as command
         elif options.command == "eval":
             from gradloom.host.eval_command import run as command
         else:

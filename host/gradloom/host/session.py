@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradloom.host.data import Dataset
-from gradloom.host.device import Device
 from gradloom.host.files import UserError
 from gradloom.host.runner import Outcome, ProgramRunner
 from gradloom.models import golden

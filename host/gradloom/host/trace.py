@@ -14,7 +14,7 @@ import numpy as np
 from gradloom.host.assembler import Instruction
 from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
 
-__all__ = ["ENGINES", "SEQUENCER", "Timeline", "TraceError", "chrome_trace", "engine_name", "step_programs", "timelines"]
+__all__ = ["ENGINES", "SEQUENCER", "Timeline", "TraceError", "chrome_trace", "cut", "engine_name", "step_programs", "timelines"]
 
 ENGINES = tuple(engine for engine in Engine if engine != Engine.SEQ)
 """Engines with a queue, in the order of the recording's bits."""
@@ -175,17 +175,13 @@ def step_programs(instructions: Sequence[Instruction], labels: Mapping[int, int]
 def timelines(programs: Sequence[tuple[Instruction, ...]], cycles: np.ndarray, bits: np.ndarray) -> list[Timeline]:
     """The steps of one start from a recording (:meth:`gradloom.sim.rtl_device.RtlDevice.events`).
 
-    A step ends with its last command: the Sequencer's own commands at a step's end wait for every engine. The first step
-    begins with its first command.
-
     Raises
     ------
     :exc:`TraceError`
         If the recording has another number of starts or ends than the program has commands.
     """
-    whole = [instruction for program in programs for instruction in program]
-    engines = np.array([int(instruction.engine) for instruction in whole], np.int64)
-    start, done = np.full(len(whole), -1, np.int64), np.full(len(whole), -1, np.int64)
+    engines = np.array([int(instruction.engine) for program in programs for instruction in program], np.int64)
+    start, done = np.full(len(engines), -1, np.int64), np.full(len(engines), -1, np.int64)
     for number, engine in enumerate(ENGINES):
         places = np.flatnonzero(engines == engine)
         for target, bit, what in ((start, 2 * number, "started"), (done, 2 * number + 1, "ended")):
@@ -193,14 +189,23 @@ def timelines(programs: Sequence[tuple[Instruction, ...]], cycles: np.ndarray, b
             if len(seen) != len(places):
                 raise TraceError(f"{engine.name} {what} {len(seen)} commands, the program has {len(places)} for it")
             target[places] = seen
+    return cut(programs, start, done, "simulated")
+
+
+def cut(programs: Sequence[tuple[Instruction, ...]], start: np.ndarray, done: np.ndarray, kind: str) -> list[Timeline]:
+    """Steps from the starts and ends of all commands of one start of the machine.
+
+    A step ends with its last command: the Sequencer's own commands at a step's end wait for every engine. The first step
+    begins with its first command.
+    """
     found = []
     begin = int(start[start >= 0].min()) if (start >= 0).any() else 0
     place = 0
     for program in programs:
         part = slice(place, place + len(program))
         end = max(begin, int(done[part].max()))
-        shift = [np.where(times[part] < 0, -1, times[part] - begin) for times in (start, done)]
-        found.append(Timeline(program, shift[0], shift[1], end - begin, "simulated"))
+        shifted = [np.where(times[part] < 0, -1, times[part] - begin) for times in (start, done)]
+        found.append(Timeline(program, shifted[0], shifted[1], end - begin, kind))
         begin, place = end, part.stop
     return found
 

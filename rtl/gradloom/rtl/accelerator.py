@@ -45,11 +45,16 @@ class Accelerator(wiring.Component):
         AXI4-Lite subordinate, 32-bit data: the registers of :mod:`gradloom.rtl.regmap`.
     irq : ``Out(1)``
         Level: STATUS.irq and CONTROL.irq_enable.
+    events : ``Out(2 * engines)``, only with ``events``
+        For simulators: bit 2 n, engine n (in the order of :class:`gradloom.rtl.isa.Engine` without SEQ) starts a command;
+        bit 2 n + 1, its oldest command ends.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, events: bool = False) -> None:
         self.config = config
-        super().__init__(read_members(config) | write_members(config) | lite_members() | {"irq": Out(1)})
+        self.shows_events = events
+        super().__init__(read_members(config) | write_members(config) | lite_members() | {"irq": Out(1)}
+                         | ({"events": Out(2 * (len(Engine) - 1))} if events else {}))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -120,6 +125,8 @@ class Accelerator(wiring.Component):
                 counters.finish[n].eq(queue.busy & queue.port.done),
                 counters.tag[n].eq(queue.tag),
             ]
+            if self.shows_events:
+                m.d.comb += self.events[2 * n:2 * n + 2].eq(Cat(queue.port.start, queue.busy & queue.port.done))
         m.d.comb += [
             semaphores.request[0].eq(sequencer.sem_request & ~control.halt),
             semaphores.needs[0].eq(sequencer.sem_wait),

@@ -12,8 +12,11 @@ TOP = "gradloom"
 """Name of the top module; its ports are ``clk``, ``rst`` and those of :class:`gradloom.rtl.accelerator.Accelerator`."""
 
 
-def emit_verilog(config: Config, *, top: str = TOP) -> dict[str, str]:
-    """Verilog files by name. One file, ``<top>.v``, holds every module; the text depends on ``config`` alone."""
+def emit_verilog(config: Config, *, top: str = TOP, events: bool = False) -> dict[str, str]:
+    """Verilog files by name. One file, ``<top>.v``, holds every module; the text depends on ``config`` alone.
+
+    ``events`` adds the output of that name, for simulators.
+    """
     with emit.library() as library:
-        text = verilog.convert(Accelerator(config), name=top, emit_src=False, strip_internal_attrs=True)
+        text = verilog.convert(Accelerator(config, events=events), name=top, emit_src=False, strip_internal_attrs=True)
     return {f"{top}.v": "\n".join([*library.sources.values(), text])}

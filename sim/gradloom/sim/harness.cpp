@@ -1,8 +1,10 @@
 // A machine and its DRAM behind a C interface (driven by gradloom.sim.rtl_device through ctypes).
 //
 // The Verilated class Vdut has ports clk, rst, m_axi_* (AXI4 manager), s_axil_* (AXI4-Lite subordinate) and irq.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "Vdut.h"
 #include "dram.h"
@@ -16,12 +18,19 @@ using namespace gradloom;
 namespace {
 
 constexpr int LITE_TIMEOUT = 100000;  // cycles
+constexpr int EVENT_BITS = 16;
+
+// Starts and ends of commands in this cycle; a machine without the output has none.
+template <class Top> auto events_of(const Top& top, int) -> decltype(static_cast<uint64_t>(top.events)) { return top.events; }
+template <class Top> uint64_t events_of(const Top&, long) { return 0; }
 
 struct Machine {
     VerilatedContext context;
     Vdut top;
     Dram dram;
     uint64_t cycle = 0;
+    bool recording = false;
+    std::vector<uint64_t> events;
 #ifdef TRACE_FST
     std::unique_ptr<VerilatedFstC> trace;
     uint64_t trace_first = 0, trace_limit = 0;
@@ -43,6 +52,8 @@ struct Machine {
         top.eval();
         dump(0);
         watch();
+        if (recording)
+            if (const uint64_t now = events_of(top, 0)) events.push_back(cycle << EVENT_BITS | now);
         dram.sample(top, cycle);
         top.clk = 1;
         top.eval();
@@ -198,6 +209,20 @@ void gradloom_counts(void* self, uint64_t* counts) {
     counts[1] = seen.write_beats;
     counts[2] = seen.read_bursts;
     counts[3] = seen.write_bursts;
+}
+
+// Record the starts and ends of commands from now on, or no longer; what was recorded is forgotten.
+void gradloom_record(void* self, int on) {
+    machine(self).recording = on;
+    machine(self).events.clear();
+}
+
+uint64_t gradloom_event_count(void* self) { return machine(self).events.size(); }
+
+// Every recorded cycle with an event: cycle * 65536 + bits (bit 2 n: engine n starts a command, 2 n + 1: ends one).
+void gradloom_event_read(void* self, uint64_t* target) {
+    const std::vector<uint64_t>& events = machine(self).events;
+    std::copy(events.begin(), events.end(), target);
 }
 
 // Record cycles first .. limit - 1 as FST. -1 if this build cannot.

@@ -7,6 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+
 from gradloom.rtl.config import Config
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
@@ -75,6 +77,8 @@ def _load(path: Path) -> ctypes.CDLL:
         ("fail", None, [handle, u64, u64, u8]), ("fail_nowhere", None, [handle]),
         ("track", ctypes.c_int, [handle]), ("last_write", u64, [handle, u64]),
         ("counts", None, [handle, ctypes.POINTER(u64)]),
+        ("record", None, [handle, ctypes.c_int]), ("event_count", u64, [handle]),
+        ("event_read", None, [handle, ctypes.POINTER(u64)]),
         ("trace", ctypes.c_int, [handle, ctypes.c_char_p, u64, u64]),
     ):
         function = getattr(library, f"gradloom_{name}")
@@ -219,6 +223,20 @@ class RtlDevice:
     def last_write(self, addr: int) -> int:
         """Cycle in which the beat at ``addr`` was last written by the machine; 0 if never. Needs ``track_writes``."""
         return int(self._library.gradloom_last_write(self._self, addr))
+
+    def record_events(self, on: bool = True) -> None:
+        """Record from now on when commands start and end, or no longer; forgets what was recorded."""
+        self._library.gradloom_record(self._self, int(on))
+
+    def events(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles (int64) in which commands started or ended since :meth:`record_events`, and in which engines (int64).
+
+        Bit 2 n of the second: engine n (:class:`gradloom.rtl.isa.Engine` without SEQ) starts a command; bit 2 n + 1: its oldest
+        command ends.
+        """
+        buffer = np.zeros(self._library.gradloom_event_count(self._self), np.uint64)
+        self._library.gradloom_event_read(self._self, buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64)))
+        return (buffer >> np.uint64(16)).astype(np.int64), (buffer & np.uint64(0xFFFF)).astype(np.int64)
 
     def trace(self, path: Path | str, *, first: int = 0, cycles: int = 1 << 62) -> None:
         """Record ``cycles`` clock cycles from cycle ``first`` on as an FST waveform. Needs ``trace=True``."""

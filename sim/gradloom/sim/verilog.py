@@ -45,14 +45,17 @@ def _settled() -> bool:
 
 @functools.cache
 def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
-    """Verilog files by name, and the modules to build as hierarchical blocks. A large machine takes a minute to elaborate."""
+    """Verilog files by name, and the modules to build as hierarchical blocks. A large machine takes a minute to elaborate.
+
+    The machine shows its ``events`` (:class:`gradloom.rtl.accelerator.Accelerator`).
+    """
     path = cache_folder() / "verilog" / f"{_digest(config)[:32]}.json"
     if path.is_file():
         files = json.loads(path.read_text())
     else:
         from gradloom.rtl.emission import emit_verilog
 
-        files = emit_verilog(config)
+        files = emit_verilog(config, events=True)
         if _settled():
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as output:

@@ -14,7 +14,7 @@ def emitted(tmp_path, monkeypatch):
     """Configurations that were elaborated, with a cache of their own."""
     calls = []
 
-    def emit(config):
+    def emit(config, *, events):
         calls.append(config.name)
         return {"gradloom.v": TEXT}
 

@@ -1,0 +1,310 @@
+"""The cost model: how long a program takes, from its commands alone, in seconds where the RTL simulation takes minutes.
+
+Every command gets its cycles from its own fields (:class:`Costs`); a replay of queues, semaphores, barriers and the shared
+memory (:func:`replay`) then places all commands in time, as the Sequencer and the engines would. It lies in ``host`` and not
+beside the networks' models because it reads programs, whose encoding belongs to the machine, and the models know no machine.
+
+The constants are those of the RTL (its pipelines' depths); ``gradloom bench --compare`` shows what is left as error.
+"""
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradloom.host.assembler import Instruction
+from gradloom.host.bench_work import windows
+from gradloom.host.layout import ceil_div
+from gradloom.host.trace import ENGINES, Timeline, cut
+from gradloom.rtl import microprograms
+from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.isa import FIRST_SHIFT_WORD, SEMAPHORES, Engine, Opcode, Pattern
+from gradloom.rtl.loader import Loader
+from gradloom.rtl.microcode import Kind, Loop, Operand, OutB
+from gradloom.rtl.storer import Storer
+
+__all__ = ["Costs", "DramCost", "replay"]
+
+_BURST_BEATS = 16
+_OUTSTANDING = 32
+"""Read bursts under way; many short runs are bound by them and the latency."""
+_READ_SETUP, _READ_END = 8, 3
+"""Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
+_WRITE_SETUP, _WRITE_END = 6, 3
+_FEED, _CONV_END, _WG_END, _DRAIN_END = 3, 13, 5, 10
+_FETCH, _ADD1, _CODE, _ADD2, _MUL2 = 3, 7, 7, 6, 2
+"""Stages of the A-Core's lanes (``gradloom.rtl.apu``); an encoder takes ``_CODE``."""
+_DIVISION = 14
+"""Cycles of one division of the A-Core."""
+_SEQUENCER = {Opcode.SCALE: 18, Opcode.EXPSET: 18, Opcode.SEED: 30, Opcode.SETBASE: 6, Opcode.ADDBASE: 6, Opcode.BARRIER: 4}
+_JUMP = 16
+"""Cycles of a jump in the program (LOOP; LDHYP makes two) beside the memory's latency."""
+_HANDOUT = 3
+"""Cycles of the Sequencer for a command beside one for each of its words."""
+_AHEAD = 64
+"""Beats by which a Loader or Storer takes its next command before the present one's last beat, at most."""
+_START = 1
+"""Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DramCost:
+    """The memory.
+
+    Parameters
+    ----------
+    latency : :class:`int`
+        Cycles from an address to its first beat, and from a write's last beat to its answer.
+    bytes_per_cycle : :class:`float`, optional
+        Reads and writes of all channels together; ``None``: a beat each way and channel.
+    """
+
+    latency: int = 40
+    bytes_per_cycle: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of one command, all in cycles from its start.
+
+    Parameters
+    ----------
+    issue : :class:`int`
+        Until its engine can take the next command.
+    latency : :class:`int`
+        Until its first beat is on the bus (0: it moves nothing).
+    transfer : :class:`int`
+        From there until its last beat or result.
+    end : :class:`int`
+        From there until it is done.
+    bytes : :class:`int`
+        What it moves.
+    """
+
+    issue: int
+    latency: int
+    transfer: int
+    end: int = 0
+    bytes: int = 0
+
+
+class Costs:
+    """Cycles of single commands on one machine."""
+
+    def __init__(self, config: Config, dram: DramCost) -> None:
+        self.config, self.dram = config, dram
+        self._programs = {address: microprograms.PROGRAMS[name] for name, address in microprograms.TABLE.items()}
+
+    def __call__(self, instruction: Instruction) -> Cost:
+        opcode = instruction.opcode
+        if opcode == Opcode.CONV:
+            return self._conv(instruction)
+        if opcode == Opcode.RUN:
+            cycles = self._run(instruction)
+            return Cost(cycles, 0, cycles)
+        if opcode == Opcode.UCODE:
+            return Cost(len(instruction.tail) + 3, 0, len(instruction.tail) + 3)
+        if opcode == Opcode.SOFTMAX:
+            classes = instruction["classes"]
+            cycles = 1 + instruction["images"] * (classes * (1 if instruction["squared"] else 11) + 13)
+            return Cost(cycles, 0, cycles)
+        return self._move(instruction, read="dest" in instruction.fields)
+
+    def _move(self, instruction: Instruction, *, read: bool) -> Cost:
+        n0, runs = instruction["n0"], instruction["n1"] * instruction["n2"]
+        beats, bursts = n0 * runs, runs * ceil_div(n0, _BURST_BEATS)
+        size = beats * self.config.beat_bytes
+        if not read:
+            return Cost(beats + 4, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, size)
+        round_trip = self.dram.latency + 2 * _READ_SETUP
+        transfer = max(beats, bursts * round_trip // _OUTSTANDING)
+        waiting = max(0, bursts - _OUTSTANDING) * transfer // bursts
+        return Cost(4 + bursts + waiting, _READ_SETUP + self.dram.latency, transfer, _READ_END, size)
+
+    def _conv(self, instruction: Instruction) -> Cost:
+        groups = ceil_div(instruction["units"], self.config.wpus)
+        tokens = windows(instruction, self.config) + instruction["preload"] * groups * instruction["steps"]
+        if not instruction["wg"]:
+            cycles = tokens + _FEED + _CONV_END
+        elif not instruction["drain"]:
+            cycles = tokens + _FEED + _WG_END
+        else:
+            rows = instruction["nr"]
+            if instruction["pattern"] == Pattern.K1:
+                rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
+            blocks = rows * instruction["nk"] * self.config.block_beats + PE_ROWS - rows
+            cycles = tokens + _FEED + blocks + _DRAIN_END
+        return Cost(cycles, 0, cycles)
+
+    # A-Core
+
+    def _run(self, instruction: Instruction) -> int:
+        setup = max(max(2, self.config.group) + 2, instruction.length - FIRST_SHIFT_WORD + 4)
+        if instruction["pool"]:
+            setup = max(setup, 18)
+        cycles = setup + 4
+        for micro in self._programs.get(instruction["uprog"], ()):
+            cycles += 4 + self._micro(instruction, micro)
+        return cycles
+
+    def _micro(self, instruction: Instruction, micro: dict[str, int]) -> int:
+        planes, kind, loop = instruction["planes"], micro.get("kind", Kind.SWEEP), micro.get("loop", Loop.BEATS)
+        if kind == Kind.DIVIDE:
+            return planes * _DIVISION
+        if kind in (Kind.LOAD, Kind.STORE):
+            count = planes if loop == Loop.PLANES else micro.get("count", 0)
+            if kind == Kind.LOAD:
+                return count + 1
+            return 1 if instruction["dry"] else 2 * count + 1
+        encodes = micro.get("wa") or micro.get("wm") or micro.get("wb") == OutB.CODE1
+        drain = _FETCH + _ADD1 + (2 * _CODE + _ADD2 + 5 if encodes else _MUL2 + 6)
+        if loop == Loop.ONCE:
+            return 1 + drain
+        if loop == Loop.PLANES:
+            return planes + drain
+        if micro.get("x") == Operand.POOL and instruction["pool"]:
+            return planes * self._taps(instruction) + drain
+        return planes * instruction["nb"] + drain
+
+    @staticmethod
+    def _taps(instruction: Instruction) -> int:
+        """Taps of a plane's pooling walk, one a cycle (``gradloom.rtl.poolwalk``)."""
+        kernel, stride, pad = instruction["pkern"], instruction["pstride"], instruction["ppad"]
+        rows, columns = instruction["py"], 2 * instruction["xe"]
+        if instruction["pool"] == 1:
+            return rows * columns * kernel * kernel
+
+        def held(count: int) -> int:
+            return sum(max(1, ceil_div(kernel - (place + pad) % stride, stride)) for place in range(count))
+
+        return held(rows) * held(columns)
+
+
+def _in_flight(engine: Engine) -> int:
+    return {"LOAD": Loader.IN_FLIGHT, "STORE": Storer.IN_FLIGHT}.get(engine.name.rstrip("0123456789"), 1)
+
+
+class _Engine:
+    """One engine with its queue."""
+
+    def __init__(self, in_flight: int) -> None:
+        self.handed: deque[tuple[int, int]] = deque()
+        """(position, cycle in which the last word was there) of commands that have not started."""
+        self.words = 0
+        """Words in the queue: all of ``handed`` but the first, which is collected beside the queue."""
+        self.free = 0
+        self.bus = 0
+        self.under_way: deque[int] = deque([0] * in_flight, maxlen=in_flight)
+        """Ends of the latest commands."""
+
+
+class _Replay:
+    def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost) -> None:
+        self.program, self.config, self.dram = program, config, dram
+        self.costs = Costs(config, dram)
+        self.engines = {engine: _Engine(_in_flight(engine)) for engine in ENGINES}
+        self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
+        self.needs = [[bit for bit in range(SEMAPHORES) if instruction.wait >> bit & 1] for instruction in program]
+        self.start = np.full(len(program), -1, np.int64)
+        self.done = np.full(len(program), -1, np.int64)
+        self.memory = 0.0
+        self.place, self.time = 0, 0
+
+    def run(self) -> None:
+        """The earliest next event, one after the other: a command that the Sequencer hands out, or one that starts."""
+        while True:
+            best, chosen = self._sequencer(), None
+            for engine in self.engines.values():
+                if engine.handed:
+                    ready = self._ready(engine)
+                    if ready is not None and (best is None or ready < best):
+                        best, chosen = ready, engine
+            if best is None:
+                break
+            if chosen is None:
+                self._hand_out(best)
+            else:
+                self._begin(chosen, best)
+        if self.place < len(self.program):
+            raise RuntimeError(f"the program does not end: it stands at command {self.place}")
+
+    def _sequencer(self) -> int | None:
+        """When the Sequencer is through with its next command; ``None`` while it cannot be."""
+        if self.place == len(self.program):
+            return None
+        instruction = self.program[self.place]
+        if instruction.engine != Engine.SEQ:
+            engine = self.engines[instruction.engine]
+            if engine.handed and engine.words + instruction.length > self.config.queue_words:
+                return None
+            return self.time + instruction.length + _HANDOUT
+        if instruction.opcode in (Opcode.BARRIER, Opcode.END):
+            if any(engine.handed for engine in self.engines.values()):
+                return None
+            return max(self.time, *(engine.under_way[-1] for engine in self.engines.values())) + _SEQUENCER[Opcode.BARRIER]
+        jump = self.dram.latency + _JUMP
+        cycles = {Opcode.LOOP: jump, Opcode.LDHYP: 2 * jump}.get(instruction.opcode) or _SEQUENCER[instruction.opcode]
+        return self.time + cycles
+
+    def _hand_out(self, time: int) -> None:
+        instruction = self.program[self.place]
+        if instruction.engine != Engine.SEQ:
+            engine = self.engines[instruction.engine]
+            if engine.handed:
+                engine.words += instruction.length
+            engine.handed.append((self.place, time))
+        self.place, self.time = self.place + 1, time
+
+    def _ready(self, engine: _Engine) -> int | None:
+        """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
+        place, there = engine.handed[0]
+        ready = max(there, engine.free, engine.under_way[0])
+        for bit in self.needs[place]:
+            if not self.signals[bit]:
+                return None
+            ready = max(ready, self.signals[bit][0])
+        return ready + _START
+
+    def _begin(self, engine: _Engine, time: int) -> None:
+        place, _ = engine.handed.popleft()
+        instruction = self.program[place]
+        if engine.handed:
+            # The next command leaves the queue for the register beside it, a word a cycle.
+            following, there = engine.handed[0]
+            length = self.program[following].length
+            engine.words -= length
+            engine.handed[0] = (following, max(there, time + length))
+            self.time = max(self.time, time) if self._was_full(engine, length) else self.time
+        for bit in self.needs[place]:
+            self.signals[bit].popleft()
+        cost = self.costs(instruction)
+        first = max(time + cost.latency, engine.bus)
+        end = first + cost.transfer
+        if cost.bytes and self.dram.bytes_per_cycle is not None:
+            self.memory = max(self.memory, float(first)) + cost.bytes / self.dram.bytes_per_cycle
+            end = max(end, round(self.memory))
+        if cost.bytes:
+            engine.bus = end + 1
+        done = max(end + cost.end, engine.under_way[-1] + 2)
+        engine.free = max(time + cost.issue, end - _AHEAD if cost.bytes else 0)
+        engine.under_way.append(done)
+        self.start[place], self.done[place] = time, done
+        for bit in range(SEMAPHORES):
+            if instruction.signal >> bit & 1:
+                self.signals[bit].append(done)
+
+    def _was_full(self, engine: _Engine, freed: int) -> bool:
+        """Whether the Sequencer stood before this queue until ``freed`` words left it."""
+        if self.place == len(self.program):
+            return False
+        waiting = self.program[self.place]
+        return (waiting.engine != Engine.SEQ and self.engines[waiting.engine] is engine
+                and engine.words + freed + waiting.length > self.config.queue_words)
+
+
+def replay(programs: Sequence[tuple[Instruction, ...]], config: Config, dram: DramCost) -> list[Timeline]:
+    """Timelines of the steps of one start (:func:`gradloom.host.trace.step_programs`), estimated."""
+    machine = _Replay([instruction for program in programs for instruction in program], config, dram)
+    machine.run()
+    return cut(programs, machine.start, machine.done, "estimated")
