@@ -6,7 +6,7 @@ from typing import Any
 
 from gradloom.host import layout
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
-from gradloom.models.network import INPUT, Conv, FullyConnected, MaxPool, Network
+from gradloom.models.network import INPUT, Conv, FullyConnected, MaxPool, Network, Subsample
 from gradloom.rtl.config import Config
 
 __all__ = ["ALIGNMENT", "MemoryMap", "Region", "memory_map"]
@@ -212,6 +212,10 @@ def memory_map(
             memory.feature(name, "index", shape)
         if network.needs_error(name):
             memory.feature(name, "error" if last else "dz", shape)
+        if network.sends_ds(name):
+            memory.feature(name, "ds", (batch, *geometry.in_shape))
+            if isinstance(layer, Subsample):
+                memory.feature(name, "index", (1, ceil_div(geometry.in_shape[0], g) * g, *shape[2:]))
         if isinstance(layer, Conv | FullyConnected):
             memory.blocks(name, "v", weights, wide)
             if layer.norm == "frn":
@@ -221,8 +225,6 @@ def memory_map(
                 memory.bitmap(name, "bit", shape)
             if layer.norm == "frn" or layer.act == "relu":
                 memory.feature(name, "dx", shape)
-            if network.sends_ds(name):
-                memory.feature(name, "ds", (batch, *geometry.in_shape))
             if dw:
                 memory.blocks(name, "dw", weights, wide, "dw")
             if sums:

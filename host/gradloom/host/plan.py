@@ -11,7 +11,7 @@ from gradloom.host.device import Device
 from gradloom.host.layout import pack_hyper
 from gradloom.host.memory import ALIGNMENT, MemoryMap, Region
 from gradloom.models.golden import Hyper, expected_tensors
-from gradloom.models.network import INPUT, Kind, Network
+from gradloom.models.network import INPUT, Kind, Network, Subsample
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
@@ -92,10 +92,24 @@ class Plan:
     # In
 
     def write_program(self, device: Device, first_step: int = 0) -> None:
-        """Program and the constant zeros."""
+        """Program and what no command writes: zeros, and of a subsampling shortcut appended channels and index."""
         zeros = self.memory["", "zeros"]
         device.write(self._address(zeros), bytes(zeros.data_bytes()))
+        for layer in self.network.layers:
+            if isinstance(layer, Subsample):
+                self._write_shortcut(device, layer)
         device.write(self.program_address, self.program(first_step))
+
+    def _write_shortcut(self, device: Device, layer: Subsample) -> None:
+        channels, region = self.network.geometry(layer.name).in_shape[0], self.memory[layer.name, "z"]
+        kept = -(-channels // self.config.group)
+        if kept < region.inner:
+            for image in range(self.batch):
+                device.write(self._address(region) + region.at(image, kept), bytes((region.inner - kept) * region.unit))
+        if (layer.name, "index") in self.memory:
+            index = np.zeros(self.memory[layer.name, "index"].shape, np.uint8)
+            index[:, channels:] = 1
+            self._write(device, (layer.name, "index"), index)
 
     def write_state(self, device: Device, state: State) -> None:
         """Weights, velocities and parameters."""

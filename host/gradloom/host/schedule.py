@@ -4,18 +4,19 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from gradloom.host import schedule_backward, schedule_forward, schedule_update
+from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.plan import Plan
+from gradloom.host.schedule_rounding import seeds
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.models.golden import DX_CALIBRATION
-from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, Network
+from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Network, Subsample
 from gradloom.models.state import delayed_kinds
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Kind, Opcode
+from gradloom.rtl.isa import Opcode
 
 __all__ = ["compile_network"]
 
@@ -161,6 +162,7 @@ class _Step:
         if self.builder.training:
             self._train()
         else:
+            self._seeds()
             for layer in network.layers:
                 schedule_forward.forward(self.builder, layer)
         recorder.tag = 0
@@ -179,24 +181,26 @@ class _Step:
         """(tensor of the statistics, tensor of the exponent, F) of every SCALE at a step's end."""
         network, tid = self.network, self.builder.tid
         found = [
-            (tid(layer.name, kind),) * 2 + (8,)
+            (tid(layer.name, kind),) * 2 + (network.rounding.f(kind),)
             for layer in network.layers
             for kind in delayed_kinds(network, layer.name)
         ]
         for layer in network.weighted:
             found += [
-                (tid(layer.name, now), tid(layer.name, ahead), 16)
+                (tid(layer.name, now), tid(layer.name, ahead), network.rounding.f(now))
                 for now, ahead in ((Kind.W, Kind.W_NEXT), (Kind.V, Kind.V_NEXT))
             ]
         return found
+
+    def _seeds(self) -> None:
+        for tid in seeds(self.network, training=self.builder.training):
+            self.builder.recorder.sequence(Opcode.SEED, tid=tid)
 
     def _train(self) -> None:
         builder, recorder, network = self.builder, self.builder.recorder, self.network
         recorder.tag = 0
         recorder.sequence(Opcode.LDHYP, breg=BASE["hyper"])
-        for weighted in network.weighted:
-            for kind in (Kind.W, Kind.V):
-                recorder.sequence(Opcode.SEED, tid=builder.tid(weighted.name, kind))
+        self._seeds()
         for images in self.parts:
             builder.images = images
             for layer in network.layers:
@@ -204,7 +208,7 @@ class _Step:
             self._backward(first=images == self.parts[0], last=images == self.parts[-1])
         recorder.tag = 4
         for stat, target, f in self._scales():
-            if f == 16:
+            if stat != target:
                 recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
             recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
 
@@ -227,12 +231,12 @@ class _Step:
                 Opcode.EXPSET, shifts(SH0=(constant + dry_shift, plus, minus)), target=tid, clear=1
             )
             operation(True)
-            recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=8)
+            recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=self.network.rounding.f(Kind(tid % 8)))
         operation(False)
 
     def _forward(self, layer: Layer) -> None:
         builder = self.builder
-        if layer.name == self.network.logits.name:
+        if layer.name == self.network.logits.name or isinstance(layer, Subsample):
             schedule_forward.forward(builder, layer)
             return
         self._scaled(
@@ -247,6 +251,10 @@ class _Step:
         for layer in reversed(network.layers):
             name = layer.name
             if not network.needs_error(name):
+                continue
+            if isinstance(layer, Subsample):
+                self._output_error(name, False)
+                schedule_shortcut.scatter(builder, layer)
                 continue
             if name != network.logits.name:
                 self._scaled(
@@ -272,7 +280,7 @@ class _Step:
                 lambda dry: schedule_backward.accumulator_error(
                     builder, layer, dry=dry, first=first, last=last
                 ),
-                dry_shift=DX_CALIBRATION,
+                dry_shift=DX_CALIBRATION + network.rounding.f(Kind.DX),
             )
         else:
             schedule_backward.accumulator_error(builder, layer, first=first, last=last)
@@ -295,5 +303,5 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
             schedule_update.weight_update(builder, layer, dry=True, first=first, last=last)
-            recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=16)
+            recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
         schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)

@@ -1,10 +1,11 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
-from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool
+from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Source, XSource
 
 __all__ = [
@@ -46,7 +47,8 @@ def output_zero(builder: Builder, name: str) -> Zero:
     if main is None:
         shortcut = network.shortcut(name)
         assert shortcut is not None
-        return 0, (builder.tid(shortcut.layer, Kind.DZ),), ()
+        source = network.dz_tid if shortcut.kind == "residual" else network.ds_tid
+        return 0, (source(shortcut.layer),), ()
     if isinstance(main, Conv | FullyConnected):
         return ds_zero(builder, main)
     constant = (
@@ -71,7 +73,10 @@ def _relative(tid: int, zero: Zero) -> Zero:
 
 
 def output_error(builder: Builder, name: str, *, dry: bool = False) -> None:
-    """dz of a layer: what its main consumer sends back, plus the shortcut's error."""
+    """dz of a layer: what its main consumer sends back, plus the shortcut's error.
+
+    dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error.
+    """
     main = builder.network.main_consumer(name)
     builder.recorder.tag = 8 * builder.network.index(main.name if main else name) + 1
     if main is None or isinstance(main, Conv | FullyConnected):
@@ -91,7 +96,10 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
         for tile in work.tiles():
             half = work.compute(images, tile, inputs)
             for tap, group in enumerate(tile):
-                fields = {**work.psum_fields(half, tap), "t2": builder.tid(layer.name, Kind.DS)}
+                shape = builder.network.shape(layer.input)
+                fields = work.psum_fields(half, tap) | plane_rounding(
+                    builder, layer.name, Kind.DS, shape, images, group
+                )
                 _encode(
                     builder,
                     "BP_OUT",
@@ -144,17 +152,19 @@ def _encode(
 def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | None, dry: bool) -> None:
     network, memory = builder.network, builder.memory
     channels, y, x = network.shape(name)
-    plane, dz, zero = Plane(y, x), builder.tid(name, Kind.DZ), output_zero(builder, name)
+    plane, zero = Plane(y, x), output_zero(builder, name)
+    encoded = not isinstance(network.layer(name), Subsample)
     shortcut = network.shortcut(name)
     work = None if main is None else _backward_work(builder, main)[0]
     also, sweeps = ((), ()) if work is None else (work.needs(), (work.sweep,))
     limit = builder.images_at_once(main.name if main else name, plane, also=also, tile=sweeps)
-    program, sums = "BP_OUT", {"SH1": _relative(dz, zero)}
+    program, sums = "BP_OUT", {"SH1": _relative(network.dz_tid(name), zero)}
     source = ""
     if shortcut is not None:
         program = "BP_OUT_RES" if shortcut.kind == "residual" else "BP_OUT_ADD"
         source = "dz" if shortcut.kind == "residual" else "ds"
-        sums["SH2"] = _relative(builder.tid(shortcut.layer, Kind.DZ if source == "dz" else Kind.DS), zero)
+        tid = network.dz_tid if source == "dz" else network.ds_tid
+        sums["SH2"] = _relative(tid(shortcut.layer), zero)
     tail = shifts(**sums)
     for images in image_groups(builder.images, limit):
         count = images[1] - images[0]
@@ -163,7 +173,9 @@ def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | 
         for tile in tiles:
             half = work.compute(images, tile, inputs) if work else 0
             for tap, group in enumerate(tile):
-                fields = {"t2": dz, **(work.psum_fields(half, tap) if work else {"xsrc": int(XSource.NONE)})}
+                fields = work.psum_fields(half, tap) if work else {"xsrc": int(XSource.NONE)}
+                if encoded:
+                    fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), images, group)
                 reads = [(f"PSUM{half}", 0, 1)] if work else []
                 if shortcut is not None:
                     fields["sa0"] = builder.load_planes(
@@ -199,7 +211,6 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
     )
     fixed = {
         "xsrc": int(XSource.NONE),
-        "t2": builder.tid(name, Kind.DZ),
         "pool": 2,
         "pmax": int(maximum),
         "pkern": geometry.kernel[0],
@@ -214,6 +225,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
         for group in range(builder.groups(channels)):
             aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group)
             fields, reads = fixed | {"sa0": aa}, [("AA", aa, beats)]
+            fields |= plane_rounding(builder, name, Kind.DZ, (channels, yi, xi), images, group)
             if maximum:
                 fields["sb0"] = builder.load_planes(Dest.AB, memory[pool.name, "index"], images, group)
                 reads.append(("AB", fields["sb0"], beats))
@@ -299,7 +311,7 @@ def _accumulate(
     if layer.norm == "frn":
         fields["sb0"] = builder.load_planes(Dest.AB, memory[name, "xhat"], images, group)
         fields["pl0"] = builder.load_planes(Dest.PBUF, memory[name, "reciprocals"], images, group)
-        fields["t2"] = builder.tid(name, Kind.DX)
+        fields |= plane_rounding(builder, name, Kind.DX, builder.network.shape(name), images, group)
         reads += [("AB", fields["sb0"], beats), ("PBUF", fields["pl0"], count)]
         tail = shifts(
             SH1=_relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(19 + k, (), ())

@@ -1,11 +1,13 @@
 """Forward pass: convolution, normalisation and activation by tiles; pools; logits and loss gradient."""
 
+from gradloom.host import schedule_shortcut
 from gradloom.host.convolution import Convolution
+from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import forward_sweep
 from gradloom.models.arith import reciprocal
-from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool
+from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = ["forward", "forward_program", "forward_zero"]
@@ -37,6 +39,8 @@ def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> None:
     builder.recorder.tag = 8 * builder.network.index(layer.name)
     if isinstance(layer, Conv | FullyConnected):
         _conv(builder, layer, dry)
+    elif isinstance(layer, Subsample):
+        schedule_shortcut.forward(builder, layer)
     else:
         _pool(builder, layer, dry)
 
@@ -113,7 +117,8 @@ def _activate(
     z, w, source = builder.tid(name, Kind.Z), builder.tid(name, Kind.W), builder.tid(layer.input, Kind.Z)
     oa = builder.ring["OA"].take(beats)
     writes = [("OA", oa, beats)]
-    fields |= {"oa0": oa, "pb0": parameters, "t2": z if builder.training else 0}
+    fields |= {"oa0": oa, "pb0": parameters}
+    fields |= plane_rounding(builder, name, Kind.Z, builder.network.shape(name), images, group)
     reads = [(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)]
     bits = ob = lam = 0
     if program != "LIN_FWD":
@@ -123,10 +128,10 @@ def _activate(
     if frn:
         ob, lam = builder.ring["OB"].take(beats), builder.ring["PBUF"].take(count)
         writes += [("OB", ob, beats), ("PBUF", lam, count)]
-        fields |= {"ob0": ob, "pl0": lam}
+        fields |= {"ob0": ob, "pl0": lam, **xhat_rounding(builder, name, images, group)}
         tail = {"SH0": (-12, (), (w, source)), "SH1": (20, (z,), ())}
         if layer.residual:
-            tail["SH2"] = (20, (builder.tid(layer.residual, Kind.Z),), ())
+            tail["SH2"] = (20, (builder.network.z_tid(layer.residual),), ())
             fields["sa0"] = residual
             reads.append(("AA", residual, beats))
     else:
@@ -241,7 +246,7 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
                 "oa0": oa,
                 "ob0": ob,
                 "inv": inv,
-                "t2": z if builder.training else 0,
+                **plane_rounding(builder, name, Kind.Z, network.shape(name), images, group),
                 "pool": 1,
                 "pmax": int(maximum),
                 "pkern": geometry.kernel[0],

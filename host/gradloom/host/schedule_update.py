@@ -8,6 +8,7 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
+from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.tiling import Builder, ScheduleError, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import Shape, forward_sweep, row_banks_conflict
@@ -326,12 +327,7 @@ class _Update:
         inv, k = reciprocal(builder.batch)
         fields |= {
             "inv": inv,
-            "t1": v,
-            "t2": 0 if self.dry else w,
-            "f1": 16,
-            "f2": 16,
-            "r1": 1,
-            "r2": 1,
+            **weight_rounding(builder, self.layer.name, dry=self.dry),
             "sa0": streams["AA"],
             "sb0": streams["AB"],
             "oa0": streams["OA"],

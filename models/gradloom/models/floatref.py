@@ -9,8 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gradloom.models import pint
-from gradloom.models.network import INPUT, Conv, FullyConnected, Geometry, Kind, Layer, MaxPool, Network
+from gradloom.models import pint, shortcut
+from gradloom.models.layers import INPUT, Conv, FullyConnected, Geometry, Kind, Layer, MaxPool, Subsample
+from gradloom.models.network import Network
 from gradloom.models.state import State
 
 __all__ = ["FloatNet", "FloatStep", "from_state"]
@@ -136,6 +137,9 @@ class FloatNet:
         decisions: Mapping[tuple[str, str], np.ndarray],
     ) -> None:
         name, g, x = layer.name, self.net.geometry(layer.name), tensors[layer.input, "z"]
+        if isinstance(layer, Subsample):
+            tensors[name, "z"] = shortcut.subsample(x, layer.stride, layer.out)
+            return
         if not isinstance(layer, Conv | FullyConnected):
             if isinstance(layer, MaxPool):
                 windows = _windows(x, g, -np.inf)
@@ -181,6 +185,8 @@ class FloatNet:
             dz = tensors[layer.name, "dz"]
             if role == "residual":
                 total += dz * tensors[layer.name, "bit"]
+            elif isinstance(layer, Subsample):
+                total += shortcut.subsample_backward(dz, g.in_shape, layer.stride)
             elif isinstance(layer, Conv | FullyConnected):
                 dx, weights = tensors[layer.name, "dx"], self.parameters[layer.name, "w"]
                 columns = dx.transpose(0, 2, 3, 1).reshape(-1, len(weights)) @ weights.reshape(

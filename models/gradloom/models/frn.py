@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arith import INT64_MAX, PRODUCT_BITS, add, align, check_fits, multiply, reciprocal, saturate
-from .pint import Encoded, encode
+from .pint import NEAREST, Encoded, Mode, encode
 
 __all__ = ["MAX_POSITIONS", "Q_BITS", "XHAT_EXPONENT", "FrnBackward", "FrnForward", "backward", "forward",
            "reciprocal_norm"]
@@ -94,7 +94,8 @@ def _column(parameter: Any) -> np.ndarray:
 
 
 def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: int, residual: Any = None,
-            threshold: bool = True, eps: int | None = None) -> FrnForward:
+            threshold: bool = True, eps: int | None = None, mode_xhat: Mode = NEAREST,
+            mode_z: Mode = NEAREST) -> FrnForward:
     """Normalise, scale, add the residual, apply the threshold, encode.
 
     Parameters
@@ -113,6 +114,8 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
         False: no TLU (projection shortcut); every bit is 1
     eps : int, optional
         The integer epsI itself instead of ``eps_shift``
+    mode_xhat, mode_z : Mode
+        Roundings of xhat and of z
 
     Raises
     ------
@@ -130,16 +133,17 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
     # epsilon may itself be saturated, when the layer's operands are tiny; so the sum saturates, too.
     q, le = reciprocal_norm(n, np.where(total > INT64_MAX - epsilon, INT64_MAX, total + epsilon))
     scaled = multiply("normalisation", wide, q[:, :, None, None])
-    xhat = encode(scaled, (le + XHAT_EXPONENT)[:, :, None, None])
+    xhat = encode(scaled, (le + XHAT_EXPONENT)[:, :, None, None], f=mode_xhat.f, rnd=mode_xhat.rnd)
     y = g * xhat.value + (b << 8)
     if residual is not None:
         y = add("residual", y, residual)
     bit = y >= t << 8 if threshold else np.ones(y.shape, dtype=bool)
-    z = encode(np.where(bit, y, t << 8), sh_z)
+    z = encode(np.where(bit, y, t << 8), sh_z, f=mode_z.f, rnd=mode_z.rnd)
     return FrnForward(xhat.value, xhat.code, y, bit, z, q, le)
 
 
-def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: int) -> FrnBackward:
+def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: int,
+             mode: Mode = NEAREST) -> FrnBackward:
     """Errors of the convolution's sums and the gradient sums of gamma, beta and tau.
 
     Parameters
@@ -151,6 +155,8 @@ def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: 
     q, le : integers (B, C), of the forward pass
     sh0 : int
         ``e_dx - e_dz + eX``; ``le`` of the plane is added to it
+    mode : Mode
+        Rounding of dx
     """
     error = np.asarray(dz).astype(np.int64)
     normal = np.asarray(xhat).astype(np.int64)
@@ -161,5 +167,5 @@ def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: 
     mean = (multiply("gradient sums", sg, inv) >> (15 + k + 4))[:, :, None, None]
     u = saturate((d << 4) - np.sign(normal) * mean, 18)
     gl = (_column(gamma) * np.asarray(q).astype(np.int64)[:, :, None, None]) >> 16
-    dx = encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None])
+    dx = encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None], f=mode.f, rnd=mode.rnd)
     return FrnBackward(dx, sg, sb, st)

@@ -11,8 +11,8 @@ import numpy as np
 
 from .arith import align
 
-__all__ = ["MAX_VALUE", "MIN_VALUE", "Encoded", "code_of", "code_of_kd", "decode", "encode", "encode_kd",
-           "is_legal"]
+__all__ = ["MAX_VALUE", "MIN_VALUE", "NEAREST", "Encoded", "Mode", "code_of", "code_of_kd", "decode", "encode",
+           "encode_kd", "is_legal"]
 
 MIN_VALUE = -4096
 MAX_VALUE = 4032
@@ -34,6 +34,17 @@ class Encoded(NamedTuple):
     value: np.ndarray
     code: np.ndarray
     stat: int
+
+
+class Mode(NamedTuple):
+    """How a tensor is rounded: F, and an F-bit random number for every element, or None for nearest."""
+
+    f: int
+    rnd: np.ndarray | None
+
+
+NEAREST = Mode(8, None)
+"""Rounding to nearest, halves upwards; F counts for the statistics only."""
 
 
 def is_legal(k: int, d: int) -> bool:

@@ -11,7 +11,8 @@ import numpy as np
 
 from gradloom.models import dither, pint
 from gradloom.models.atomic import write_with
-from gradloom.models.network import Kind, Network
+from gradloom.models.layers import Kind, Subsample
+from gradloom.models.network import Network
 
 __all__ = ["GAMMA_ONE", "State", "StateError", "delayed_kinds", "initial_weights"]
 
@@ -211,6 +212,8 @@ def delayed_kinds(net: Network, name: str) -> tuple[Kind, ...]:
     """Kinds of a layer's features and errors whose exponent follows from the previous step."""
     if name == net.logits.name:
         return (Kind.DS,) if net.sends_ds(name) else ()
+    if isinstance(net.layer(name), Subsample):
+        return ()
     kinds = [Kind.Z]
     if net.needs_error(name):
         kinds.append(Kind.DZ)

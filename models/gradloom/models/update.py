@@ -6,12 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arith import INT64_MAX, add, align, multiply, saturate
-from .pint import Encoded, encode
+from .pint import NEAREST, Encoded, Mode, encode
 
-__all__ = ["MASTER_BITS", "WEIGHT_F", "ParameterUpdate", "WeightUpdate", "parameter", "weights"]
+__all__ = ["MASTER_BITS", "ParameterUpdate", "WeightUpdate", "parameter", "weights"]
 
-WEIGHT_F = 16
-"""F of weights and velocities, which are rounded stochastically."""
 MASTER_BITS = 28
 """Signed bits of a parameter in Q.24: its int16 view ``master >> 12`` never overflows."""
 
@@ -31,7 +29,7 @@ class ParameterUpdate(NamedTuple):
 
 
 def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts: Sequence[int],
-            decay: bool = False, rnd_v: Any = None, rnd_w: Any = None) -> WeightUpdate:
+            decay: bool = False, mode_v: Mode = NEAREST, mode_w: Mode = NEAREST) -> WeightUpdate:
     """New velocities and weights of one layer.
 
     Parameters
@@ -49,8 +47,8 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
         ``ev' - le_lr - ew + 16``, ``16 + ew' - ew``
     decay : bool
         Add the weight decay 2^-n (in SH2)
-    rnd_v, rnd_w : integers, optional
-        16-bit random numbers of the elements; None rounds to nearest
+    mode_v, mode_w : Mode
+        Roundings of velocities and weights
 
     Raises
     ------
@@ -63,11 +61,11 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
     if decay:
         terms.append(align(old_w, sh2))
     t = add("velocity", (momentum * old_v) << 8, *terms)
-    new_v = encode(t, sh1, f=WEIGHT_F, rnd=rnd_v)
+    new_v = encode(t, sh1, f=mode_v.f, rnd=mode_v.rnd)
     # Negating -2^63 would wrap; one unit less is far outside any sum that fits.
     step = np.maximum(align(lm * new_v.value.astype(np.int64), sh3), -INT64_MAX)
     u = add("weight", old_w << 16, -step)
-    return WeightUpdate(new_v, encode(u, sh4, f=WEIGHT_F, rnd=rnd_w))
+    return WeightUpdate(new_v, encode(u, sh4, f=mode_w.f, rnd=mode_w.rnd))
 
 
 def parameter(master: Any, velocity: Any, total: Any, *, inv: int, shift: int, momentum: int, lm: int,

@@ -189,7 +189,7 @@ def _weights(draw: _Draw) -> Iterator[Case]:
         rnd_v, rnd_w = draw.integers(0, 1 << 16, shape), draw.integers(0, 1 << 16, shape)
         momentum, lm, decay = draw.integer(0, 256), draw.integer(0, 256), bool(i & 1)
         result = update.weights(dw, w, v, inv=inv, momentum=momentum, lm=lm, shifts=shifts, decay=decay,
-                                rnd_v=rnd_v, rnd_w=rnd_w)
+                                mode_v=pint.Mode(16, rnd_v), mode_w=pint.Mode(16, rnd_w))
         yield _case({"dw": dw, "w": w, "v": v, "inv": inv, "momentum": momentum, "lm": lm, "shifts": shifts,
                      "decay": decay, "rnd_v": rnd_v, "rnd_w": rnd_w}, v_next=result.v, w_next=result.w)
 

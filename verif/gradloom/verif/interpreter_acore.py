@@ -141,10 +141,22 @@ class _Run:
         if tid:
             self.m.statistics[tid] |= value
 
+    def mode(self, converter: int, idx: np.ndarray | None = None) -> pint.Mode:
+        """Rounding of a converter; ``idx``: element indices, by default those of the planes (planes, G, py, columns)."""
+        f = self.f
+        if not f[f"r{converter}"]:
+            return pint.Mode(f[f"f{converter}"], None)
+        if idx is None:
+            plane, channel, y, x = np.ogrid[: f["planes"], : self.g, : f["py"], : self.x_columns]
+            idx = f["idx0"] + plane * f["s_k"] + channel * f["s_ch"] + y * self.x_columns + x
+        bits = dither.random_bits(self.m.seeds[f[f"t{converter}"]], idx & 0xFFFFFF, f[f"f{converter}"])
+        return pint.Mode(f[f"f{converter}"], bits)
+
     # Microprograms
 
     def encode_out(self, wide: np.ndarray) -> None:
-        encoded = pint.encode(wide, self.sh[1], f=self.f["f2"])
+        mode = self.mode(2)
+        encoded = pint.encode(wide, self.sh[1], f=mode.f, rnd=mode.rnd)
         self.statistic(2, encoded.stat)
         self.put(self.chip.oa, self.f["oa0"], encoded.code)
 
@@ -155,7 +167,8 @@ class _Run:
         gamma, beta, tau = (self.master(i) >> 12 for i in range(3))
         extra = arith.align(self.decoded(self.chip.aa, f["sa0"]), self.sh[2]) if residual else None
         result = frn.forward(
-            self.x(), gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold
+            self.x(), gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold,
+            mode_xhat=self.mode(1), mode_z=self.mode(2),
         )
         self.statistic(2, result.z.stat)
         self.put(self.chip.oa, f["oa0"], result.z.code)
@@ -185,6 +198,7 @@ class _Run:
             words & 0xFFFF,
             np.where(le > 127, le - 256, le),
             sh0=self.sh[1],
+            mode=self.mode(2),
         )
         self.statistic(2, result.dx.stat)
         self.put(self.chip.oa, f["oa0"], result.dx.code)
@@ -273,11 +287,8 @@ class _Run:
             + (2 * b + lane) * f["s_lane"]
             + i * f["s_ch"]
         )
-        idx = (idx & 0xFFFFFF).reshape(dw.shape)
-        random = [
-            dither.random_bits(self.m.seeds[f[f"t{c}"]], idx, 16) if f[f"r{c}"] else None for c in (1, 2)
-        ]
         valid = slice(0, 1) if g == 1 else slice(0, 2)
+        mode_v, mode_w = (self.mode(c, idx.reshape(dw.shape)[:, valid]) for c in (1, 2))
         arrays = [
             array[:, valid]
             for array in (
@@ -295,8 +306,8 @@ class _Run:
             lm=self.m.lm,
             shifts=[self.sh[j] for j in range(5)],
             decay=self.m.exponent(3) != 255,
-            rnd_v=None if random[0] is None else random[0][:, valid],
-            rnd_w=None if random[1] is None else random[1][:, valid],
+            mode_v=mode_v,
+            mode_w=mode_w,
         )
         self.statistic(1, result.v.stat)
         self.statistic(2, result.w.stat)

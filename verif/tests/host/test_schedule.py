@@ -56,6 +56,13 @@ TIGHT3 = dataclasses.replace(
     dw_depth=72,
     max_planes=4,
 )
+FLIPPED = {
+    "activations": "stochastic",
+    "normalised": "stochastic",
+    "errors": "stochastic",
+    "weights": "nearest",
+    "velocities": "nearest",
+}
 TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
 
 
@@ -101,10 +108,22 @@ def _check(network, config, *, batch=3, steps=2, parts=1, order=None):
 
 @pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta"])
 @pytest.mark.parametrize(
-    "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-strided"]
+    "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-strided", "tiny-subsample"]
 )
 def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
     _check(load_network(str(NETWORKS / f"{name}.toml")), PRESETS[config], batch=2)
+
+
+@pytest.mark.parametrize("config", ["nano", "eta"])
+@pytest.mark.parametrize("name", ["tiny-awkward", "tiny-relu", "tiny-residual", "tiny-subsample"])
+def test_every_rounding_flipped(name, config):
+    _check(load_network(str(NETWORKS / f"{name}.toml")).rounded(FLIPPED), PRESETS[config], batch=3)
+
+
+@pytest.mark.parametrize("kind", FLIPPED)
+def test_one_rounding_flipped(kind):
+    network = load_network(str(NETWORKS / "tiny-residual.toml")).rounded({kind: FLIPPED[kind]})
+    _check(network, PRESETS["small"], batch=2)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +135,7 @@ def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
         ("tiny-residual", TIGHT3),
         ("tiny-awkward", TWO),
         ("tiny-strided", TWO),
+        ("tiny-subsample", TWO),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -137,9 +157,9 @@ def test_orders_of_execution_do_not_matter(order):
 
 @pytest.mark.parametrize("parts", [2, 5])
 def test_a_batch_in_parts_writes_the_same_bytes(parts):
-    _check(
-        load_network(str(NETWORKS / "tiny-branches.toml")), PRESETS["ulx3s"], batch=5, parts=parts, order=3
-    )
+    network = load_network(str(NETWORKS / "tiny-branches.toml"))
+    _check(network, PRESETS["ulx3s"], batch=5, parts=parts, order=3)
+    _check(network.rounded(FLIPPED), PRESETS["ulx3s"], batch=5, parts=parts, order=3)
 
 
 def test_pools_and_a_fully_connected_layer_on_one_position():

@@ -15,7 +15,9 @@ from gradloom.models.network import (
     MaxPool,
     Network,
     NetworkError,
+    Rounding,
     Shortcut,
+    Subsample,
     Training,
     load_network,
 )
@@ -87,7 +89,7 @@ def test_readers_of_shortcuts():
     assert network.main_consumer("stem").name == "same"
     assert network.shortcut("stem") == Shortcut("residual", "same")
     assert network.main_consumer("same").name == "block1"
-    assert network.shortcut("same") == Shortcut("conv", "projection")
+    assert network.shortcut("same") == Shortcut("reader", "projection")
     assert network.main_consumer("projection") is None
     assert network.shortcut("projection") == Shortcut("residual", "block2")
     assert network.shortcut("block1") is None
@@ -170,7 +172,7 @@ REFUSALS = [
     ),
     (
         lambda: net("conv"),
-        "'conv' is not a layer: give one of Conv, MaxPool, AvgPool, GlobalAvgPool, FullyConnected",
+        "'conv' is not a layer: give one of Conv, MaxPool, AvgPool, GlobalAvgPool, Subsample, FullyConnected",
     ),
     (lambda: net(conv("a b")), "layer 'a b': a name must be letters, digits, '_', '.' or '-': rename it"),
     (lambda: net(conv("a"), conv("a")), "layer 'a': the name is taken: rename it"),
@@ -241,7 +243,7 @@ REFUSALS = [
     (
         lambda: net(conv("a"), conv("b", stride=2, residual="a")),
         "layer 'b': residual 'a' is 4 x 8 x 8, the layer's output is 4 x 4 x 4: "
-        "add a projection (a conv with act 'none') of the same shape",
+        "add a subsample layer or a projection (a conv with act 'none') of the same shape",
     ),
     (
         lambda: net(FullyConnected(name="h", out=4, act="tlu")),
@@ -283,8 +285,40 @@ REFUSALS = [
     ),
     (
         lambda: net(conv("a"), conv("s", input="input"), conv("b", residual="a"), conv("c", residual="a")),
-        "layer 'a': of two layers that read a tensor one must have it as its input, its output goes to b "
-        "(residual), c (residual): remove one residual",
+        "layer 'a': of two layers that read a tensor one must convolve it, its output goes to b (residual), c "
+        "(residual): remove one of them",
+    ),
+    (
+        lambda: net(
+            conv("a"),
+            Subsample(name="s", out=4, stride=1),
+            Subsample(name="t", input="a", out=4, stride=1),
+            conv("b", input="input", residual="s"),
+            conv("c", residual="t"),
+        ),
+        "layer 'a': of two layers that read a tensor one must convolve it, its output goes to s (input), t "
+        "(input): remove one of them",
+    ),
+    (
+        lambda: net(conv("a"), Subsample(name="s", out=3), conv("b", input="a", stride=2, residual="s")),
+        "layer 's': out must lie in 4..65535, not 3: change it",
+    ),
+    (
+        lambda: net(conv("a"), Subsample(name="s", out=4, stride=0)),
+        "layer 's': stride must lie in 1..15, not 0: change it",
+    ),
+    (
+        lambda: net(conv("a"), Subsample(name="s", out=4), conv("b")),
+        "layer 's': a subsample layer is a shortcut, one layer adds it and nothing else reads it, its output goes "
+        "to b (input): name it as one layer's residual only",
+    ),
+    (
+        lambda: net(rounding=Rounding(errors="up")),
+        "rounding: errors must be 'nearest' or 'stochastic', not 'up': choose one of the two",
+    ),
+    (
+        lambda: net().rounded({"gradients": "nearest"}),
+        "rounding: unknown key 'gradients': the keys are activations, normalised, errors, weights, velocities",
     ),
 ]
 
@@ -301,23 +335,32 @@ TAIL = '[[layers]]\ntype = "fully_connected"\nname = "fc"\nout = 3\n'
 BAD_FILES = [
     (
         "wrong = 1\n" + HEAD + TAIL,
-        "unknown key 'wrong': the keys are name, input, classes, loss, layers, train",
+        "unknown key 'wrong': the keys are name, input, classes, loss, layers, train, rounding",
     ),
     ("classes = 3\n" + TAIL, "key 'input' is missing: give it"),
     (HEAD + "layers = 3\n", "layers must be a list of tables: write each layer under [[layers]]"),
     (HEAD + "train = 3\n" + TAIL, "train must be a table: write its keys under [train]"),
+    (HEAD + "rounding = 3\n" + TAIL, "rounding must be a table: write its keys under [rounding]"),
+    (
+        HEAD + TAIL + "[rounding]\nbias = 'nearest'\n",
+        "rounding: unknown key 'bias': the keys are activations, normalised, errors, weights, velocities",
+    ),
+    (
+        HEAD + TAIL + "[rounding]\nweights = 1\n",
+        "rounding: weights must be 'nearest' or 'stochastic', not 1: choose one of the two",
+    ),
     (
         HEAD + TAIL + "[train]\nrate = 1\n",
         "train: unknown key 'rate': the keys are batch, epochs, lr, momentum, weight_decay, schedule",
     ),
     (
         HEAD + '[[layers]]\nname = "a"\n' + TAIL,
-        "layer 'a': type must be one of conv, max_pool, avg_pool, global_avg_pool, fully_connected, not "
+        "layer 'a': type must be one of conv, max_pool, avg_pool, global_avg_pool, subsample, fully_connected, not "
         "None: change it",
     ),
     (
         HEAD + '[[layers]]\ntype = "lstm"\n' + TAIL,
-        "layer number 1: type must be one of conv, max_pool, avg_pool, global_avg_pool, fully_connected, not "
+        "layer number 1: type must be one of conv, max_pool, avg_pool, global_avg_pool, subsample, fully_connected, not "
         "'lstm': change it",
     ),
     (

@@ -48,12 +48,12 @@ def test_stochastic_update_is_unbiased_over_seeds():
     w = np.full(size, 100 & ~7)
     v = np.full(size, 512)
     idx = np.arange(size)
-    rnd_v, rnd_w = (dither.random_bits(dither.tensor_seed(9, 0, tid), idx, 16) for tid in (9, 8))
+    mode_v, mode_w = (pint.Mode(16, dither.random_bits(dither.tensor_seed(9, 0, tid), idx, 16)) for tid in (9, 8))
     # No gradient, momentum 1/2: v' = 256; eta v' = 256 * 128 * 2^-15 = 1 at a step of 8.
     moves = (-100, 16, 0, 0 - 15 + 16, 16)
     dw = np.zeros(size, dtype=np.int64)
     rates = {"inv": 32768, "momentum": 128, "lm": 128, "shifts": moves}
-    result = update.weights(dw, w, v, rnd_v=rnd_v, rnd_w=rnd_w, **rates)
+    result = update.weights(dw, w, v, mode_v=mode_v, mode_w=mode_w, **rates)
     assert set(result.v.value.tolist()) == {256}
     assert set(result.w.value.tolist()) == {88, 96}
     assert abs(result.w.value.mean() - (96 - 1)) < 0.1
@@ -67,7 +67,7 @@ def test_statistics_steer_the_next_scale():
     inv, k = arith.reciprocal(BATCH)
     arguments = {"inv": inv, "momentum": 230, "lm": 128}
     first = update.weights(dw, w, v, shifts=shifts(**e, e_v1=-28, k=k), **arguments)
-    e_v1 = scale.next_exponent(-28, first.v.stat, update.WEIGHT_F)
+    e_v1 = scale.next_exponent(-28, first.v.stat, pint.NEAREST.f)
     second = update.weights(dw, w, v, shifts=shifts(**e, e_v1=e_v1, k=k), **arguments)
     assert 2048 <= np.abs(second.v.value).max() <= 4096
 
