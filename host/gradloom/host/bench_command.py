@@ -174,7 +174,11 @@ def _print(bench: dict[str, Any]) -> None:
           f"{total['gops_with_inserted_zeros']:.2f} with inserted zeros, peak {total['peak_gops']:.1f} ({kind})")
     print(f"DRAM                  {total['read_bytes']:,} bytes read, {total['written_bytes']:,} written, "
           f"{total['bytes_per_cycle']:.2f} bytes a cycle ({kind})")
-    busy = ", ".join(f"{name} {_percent(engine['busy'] / total['cycles'])}" for name, engine in bench["engines"].items())
+    busy = ", ".join(
+        f"{name} {_percent(engine['busy'] / total['cycles'])}"
+        + (f" (memory wait {_percent(engine['memory_wait'] / total['cycles'])})" if engine["memory_wait"] else "")
+        for name, engine in bench["engines"].items()
+    )
     path = ", ".join(f"{name} {_percent(cycles / total['cycles'])}" for name, cycles in bench["critical_path"].items())
     print(f"busy                  {busy}\ncritical path         {path}")
     if bench["published"] is not None:
@@ -186,8 +190,8 @@ def _print(bench: dict[str, Any]) -> None:
     if bench["below_target"]:
         print(f"\nbelow {100 * ETA_TARGET:.0f} % of the array:")
         for entry in bench["below_target"]:
-            print(f"  {entry['layer']} {entry['phase']}: {_percent(entry['pe_use'])}, {entry['lost_cycles']:,.0f} cycles lost, most "
-                  f"to {entry['cause']} ({entry['cause_cycles']:,.0f})")
+            print(f"  {entry['layer']} {entry['phase']}: {_percent(entry['pe_use'])}, {entry['lost_cycles']:,.0f} cycles lost, "
+                  f"most to {entry['cause']} ({entry['cause_cycles']:,.0f})")
     if bench["compare"] is not None:
         print(f"\ncost model against RTL: whole step {_percent(bench['compare']['cycles_error'])}")
         for row in bench["compare"]["layers"]:

@@ -33,7 +33,7 @@ def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]], lab
         y, x = 6 + index * _BAR, float(_LABEL)
         body += f'<text x="{_LABEL - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>'
         for part, value, colour in parts:
-            width = (_WIDTH - _LABEL - 90) * max(0.0, value) / top
+            width = (_WIDTH - _LABEL - 100) * max(0.0, value) / top
             if width:
                 body += (f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{colour}">'
                          f"<title>{html.escape(part)}: {value:,.0f} cycles</title></rect>")
@@ -102,7 +102,7 @@ def _breakdown(bench: dict[str, Any]) -> str:
             entries = [entry for entry in bench["layers"] if entry["layer"] == layer and entry["phase"] in phases]
             if entries and layer:
                 span = sum(entry["span_cycles"] for entry in entries)
-                rows.append((layer, _stack(entries), f"span {number(span)}" if span else ""))
+                rows.append((layer, _stack(entries), f"span {span:,}" if span else ""))
         if rows:
             text += f"<h3>{title}</h3>{_bars(rows, f'latency breakdown, {title}')}"
     return text + (
@@ -192,10 +192,11 @@ def _engines(bench: dict[str, Any]) -> str:
     rows = []
     for key, engine in bench["engines"].items():
         waits = ", ".join(f"{names.get(cause, cause)} {number(value)}" for cause, value in engine["waits"].items())
-        busy = engine["busy"]
-        rows.append((names.get(key, key), f"{engine['commands']:,}", f"{busy:,}", _percent(busy / cycles), waits))
+        busy, wait = engine["busy"], engine["memory_wait"]
+        rows.append((names.get(key, key), f"{engine['commands']:,}", f"{busy:,}", _percent(busy / cycles),
+                     f"{wait:,}" if wait else "", waits))
     path = ", ".join(f"{names.get(key, key)} {_percent(value / cycles)}" for key, value in bench["critical_path"].items())
-    heads = ("engine", "commands", "busy cycles", "of the step", "idle before a command, waiting for")
+    heads = ("engine", "commands", "busy cycles", "of the step", "of them without a beat", "idle before a command, waiting for")
     return (f"<h2>Engines</h2>{_table(heads, rows)}<p class=note>Chain of commands that fixes the length of the step: "
             f"{html.escape(path)}.</p>")
 

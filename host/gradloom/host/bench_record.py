@@ -141,7 +141,8 @@ def figures(
             idle, cause = timeline.gap(int(place))
             waits[cause] += idle
         busy = int(timeline.busy[places].sum()) if len(places) else 0
-        engines[engine_name(engine)] = {"commands": len(places), "busy": busy,
+        beats = sum(dram_bytes(timeline.program[place], config) for place in places) // config.beat_bytes
+        engines[engine_name(engine)] = {"commands": len(places), "busy": busy, "memory_wait": max(0, busy - beats) if beats else 0,
                                         "waits": {cause: waits[cause] for cause in sorted(waits) if waits[cause]}}
     path: Counter[str] = Counter()
     for (name, _), cycles in timeline.critical_path().items():

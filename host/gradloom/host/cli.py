@@ -70,7 +70,8 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="small", metavar="NAME|FILE",
                         help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
     parser.add_argument("--data", default="digits", metavar="NAME|FILE",
-                        help="digits, an .npz file with x and y, or a folder of MNIST idx files (default: digits)")
+                        help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
+                             "images (default: digits)")
     parser.add_argument("--device", choices=("rtl", "golden"), default="rtl",
                         help="simulated hardware, or the numpy golden model (default: rtl)")
 

@@ -1,7 +1,7 @@
-"""Training data as PINT images: scikit-learn's digits, ``.npz`` files and MNIST idx files.
+"""Training data as PINT images: scikit-learn's digits, ``.npz`` files, MNIST idx files, CIFAR-10, folders of images.
 
 Every source becomes a :class:`Dataset` of PINT(8, 3) codes with one exponent. The order of the images of an epoch and
-the split of the digits come from the project's own hash, so they are the same with every library version.
+the split of sources without test images come from the project's own hash, so they are the same with every library version.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ import numpy as np
 from gradloom.host.files import UserError
 from gradloom.models import digits, dither, pint
 
-__all__ = ["Dataset", "epoch_order", "load_dataset", "quantise"]
+__all__ = ["DAMAGED", "Dataset", "epoch_order", "load_dataset", "make_dataset", "quantise"]
 
-_DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 """What numpy, zipfile and gzip raise on files that are no archive, damaged, encrypted or larger than the memory."""
 _EXPONENTS = range(-64, 128)
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -66,6 +66,11 @@ def quantise(images: np.ndarray) -> tuple[np.ndarray, int]:
     :exc:`UserError`
         If the exponent leaves the range of the machine's exponent file.
     """
+    if images.dtype == np.uint8:
+        # By a table: millions of pixels as float64 would take eight times their memory.
+        levels = np.arange(int(images.max(initial=0)) + 1, dtype=np.float64)
+        codes, exponent = quantise(levels)
+        return codes[images], exponent
     images = np.asarray(images, dtype=np.float64)
     peak = float(np.abs(images).max()) if images.size else 0.0
     exponent = 0 if peak == 0.0 else int(np.floor(np.log2(peak))) - 11
@@ -83,8 +88,23 @@ def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     return np.argsort(keys, kind="stable")
 
 
+def make_dataset(
+    name: str, x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray] | None = None, *, seed: int = 0
+) -> Dataset:
+    """Images (N, C, Y, X) and class numbers (N,) to a data set with one exponent.
+
+    Without ``test`` a fifth of the images, the first ones in the order ``epoch_order(N, seed, -1)``, is held out for testing.
+    """
+    if test is None:
+        order = epoch_order(len(x), seed, -1)
+        held_out, kept = order[: len(x) // 5], order[len(x) // 5 :]
+        x, y, test = x[kept], y[kept], (x[held_out], y[held_out])
+    codes, exponent = quantise(np.concatenate([x, test[0]]))
+    return Dataset(name, codes[: len(x)], y, codes[len(x) :], test[1], exponent)
+
+
 def load_dataset(source: str, *, seed: int = 0) -> Dataset:
-    """A built-in data set (``digits``), an ``.npz`` file, or a folder or file of MNIST idx files.
+    """A built-in data set (``digits``), an ``.npz`` file, MNIST idx files, CIFAR-10, or a folder of images (docs/bench.md).
 
     Raises
     ------
@@ -101,12 +121,19 @@ def load_dataset(source: str, *, seed: int = 0) -> Dataset:
         return Dataset("digits", train_x, np.asarray(train_y, np.int64), test_x, np.asarray(test_y, np.int64), exponent)
     path = Path(source)
     if not path.exists():
-        raise UserError(f"there is no data {source!r}: give digits, an .npz file or a folder of MNIST idx files")
+        raise UserError(f"there is no data {source!r}: give digits, an .npz file, or a folder of MNIST idx files, of CIFAR-10 "
+                        f"batches or of images (a sub-folder for each class)")
+    from gradloom.host import data_cifar, data_images
+
+    if data_cifar.recognises(path):
+        return data_cifar.load(path, seed)
+    if data_images.recognises(path):
+        return data_images.load(path, seed)
     if path.is_dir() or "idx" in path.name:
         return _from_idx(path)
     if path.suffix == ".npz":
         return _from_npz(path, seed)
-    raise UserError(f"{path} is neither an .npz file nor MNIST idx files: convert it to .npz with arrays x and y")
+    raise UserError(f"{path} is no .npz file, MNIST idx file or CIFAR-10 batch: convert it to .npz with arrays x and y")
 
 
 def _images(name: str, x: np.ndarray) -> np.ndarray:
@@ -118,7 +145,7 @@ def _images(name: str, x: np.ndarray) -> np.ndarray:
         raise UserError(
             f"{name} must have the shape (images, channels, rows, columns) or (images, rows, columns), not {x.shape}"
         )
-    if not np.isfinite(np.asarray(x, np.float64)).all():
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise UserError(f"{name} holds values that are not finite: replace them before training")
     return x
 
@@ -139,7 +166,7 @@ def _from_npz(path: Path, seed: int) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise UserError(f"{path} cannot be read as an .npz file: {error}") from None
     for key in ("x", "y"):
         if key not in arrays:
@@ -158,13 +185,8 @@ def _from_npz(path: Path, seed: int) -> Dataset:
             raise UserError(
                 f"{path}: images of x_test are {test_x.shape[1:]}, those of x are {x.shape[1:]}: make them equal"
             )
-    else:
-        order = epoch_order(len(x), seed, -1)
-        held_out = len(x) // 5
-        test_x, test_y = x[order[:held_out]], y[order[:held_out]]
-        x, y = x[order[held_out:]], y[order[held_out:]]
-    codes, exponent = quantise(np.concatenate([x, test_x]))
-    return Dataset(path.stem, codes[: len(x)], y, codes[len(x) :], test_y, exponent)
+        return make_dataset(path.stem, x, y, (test_x, test_y))
+    return make_dataset(path.stem, x, y, seed=seed)
 
 
 def _read_idx(path: Path) -> np.ndarray:
@@ -175,7 +197,7 @@ def _read_idx(path: Path) -> np.ndarray:
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise UserError(f"{path} is a damaged gzip file: {error}") from None
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
         raise UserError(
@@ -203,7 +225,7 @@ def _from_idx(path: Path) -> Dataset:
         if not files:
             raise UserError(
                 f"{folder} has no file {part}-idx...: MNIST needs train-images, train-labels, t10k-images "
-                f"and t10k-labels (gzip is fine)"
+                f"and t10k-labels (gzip is fine); CIFAR-10 needs data_batch_1, images a sub-folder for each class"
             )
         found[part] = _read_idx(files[0])
     train_x = _images(f"{folder}: train-images", found["train-images"])
@@ -214,5 +236,4 @@ def _from_idx(path: Path) -> Dataset:
         raise UserError(
             f"{folder}: training images are {train_x.shape[1:]}, test images {test_x.shape[1:]}: they must be equal"
         )
-    codes, exponent = quantise(np.concatenate([train_x, test_x]))
-    return Dataset(folder.name or "idx", codes[: len(train_x)], train_y, codes[len(train_x) :], test_y, exponent)
+    return make_dataset(folder.name or "idx", train_x, train_y, (test_x, test_y))

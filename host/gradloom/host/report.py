@@ -41,7 +41,7 @@ def number(value: float) -> str:
     """Three significant digits, with k and M."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g} M"
-    if abs(value) >= 1e4:
+    if abs(value) >= 1e3:
         return f"{value / 1e3:.3g} k"
     return f"{value:.3g}"
 
