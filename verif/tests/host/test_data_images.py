@@ -35,7 +35,7 @@ def test_classes_are_numbered_by_name_and_pixels_kept(tmp_path):
     found = np.concatenate([data.train_x, data.test_x])
     labels = np.concatenate([data.train_y, data.test_y])
     pixels = np.ldexp(pint.decode(found).astype(np.float64), data.exponent)
-    for number in range(10):
+    for number in (*range(5), *range(10, 15)):
         # "dog" was filled first, with numbers from 0, and is class 1 by name.
         true = np.asarray(picture(number), np.float64).transpose(2, 0, 1)
         match = [i for i in range(10) if np.abs(pixels[i] - true).max() <= 3]
