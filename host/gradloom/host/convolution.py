@@ -4,14 +4,18 @@ import itertools
 
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import Region
-from gradloom.host.tiling import Builder, ScheduleError
+from gradloom.host.tiling import Builder, Needs, ScheduleError
 from gradloom.host.tokens import Access
-from gradloom.host.windows import Shape, Sweep
+from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Opcode, XSource
 
 __all__ = ["Convolution"]
 
+_OVERLAP = 2
+"""Ranges into which the images of every layer are cut at least."""
+_COMMAND_CYCLES = 40
+"""What the commands of one more tile cost beside their data."""
 _EVERY_WINDOW = (0, 1 << 16)
 """Third range of a conflict box of weights: kernel windows."""
 
@@ -56,16 +60,57 @@ class Convolution:
             [m for m in (k * count + t for k in range(PE_TAPS)) if m < self.outputs] for t in range(count)
         ]
 
-    def needs(self) -> tuple[tuple[str, str, int, int], ...]:
-        """What :meth:`Builder.images_at_once` shall also respect."""
-        config = self.builder.config
-        return (
-            (
-                "one image takes {} addresses of each input row bank",
-                "ibuf_depth",
-                self.sweep.addresses(config, 1),
-                config.ibuf_depth,
-            ),
+    def image_tiles(self, also: Needs = ()) -> list[tuple[int, int]]:
+        """Ranges of images that the array sweeps at once.
+
+        Half of the partial sums and of the buffers in ``also`` holds them, and there are at least two ranges, so that a
+        layer begins while the one before it is finished. Among these the number of images that costs least: rows that
+        the WPUs cannot share evenly cost array cycles, and inputs that do not stay on chip are loaded for every output group.
+        """
+        builder, sweep, config = self.builder, self.sweep, self.builder.config
+        low, high = builder.images
+        needs = (
+            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), config.ibuf_depth),
+            *also,
+        )
+        builder.refuse(self.layer, needs)
+        fitting = [
+            images
+            for images in range(1, min(ceil_div(high - low, _OVERLAP) + config.wpus - 1, config.max_planes) + 1)
+            if (images == 1 or all(unit * images <= size // 2 for _, _, unit, size in needs))
+            and psum_words(sweep, config, images) <= config.psum_depth
+            and not row_banks_conflict(sweep, config, images)
+        ]
+        if not fitting:
+            self._refuse()
+        best = min(fitting, key=lambda images: (self._cycles(high - low, images), images))
+        return list(itertools.pairwise([*range(low, high, best), high]))
+
+    def _cycles(self, batch: int, images: int) -> int:
+        """Cycles of a batch in tiles of ``images``: the larger of array and input loads."""
+        config, sweep, tiles = self.builder.config, self.sweep, len(self.tiles())
+        total = 0
+        for low in range(0, batch, images):
+            count = min(images, batch - low)
+            array = tiles * self.steps * len(sweep.windows) * ceil_div(count * sweep.upi, config.wpus) * sweep.cols
+            loads = count * sweep.groups_in * sweep.rows * sweep.xe * (1 if self.resident(count) else tiles)
+            half = self.steps * sweep.addresses(config, count) <= config.ibuf_depth // 2
+            total += max(array, loads) if half else array + loads // 2
+            total += _COMMAND_CYCLES * tiles
+        return total
+
+    def _refuse(self) -> None:
+        config, words = self.builder.config, psum_words(self.sweep, self.builder.config, 1)
+        if words > config.psum_depth:
+            raise ScheduleError(
+                f"layer {self.layer!r}: the partial sums of one image take {words} words of each bank, "
+                f"configuration {config.name!r} has {config.psum_depth} (psum_depth): "
+                f"raise psum_depth or shrink the layer"
+            )
+        raise ScheduleError(
+            f"layer {self.layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} "
+            f"read together fall on one bank: "
+            f"choose another stride or padding, or a configuration with one WPU"
         )
 
     def resident(self, images: int) -> bool:
@@ -227,9 +272,10 @@ class Convolution:
             fields |= {f"wob{row}": linear % PE_TAPS, f"woa{row}": linear // PE_TAPS}
         return fields | {"wstep": self.per_step, "nr": place.rows, "nk": place.cols}
 
-    def psum_fields(self, half: int, tap: int) -> dict[str, int]:
-        """Fields of RUN that say where the sums of a tile's output group lie."""
-        sweep = self.sweep
+    def psum_fields(self, half: int, tap: int, slot: int) -> dict[str, int]:
+        """Fields of RUN that say where the sums of a tile's output group lie, from the tile's image number ``slot`` on."""
+        sweep, wpus = self.sweep, self.builder.config.wpus
+        unit = slot * sweep.upi
         return {
             "xsrc": int(XSource.PSUM),
             "half": half,
@@ -238,4 +284,6 @@ class Convolution:
             "pj": sweep.cols,
             "psr": sweep.psr,
             "psc": sweep.psc,
+            "pw0": unit % wpus,
+            "prg0": unit // wpus,
         }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
+from gradloom.host.pacing import Pacer
 from gradloom.host.plan import Plan
 from gradloom.host.schedule_rounding import seeds
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
@@ -136,6 +137,7 @@ class _Step:
         self.calibrate, self.export_dw = calibrate, export_dw
         edges = [builder.batch * i // parts for i in range(parts + 1)]
         self.parts = list(itertools.pairwise(edges))
+        self.pacer = Pacer()
 
     def emit(self, memory_base: int) -> dict[int, int]:
         """The whole program. Returns the labels of its LOOP."""
@@ -246,7 +248,8 @@ class _Step:
         )
 
     def _backward(self, *, first: bool, last: bool) -> None:
-        """Layers in reverse. A layer's weights are updated once its backward convolution has used them."""
+        """Layers in reverse. A layer's weights are updated once its backward convolution has used them, beside the
+        A-Core's work on the layer before it."""
         builder, network = self.builder, self.network
         for layer in reversed(network.layers):
             name = layer.name
@@ -257,16 +260,19 @@ class _Step:
                 schedule_shortcut.scatter(builder, layer)
                 continue
             if name != network.logits.name:
+                main = network.main_consumer(name)
+                if isinstance(main, Conv | FullyConnected):
+                    self.pacer.flush()
                 self._scaled(
                     builder.tid(name, Kind.DZ),
                     schedule_backward.output_zero(builder, name),
                     functools.partial(self._output_error, name),
                 )
-                main = network.main_consumer(name)
                 if isinstance(main, Conv | FullyConnected):
                     self._update(main, first, last)
             if isinstance(layer, Conv | FullyConnected):
                 self._weighted(layer, first, last)
+        self.pacer.flush()
 
     def _output_error(self, name: str, dry: bool) -> None:
         schedule_backward.output_error(self.builder, name, dry=dry)
@@ -277,14 +283,15 @@ class _Step:
             self._scaled(
                 builder.tid(name, Kind.DX),
                 schedule_backward.accumulator_zero(builder, layer),
-                lambda dry: schedule_backward.accumulator_error(
-                    builder, layer, dry=dry, first=first, last=last
+                lambda dry: self.pacer.run(
+                    schedule_backward.accumulator_error(builder, layer, dry=dry, first=first, last=last)
                 ),
                 dry_shift=DX_CALIBRATION + network.rounding.f(Kind.DX),
             )
         else:
-            schedule_backward.accumulator_error(builder, layer, first=first, last=last)
+            self.pacer.run(schedule_backward.accumulator_error(builder, layer, first=first, last=last))
         if network.sends_ds(name):
+            self.pacer.flush()
             self._scaled(
                 builder.tid(name, Kind.DS),
                 schedule_backward.ds_zero(builder, layer),
@@ -302,6 +309,8 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
-            schedule_update.weight_update(builder, layer, dry=True, first=first, last=last)
+            self.pacer.run(schedule_update.weight_update(builder, layer, dry=True, first=first, last=last))
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
-        schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
+        self.pacer.defer(
+            schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
+        )

@@ -1,6 +1,7 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.pacing import Work
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.windows import backward_sweep
@@ -89,29 +90,18 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
     """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own."""
     builder.recorder.tag = 8 * builder.network.index(layer.name) + 1
     work, plane = _backward_work(builder, layer)
-    limit = builder.images_at_once(layer.name, plane, bits=False, also=work.needs(), tile=(work.sweep,))
+    limit = builder.planes_at_once(layer.name, plane, bits=False)
     tail = shifts(SH1=_relative(builder.tid(layer.name, Kind.DS), ds_zero(builder, layer)))
-    for images in image_groups(builder.images, limit):
+    for images in work.image_tiles():
         inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
         for tile in work.tiles():
             half = work.compute(images, tile, inputs)
             for tap, group in enumerate(tile):
-                shape = builder.network.shape(layer.input)
-                fields = work.psum_fields(half, tap) | plane_rounding(
-                    builder, layer.name, Kind.DS, shape, images, group
-                )
-                _encode(
-                    builder,
-                    "BP_OUT",
-                    fields,
-                    tail,
-                    images,
-                    group,
-                    plane,
-                    (layer.name, "ds"),
-                    dry,
-                    [(f"PSUM{half}", 0, 1)],
-                )
+                for part in image_groups(images, limit):
+                    fields = work.psum_fields(half, tap, part[0] - images[0])
+                    fields |= plane_rounding(builder, layer.name, Kind.DS, builder.network.shape(layer.input), part, group)
+                    reads = [(f"PSUM{half}", 0, 1)]
+                    _encode(builder, "BP_OUT", fields, tail, part, group, plane, (layer.name, "ds"), dry, reads)
 
 
 def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
@@ -156,8 +146,7 @@ def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | 
     encoded = not isinstance(network.layer(name), Subsample)
     shortcut = network.shortcut(name)
     work = None if main is None else _backward_work(builder, main)[0]
-    also, sweeps = ((), ()) if work is None else (work.needs(), (work.sweep,))
-    limit = builder.images_at_once(main.name if main else name, plane, also=also, tile=sweeps)
+    limit = builder.planes_at_once(name, plane)
     program, sums = "BP_OUT", {"SH1": _relative(network.dz_tid(name), zero)}
     source = ""
     if shortcut is not None:
@@ -166,26 +155,26 @@ def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | 
         tid = network.dz_tid if source == "dz" else network.ds_tid
         sums["SH2"] = _relative(tid(shortcut.layer), zero)
     tail = shifts(**sums)
-    for images in image_groups(builder.images, limit):
-        count = images[1] - images[0]
-        inputs = work.load_inputs(images) if work and work.resident(count) else None
-        tiles = work.tiles() if work else [[group] for group in range(builder.groups(channels))]
-        for tile in tiles:
+    for images in work.image_tiles() if work else image_groups(builder.images, limit):
+        inputs = work.load_inputs(images) if work and work.resident(images[1] - images[0]) else None
+        for tile in work.tiles() if work else [[group] for group in range(builder.groups(channels))]:
             half = work.compute(images, tile, inputs) if work else 0
             for tap, group in enumerate(tile):
-                fields = work.psum_fields(half, tap) if work else {"xsrc": int(XSource.NONE)}
-                if encoded:
-                    fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), images, group)
-                reads = [(f"PSUM{half}", 0, 1)] if work else []
-                if shortcut is not None:
-                    fields["sa0"] = builder.load_planes(
-                        Dest.AA, memory[shortcut.layer, source], images, group
-                    )
-                    reads.append(("AA", fields["sa0"], count * plane.nb))
-                if source == "dz" and shortcut is not None:
-                    fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], images, group)
-                    reads.append(("AM", fields["sm0"], count * plane.bits))
-                _encode(builder, program, fields, tail, images, group, plane, (name, "dz"), dry, reads)
+                for part in image_groups(images, limit):
+                    fields, reads = {"xsrc": int(XSource.NONE)}, []
+                    if encoded:
+                        fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part, group)
+                    if work:
+                        fields |= work.psum_fields(half, tap, part[0] - images[0])
+                        reads.append((f"PSUM{half}", 0, 1))
+                    count = part[1] - part[0]
+                    if shortcut is not None:
+                        fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], part, group)
+                        reads.append(("AA", fields["sa0"], count * plane.nb))
+                    if source == "dz" and shortcut is not None:
+                        fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part, group)
+                        reads.append(("AM", fields["sm0"], count * plane.bits))
+                    _encode(builder, program, fields, tail, part, group, plane, (name, "dz"), dry, reads)
 
 
 def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
@@ -196,7 +185,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
     big, small = Plane(yi, xi), Plane(yo, xo)
     maximum = isinstance(pool, MaxPool)
     tail = shifts(SH1=_relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
-    limit = builder.images_at_once(
+    limit = builder.planes_at_once(
         pool.name,
         big,
         bits=False,
@@ -250,18 +239,22 @@ def accumulator_error(
     dry: bool = False,
     first: bool = True,
     last: bool = True,
-) -> None:
+) -> Work:
     """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update."""
-    builder.recorder.tag = 8 * builder.network.index(layer.name) + 2
+    tag = 8 * builder.network.index(layer.name) + 2
     network, memory, name = builder.network, builder.memory, layer.name
     channels, y, x = network.shape(name)
     plane = Plane(y, x)
-    limit = builder.images_at_once(name, plane)
+    limit = builder.planes_at_once(name, plane)
     sums = memory["", "zeros"] if first else memory[name, "sums"]
     for group in range(builder.groups(channels)):
+        builder.recorder.tag = tag
         start = builder.load_parameters(name, group, sums=sums)
         for images in image_groups(builder.images, limit):
+            builder.recorder.tag = tag
             _accumulate(builder, layer, images, group, start, plane, dry)
+            yield (images[1] - images[0]) * plane.nb
+        builder.recorder.tag = tag
         if dry:
             continue
         if not last:

@@ -54,45 +54,46 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
     work = Convolution(
         builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False
     )
-    tiles = work.tiles()
-    also = work.needs()
-    if last:
-        also += (
-            (
-                "one image takes {} entries of the logit buffer",
-                "max_classes",
-                shape.mg,
-                builder.ring["LOGIT"].size,
-            ),
-        )
-    limit = builder.images_at_once(name, plane, also=also, tile=(sweep,))
-    for images in image_groups(builder.images, limit):
+    entries = "one image takes {} entries of the logit buffer"
+    also = ((entries, "max_classes", shape.mg, builder.ring["LOGIT"].size),) if last else ()
+    limit = builder.planes_at_once(name, plane)
+    for images in work.image_tiles(also):
         inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
         logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg) if last else 0
-        for tile in tiles:
-            first = _load_sides(builder, layer, images, tile[0])
+        parts = image_groups(images, limit)
+        for tile in work.tiles():
+            # What the A-Core needs first is loaded before the array's own operands can hold it up.
+            sides = _load_sides(builder, layer, parts[0], tile[0])
             half = work.compute(images, tile, inputs)
             for tap, m in enumerate(tile):
-                sides = first if tap == 0 else _load_sides(builder, layer, images, m)
-                fields = {
-                    "planes": images[1] - images[0],
-                    "dry": int(dry),
-                    **plane.fields(),
-                    **work.psum_fields(half, tap),
-                }
-                if isinstance(layer, FullyConnected) and last:
-                    _logits(builder, layer, images, m, fields, sides[0], logits, shape.mg)
-                else:
-                    _activate(builder, layer, images, m, fields, sides, plane, dry)
+                for part in parts:
+                    if tap or part != parts[0]:
+                        sides = _load_sides(builder, layer, part, m, sides[0] if part != parts[0] else None)
+                    slot = part[0] - images[0]
+                    fields = {
+                        "planes": part[1] - part[0],
+                        "dry": int(dry),
+                        **plane.fields(),
+                        **work.psum_fields(half, tap, slot),
+                    }
+                    if isinstance(layer, FullyConnected) and last:
+                        first = logits + slot * shape.mg
+                        _logits(builder, layer, part, m, fields, sides[0], first, shape.mg)
+                    else:
+                        _activate(builder, layer, part, m, fields, sides, plane, dry)
         if last:
             _loss(builder, images, logits, shape.mg)
 
 
 def _load_sides(
-    builder: Builder, layer: Conv | FullyConnected, images: tuple[int, int], group: int
+    builder: Builder,
+    layer: Conv | FullyConnected,
+    images: tuple[int, int],
+    group: int,
+    parameters: int | None = None,
 ) -> tuple[int, int]:
-    """Parameters and the residual's planes of one output group. Returns their first addresses."""
-    start = builder.load_parameters(layer.name, group)
+    """Parameters (unless loaded before) and the residual's planes of one output group. Returns their first addresses."""
+    start = builder.load_parameters(layer.name, group) if parameters is None else parameters
     residual = 0
     if layer.residual:
         residual = builder.load_planes(Dest.AA, builder.memory[layer.residual, "z"], images, group)
@@ -218,7 +219,7 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
     maximum = isinstance(layer, MaxPool)
     inv, k = reciprocal(geometry.kernel[0] ** 2)
     constant = 0 if maximum else 15 + k
-    limit = builder.images_at_once(
+    limit = builder.planes_at_once(
         name,
         big,
         bits=False,

@@ -15,7 +15,7 @@ def _windows(layer: Subsample) -> dict[str, int]:
 def _groups(builder: Builder, layer: Subsample, small: Plane, big: Plane) -> list[tuple[int, int]]:
     depth = builder.config.abuf_depth
     need = ("one plane takes {} beats of the A-Core's output buffers", "abuf_depth", small.nb, depth)
-    return image_groups(builder.images, builder.images_at_once(layer.name, big, bits=False, also=(need,)))
+    return image_groups(builder.images, builder.planes_at_once(layer.name, big, bits=False, also=(need,)))
 
 
 def forward(builder: Builder, layer: Subsample) -> None:

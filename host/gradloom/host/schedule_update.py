@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
+from gradloom.host.pacing import Work
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.tiling import Builder, ScheduleError, image_groups, shape_of, shifts
@@ -50,7 +51,7 @@ def weight_update(
     export: bool = False,
     first: bool = True,
     last: bool = True,
-) -> None:
+) -> Work:
     """Weight gradients of a layer and what becomes of them.
 
     Parameters
@@ -58,8 +59,7 @@ def weight_update(
     dry : only the statistics of the velocities export : also store the weight gradients first, last : whether
     this is the first, the last part of the batch; parts before the last only store their sums
     """
-    builder.recorder.tag = 8 * builder.network.index(layer.name) + 3
-    _Update(builder, layer, dry, export, first, last).emit()
+    return _Update(builder, layer, dry, export, first, last).emit()
 
 
 class _Update:
@@ -110,26 +110,41 @@ class _Update:
 
     # Order
 
-    def emit(self) -> None:
-        builder, config = self.builder, self.builder.config
-        groups = image_groups(builder.images, self._images())
+    def emit(self) -> Work:
+        config = self.builder.config
+        groups = image_groups(self.builder.images, self._images())
         outputs = [tuple(tile) for tile in self.work.tiles()]
         if len(groups) > 1:
             for step in range(self.work.steps):
                 for tile in outputs:
                     for window in range(len(self.sweep.windows)):
-                        self._tiles([self._tile(step, tile, window)], groups, None, None)
+                        part = [self._tile(step, tile, window)]
+                        self._tag()
+                        self._tiles(part, groups, None, None)
+                        yield self._cycles(part)
             return
         images = groups[0]
         size = self.sweep.addresses(config, images[1] - images[0])
         count = ceil_div(self.work.steps, max(1, config.ibuf_depth // 2 // size))
         edges = [self.work.steps * i // count for i in range(count + 1)]
         for low, high in itertools.pairwise(edges):
+            self._tag()
             inputs = self.work.load_inputs(images, (low, high))
             for tile in outputs:
+                self._tag()
                 errors = self._load_errors(images, tile)
                 for part in self._sets(tile, low, high):
+                    self._tag()
                     self._tiles(part, groups, (inputs, low), errors)
+                    yield self._cycles(part)
+
+    def _tag(self) -> None:
+        self.builder.recorder.tag = 8 * self.builder.network.index(self.layer.name) + 3
+
+    def _cycles(self, part: list[_Tile]) -> int:
+        """Cycles of the array for the tiles of a set."""
+        count = self.builder.images[1] - self.builder.images[0]
+        return len(part) * ceil_div(count * self.sweep.upi, self.builder.config.wpus) * self.sweep.cols
 
     def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> _Tile:
         if not self.sweep.k1:

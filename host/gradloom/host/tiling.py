@@ -9,18 +9,20 @@ from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.tokens import Access, Box, Recorder, Ring
-from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
+from gradloom.host.windows import Shape
 from gradloom.models.network import INPUT, FullyConnected, Layer, Network
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Opcode, Source
 
-__all__ = ["BASE", "Builder", "Plane", "ScheduleError", "image_groups", "shape_of", "shifts"]
+__all__ = ["BASE", "Builder", "Needs", "Plane", "ScheduleError", "image_groups", "shape_of", "shifts"]
 
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
+Needs = tuple[tuple[str, str, int, int], ...]
+"""What one image or plane takes: a text with {} for the number, the configuration's field, the number, how many there are."""
 
 
 class ScheduleError(ValueError):
@@ -129,34 +131,19 @@ class Builder:
 
     # Fit
 
-    def images_at_once(
-        self,
-        layer: str,
-        plane: Plane,
-        *,
-        bits: bool = True,
-        also: tuple[tuple[str, str, int, int], ...] = (),
-        tile: tuple[Sweep, ...] = (),
-    ) -> int:
-        """Images of one tile: as many as half of every buffer holds, or one if the whole holds it.
+    def planes_at_once(self, layer: str, plane: Plane, *, bits: bool = True, also: Needs = ()) -> int:
+        """Planes of one command of the A-Core: as many as half of every stream buffer holds, or one if the whole holds it.
 
         Parameters
         ----------
         bits : :class:`bool`
             Whether bitmaps are read or written.
         also : tuple
-            Further needs: (what an image takes, with {} for the number; configuration field; the number; how many there are).
-        tile : tuple of Sweep
-            Sweeps of the array whose sums must fit half of the partial-sum buffer.
+            Further needs of a plane.
         """
         config = self.config
-        needs = [
-            (
-                "one plane takes {} beats of the A-Core's stream buffers",
-                "abuf_depth",
-                plane.nb,
-                config.abuf_depth,
-            ),
+        needs = (
+            ("one plane takes {} beats of the A-Core's stream buffers", "abuf_depth", plane.nb, config.abuf_depth),
             (
                 "one plane takes {} beats of the A-Core's bitmap buffers",
                 "mbuf_depth",
@@ -164,37 +151,23 @@ class Builder:
                 config.mbuf_depth,
             ),
             *also,
-        ]
-        for images in range(min(self.images[1] - self.images[0], config.max_planes), 0, -1):
-            single = images == 1
-            if images > self.ring["PBUF"].size // (1 if single else 2):
-                continue
-            if all(unit * images <= (size if single else size // 2) for _, _, unit, size in needs) and all(
-                psum_words(sweep, config, images) <= config.psum_depth
-                and not row_banks_conflict(sweep, config, images)
-                for sweep in tile
-            ):
-                return images
+        )
+        most = min(self.ring["PBUF"].size // 2, config.max_planes, self.images[1] - self.images[0])
+        for planes in range(most, 1, -1):
+            if all(unit * planes <= size // 2 for _, _, unit, size in needs):
+                return planes
+        self.refuse(layer, needs)
+        return 1
+
+    def refuse(self, layer: str, needs: Needs) -> None:
+        """:exc:`ScheduleError` if a need is more than there is."""
         for what, field, unit, size in needs:
             if unit > size:
                 raise ScheduleError(
                     f"layer {layer!r}: {what.format(unit)}, "
-                    f"configuration {config.name!r} has {size} ({field}): "
+                    f"configuration {self.config.name!r} has {size} ({field}): "
                     f"raise {field} or shrink the layer"
                 )
-        for sweep in tile:
-            words = psum_words(sweep, config, 1)
-            if words > config.psum_depth:
-                raise ScheduleError(
-                    f"layer {layer!r}: the partial sums of one image take {words} words of each bank, "
-                    f"configuration {config.name!r} has {config.psum_depth} (psum_depth): "
-                    f"raise psum_depth or shrink the layer"
-                )
-        raise ScheduleError(
-            f"layer {layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} "
-            f"read together fall on one bank: "
-            f"choose another stride or padding, or a configuration with one WPU"
-        )
 
     # DRAM
 
