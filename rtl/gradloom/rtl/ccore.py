@@ -3,8 +3,8 @@
 Tokens leave :class:`gradloom.rtl.colwalk.ColumnWalk` at up to one a cycle; every part behind it is a pipeline of fixed latency.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
@@ -14,9 +14,11 @@ from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.drain import Drain
 from gradloom.rtl.feed import Feed
+from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Opcode, Pattern
 from gradloom.rtl.psum import PsumControl, PsumStore
-from gradloom.rtl.rowwalk import CONV_BITS, RowWalk
+from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
+from gradloom.rtl.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
 from gradloom.rtl.weight_network import WeightNetwork
 from gradloom.rtl.wpu import Wpu
 
@@ -30,15 +32,24 @@ FAULT_ILLEGAL = 0x20
 """A command that makes no sense, or that leaves a memory."""
 
 
+class _Kind(enum.Enum, shape=2):
+    """What ends a command."""
+
+    PASS = 0
+    DRAIN = 1
+    ILLEGAL = 2
+
+
 class CCore(wiring.Component):
     """The convolution engine.
 
     Members
     -------
     port : ``In(CommandPort)``
-        CONV commands. ``done``: the last partial sum is written; WG: with ``drain``, the last beat of the DW buffer is
-        written; without, the last operand has left the buffers (the accumulators follow in order).
-        One fault pulse per command at most.
+        CONV commands, up to ``IN_FLIGHT`` at a time: tokens of the next command follow those of the present one. ``done``: the
+        last partial sum and the first-pass sums are written, resp. the last operand is accumulated (WG); with ``drain``,
+        the last beat is in the DW buffer. A fault of a command comes before its ``done`` or with it; while commands are under
+        way only the first fault is reported.
     load : ``In(LoadBus)``
         Fills IBUF, EBUF and WBUF.
     prd_en, prd_half, prd_wpu, prd_bank0, prd_addr0, prd_bank1, prd_addr1
@@ -49,11 +60,18 @@ class CCore(wiring.Component):
         Read of the DW buffer.
     drd_data : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
         2 cycles after ``drd_en``: lane l is output channel 2 b + l of the block, element i input channel i.
+    srd_en, srd_half, srd_k, srd_plane : ``In(1)``, ``In(1)``, ``In(2)``, ``In(8)``
+        Read of first-pass sums: sum |X| of the plane in an image slot, output group ``srd_k`` (0 unless K1).
+    srd_data : ``Out(ArrayLayout(unsigned(48), G))``
+        2 cycles after ``srd_en``, per output channel.
     busy : ``Out(1)``
-        A command runs.
+        A command is under way.
     mac_use : ``Out(1)``
         A token with useful MACs is issued in this cycle.
     """
+
+    IN_FLIGHT = 3
+    """Commands under way: one drains, one is in the array, one waits for the walk."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -65,6 +83,8 @@ class CCore(wiring.Component):
             "prd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.psum_width), g), 2)),
             "drd_en": In(1), "drd_addr": In(16),
             "drd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), g), 2)),
+            "srd_en": In(1), "srd_half": In(1), "srd_k": In(2), "srd_plane": In(SLOT_BITS),
+            "srd_data": Out(data.ArrayLayout(unsigned(SUM_BITS), g)),
             "busy": Out(1), "mac_use": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -73,12 +93,15 @@ class CCore(wiring.Component):
         cmd = self.port.cmd[:CONV_BITS]
         f = decode(Opcode.CONV, cmd)
 
+        latency = Feed.LATENCY + Wpu.LATENCY
         m.submodules.rows = rows = RowWalk(config)
         m.submodules.columns = columns = ColumnWalk(config)
         m.submodules.feed = feed = Feed(config)
         m.submodules.weights = weights = WeightNetwork(config)
-        m.submodules.psum_control = psum_control = PsumControl(config, latency=Feed.LATENCY + Wpu.LATENCY)
-        m.submodules.drain = drain = Drain(config)
+        m.submodules.psum_control = psum_control = PsumControl(config, latency=latency)
+        m.submodules.sum_control = sum_control = SumControl(config, latency=latency)
+        m.submodules.drain = drain = Drain(config, latency=Feed.LATENCY + Wpu.SNAP_LATENCY)
+        m.submodules.order = order = Fifo(_Kind, self.IN_FLIGHT)
         assert Feed.LATENCY == WeightNetwork.LATENCY + 1  # the handshake of the shadow weights counts on it
 
         legal, start = Signal(), Signal()
@@ -87,46 +110,58 @@ class CCore(wiring.Component):
         wiring.connect(m, wiring.flipped(self.load), feed.load)
         wiring.connect(m, wiring.flipped(self.load), weights.load)
         m.d.comb += [
-            rows.cmd.eq(cmd), columns.cmd.eq(cmd), feed.cmd.eq(cmd), weights.cmd.eq(cmd), drain.cmd.eq(cmd),
-            rows.start.eq(start), weights.start.eq(start & ~f.wg),
+            rows.cmd.eq(cmd), weights.cmd.eq(cmd), rows.start.eq(start), weights.start.eq(start & ~f.wg),
+            self.port.free.eq(rows.free & weights.free & order.i.ready),
             columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
-            columns.weights.eq(weights.ready), weights.swap.eq(token.swap),
-            feed.token.eq(token), psum_control.token.eq(token), psum_control.pattern.eq(f.pattern),
-            psum_control.half.eq(f.half), self.mac_use.eq(token.use)]
+            columns.weights.eq(weights.ready), weights.swap.eq(token.swap), columns.drained.eq(drain.ready),
+            *(part.token.eq(token) for part in (feed, psum_control, sum_control, drain)), self.mac_use.eq(token.use),
+            sum_control.en.eq(self.srd_en), sum_control.half.eq(self.srd_half), sum_control.k.eq(self.srd_k),
+            sum_control.plane.eq(self.srd_plane),
+            drain.en.eq(self.drd_en), drain.addr.eq(self.drd_addr), self.drd_data.eq(drain.q)]
+        psum_overflow, wg_overflow = self._array(m, feed, weights, psum_control, sum_control, drain)
 
-        psum_overflow, wg_overflow = self._array(m, feed, weights, psum_control, drain)
-
-        # A command ends behind its last token: WG without drain when the buffers are read, with drain by the drain.
-        bad = Signal()
-        read_out = Signal(Feed.LATENCY)
-        settled = Signal(Feed.LATENCY + Wpu.SNAP_LATENCY)
-        last_wg = token.last & token.wg
-        m.d.sync += [bad.eq(self.port.start & ~legal), read_out.eq(Cat(last_wg & ~f.drain, read_out)),
-                     settled.eq(Cat(last_wg & f.drain, settled))]
-        m.d.comb += [drain.start.eq(settled[-1]),
-                     self.port.done.eq(bad | psum_control.done | drain.done | read_out[-1])]
-        with m.If(self.port.start):
-            m.d.sync += self.busy.eq(1)
-        with m.Elif(self.port.done):
-            m.d.sync += self.busy.eq(0)
-
-        m.d.comb += [drain.en.eq(self.drd_en), drain.addr.eq(self.drd_addr), self.drd_data.eq(drain.q)]
+        # Three cycles behind the last sums: they are written, and an overflow of any of them is known.
+        assert Wpu.OVF_LATENCY + 1 <= Wpu.LATENCY + 3
+        passed = Signal(latency + 3)
+        m.d.sync += passed.eq(Cat(token.last & ~token.snap, passed))
+        finished = self._in_order(m, order, f, legal, {_Kind.PASS: passed[-1], _Kind.DRAIN: drain.done})
 
         faulted = Signal()
         code = Signal(8)
-        clash = self.prd_en & psum_control.reading & (self.prd_half == f.half)
-        with m.If(bad | feed.fault | weights.fault | psum_control.fault | drain.fault | clash):
+        clash = self.prd_en & psum_control.reading.bit_select(self.prd_half, 1)
+        bad = finished & (order.o.payload == _Kind.ILLEGAL)
+        with m.If(Cat(bad, feed.fault, weights.fault, psum_control.fault, sum_control.fault, drain.fault, clash).any()):
             m.d.comb += code.eq(FAULT_ILLEGAL)
         with m.Elif(psum_overflow):
             m.d.comb += code.eq(FAULT_PSUM)
         with m.Elif(wg_overflow | drain.ovf):
             m.d.comb += code.eq(FAULT_WG)
         m.d.comb += self.port.fault.eq(Mux(faulted, 0, code))
-        with m.If(self.port.start):
-            m.d.sync += faulted.eq(0)
-        with m.Elif(code != 0):
+        with m.If(code != 0):
             m.d.sync += faulted.eq(1)
+        with m.Elif(~self.busy):
+            m.d.sync += faulted.eq(0)
         return m
+
+    def _in_order(self, m: Module, order: Fifo, f, legal: Value, ends: dict["_Kind", Value]) -> Signal:
+        """``done`` of the oldest command as soon as one of its kind has ended. Returns the pulse."""
+        done, pause = Signal(), Signal()
+        m.d.comb += [
+            order.i.valid.eq(self.port.start), order.o.ready.eq(done), self.busy.eq(order.o.valid), self.port.done.eq(done),
+            order.i.payload.eq(Mux(legal, Mux(f.wg & f.drain, _Kind.DRAIN, _Kind.PASS), _Kind.ILLEGAL))]
+        # Two pulses are never in successive cycles.
+        m.d.sync += pause.eq(done)
+        ended = Signal()
+        with m.Switch(order.o.payload):
+            for kind, end in ends.items():
+                count = Signal(range(self.IN_FLIGHT + 1), name=f"ended_{kind.name.lower()}")
+                with m.Case(kind):
+                    m.d.comb += ended.eq(end | (count != 0))
+                m.d.sync += count.eq(count + end - (done & (order.o.payload == kind)))
+            with m.Default():
+                m.d.comb += ended.eq(1)
+        m.d.comb += done.eq(order.o.valid & ended & ~pause)
+        return done
 
     def _legal(self, f):
         """A command whose loops and bank counters make sense; addresses are checked where they are used."""
@@ -136,8 +171,9 @@ class CCore(wiring.Component):
                 & (f.nk != 0) & (f.ib0 < modulus) & (f.sb < modulus) & (f.cb < modulus)
                 & ~(f.wg & (f.pattern == Pattern.BP2)))
 
-    def _array(self, m: Module, feed: Feed, weights: WeightNetwork, psum_control: PsumControl, drain: Drain):
-        """Wpus and partial sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
+    def _array(self, m: Module, feed: Feed, weights: WeightNetwork, psum_control: PsumControl,
+               sum_control: SumControl, drain: Drain):
+        """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
         shape = (config.cols, config.mac, config.psum_width, config.wg_width)
         lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
@@ -147,6 +183,7 @@ class CCore(wiring.Component):
         overflow = {"psum": [], "wg": []}
         for cluster in range(config.clusters):
             picks = ([], [])
+            plane_sums = []
             for w in range(config.wpus):
                 wpu = emit.add(m, f"wpu_{cluster}_{w}", "gradloom_wpu", Wpu(config), shape)
                 m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.x.eq(feed.x[w]), wpu.e.eq(feed.e[w][cluster]),
@@ -159,10 +196,18 @@ class CCore(wiring.Component):
                     store.read.en.eq(self.prd_en & (self.prd_wpu == w)), store.read.half.eq(self.prd_half),
                     store.read.bank0.eq(self.prd_bank0), store.read.addr0.eq(self.prd_addr0),
                     store.read.bank1.eq(self.prd_bank1), store.read.addr1.eq(self.prd_addr1)]
+                sums = emit.add(m, f"sums_{cluster}_{w}", "gradloom_sums", SumStore(config),
+                                (config.psum_width, config.max_planes))
+                m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
+                             sums.read.eq(sum_control.read[w])]
+                plane_sums.append(sums.q)
                 for lane in range(2):
                     picks[lane].append(Mux(wpu1 == w, store.q[lane], 0))
                 overflow["psum"].append(store.ovf)
                 overflow["wg"].append(wpu.ovf)
+            plane_sum = Signal(SUM_BITS, name=f"srd_{cluster}", reset_less=True)
+            m.d.sync += plane_sum.eq(sum(plane_sums[1:], plane_sums[0]))
+            m.d.comb += self.srd_data[cluster].eq(plane_sum)
             for lane, terms in enumerate(picks):
                 total = terms[0]
                 for term in terms[1:]:

@@ -4,10 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.command import decode
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import Opcode, Pattern
-from gradloom.rtl.rowwalk import CONV_BITS, row_group_layout
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.isa import Pattern
+from gradloom.rtl.rowwalk import COMMAND_LAYOUT, SLOT_BITS, row_group_layout
 
 __all__ = ["ColumnWalk", "token_layout"]
 
@@ -19,45 +18,49 @@ def token_layout(config: Config) -> data.StructLayout:
     effect when no token is issued. ``mask``: WPUs with a unit. ``read``, ``bank``, ``addr`` per WPU and PE row (index
     w * 3 + r): the input beat to shift in, not read: zero. ``ea``, ``lane``: error beat and column. ``store``: the sums
     go to address ``pa`` (K1: that of groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window;
-    ``group``: of the row group. ``last``: of the command.
+    ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
+    sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
+    first of the command. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase`` for the drain.
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({
         "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1,
         "mask": config.wpus, "read": sources, "bank": data.ArrayLayout(4, sources),
         "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
-        "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "last": 1})
+        "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "half": 1, "taps": PE_TAPS,
+        "sum": 1, "begin": 1, "slot": data.ArrayLayout(SLOT_BITS, config.wpus), "opens": config.wpus,
+        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16})
 
 
 class ColumnWalk(wiring.Component):
-    """Tokens of the groups that :class:`gradloom.rtl.rowwalk.RowWalk` offers, without a bubble between rows or steps.
+    """Tokens of the groups that :class:`gradloom.rtl.rowwalk.RowWalk` offers, without a bubble between rows, steps or commands.
 
     A row is ``cols`` windows, and one token before them when it needs two entries (``preload``). The first token of a step
-    carries ``swap`` and waits for its weights.
+    carries ``swap`` and waits for its weights; a token with ``snap`` waits for the drain registers.
 
     Members
     -------
-    cmd : ``In(512)``
-        CONV command, stable while it runs.
     group, valid, ready
         Stream of row groups.
     weights : ``In(1)``
         The shadow weights are those of the next step.
+    drained : ``In(1)``
+        The drain registers may be overwritten by a ``snap`` of this cycle.
     token : ``Out(token_layout)``
         This cycle's token, all fields combinational from registers.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        super().__init__({"cmd": In(CONV_BITS), "group": In(row_group_layout(config)), "valid": In(1), "ready": Out(1),
-                          "weights": In(1), "token": Out(token_layout(config))})
+        super().__init__({"group": In(row_group_layout(config)), "valid": In(1), "ready": Out(1),
+                          "weights": In(1), "drained": In(1), "token": Out(token_layout(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        f = decode(Opcode.CONV, self.cmd)
-        bp2, k1 = f.pattern == Pattern.BP2, f.pattern == Pattern.K1
         group, token = self.group, self.token
+        f = Signal(COMMAND_LAYOUT)
+        bp2, k1 = f.pattern == Pattern.BP2, f.pattern == Pattern.K1
         sources = PE_ROWS * config.wpus
 
         active = Signal()
@@ -70,16 +73,22 @@ class ColumnWalk(wiring.Component):
         present = Signal(sources)
         bank = Signal(data.ArrayLayout(4, sources))
         addr = Signal(data.ArrayLayout(16, sources))
-        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "first": 1, "step": 1,
+        slots = Signal(data.ArrayLayout(SLOT_BITS, config.wpus))
+        opens = Signal(config.wpus)
+        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "sum": 1, "first": 1, "step": 1,
                                               "last": 1}))
 
         fire = Signal()
         window = Signal()
+        final = Signal()
+        snap = Signal()
         row_end = Signal()
         m.d.comb += [
-            fire.eq(active & (~(head & row_flags.step) | f.wg | self.weights)),
             window.eq(~(head & f.preload)),
-            row_end.eq(fire & window & (j == (f.cols - 1)[:12])),
+            final.eq(window & (j == (f.cols - 1)[:12])),
+            snap.eq(final & row_flags.last & f.wg & f.drain),
+            fire.eq(active & (~(head & row_flags.step) | f.wg | self.weights) & (~snap | self.drained)),
+            row_end.eq(fire & final),
             self.ready.eq(~active | row_end)]
 
         with m.If(self.ready):
@@ -87,22 +96,25 @@ class ColumnWalk(wiring.Component):
         with m.If(self.ready & self.valid):
             m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par)]
             m.d.sync += [row_flags[name].eq(group[name])
-                         for name in ("pa", "odd", "ea", "fresh", "first", "step", "last")]
+                         for name in ("pa", "odd", "ea", "fresh", "sum", "first", "step", "last")]
+            m.d.sync += f.eq(group.command)
+            command = group.command
+            k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
             for w in range(config.wpus):
                 unit = group.unit[w]
-                m.d.sync += mask[w].eq(unit.valid)
+                m.d.sync += [mask[w].eq(unit.valid), slots[w].eq(unit.slot), opens[w].eq(unit.opens)]
                 for r in range(PE_ROWS):
                     i = PE_ROWS * w + r
-                    offset = Mux(k1, 0, Mux(bp2, 1 if r == 0 else 0, r))
+                    offset = Mux(k1_row, 0, Mux(bp2_row, 1 if r == 0 else 0, r))
                     row = Signal(signed(16), name=f"row{i}")
                     sum_ = Signal(5, name=f"bank_sum{i}")
                     wrap = Signal(name=f"wrap{i}")
                     m.d.comb += [row.eq(unit.row + offset), sum_.eq(unit.b + offset),
-                                 wrap.eq(~k1 & (sum_ >= config.row_banks))]
+                                 wrap.eq(~k1_row & (sum_ >= config.row_banks))]
                     m.d.sync += [
-                        present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < f.yin)),
-                        bank[i].eq(Mux(k1, PE_ROWS * unit.b[:2] + r, Mux(wrap, sum_ - config.row_banks, sum_))),
-                        addr[i].eq(unit.a + Mux(wrap, f.xe, 0))]
+                        present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < command.yin)),
+                        bank[i].eq(Mux(k1_row, PE_ROWS * unit.b[:2] + r, Mux(wrap, sum_ - config.row_banks, sum_))),
+                        addr[i].eq(unit.a + Mux(wrap, command.xe, 0))]
         with m.Elif(fire):
             m.d.sync += [head.eq(0), entry.eq(entry + token.shift)]
             with m.If(window):
@@ -121,7 +133,7 @@ class ColumnWalk(wiring.Component):
             token.wg.eq(f.wg),
             token.swap.eq(fire & head & row_flags.step & ~f.wg),
             token.clr.eq(f.clear & row_flags.first & window0),
-            token.snap.eq(row_end & row_flags.last & f.wg & f.drain),
+            token.snap.eq(fire & snap),
             token.mask.eq(mask),
             token.read.eq(present & (token.shift & inside).replicate(sources)),
             token.bank.eq(bank),
@@ -132,6 +144,15 @@ class ColumnWalk(wiring.Component):
             token.fresh.eq(row_flags.fresh),
             token.odd.eq(j[0]),
             token.group.eq(row_flags.odd),
-            token.last.eq(row_end & row_flags.last)]
+            token.half.eq(f.half),
+            token.taps.eq(Cat(f.nk > k for k in range(PE_TAPS))),
+            token.sum.eq(use & row_flags.sum),
+            token.begin.eq(row_flags.step & window0),
+            token.slot.eq(slots),
+            token.opens.eq(opens & window0.replicate(config.wpus)),
+            token.last.eq(row_end & row_flags.last),
+            token.drows.eq(f.drows),
+            token.nk.eq(f.nk),
+            token.dwbase.eq(f.dwbase)]
         m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
         return m

@@ -1,15 +1,13 @@
 """Drain of the weight gradients: sums over WPUs into the DW buffer (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.banks import address_bits
-from gradloom.rtl.command import decode
+from gradloom.rtl.colwalk import token_layout
 from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import Opcode, Pattern
-from gradloom.rtl.rowwalk import CONV_BITS
 from gradloom.rtl.wpu import WPU_DSEL
 
 __all__ = ["Drain"]
@@ -18,14 +16,22 @@ __all__ = ["Drain"]
 class Drain(wiring.Component):
     """Blocks (r, k), r outer, each ``block_beats`` beats, one beat a cycle; lane l of beat b is output channel 2 b + l.
 
+    The walk begins with the token and is delayed until its ``snap`` has reached the drain registers, so that tokens of the next
+    tile follow while they are read.
+
+    Parameters
+    ----------
+    latency : :class:`int`
+        Cycles from a ``snap`` token to the first ``dsel`` that sees it.
+
     Members
     -------
-    cmd : ``In(512)``
-        CONV command, stable until ``done``.
-    start : ``In(1)``
-        The drain registers are stable from the next cycle on.
+    token : ``In(token_layout)``
+        A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase``.
+    ready : ``Out(1)``
+        A token of this cycle may ``snap``.
     done : ``Out(1)``
-        The last beat is written in this cycle (or there is none).
+        The last beat is written (or there was none), and its overflow or fault is reported in this cycle at the latest.
     dsel : ``Out(WPU_DSEL)``
     d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), G), wpus), clusters))``
         Drain registers, one cycle after ``dsel``.
@@ -39,11 +45,12 @@ class Drain(wiring.Component):
         A beat beyond the buffer was dropped.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, latency: int) -> None:
         self.config = config
+        self.latency = latency
         lane = data.ArrayLayout(signed(config.wg_width), config.group)
         super().__init__({
-            "cmd": In(CONV_BITS), "start": In(1), "done": Out(1), "dsel": Out(WPU_DSEL),
+            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1), "dsel": Out(WPU_DSEL),
             "d": In(data.ArrayLayout(data.ArrayLayout(lane, config.wpus), config.clusters)),
             "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "ovf": Out(1), "fault": Out(1)})
 
@@ -51,21 +58,17 @@ class Drain(wiring.Component):
         m = Module()
         config = self.config
         g, width = config.group, config.wg_width
-        f = decode(Opcode.CONV, self.cmd)
-
-        rows = Signal(PE_ROWS)
-        k1 = f.pattern == Pattern.K1
-        m.d.comb += rows.eq(Cat(Mux(k1, limit != 0, f.nr > r) for r, limit in enumerate((f.rlim0, f.rlim1, f.rlim2))))
+        token = self.token
 
         running, r, k = Signal(), Signal(2), Signal(2)
+        rows, taps = Signal(PE_ROWS), Signal(2)
         beat = Signal(range(max(2, config.block_beats)))
         address = Signal(16)
         beat_end, tap_end = Signal(), Signal()
         skip = ~Array((*rows, rows[0]))[r]
         issue, last = Signal(), Signal()
-        m.d.comb += [beat_end.eq(beat == config.block_beats - 1), tap_end.eq(k + 1 == f.nk), issue.eq(running & ~skip),
-                     last.eq(running & (r == PE_ROWS - 1) & (skip | (beat_end & tap_end))),
-                     self.dsel.r.eq(r), self.dsel.k.eq(k)]
+        m.d.comb += [beat_end.eq(beat == config.block_beats - 1), tap_end.eq(k + 1 == taps), issue.eq(running & ~skip),
+                     last.eq(running & (r == PE_ROWS - 1) & (skip | (beat_end & tap_end))), self.ready.eq(~running | last)]
         with m.If(running):
             with m.If(skip | (beat_end & tap_end)):
                 m.d.sync += [r.eq(r + 1), k.eq(0), beat.eq(0), running.eq(~last)]
@@ -75,18 +78,24 @@ class Drain(wiring.Component):
                 m.d.sync += beat.eq(beat + 1)
         with m.If(issue):
             m.d.sync += address.eq(address + 1)
-        with m.If(self.start):
-            m.d.sync += [running.eq(1), r.eq(0), k.eq(0), beat.eq(0), address.eq(f.dwbase)]
+        with m.If(token.snap):
+            m.d.sync += [running.eq(1), r.eq(0), k.eq(0), beat.eq(0), address.eq(token.dwbase), rows.eq(token.drows),
+                         taps.eq(token.nk)]
 
-        # Cycle 1: drain registers; cycle 2: the beat's clusters; cycle 3: their sums over WPUs are written.
-        valid, lasts, addresses = [issue], [last], [address]
-        for i in range(1, 4):
-            valid.append(Signal(name=f"valid{i}"))
-            lasts.append(Signal(name=f"last{i}"))
-            addresses.append(Signal(16, name=f"address{i}", reset_less=True))
-            m.d.sync += [valid[i].eq(valid[i - 1]), lasts[i].eq(lasts[i - 1]), addresses[i].eq(addresses[i - 1])]
-        beat1 = Signal.like(beat, reset_less=True)
-        m.d.sync += beat1.eq(beat)
+        def delayed(value: Signal, cycles: int, name: str, *, reset_less: bool = True) -> Signal:
+            for i in range(cycles):
+                stage = Signal.like(value, name=f"{name}{i}", reset_less=reset_less)
+                m.d.sync += stage.eq(value)
+                value = stage
+            return value
+
+        # Behind dsel, cycle 1: drain registers; cycle 2: the beat's clusters; cycle 3: their sums over WPUs are written.
+        wait = self.latency - 1
+        m.d.comb += [self.dsel.r.eq(delayed(r, wait, "dsel_r")), self.dsel.k.eq(delayed(k, wait, "dsel_k"))]
+        beat1 = delayed(beat, wait + 1, "beat_at")
+        valid = delayed(issue, wait + 3, "valid", reset_less=False)
+        address3 = delayed(address, wait + 3, "address_at")
+        done = delayed(last, wait + 4, "last", reset_less=False)
 
         total = Signal(2 * g * width, reset_less=True)
         overflows = []
@@ -107,9 +116,9 @@ class Drain(wiring.Component):
         m.submodules.memory = memory = Memory(shape=2 * g * width, depth=config.dw_depth, init=[])
         write, port = memory.write_port(), memory.read_port()
         bits = address_bits(config.dw_depth)
-        fits = addresses[3] < config.dw_depth
-        m.d.comb += [write.en.eq(valid[3] & fits), write.addr.eq(addresses[3][:bits]), write.data.eq(total),
-                     port.en.eq(self.en), port.addr.eq(self.addr[:bits]), self.done.eq(lasts[3])]
-        m.d.sync += [self.q.as_value().eq(port.data), self.ovf.eq(valid[3] & Cat(overflows).any()),
-                     self.fault.eq(valid[3] & ~fits)]
+        fits = address3 < config.dw_depth
+        m.d.comb += [write.en.eq(valid & fits), write.addr.eq(address3[:bits]), write.data.eq(total),
+                     port.en.eq(self.en), port.addr.eq(self.addr[:bits]), self.done.eq(done)]
+        m.d.sync += [self.q.as_value().eq(port.data), self.ovf.eq(valid & Cat(overflows).any()),
+                     self.fault.eq(valid & ~fits)]
         return m

@@ -7,11 +7,9 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.banks import RowBanks
 from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.colwalk import token_layout
-from gradloom.rtl.command import decode
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Dest, Opcode, Pattern
+from gradloom.rtl.isa import Dest, Pattern
 from gradloom.rtl.mac import operand_of, operand_shape
-from gradloom.rtl.rowwalk import CONV_BITS
 from gradloom.rtl.wpu import WPU_CTL
 
 __all__ = ["Feed"]
@@ -25,8 +23,6 @@ class Feed(wiring.Component):
 
     Members
     -------
-    cmd : ``In(512)``
-        CONV command, stable until 2 cycles after its last token.
     token : ``In(token_layout)``
     load : ``In(LoadBus)``
     ctl : ``Out(WPU_CTL)``
@@ -46,7 +42,7 @@ class Feed(wiring.Component):
         operand = operand_shape(config)
         columns = data.StructLayout({"x0": operand, "x1": operand})
         super().__init__({
-            "cmd": In(CONV_BITS), "token": In(token_layout(config)), "load": In(LoadBus(config)), "ctl": Out(WPU_CTL),
+            "token": In(token_layout(config)), "load": In(LoadBus(config)), "ctl": Out(WPU_CTL),
             "x": Out(data.ArrayLayout(data.ArrayLayout(columns, PE_ROWS * config.group), config.wpus)),
             "e": Out(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(operand, PE_TAPS), config.clusters),
                                       config.wpus)),
@@ -56,8 +52,6 @@ class Feed(wiring.Component):
         m = Module()
         config = self.config
         g, banks, wpus = config.group, config.row_banks, config.wpus
-        f = decode(Opcode.CONV, self.cmd)
-        k1 = f.pattern == Pattern.K1
         token = self.token
         m.submodules.ibuf = ibuf = RowBanks(config, depth=config.ibuf_depth, dest=Dest.IBUF)
         m.submodules.ebuf = ebuf = RowBanks(config, depth=config.ebuf_depth, dest=Dest.EBUF)
@@ -110,6 +104,8 @@ class Feed(wiring.Component):
         m.d.sync += [error_address.eq(token.ea), error_read.eq(token.use & token.wg)]
         outside |= error_read & (error_address >= config.ebuf_depth)
         lane = select(token.lane, "lane")[1]
+        taps = select(token.taps, "taps")[1]
+        k1 = select(token.sel[1:] == Pattern.K1, "k1")[1]
         for w in range(wpus):
             mask = select(token.mask[w], f"mask{w}")[1]
             for k in range(PE_TAPS):
@@ -117,7 +113,7 @@ class Feed(wiring.Component):
                 m.d.comb += ebuf.addr[bank].eq(error_address)
                 source = ebuf.q[bank] if k == 0 else Mux(k1, ebuf.q[bank], ebuf.q[PE_ROWS * w])
                 column = Signal(8 * g, name=f"error{w}_{k}")
-                with m.If(mask & (f.nk > k)):
+                with m.If(mask & taps[k]):
                     m.d.comb += column.eq(Mux(lane, source[8 * g:], source[:8 * g]))
                 for c in range(g):
                     operand = Signal(operand_shape(config), name=f"e{w}_{k}_{c}", reset_less=True)

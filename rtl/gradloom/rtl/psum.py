@@ -20,12 +20,12 @@ HALVES = 2
 def psum_control_layout(config: Config) -> data.StructLayout:
     """What every :class:`PsumStore` gets from :class:`PsumControl`, each field in its own cycle.
 
-    Cycle -1: ``read`` addresses. Cycle 0 (sums arrive): ``source`` output per bank, ``fresh``. Cycle 1: ``we``, ``write``
-    addresses.
+    Cycle -1: ``read`` addresses. Cycle 0 (sums arrive): ``source`` output per bank, ``fresh``, ``half``. Cycle 1: ``we``,
+    ``write`` addresses, ``write_half``.
     """
     addresses = data.ArrayLayout(address_bits(config.psum_depth), PSUM_BANKS)
-    return data.StructLayout({"half": 1, "read": addresses, "source": data.ArrayLayout(2, PSUM_BANKS), "fresh": 1,
-                              "we": PSUM_BANKS, "write": addresses})
+    return data.StructLayout({"read": addresses, "source": data.ArrayLayout(2, PSUM_BANKS), "fresh": 1, "half": 1,
+                              "we": PSUM_BANKS, "write": addresses, "write_half": 1})
 
 
 def psum_read_layout() -> data.StructLayout:
@@ -36,9 +36,9 @@ def psum_read_layout() -> data.StructLayout:
 class PsumControl(wiring.Component):
     """Addresses of the partial sums, delayed along the array.
 
-    The same address recurs only in a later step, and swap tokens are at least 3 cycles apart
-    (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its old value was read and can be
-    read 1 cycle after that: no forwarding is needed.
+    The same address recurs only in a later step, of this command or of one that adds to it in the same order, and swap
+    tokens are at least 3 cycles apart (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its
+    old value was read and can be read 1 cycle after that: no forwarding is needed.
 
     Parameters
     ----------
@@ -48,15 +48,11 @@ class PsumControl(wiring.Component):
     Members
     -------
     token : ``In(token_layout)``
-    pattern, half : ``In(2)``, ``In(1)``
-        Of the command, stable until ``done``.
     control : ``Out(psum_control_layout)``
     mask : ``Out(wpus)``
         WPUs that take ``control.we``.
-    reading : ``Out(1)``
-        Half ``half`` is read in this cycle.
-    done : ``Out(1)``
-        The last sums of a command that stores are written in this cycle.
+    reading : ``Out(2)``
+        Halves that are read in this cycle.
     fault : ``Out(1)``
         An address beyond the buffer; nothing is written there.
     """
@@ -64,35 +60,34 @@ class PsumControl(wiring.Component):
     def __init__(self, config: Config, *, latency: int) -> None:
         self.config = config
         self.latency = latency
-        super().__init__({"token": In(token_layout(config)), "pattern": In(2), "half": In(1),
-                          "control": Out(psum_control_layout(config)), "mask": Out(config.wpus), "reading": Out(1),
-                          "done": Out(1), "fault": Out(1)})
+        super().__init__({"token": In(token_layout(config)), "control": Out(psum_control_layout(config)),
+                          "mask": Out(config.wpus), "reading": Out(HALVES), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         bits = address_bits(self.config.psum_depth)
         token = self.token
-        k1 = self.pattern == Pattern.K1
+        k1 = token.sel[1:] == Pattern.K1
         beyond = token.store & ((token.pa + k1) >= self.config.psum_depth)
         m.d.sync += self.fault.eq(beyond)
 
-        fields = data.StructLayout({"store": 1, "last": 1})
-        payload = data.StructLayout({"addr": bits, "odd": 1, "group": 1, "fresh": 1, "mask": self.config.wpus})
+        payload = data.StructLayout({"addr": bits, "odd": 1, "group": 1, "fresh": 1, "pattern": 2, "half": 1,
+                                     "mask": self.config.wpus})
         stages = self.latency - 1
-        flags = [Signal(fields, name=f"flags{i}") for i in range(stages)]
+        stores = [Signal(name=f"store{i}") for i in range(stages)]
         values = [Signal(payload, name=f"value{i}", reset_less=True) for i in range(stages)]
-        m.d.sync += [flags[0].store.eq(token.store & ~beyond), flags[0].last.eq(token.last & token.store),
+        m.d.sync += [stores[0].eq(token.store & ~beyond), values[0].pattern.eq(token.sel[1:]), values[0].half.eq(token.half),
                      values[0].addr.eq(token.pa[:bits]), values[0].odd.eq(token.odd), values[0].group.eq(token.group),
                      values[0].fresh.eq(token.fresh), values[0].mask.eq(token.mask)]
         for i in range(1, stages):
-            m.d.sync += [flags[i].eq(flags[i - 1]), values[i].eq(values[i - 1])]
-        store, last, value = flags[-1].store, flags[-1].last, values[-1]
+            m.d.sync += [stores[i].eq(stores[i - 1]), values[i].eq(values[i - 1])]
+        store, value = stores[-1], values[-1]
 
         addresses = Signal(data.ArrayLayout(bits, PSUM_BANKS))
         used = Signal(PSUM_BANKS)
         source = Signal(data.ArrayLayout(2, PSUM_BANKS))
         m.d.comb += [addresses[b].eq(value.addr) for b in range(PSUM_BANKS)]
-        with m.Switch(self.pattern):
+        with m.Switch(value.pattern):
             with m.Case(Pattern.BP2):
                 m.d.comb += [used.eq(0b1111), *(source[b].eq(b) for b in range(PSUM_BANKS))]
             with m.Case(Pattern.K1):
@@ -110,14 +105,16 @@ class PsumControl(wiring.Component):
         used0, used1 = Signal(PSUM_BANKS), Signal(PSUM_BANKS)
         addresses0, addresses1 = Signal.like(addresses, reset_less=True), Signal.like(addresses, reset_less=True)
         mask0, mask1 = (Signal.like(value.mask, name=f"mask{i}", reset_less=True) for i in range(2))
-        last0, last1 = Signal(), Signal()
+        half0, half1 = Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [source0.eq(source), fresh0.eq(value.fresh), used0.eq(used & store.replicate(PSUM_BANKS)),
                      used1.eq(used0), addresses0.eq(addresses), addresses1.eq(addresses0), mask0.eq(value.mask),
-                     mask1.eq(mask0), last0.eq(last), last1.eq(last0)]
+                     mask1.eq(mask0), half0.eq(value.half), half1.eq(half0)]
         m.d.comb += [
-            self.control.half.eq(self.half), self.control.read.eq(addresses), self.control.source.eq(source0),
+            self.control.half.eq(half0), self.control.write_half.eq(half1), self.control.read.eq(addresses),
+            self.control.source.eq(source0),
             self.control.fresh.eq(fresh0), self.control.we.eq(used1), self.control.write.eq(addresses1),
-            self.mask.eq(mask1), self.done.eq(last1), self.reading.eq(store & ~value.fresh)]
+            self.mask.eq(mask1),
+            *(self.reading[h].eq(store & ~value.fresh & (value.half == h)) for h in range(HALVES))]
         return m
 
 
@@ -135,6 +132,8 @@ class PsumStore(wiring.Component):
         Outputs of the Wpu in cycle 0.
     read : ``In(psum_read_layout)``
         The A-Core's read.
+    total : ``Out(ArrayLayout(signed(psum_width), 4))``
+        Cycle 1: what is written per bank.
     q : ``Out(ArrayLayout(signed(psum_width), 2))``
         Its two lanes one cycle later.
     ovf : ``Out(1)``
@@ -146,7 +145,8 @@ class PsumStore(wiring.Component):
         width = signed(config.psum_width)
         super().__init__({
             "control": In(psum_control_layout(config)), "enable": In(1), "sums": In(data.ArrayLayout(width, WPU_OUTPUTS)),
-            "read": In(psum_read_layout()), "q": Out(data.ArrayLayout(width, 2)), "ovf": Out(1)})
+            "read": In(psum_read_layout()), "total": Out(data.ArrayLayout(width, PSUM_BANKS)),
+            "q": Out(data.ArrayLayout(width, 2)), "ovf": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -166,7 +166,7 @@ class PsumStore(wiring.Component):
                 m.d.comb += [
                     port.en.eq(1),
                     port.addr.eq(Mux(read.en & (read.half == h), Mux(read.bank0 == b, read.addr0, read.addr1), control.read[b])),
-                    write.en.eq(control.we[b] & self.enable & (control.half == h)), write.addr.eq(control.write[b]),
+                    write.en.eq(control.we[b] & self.enable & (control.write_half == h)), write.addr.eq(control.write[b]),
                     write.data.eq(total)]
                 halves.append(port.data)
             old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))
@@ -174,6 +174,7 @@ class PsumStore(wiring.Component):
             wide = Signal(signed(width + 1), name=f"wide{b}")
             m.d.comb += wide.eq(old + new)
             m.d.sync += [total.eq(wide), overflow.eq(wide[width] ^ wide[width - 1])]
+            m.d.comb += self.total[b].eq(total)
             overflows.append(overflow & control.we[b])
             both = Mux(half1, halves[1], halves[0])
             for lane, bank in enumerate((bank0, bank1)):

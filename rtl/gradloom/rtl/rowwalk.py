@@ -8,25 +8,36 @@ from gradloom.rtl.command import decode
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
 
-__all__ = ["CONV_BITS", "RowWalk", "row_group_layout"]
+__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SLOT_BITS", "RowWalk", "row_group_layout"]
 
 CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
 """Bits of a CONV command."""
+
+SLOT_BITS = 8
+"""Bits of an image slot."""
+
+_COPIED = ("pattern", "wg", "s2", "half", "clear", "drain", "preload", "nk", "cols", "yin", "xe", "dwbase")
+COMMAND_LAYOUT = data.StructLayout({field.name: field.width for field in COMMANDS[Opcode.CONV].fields if field.name in _COPIED}
+                                   | {"drows": PE_ROWS})
+"""Fields of a command that travel with its row groups (:func:`row_group_layout`)."""
 
 
 def row_group_layout(config: Config) -> data.StructLayout:
     """One row group of one step.
 
     ``unit`` per WPU: ``valid``, input row of PE row offset 0 (``row``, negative: padding), bank counter ``b`` and row
-    address ``a`` (the step's offset included). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first
-    entry and parity of a row. ``pa``: base address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address
-    of the error row. ``fresh``: sums overwrite. ``first``, ``step``, ``last``: first group of the command, of a step,
-    last of the command.
+    address ``a`` (the step's offset included), image slot ``slot`` and whether this WPU had no unit of that slot before
+    (``opens``). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first entry and parity of a row. ``pa``: base
+    address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address of the error row. ``fresh``: sums
+    overwrite. ``sum``: their absolute values are summed (the last step of a command with ``sums``). ``first``, ``step``,
+    ``last``: first group of the command, of a step, last of the command. ``command``: what later stages need of the
+    command, so that the next one may be walked meanwhile; ``drows``: PE rows that are drained.
     """
     return data.StructLayout({
-        "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16}), config.wpus),
+        "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16, "slot": SLOT_BITS,
+                                                    "opens": 1}), config.wpus),
         "rows": PE_ROWS, "e": signed(13), "par": 1, "pa": 16, "odd": 1, "ea": 16,
-        "fresh": 1, "first": 1, "step": 1, "last": 1})
+        "fresh": 1, "sum": 1, "first": 1, "step": 1, "last": 1, "command": COMMAND_LAYOUT})
 
 
 class RowWalk(wiring.Component):
@@ -34,18 +45,21 @@ class RowWalk(wiring.Component):
 
     Members
     -------
-    cmd : ``In(512)``
-        CONV command, stable while it runs.
+    cmd : ``In(CONV_BITS)``
+        CONV command, stable from ``start`` until ``free``.
     start : ``In(1)``
-        First cycle of a legal command; the first group is at the output two cycles later.
+        First cycle of a legal command, while ``free``; the first group is at the output two cycles later, unless groups of
+        the command before still wait there.
+    free : ``Out(1)``
+        Every group of the command has been walked.
     group : ``Out(row_group_layout)``, ``valid : Out(1)``, ``ready : In(1)``
         The next group.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        super().__init__({"cmd": In(CONV_BITS), "start": In(1), "group": Out(row_group_layout(config)),
-                          "valid": Out(1), "ready": In(1)})
+        super().__init__({"cmd": In(CONV_BITS), "start": In(1), "free": Out(1),
+                          "group": Out(row_group_layout(config)), "valid": Out(1), "ready": In(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -67,14 +81,17 @@ class RowWalk(wiring.Component):
         ea = Signal(16)
         entry = Signal(signed(13))
         parity = Signal()
+        slot = Signal(SLOT_BITS)
         first = Signal()
         step_first = Signal()
+        m.d.comb += self.free.eq(~walking)
 
-        def advance(w: int, y, row, b, a):
+        def advance(w: int, y, row, b, a, slot):
             """The unit after the given one."""
             wrap = y == (f.upi - 1)[:12]
             y_next, row_next = Signal(12, name=f"y{w}"), Signal(signed(15), name=f"row{w}")
             b_sum, b_next, a_next = Signal(5, name=f"bs{w}"), Signal(4, name=f"b{w}"), Signal(16, name=f"a{w}")
+            slot_next = Signal(SLOT_BITS, name=f"slot{w}")
             over = Signal(name=f"over{w}")
             m.d.comb += [
                 y_next.eq(Mux(wrap, 0, y + 1)),
@@ -82,28 +99,35 @@ class RowWalk(wiring.Component):
                 b_sum.eq(b + Mux(wrap, f.cb, f.sb)),
                 over.eq(b_sum >= modulus),
                 b_next.eq(Mux(over, b_sum - modulus, b_sum)),
-                a_next.eq(a + Mux(wrap, f.ca, f.sa) + Mux(over, f.xe, 0))]
-            return y_next, row_next, b_next, a_next
+                a_next.eq(a + Mux(wrap, f.ca, f.sa) + Mux(over, f.xe, 0)),
+                slot_next.eq(slot + wrap)]
+            return y_next, row_next, b_next, a_next, slot_next
 
         taken = Signal()
         step_end = Signal()
-        m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(left <= wpus)]
+        last_step = Signal()
+        m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(left <= wpus),
+                     last_step.eq(step == (f.steps - 1)[:16])]
         out = Signal(row_group_layout(self.config))
         m.d.comb += self.group.eq(out)
 
-        unit = (y, row, b, a)
+        unit = (y, row, b, a, slot)
         with m.If(taken):
             for w in range(wpus):
                 m.d.sync += [out.unit[w].valid.eq(left > w), out.unit[w].row.eq(unit[1]),
-                             out.unit[w].b.eq(unit[2]), out.unit[w].a.eq(unit[3])]
+                             out.unit[w].b.eq(unit[2]), out.unit[w].a.eq(unit[3]), out.unit[w].slot.eq(unit[4]),
+                             out.unit[w].opens.eq(unit[0] < wpus)]
                 unit = advance(w, *unit)
             limits = (f.rlim0, f.rlim1, f.rlim2)
             m.d.sync += [
                 *(out.rows[r].eq(Mux(k1, step < limits[r], f.nr > r)) for r in range(PE_ROWS)),
                 out.e.eq(entry), out.par.eq(parity), out.pa.eq(pa), out.odd.eq(group[0]), out.ea.eq(ea),
                 out.fresh.eq((step == 0) & ~f.acc), out.first.eq(first), out.step.eq(step_first),
-                out.last.eq(step_end & (step == (f.steps - 1)[:16]))]
-            m.d.sync += [y.eq(unit[0]), row.eq(unit[1]), b.eq(unit[2]), a.eq(unit[3]), left.eq(left - wpus),
+                out.sum.eq(f.sums & last_step & ~f.wg & (f.pattern != Pattern.BP2)),
+                out.last.eq(step_end & last_step),
+                *(out.command[name].eq(getattr(f, name)) for name in _COPIED),
+                *(out.command.drows[r].eq(Mux(k1, limits[r] != 0, f.nr > r)) for r in range(PE_ROWS))]
+            m.d.sync += [y.eq(unit[0]), row.eq(unit[1]), b.eq(unit[2]), a.eq(unit[3]), slot.eq(unit[4]), left.eq(left - wpus),
                          group.eq(group + 1), ea.eq(ea + f.ee), first.eq(0), step_first.eq(0)]
             half_cols = Signal(12)
             m.d.comb += half_cols.eq((f.cols + 1) >> 1)
@@ -120,14 +144,14 @@ class RowWalk(wiring.Component):
                     m.d.sync += [parity.eq(~parity), entry.eq(entry + parity)]
                 with m.Else():
                     m.d.sync += [a.eq(a_step + f.istep), a_step.eq(a_step + f.istep)]
-                with m.If(step == (f.steps - 1)[:16]):
+                with m.If(last_step):
                     m.d.sync += walking.eq(0)
         with m.If(self.start):
             m.d.sync += [walking.eq(1), step.eq(0), a.eq(f.ia0), a_step.eq(f.ia0), first.eq(1),
                          entry.eq(f.e0), parity.eq(f.par0)]
         with m.If(self.start | (taken & step_end)):
-            m.d.sync += [left.eq(f.units), y.eq(0), row.eq(f.y0), b.eq(f.ib0), group.eq(0), pa.eq(f.pbase),
-                         ea.eq(f.ebase), step_first.eq(1)]
+            m.d.sync += [left.eq(f.units), y.eq(0), row.eq(f.y0), b.eq(f.ib0), slot.eq(0), group.eq(0),
+                         pa.eq(f.pbase), ea.eq(f.ebase), step_first.eq(1)]
         with m.If(taken):
             m.d.sync += self.valid.eq(1)
         with m.Elif(self.ready):

@@ -22,16 +22,19 @@ __all__ = ["WeightNetwork"]
 class WeightNetwork(wiring.Component):
     """Fetch the weights of step after step into the shadow registers of all PEs, 3 cycles a step.
 
-    A step's fetch begins in the cycle after the previous step's ``swap`` token, and ``ready`` is high from the third fetch
-    on: with the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`) the shadow registers are
-    whole when the token arrives and are not overwritten before it has. So swap tokens are at least 3 cycles apart.
+    A step's fetch begins in the cycle after the previous step's ``swap`` token, whatever command that belonged to, and ``ready``
+    is high from the third fetch on: with the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`)
+    the shadow registers are whole when the token arrives and are not overwritten before it has. So swap tokens are at least
+    3 cycles apart.
 
     Members
     -------
-    cmd : ``In(512)``
-        CONV command, stable while it runs.
+    cmd : ``In(CONV_BITS)``
+        CONV command, stable from ``start`` until ``free``.
     start : ``In(1)``
-        First cycle of a legal command (not ``wg``).
+        First cycle of a legal command (not ``wg``), while ``free``.
+    free : ``Out(1)``
+        The weights of every step have been fetched; those of the last one may still wait for their swap.
     swap : ``In(1)``
         The first token of a step is issued.
     ready : ``Out(1)``
@@ -51,7 +54,7 @@ class WeightNetwork(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
-            "cmd": In(CONV_BITS), "start": In(1), "swap": In(1), "ready": Out(1), "load": In(LoadBus(config)),
+            "cmd": In(CONV_BITS), "start": In(1), "free": Out(1), "swap": In(1), "ready": Out(1), "load": In(LoadBus(config)),
             "wl": Out(PE_ROWS),
             "w": Out(data.ArrayLayout(data.ArrayLayout(operand_shape(config), PE_TAPS * config.group), config.clusters)),
             "fault": Out(1)})
@@ -65,21 +68,23 @@ class WeightNetwork(wiring.Component):
         m.submodules.wbuf = wbuf = WeightBanks(config)
         wiring.connect(m, wiring.flipped(self.load), wbuf.load)
 
+        busy = Signal()
         fetching = Signal()
         full = Signal()
         r = Signal(range(PE_ROWS))
         step = Signal(16)
         base = Array(Signal(16, name=f"base{i}") for i in range(PE_ROWS))
-        last_row = fetching & (r == PE_ROWS - 1)
-        m.d.comb += self.ready.eq(full | last_row)
+        last_row, finished = Signal(), Signal()
+        m.d.comb += [last_row.eq(fetching & (r == PE_ROWS - 1)), finished.eq(last_row & (step == (f.steps - 1)[:16])),
+                     self.ready.eq(full | last_row), self.free.eq(~busy)]
         with m.If(fetching):
             m.d.sync += [r.eq(r + 1), base[r].eq(base[r] + f.wstep)]
         with m.If(last_row):
-            m.d.sync += [fetching.eq(0), full.eq(1), r.eq(0), step.eq(step + 1)]
+            m.d.sync += [fetching.eq(0), full.eq(1), r.eq(0), step.eq(step + 1), busy.eq(~finished)]
         with m.If(self.swap):
-            m.d.sync += [full.eq(0), fetching.eq(Mux(last_row, step + 1, step) != f.steps)]
+            m.d.sync += [full.eq(0), fetching.eq(busy & ~finished)]
         with m.If(self.start):
-            m.d.sync += [full.eq(0), fetching.eq(1), r.eq(0), step.eq(0)]
+            m.d.sync += [busy.eq(1), fetching.eq(~full | self.swap), step.eq(0)]
             for i, offset in enumerate((f.woa0, f.woa1, f.woa2)):
                 m.d.sync += base[i].eq(f.wbase + Mux(k1, (0, f.koff, f.koff << 1)[i], offset))
 
@@ -90,11 +95,13 @@ class WeightNetwork(wiring.Component):
 
         strobe = Signal(PE_ROWS)
         rotation = Signal(2, reset_less=True)
-        row_valid = Signal(reset_less=True)
+        taps_valid = Signal(PE_TAPS, reset_less=True)
+        transpose, flip = Signal(reset_less=True), Signal(reset_less=True)
         beyond = Signal(WEIGHT_BANKS, reset_less=True)
         m.d.sync += [
             strobe.eq(Cat(fetching & (r == i) for i in range(PE_ROWS))), rotation.eq(Mux(k1, 0, first_bank)),
-            row_valid.eq(Mux(k1, step < limit, f.nr > r)),
+            taps_valid.eq(Cat(f.nk > k for k in range(PE_TAPS)) & Mux(k1, step < limit, f.nr > r).replicate(PE_TAPS)),
+            transpose.eq(f.transpose), flip.eq(f.flip & ~k1),
             beyond.eq(Cat(wbuf.addr[b] >= config.wbuf_depth for b in range(WEIGHT_BANKS)))]
         m.d.sync += self.wl.eq(strobe)
 
@@ -103,17 +110,15 @@ class WeightNetwork(wiring.Component):
             block = Signal(8 * g * g, name=f"block{b}")
             straight = wbuf.q[b][:8 * g * g]
             exchanged = Cat(straight.word_select(gin * g + gout, 8) for gout in range(g) for gin in range(g))
-            m.d.comb += block.eq(Mux(f.transpose, exchanged, straight))
+            m.d.comb += block.eq(Mux(transpose, exchanged, straight))
             blocks.append(block)
 
         faults = []
         for k in range(PE_TAPS):
             tap = Signal(8 * g * g, name=f"tap{k}")
-            tap_valid = Signal(name=f"tap_valid{k}")
             tap_beyond = Signal(name=f"tap_beyond{k}")
-            m.d.comb += tap_valid.eq(row_valid & (f.nk > k))
-            place = Mux(f.flip & ~k1, PE_TAPS - 1 - k, k)
-            with m.If(tap_valid), m.Switch(rotation + place):
+            place = Mux(flip, PE_TAPS - 1 - k, k)
+            with m.If(taps_valid[k]), m.Switch(rotation + place):
                 for total in range(2 * PE_TAPS):
                     with m.Case(total):
                         m.d.comb += [tap.eq(blocks[total % WEIGHT_BANKS]), tap_beyond.eq(beyond[total % WEIGHT_BANKS])]

@@ -36,7 +36,7 @@ class Bench:
         dut = self.dut
         for name in ("port__start", "port__cmd", "load__valid", "load__dest", "load__bank", "load__addr", "load__sub",
                      "load__data", "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
-                     "drd_en", "drd_addr"):
+                     "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k", "srd_plane"):
             getattr(dut, name).value = 0
         dut.rst.value = 1
         Clock(dut.clk, 2, unit="ns").start()
@@ -152,10 +152,8 @@ def overhead(config: Config, fields: dict[str, int]) -> int:
     sweep = row_groups(config, fields) * (fields["cols"] + fields.get("preload", 0))
     stalls = 0 if fields.get("wg", 0) else (fields["steps"] - 1) * max(0, 3 - sweep)
     preloads = fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
-    if not fields.get("wg", 0):
-        return 3 + Feed.LATENCY + Wpu.LATENCY + 1 + preloads + stalls
-    if not fields.get("drain", 0):
-        return 3 + Feed.LATENCY + preloads
+    if not fields.get("wg", 0) or not fields.get("drain", 0):
+        return 3 + Feed.LATENCY + Wpu.LATENCY + 3 + preloads + stalls
     rows = fields["nr"] if fields["pattern"] != Pattern.K1 else sum(fields[f"rlim{r}"] > 0 for r in range(3))
     beats = rows * fields["nk"] * config.block_beats + 3 - rows
     return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + beats + 3 + preloads

@@ -20,15 +20,16 @@ class Walk(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        super().__init__({"cmd": In(CONV_BITS), "start": In(1), "weights": In(1), "token": Out(token_layout(config))})
+        super().__init__({"cmd": In(CONV_BITS), "start": In(1), "free": Out(1), "weights": In(1), "drained": In(1),
+                          "token": Out(token_layout(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.rows = rows = RowWalk(self.config)
         m.submodules.columns = columns = ColumnWalk(self.config)
-        m.d.comb += [rows.cmd.eq(self.cmd), columns.cmd.eq(self.cmd), rows.start.eq(self.start),
+        m.d.comb += [rows.cmd.eq(self.cmd), rows.start.eq(self.start), self.free.eq(rows.free),
                      columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
-                     columns.weights.eq(self.weights), self.token.eq(columns.token)]
+                     columns.weights.eq(self.weights), columns.drained.eq(self.drained), self.token.eq(columns.token)]
         return m
 
 
@@ -74,11 +75,21 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 shift = i == 0 or first or f["s2"] or parity == (pattern == Pattern.BP2)
                 token = {"shift": int(shift), "clear": int(i == 0), "use": int(window), "sel": 2 * pattern + parity,
                          "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": (1 << len(members)) - 1,
-                         "last": int(step == f["steps"] - 1 and g == groups - 1 and i == len(row_tokens) - 1)}
+                         "last": int(step == f["steps"] - 1 and g == groups - 1 and i == len(row_tokens) - 1),
+                         "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "dwbase": f["dwbase"]}
                 token["snap"] = int(token["last"] and f["wg"] and f["drain"])
+                limits = [f[f"rlim{r}"] if pattern == Pattern.K1 else f["nr"] > r for r in range(3)]
+                token["drows"] = sum(1 << r for r in range(3) if limits[r])
+                summed = f["sums"] and step == f["steps"] - 1 and not f["wg"] and pattern != Pattern.BP2
+                token["sum"] = int(window and summed)
                 token["reads"] = {PE * w + r: (read[0], (read[1] + entry) % 65536)
                                   for w, reads in enumerate(members) for r, read in enumerate(reads)
                                   if read and shift and 0 <= entry < f["xe"]}
+                if token["sum"]:
+                    token["begin"] = int(g == 0 and j == 0)
+                    units_of = range(g * wpus, g * wpus + len(members))
+                    token["slots"] = [unit // f["upi"] for unit in units_of]
+                    token["openers"] = [int(j == 0 and unit % f["upi"] < wpus) for unit in units_of]
                 if window:
                     token["clr"] = int(f["clear"] and step == 0 and g == 0 and j == 0)
                     half_cols = -(-f["cols"] // 2)
@@ -99,10 +110,10 @@ PE = 3
 def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     pattern = int(rng.integers(3))
     modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
-    bits = {name: int(rng.integers(2)) for name in ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep")}
+    bits = {name: int(rng.integers(2)) for name in ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")}
     return bits | {
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern != Pattern.BP2 else 0, "nr": int(rng.integers(1, 4)),
-        "nk": 3, "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
+        "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)), "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
         "upi": int(rng.integers(1, 6)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
         "xe": int(rng.integers(1, 5)), "e0": int(rng.integers(-3, 3)), "ib0": int(rng.integers(modulus)),
         "sb": int(rng.integers(modulus)), "cb": int(rng.integers(modulus)), "ia0": int(rng.integers(300)),
@@ -117,44 +128,71 @@ def test_walk(wpus):
     dut = Walk(config)
     rng = np.random.default_rng(wpus)
 
-    async def testbench(ctx):
-        for trial in range(60):
-            fields = random_command(config, rng)
-            slow_weights = trial % 3 == 0
-            expected = expected_tokens(config, fields)
+    commands = [random_command(config, rng) for _ in range(60)]
+    starts: list[int] = []
+    now = 0
+
+    async def give(ctx):
+        """The next command as soon as the walk is free, but never in the cycle after a start."""
+        for trial, fields in enumerate(commands):
+            while not ctx.get(dut.free) or (trial % 5 == 0 and rng.integers(8)):
+                await ctx.tick()
             ctx.set(dut.cmd, encode_conv(fields))
             ctx.set(dut.start, 1)
+            starts.append(now)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            cycles, stalls = 0, 0
-            for token in expected:
+            await ctx.tick()
+
+    async def testbench(ctx):
+        nonlocal now
+        for trial, fields in enumerate(commands):
+            hold = trial % 3 == 0
+            expected = expected_tokens(config, fields)
+            waited = 0
+            for i, token in enumerate(expected):
                 while True:
-                    ready = int(not slow_weights or rng.integers(3) == 0)
-                    ctx.set(dut.weights, ready)
+                    allowed = int(not hold or rng.integers(3) == 0)
+                    ctx.set(dut.weights, allowed)
+                    ctx.set(dut.drained, allowed)
                     if ctx.get(dut.token.shift) or ctx.get(dut.token.use):
                         break
                     assert not ctx.get(dut.token.read) and not ctx.get(dut.token.swap) and not ctx.get(dut.token.last)
-                    stalls += cycles > 1 and not ready
-                    cycles += 1
+                    assert not ctx.get(dut.token.snap)
+                    if i and allowed:
+                        raise AssertionError("a bubble between rows, groups or steps")
+                    waited += allowed
                     await ctx.tick()
+                    now += 1
+                assert allowed or not (token["swap"] or token["snap"])
                 for name, value in token.items():
-                    if name != "reads":
+                    if name not in ("reads", "slots", "openers"):
                         assert ctx.get(getattr(dut.token, name)) == value, (name, token, fields)
+                if token["sum"]:
+                    assert [ctx.get(dut.token.slot[w]) for w in range(len(token["slots"]))] == token["slots"]
+                    assert [ctx.get(dut.token.opens) >> w & 1 for w in range(len(token["slots"]))] == token["openers"]
                 read = ctx.get(dut.token.read)
                 reads = {i: (ctx.get(dut.token.bank[i]), ctx.get(dut.token.addr[i])) for i in range(3 * wpus) if read >> i & 1}
                 assert reads == token["reads"], (token, fields)
-                cycles += 1
+                if i == 0 and not hold:
+                    bubbles.append((waited, now - starts[trial]))
                 await ctx.tick()
-            assert cycles == 2 + len(expected) + stalls, "no bubble between rows, groups and steps"
-            for _ in range(5):
-                ctx.set(dut.weights, 1)
-                assert not ctx.get(dut.token.shift) and not ctx.get(dut.token.use)
-                await ctx.tick()
+                now += 1
+        for _ in range(5):
+            ctx.set(dut.weights, 1)
+            ctx.set(dut.drained, 1)
+            assert not ctx.get(dut.token.shift) and not ctx.get(dut.token.use)
+            await ctx.tick()
 
+    bubbles: list[tuple[int, int]] = []
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
+    simulator.add_testbench(give, background=True)
     simulator.run()
+    # A command that was started in time follows without a bubble; else its first token comes 3 cycles after the start.
+    assert all(waited == 0 or since == 3 for waited, since in bubbles), bubbles
+    assert sum(waited == 0 for waited, _ in bubbles) > len(bubbles) // 3, bubbles
 
 
 @pytest.mark.parametrize(("cols", "wpus", "mac"), [(1, 1, "decode_once"), (2, 3, "decode_once"), (2, 2, "post_shift")])
@@ -179,12 +217,12 @@ def test_crossbars(cols, wpus, mac):
         ctx.set(dut.load.valid, 0)
         for trial in range(6):
             pattern, nk = (Pattern.K3, Pattern.K1)[trial % 2], int(rng.integers(1, 4))
-            ctx.set(dut.cmd, encode_conv({"pattern": pattern, "nk": nk, "wg": 1}))
+            ctx.set(dut.token.taps, (1 << nk) - 1)
             history = []
             for _ in range(40):
                 addresses = rng.integers(0, depth, banks)
                 token = {"read": int(rng.integers(1 << 3 * wpus)), "mask": int(rng.integers(1 << wpus)), "use": 1, "wg": 1,
-                         "sel": int(rng.integers(6)), "ea": int(rng.integers(depth)), "lane": int(rng.integers(2)),
+                         "sel": 2 * pattern + int(rng.integers(2)), "ea": int(rng.integers(depth)), "lane": int(rng.integers(2)),
                          "shift": int(rng.integers(2)), "swap": int(rng.integers(2)), "snap": int(rng.integers(2))}
                 sources = rng.integers(0, banks, 3 * wpus)
                 for name, content in token.items():

@@ -47,26 +47,29 @@ def test_weight_network(cols, mac):
             fields["flip"] = 0
         return fields
 
-    async def check_command(ctx, fields: dict[str, int], eager: bool) -> None:
-        ctx.set(dut.cmd, encode_conv(fields))
-        ctx.set(dut.start, 1)
-        await ctx.tick()
-        ctx.set(dut.start, 0)
-        loads, swaps, step = [], [], 0
-        for cycle in range(1000):
+    async def check_commands(ctx, commands: list[dict[str, int]], eager: bool) -> None:
+        """Start every command as soon as the network is free, swap when it is ready, or ``eager`` and sometimes later."""
+        steps = [(fields, step) for fields in commands for step in range(fields["steps"])]
+        loads, swaps, started, started_at = [], [], 0, -9
+        for cycle in range(2000):
+            start = started < len(commands) and cycle > started_at + 1 and ctx.get(dut.free)
+            if start:
+                ctx.set(dut.cmd, encode_conv(commands[started]))
+                started, started_at = started + 1, cycle
+            ctx.set(dut.start, int(start))
             swap = ctx.get(dut.ready) and (eager or rng.integers(0, 3) == 0)
             ctx.set(dut.swap, int(swap))
             if strobe := ctx.get(dut.wl):
                 r = strobe.bit_length() - 1
                 assert strobe == 1 << r
+                fields, step = steps[len(loads) // 3]
                 loads.append((cycle, len(loads) // 3, r))
-                expected = reference(blocks, fields, *loads[-1][1:])
+                expected = reference(blocks, fields, step, r)
                 values = [[[ctx.get(dut.w[m][k * cols + c]) for c in range(cols)] for k in range(3)] for m in range(cols)]
                 assert np.array_equal(decode_code(np.array(values)) if mac == "post_shift" else values, expected), fields
             if swap:
                 swaps.append(cycle)
-                step += 1
-                if step == fields["steps"]:
+                if len(swaps) == len(steps):
                     break
             await ctx.tick()
         # A swap token reaches the array one cycle after the network's latency.
@@ -78,12 +81,14 @@ def test_weight_network(cols, mac):
             assert not ctx.get(dut.ready), "nothing is left to swap in"
             if strobe := ctx.get(dut.wl):
                 loads.append((cycle, len(loads) // 3, strobe.bit_length() - 1))
-        assert [(step, r) for _, step, r in loads] == [(step, r) for step in range(fields["steps"]) for r in range(3)]
+        assert [(step, r) for _, step, r in loads] == [(step, r) for step in range(len(steps)) for r in range(3)]
         for cycle, step, _ in loads:
             assert cycle < arrivals[step], "shadow registers are whole before the swap"
             assert step == 0 or cycle >= arrivals[step - 1], "and not overwritten before the previous one"
         if eager:
-            assert np.diff(swaps).tolist() == [3] * (fields["steps"] - 1)
+            # Between two commands of one step each a start comes every 5 cycles.
+            first = {sum(fields["steps"] for fields in commands[:i]) for i in range(len(commands))}
+            assert all(distance == 3 or i + 1 in first and distance <= 6 for i, distance in enumerate(np.diff(swaps)))
 
     async def testbench(ctx):
         ctx.set(dut.load.valid, 1)
@@ -98,7 +103,7 @@ def test_weight_network(cols, mac):
                 await ctx.tick()
         ctx.set(dut.load.valid, 0)
         for i in range(30):
-            await check_command(ctx, random_fields(), eager=i % 2 == 0)
+            await check_commands(ctx, [random_fields() for _ in range(1 + i % 4)], eager=i % 3 == 0)
         assert not ctx.get(dut.fault)
         for tap_valid in (True, False):
             # Only a valid tap beyond the buffer is a fault: block 2 of a row that begins at the last address.
