@@ -45,10 +45,19 @@ def align(x: Any, n: Any) -> np.ndarray:
     wide = _int64(x)
     # Beyond 63 nothing changes: every nonzero number has saturated, every sign has filled the word.
     shift = np.clip(_int64(n), -63, 63)
-    left = np.maximum(shift, 0)
+    if not shift.size or shift.max() <= 0:
+        return wide >> -shift
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
     shifted = wide << left
-    limit = np.where(wide < 0, INT64_MIN, INT64_MAX)
-    return np.where((shifted >> left) == wide, shifted, limit) >> np.maximum(-shift, 0)
+    if _length(wide) + int(shift.max()) > 63:
+        limit = np.where(wide < 0, INT64_MIN, INT64_MAX)
+        shifted = np.where((shifted >> left) == wide, shifted, limit)
+    return shifted >> right if right.any() else shifted
+
+
+def _length(x: np.ndarray) -> int:
+    """Bits of the largest magnitude."""
+    return max(int(x.max()).bit_length(), (-1 - int(x.min())).bit_length()) if x.size else 0
 
 
 def saturate(x: Any, bits: int) -> np.ndarray:

@@ -36,11 +36,10 @@ def _peak(x: np.ndarray) -> int:
     return max(abs(int(x.min())), abs(int(x.max()))) if x.size else 0
 
 
-def _matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Exact integer matrix product: float64 BLAS where every partial sum is below 2^53, int64 elsewhere."""
-    if _peak(a) * _peak(b) * a.shape[-1] < 1 << 53:
-        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
-    return a.astype(np.int64) @ b.astype(np.int64)
+def _operands(a: np.ndarray, b: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray]:
+    """Operands of sums of ``terms`` products: float64 for BLAS where every partial sum is below 2^53, else int64."""
+    kind = np.float64 if _peak(a) * _peak(b) * terms < 1 << 53 else np.int64
+    return a.astype(kind), b.astype(kind)
 
 
 def _windows(x: np.ndarray, kernel: tuple[int, int], stride: int, pad: int) -> np.ndarray:
@@ -81,11 +80,11 @@ def forward(x: Any, w: Any, stride: int, pad: int, *, kernel: int | tuple[int, i
     if kernel is not None and _pair(kernel) != (ky, kx):
         raise ValueError(f"The weights have a kernel of {(ky, kx)}, not {_pair(kernel)}")
     yo, xo = output_size(x.shape[2], ky, stride, pad), output_size(x.shape[3], kx, stride, pad)
-    matrix = w.reshape(m, -1)
+    x, matrix = _operands(x, w.reshape(m, -1), c * ky * kx)
     out = np.empty((x.shape[0], m, yo, xo), dtype=np.int64)
     for part in _batches(x.shape[0], c * ky * kx * yo * xo):
         windows = _windows(x[part], (ky, kx), stride, pad).transpose(1, 4, 5, 0, 2, 3)
-        sums = _matmul(matrix, windows.reshape(c * ky * kx, -1)).reshape(m, -1, yo, xo)
+        sums = (matrix @ windows.reshape(c * ky * kx, -1)).reshape(m, -1, yo, xo)
         out[part] = sums.transpose(1, 0, 2, 3)
     return out if width is None else check_fits("forward sums", out, width)
 
@@ -111,12 +110,12 @@ def backward(err: Any, w: Any, x_shape: tuple[int, ...], stride: int, pad: int, 
     y, x = x_shape[-2:]
     if (output_size(y, ky, stride, pad), output_size(x, kx, stride, pad)) != (yo, xo):
         raise ValueError(f"Errors of {yo} x {xo} do not belong to an input of {y} x {x}")
-    matrix = w.reshape(m, -1).T
+    err, matrix = _operands(err, w.reshape(m, -1).T, m * ky * kx)
     out = np.empty((batch, c, y, x), dtype=np.int64)
     for part in _batches(batch, c * ky * kx * yo * xo):
         flat = err[part].transpose(1, 0, 2, 3).reshape(m, -1)
-        taps = _matmul(matrix, flat).reshape(c, ky, kx, -1, yo, xo).transpose(3, 0, 1, 2, 4, 5)
-        padded = np.zeros((taps.shape[0], c, y + 2 * pad, x + 2 * pad), dtype=np.int64)
+        taps = (matrix @ flat).reshape(c, ky, kx, -1, yo, xo).transpose(3, 0, 1, 2, 4, 5)
+        padded = np.zeros((taps.shape[0], c, y + 2 * pad, x + 2 * pad), dtype=taps.dtype)
         for i in range(ky):
             for j in range(kx):
                 padded[:, :, i : i + stride * yo : stride, j : j + stride * xo : stride] += taps[:, :, i, j]
@@ -143,9 +142,10 @@ def weight_gradient(x: Any, err: Any, kernel: int | tuple[int, int], stride: int
     c = x.shape[1]
     if (output_size(x.shape[2], ky, stride, pad), output_size(x.shape[3], kx, stride, pad)) != (yo, xo):
         raise ValueError(f"Errors of {yo} x {xo} do not belong to an input of {x.shape[2]} x {x.shape[3]}")
-    out = np.zeros((m, c * ky * kx), dtype=np.int64)
+    x, err = _operands(x, err, batch * yo * xo)
+    out = np.zeros((m, c * ky * kx), dtype=x.dtype)
     for part in _batches(batch, c * ky * kx * yo * xo):
         windows = _windows(x[part], (ky, kx), stride, pad).transpose(0, 2, 3, 1, 4, 5)
-        out += _matmul(err[part].transpose(1, 0, 2, 3).reshape(m, -1), windows.reshape(-1, c * ky * kx))
-    gradient = out.reshape(m, c, ky, kx)
+        out += err[part].transpose(1, 0, 2, 3).reshape(m, -1) @ windows.reshape(-1, c * ky * kx)
+    gradient = out.reshape(m, c, ky, kx).astype(np.int64)
     return gradient if width is None else check_fits("weight gradients", gradient, width)

@@ -369,7 +369,10 @@ def load_network(source: str) -> Network:
     :exc:`NetworkError`
         If there is no such network or file, or the network breaks a rule.
     """
-    file = zoo.path(source) or Path(source)
+    table = zoo.table(source)
+    if table is not None:
+        return Network(**network_file.parse(table, source))
+    file = Path(source)
     if not file.is_file():
         raise NetworkError(
             f"there is no network {source!r}: give one of {', '.join(zoo.names())} or a TOML file"

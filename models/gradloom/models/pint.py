@@ -96,6 +96,15 @@ def code_of(values: Any) -> np.ndarray:
     return code_of_kd(values, 8, 3)
 
 
+@cache
+def _codes(k: int, d: int) -> np.ndarray:
+    """Code (uint8) of value v at v + 2^(2k-4), of representable values; k <= 8."""
+    values = _values(k, d)
+    table = np.zeros(1 << (2 * k - 3), dtype=np.uint8)
+    table[values + (1 << (2 * k - 4))] = code_of_kd(values, k, d)
+    return table
+
+
 def encode_kd(a: Any, sh: Any, k: int, d: int, *, f: int = 8, rnd: Any = None) -> Encoded:
     """Encode wide integers in PINT(k, d); the arguments are those of :func:`encode`.
 
@@ -109,18 +118,16 @@ def encode_kd(a: Any, sh: Any, k: int, d: int, *, f: int = 8, rnd: Any = None) -
     limit = 1 << (2 * k - 4)
     top = limit - (1 << (k - 2))
     g = align(a, f + 1 - np.asarray(sh, dtype=np.int64))
-    t = g >> (f + 1)
-    in_low = (t >= -(1 << d)) & (t < 1 << d)
-    in_middle = (t >= -(1 << (k - 2 + d))) & (t < 1 << (k - 2 + d))
-    s = np.where(in_low, 0, np.where(in_middle, d, k - 2))
-    increment = (1 << f) if rnd is None else 2 * np.asarray(rnd).astype(np.int64) + 1
-    # An out-of-range g may be as large as 2^63 - 1, where the increment would overflow.
-    safe = np.clip(g, -(limit << (f + 1)), (limit << (f + 1)) - 1)
-    v = np.minimum((((safe >> s) + increment) >> (f + 1)) << s, top)
-    v = np.where(t >= limit, top, np.where(t < -limit, -limit, v)).astype(np.int32)
-    magnitude = g ^ (g >> 63)
-    stat = int(np.bitwise_or.reduce(magnitude, axis=None)) if magnitude.size else 0
-    return Encoded(v, code_of_kd(v, k, d), stat)
+    stat = int(np.bitwise_or.reduce(g ^ (g >> 63), axis=None)) if g.size else 0
+    # Clipped to the format's range, g rounds to the bounds by itself and mostly fits 32 bits, which are faster.
+    bits = 2 * k - 4 + f + 1
+    narrow = np.int32 if bits <= 30 else np.int64
+    g = np.clip(g, -(1 << bits), (1 << bits) - 1).astype(narrow)
+    low, middle = 1 << (d + f + 1), 1 << (k - 2 + d + f + 1)
+    s = np.where((g >= -low) & (g < low), 0, np.where((g >= -middle) & (g < middle), d, k - 2)).astype(narrow)
+    increment = narrow(1 << f) if rnd is None else (2 * np.asarray(rnd) + 1).astype(narrow)
+    v = np.minimum((((g >> s) + increment) >> narrow(f + 1)) << s, narrow(top)).astype(np.int32, copy=False)
+    return Encoded(v, _codes(k, d)[v + limit] if k <= 8 else code_of_kd(v, k, d), stat)
 
 
 def encode(a: Any, sh: Any, *, f: int = 8, rnd: Any = None) -> Encoded:
