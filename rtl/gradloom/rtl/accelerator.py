@@ -88,7 +88,8 @@ class Accelerator(wiring.Component):
         queues = []
         for engine in Engine:
             if engine != Engine.SEQ:
-                overlap = {Engine.LOAD: Loader.IN_FLIGHT, Engine.STORE: Storer.IN_FLIGHT}.get(engine, 1)
+                overlap = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT,
+                           Engine.STORE: Storer.IN_FLIGHT}.get(engine, 1)
                 size = {"depth": config.queue_words, "words": command_words(engine), "in_flight": overlap}
                 queues.append(emit.add(core, f"queue_{engine.name.lower()}", "command_queue", CommandQueue(**size), size))
 
