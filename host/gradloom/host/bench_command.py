@@ -9,39 +9,30 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.bench_measure import CheckFailed, Measured, Steps, measure
+from gradloom.host.bench_measure import CheckFailed, Measured, Steps, estimate, measure
 from gradloom.host.bench_page import render_bench
 from gradloom.host.bench_record import BENCH_FORMAT, ETA_TARGET, PUBLISHED, compare, figures
 from gradloom.host.bench_work import layer_phase
-from gradloom.host.cost import DramCost, replay
 from gradloom.host.data import epoch_order, load_dataset
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.run_folder import RunFolder
 from gradloom.host.schedule import compile_network
 from gradloom.host.session import STEPS_PER_START, MemoryOptions, check_fit
 from gradloom.host.tiling import ScheduleError
-from gradloom.host.trace import Timeline, chrome_trace, step_programs
+from gradloom.host.trace import Timeline, chrome_trace
 from gradloom.host.verify_command import synthetic_images
 from gradloom.models.network import Network, load_network
 from gradloom.rtl.config import Config, load_config
 
-__all__ = ["estimate", "run"]
+__all__ = ["run"]
 
 
-def estimate(network: Network, config: Config, batch: int, memory: MemoryOptions) -> Timeline:
-    """The second of two steady steps of one start, by the cost model.
-
-    Raises
-    ------
-    :exc:`UserError`
-        If the network does not fit the machine.
-    """
+def _estimate(network: Network, config: Config, batch: int, memory: MemoryOptions) -> Timeline:
     try:
         plan = compile_network(network, config, batch, slots=2, table=2)
     except ScheduleError as error:
         raise UserError(str(error)) from None
-    dram = DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
-    return replay(step_programs(plan.instructions, plan.labels, 2), config, dram)[-1]
+    return estimate(plan, memory)
 
 
 def _steps(options: argparse.Namespace, network: Network, batch: int) -> Steps:
@@ -73,7 +64,7 @@ def _memory_text(memory: MemoryOptions) -> str:
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 if a step differs from the golden model."""
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network), load_config(options.config)
+    network, config = load_network(options.network).rounded(options.rounding), load_config(options.config)
     batch = options.batch or network.train.batch
     if options.steps > STEPS_PER_START:
         raise UserError(f"--steps must lie in 1..{STEPS_PER_START}, the most of one start, not {options.steps}: give fewer")
@@ -87,9 +78,6 @@ def run(options: argparse.Namespace) -> int:
     steps = _steps(options, network, batch) if options.device == "rtl" else None
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
           f"{batch} images a step, {_memory_text(memory)}", flush=True)
-    began = time.monotonic()
-    guess = estimate(network, config, batch, memory)
-    seconds = time.monotonic() - began
     peak = _peak_bytes(config, memory)
     bench: dict[str, Any] = {
         "format": BENCH_FORMAT,
@@ -103,21 +91,22 @@ def run(options: argparse.Namespace) -> int:
         "memory": memory.record(),
         "memory_text": _memory_text(memory),
     }
-    timeline, traffic, found = guess, None, None
-    if steps is not None:
+    traffic, found, began = None, None, time.monotonic()
+    if steps is None:
+        timeline = _estimate(network, config, batch, memory)
+    else:
         try:
-            found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
-                            expected_cycles=guess.cycles)
+            found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check)
         except CheckFailed as error:
             print(f"gradloom: DIFFERENT: {error}")
             return 1
         timeline, traffic = found.timeline, found.traffic
-    bench |= _circumstances(options, steps, found, seconds)
+    bench |= _circumstances(options, steps, found) | {"seconds": time.monotonic() - began}
     bench |= figures(timeline, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak, traffic=traffic)
     bench["published"] = PUBLISHED.get(network.name)
     bench["compare"] = None
-    if options.compare:
-        other = figures(guess, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak)
+    if options.compare and found is not None:
+        other = figures(found.estimated, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak)
         bench["compare"] = compare(bench, other)
     _print(bench)
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,11 +122,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Measured | None, seconds: float) -> dict[str, Any]:
-    """What was run, and how long that took."""
+def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Measured | None) -> dict[str, Any]:
+    """What was run."""
     if steps is None or found is None:
         return {"step": "a steady step, the second of one start", "data": "none", "check": None, "simulation": None,
-                "check_text": "none, the cost model computes no tensors", "estimation_seconds": seconds}
+                "check_text": "none, the cost model computes no tensors"}
     checked = found.checked
     text = "none (--check off)"
     if checked["steps"]:
@@ -150,7 +139,6 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
         "check": checked,
         "check_text": text,
         "simulation": found.simulated,
-        "estimation_seconds": seconds,
     }
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.host.cost import DramCost, replay
 from gradloom.host.device import Device
+from gradloom.host.plan import Plan
 from gradloom.host.progress import StepProgress
 from gradloom.host.runner import ProgramRunner
 from gradloom.host.session import MemoryOptions, rtl_device
@@ -18,7 +20,7 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["CheckFailed", "Measured", "Steps", "measure"]
+__all__ = ["CheckFailed", "Measured", "Steps", "estimate", "measure"]
 
 
 class CheckFailed(Exception):
@@ -45,6 +47,8 @@ class Measured:
 
     Parameters
     ----------
+    timeline, estimated : :class:`~gradloom.host.trace.Timeline`
+        As recorded, and as the cost model estimates it.
     traffic : (read bytes, written bytes)
         At the memory port in all steps after the calibration, by step.
     checked : dict
@@ -54,6 +58,7 @@ class Measured:
     """
 
     timeline: Timeline
+    estimated: Timeline
     traffic: tuple[int, int]
     checked: dict[str, Any]
     simulated: dict[str, Any]
@@ -98,8 +103,13 @@ class _Bench:
             self.checked[key] += value
 
 
-def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
-            expected_cycles: int) -> Measured:
+def estimate(plan: Plan, memory: MemoryOptions) -> Timeline:
+    """The second of two steady steps of one start, by the cost model."""
+    dram = DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
+    return replay(step_programs(plan.instructions, plan.labels, 2), plan.config, dram)[-1]
+
+
+def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str) -> Measured:
     """Calibrate, then train the steady steps from one start (``check`` "all": one start each) and record the last one.
 
     Weight gradients are not stored, as that would cost time which training does not need.
@@ -108,8 +118,6 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     ----------
     check : :class:`str`
         "all", "last" or "off": what is compared with the golden model.
-    expected_cycles : :class:`int`
-        Estimate of one steady step, for the time left.
 
     Raises
     ------
@@ -125,7 +133,9 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
             progress.note(f"machine ready after {built:.0f} s")
         device = bench.device
         bench.runner.load(bench.state)
-        spent = bench.run(0, 1, progress, 2 * expected_cycles)
+        plan = bench.runner.steady
+        guess = estimate(plan, memory)
+        spent = bench.run(0, 1, progress, 2 * guess.cycles)
         calibration = device.cycle
         if check == "all":
             bench.check(0, 1)
@@ -135,18 +145,17 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         for first, last in groups:
             device.record_events()
             before = device.counts()
-            spent += bench.run(first, last, progress, expected_cycles)
+            spent += bench.run(first, last, progress, guess.cycles)
             if check != "off":
                 bench.check(first, last)
         after, count, beat = device.counts(), last - first, device.beat_bytes
         traffic = tuple((after[key] - before[key]) * beat // count for key in ("read_beats", "write_beats"))
-        plan = bench.runner.steady
         timeline = timelines(step_programs(plan.instructions, plan.labels, count), *device.events())[-1]
         total = device.cycle
     finally:
         progress.close()
         bench.runner.close()
-    return Measured(timeline, (traffic[0], traffic[1]), bench.checked, {
+    return Measured(timeline, guess, (traffic[0], traffic[1]), bench.checked, {
         "cycles": total, "calibration_cycles": calibration, "seconds": spent, "cycles_per_second": total / spent,
         "build_seconds": built,
     })

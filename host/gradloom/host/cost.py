@@ -203,9 +203,13 @@ class _Replay:
     def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost) -> None:
         self.program, self.config, self.dram = program, config, dram
         self.costs = Costs(config, dram)
-        self.engines = {engine: _Engine(_in_flight(engine)) for engine in ENGINES}
+        self.engines: dict[Engine, _Engine] = {engine: _Engine(_in_flight(engine)) for engine in ENGINES}
         self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
+        self.engine_of = [self.engines.get(instruction.engine) for instruction in program]
+        """``None`` for a command of the Sequencer."""
+        self.lengths = [instruction.length for instruction in program]
         self.needs = [[bit for bit in range(SEMAPHORES) if instruction.wait >> bit & 1] for instruction in program]
+        self.given = [[bit for bit in range(SEMAPHORES) if instruction.signal >> bit & 1] for instruction in program]
         self.start = np.full(len(program), -1, np.int64)
         self.done = np.full(len(program), -1, np.int64)
         self.memory = 0.0
@@ -233,12 +237,12 @@ class _Replay:
         """When the Sequencer is through with its next command; ``None`` while it cannot be."""
         if self.place == len(self.program):
             return None
-        instruction = self.program[self.place]
-        if instruction.engine != Engine.SEQ:
-            engine = self.engines[instruction.engine]
-            if engine.handed and engine.words + instruction.length > self.config.queue_words:
+        engine, length = self.engine_of[self.place], self.lengths[self.place]
+        if engine is not None:
+            if engine.handed and engine.words + length > self.config.queue_words:
                 return None
-            return self.time + instruction.length + _HANDOUT
+            return self.time + length + _HANDOUT
+        instruction = self.program[self.place]
         if instruction.opcode in (Opcode.BARRIER, Opcode.END):
             if any(engine.handed for engine in self.engines.values()):
                 return None
@@ -248,11 +252,10 @@ class _Replay:
         return self.time + cycles
 
     def _hand_out(self, time: int) -> None:
-        instruction = self.program[self.place]
-        if instruction.engine != Engine.SEQ:
-            engine = self.engines[instruction.engine]
+        engine = self.engine_of[self.place]
+        if engine is not None:
             if engine.handed:
-                engine.words += instruction.length
+                engine.words += self.lengths[self.place]
             engine.handed.append((self.place, time))
         self.place, self.time = self.place + 1, time
 
@@ -272,7 +275,7 @@ class _Replay:
         if engine.handed:
             # The next command leaves the queue for the register beside it, a word a cycle.
             following, there = engine.handed[0]
-            length = self.program[following].length
+            length = self.lengths[following]
             engine.words -= length
             engine.handed[0] = (following, max(there, time + length))
             self.time = max(self.time, time) if self._was_full(engine, length) else self.time
@@ -290,17 +293,15 @@ class _Replay:
         engine.free = max(time + cost.issue, end - _AHEAD if cost.bytes else 0)
         engine.under_way.append(done)
         self.start[place], self.done[place] = time, done
-        for bit in range(SEMAPHORES):
-            if instruction.signal >> bit & 1:
-                self.signals[bit].append(done)
+        for bit in self.given[place]:
+            self.signals[bit].append(done)
 
     def _was_full(self, engine: _Engine, freed: int) -> bool:
         """Whether the Sequencer stood before this queue until ``freed`` words left it."""
         if self.place == len(self.program):
             return False
-        waiting = self.program[self.place]
-        return (waiting.engine != Engine.SEQ and self.engines[waiting.engine] is engine
-                and engine.words + freed + waiting.length > self.config.queue_words)
+        waiting = self.lengths[self.place]
+        return self.engine_of[self.place] is engine and engine.words + freed + waiting > self.config.queue_words
 
 
 def replay(programs: Sequence[tuple[Instruction, ...]], config: Config, dram: DramCost) -> list[Timeline]:

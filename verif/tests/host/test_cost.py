@@ -1,0 +1,80 @@
+"""The cost model: a replay that keeps every order the machine keeps, and reacts to memory and machine as it should."""
+
+import numpy as np
+import pytest
+
+from gradloom.host.assembler import Instruction
+from gradloom.host.cost import Costs, DramCost, replay
+from gradloom.host.schedule import compile_network
+from gradloom.host.trace import step_programs
+from gradloom.models.network import load_network
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Engine, Opcode
+
+NETWORK = load_network("digits-cnn")
+
+
+def programs(config: str, batch: int = 8) -> list[tuple[Instruction, ...]]:
+    plan = compile_network(NETWORK, PRESETS[config], batch, slots=2, table=2)
+    return step_programs(plan.instructions, plan.labels, 2)
+
+
+@pytest.mark.parametrize("config", ["nano", "small", "eta"])
+def test_replay_keeps_every_order(config):
+    for step in replay(programs(config), PRESETS[config], DramCost()):
+        engines = np.array([int(instruction.engine) for instruction in step.program])
+        commands = np.flatnonzero(engines != Engine.SEQ)
+        assert (step.done[commands] > step.start[commands]).all() and (step.done[engines == Engine.SEQ] == -1).all()
+        assert step.cycles == step.done.max() and step.kind == "estimated"
+        for places in step.by_engine.values():
+            assert (np.diff(step.start[places]) > 0).all() and (np.diff(step.done[places]) >= 2).all()
+        for place in commands:
+            for producer in step.producers[place]:
+                assert step.start[place] > step.done[producer]
+        latest = 0
+        for place, instruction in enumerate(step.program):
+            if instruction.opcode == Opcode.BARRIER:
+                latest = step.done[:place].max()
+            elif instruction.engine != Engine.SEQ:
+                assert step.start[place] >= latest
+
+
+def test_steps_after_the_first_are_alike():
+    body = programs("small")
+    first, *rest = replay([body[0], body[1], body[1], body[1]], PRESETS["small"], DramCost())
+    assert first.cycles > rest[0].cycles, "the first one uploads the microprograms"
+    assert len({step.cycles for step in rest}) == 1
+
+
+def cycles(dram: DramCost, config: str = "small") -> int:
+    return replay(programs(config), PRESETS[config], dram)[-1].cycles
+
+
+def test_a_slower_memory_takes_longer():
+    by_latency = [cycles(DramCost(latency=latency)) for latency in (10, 40, 200)]
+    by_bandwidth = [cycles(DramCost(bytes_per_cycle=share)) for share in (None, 4.0, 2.0, 0.5)]
+    assert by_latency == sorted(by_latency) and by_bandwidth == sorted(by_bandwidth)
+    costs = Costs(PRESETS["small"], DramCost())
+    moved = sum(costs(command).bytes for command in programs("small")[1] if command.engine != Engine.SEQ)
+    assert moved / 0.5 <= by_bandwidth[-1] < 1.2 * moved / 0.5, "at half a byte a cycle the memory decides alone"
+
+
+def test_a_larger_array_takes_fewer_cycles():
+    assert cycles(DramCost(), "nano") > cycles(DramCost(), "small") > cycles(DramCost(), "eta")
+
+
+def test_full_queue_holds_the_sequencer():
+    """Ten loads of 1000 beats, then one convolution: it waits until the loads' queue takes the last of them."""
+    load = Instruction(Opcode.LOAD, {"dest": 0, "n0": 1000, "n1": 1, "n2": 1, "xb": 1})
+    conv = Instruction(Opcode.CONV, {"steps": 1, "units": 4, "cols": 4, "nr": 3, "nk": 3})
+    many = tuple([load] * 40 + [conv])
+    step = replay([many], PRESETS["small"], DramCost())[0]
+    assert step.start[-1] > 20 * 1000
+    few = replay([(load, conv)], PRESETS["small"], DramCost())[0]
+    assert few.start[-1] < 100
+
+
+def test_program_that_cannot_end():
+    stuck = Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1}, wait=1)
+    with pytest.raises(RuntimeError, match="does not end"):
+        replay([(stuck, Instruction(Opcode.BARRIER))], PRESETS["small"], DramCost())
