@@ -10,6 +10,7 @@ from typing import NoReturn
 from gradloom.host.device import MachineError
 from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
+from gradloom.models.rounding import parse_rounding
 from gradloom.rtl.config import PRESETS, ConfigError
 
 __all__ = ["main"]
@@ -59,10 +60,23 @@ def _between(low: float, high: float, range_text: str) -> Callable[[str], float]
     return convert
 
 
+def _rounding(text: str) -> dict[str, str]:
+    try:
+        return parse_rounding(text)
+    except NetworkError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("rounding: ")) from None
+
+
 _rate = _between(2.0**-30, 64.0, "2^-30..64")
 _momentum = _between(0.0, 255 / 256, "0..255/256")
 _decay = _between(0.0, 0.5, "0..0.5")
 _clock = _between(0.001, 100000.0, "0.001..100000 MHz")
+
+
+def _rounding_argument(parser: argparse.ArgumentParser, default: str = "the network's") -> None:
+    parser.add_argument("--rounding", type=_rounding, metavar="KIND=HOW,...",
+                        help="nearest or stochastic rounding of activations, normalised, errors, weights, velocities "
+                             f"(default: {default})")
 
 
 def _machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,6 +111,7 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--batch", type=_positive, help="images a step (default: the network's)")
     bench.add_argument("--steps", type=_positive, default=2,
                        help="steps after the calibrating one; the last is reported (default: 2)")
+    _rounding_argument(bench)
     bench.add_argument("--seed", type=_seed, default=1)
     bench.add_argument("--clock-mhz", type=_clock, default=200.0, metavar="F",
                        help="clock of the rates (default: 200, that of ETA)")
@@ -123,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--lr", type=_rate, help="peak learning rate (default: the network's)")
     train.add_argument("--momentum", type=_momentum, help="momentum, rounded to 1/256 (default: the network's)")
     train.add_argument("--weight-decay", type=_decay, help="weight decay, rounded to a power of two (default: the network's)")
+    _rounding_argument(train)
     train.add_argument("--seed", type=_seed, help="seed of weights, order and rounding (default: 1)")
     train.add_argument("--out", type=Path, default=None, metavar="DIR",
                        help="folder of the results (default: runs/NETWORK-CONFIG-N)")
@@ -134,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser("eval", help="accuracy of trained weights on the test images, forward passes only")
     _machine_arguments(evaluate)
     evaluate.add_argument("--weights", type=Path, required=True, metavar="DIR|FILE", help="a run's folder or its checkpoint.npz")
+    _rounding_argument(evaluate, "that of the training")
     evaluate.add_argument("--batch", type=_positive, help="images a program run (default: the network's)")
     evaluate.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the result as JSON")
     _memory_arguments(evaluate)
@@ -145,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--lr", type=_rate)
     verify.add_argument("--momentum", type=_momentum)
     verify.add_argument("--weight-decay", type=_decay)
+    _rounding_argument(verify)
     verify.add_argument("--seed", type=_seed, default=1)
     _memory_arguments(verify)
 

@@ -1,6 +1,7 @@
 """``gradloom eval``: accuracy of trained weights on the test images, by forward-only programs."""
 
 import argparse
+import dataclasses
 
 from gradloom.host.data import load_dataset
 from gradloom.host.files import UserError, write_json
@@ -22,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
     state = load_checkpoint(options.weights, network)
+    network = dataclasses.replace(network, rounding=state.rounding).rounded(options.rounding)
     if not state.calibrated:
         raise UserError(f"{options.weights} holds an untrained state: train at least one step first")
     if not len(data.test_y):
@@ -44,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
                 "network": network.name,
                 "configuration": config.name,
                 "device": options.device,
+                "rounding": dataclasses.asdict(network.rounding),
                 "steps": state.step,
                 "test_accuracy": outcome.correct / outcome.images,
                 "test_loss": outcome.loss,

@@ -19,9 +19,9 @@ from gradloom.models.state import State, StateError
 
 __all__ = ["RunFolder", "load_checkpoint"]
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2
 _KEYS = ("network", "configuration", "macs", "data", "device", "batch", "total_steps", "steps_per_epoch", "seed", "check",
-         "hyper", "memory", "versions", "steps", "epochs", "cycles")
+         "rounding", "hyper", "memory", "versions", "steps", "epochs", "cycles")
 
 
 def load_checkpoint(path: Path, network: Network) -> State:

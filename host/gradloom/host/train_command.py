@@ -31,6 +31,7 @@ def _versions() -> dict[str, str]:
 
 def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
     network, config = load_network(options.network), load_config(options.config)
+    rounding = network.rounded(options.rounding).rounding
     data = load_dataset(options.data)
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
@@ -57,6 +58,7 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
         "steps_per_epoch": per_epoch,
         "seed": 1 if options.seed is None else options.seed,
         "check": options.check,
+        "rounding": dataclasses.asdict(rounding),
         "hyper": dataclasses.asdict(train) | {"epochs": steps / per_epoch},
         "memory": MemoryOptions.from_arguments(options).record(),
         "versions": _versions(),
@@ -78,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     network = load_network(record["network"]["source"])
     if network.to_toml() != record["network"]["toml"]:
         raise UserError(f"network {record['network']['source']!r} has changed since the run began: restore it to resume")
+    network = network.rounded(record["rounding"])
     try:
         config = Config(**record["configuration"])
     except TypeError:

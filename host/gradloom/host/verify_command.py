@@ -32,7 +32,7 @@ def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarra
 def run(options: argparse.Namespace) -> int:
     """Returns 0 only if not one byte differs."""
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network), load_config(options.config)
+    network, config = load_network(options.network).rounded(options.rounding), load_config(options.config)
     needed = options.batch * options.steps
     data = load_dataset(options.data) if options.data != "random" else None
     if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:

@@ -13,6 +13,7 @@ from gradloom.models import dither, pint
 from gradloom.models.atomic import write_with
 from gradloom.models.layers import Kind, Subsample
 from gradloom.models.network import Network
+from gradloom.models.rounding import Rounding, parse_rounding
 
 __all__ = ["GAMMA_ONE", "State", "StateError", "delayed_kinds", "initial_weights"]
 
@@ -76,6 +77,8 @@ class State:
         Run seed, 32 bits.
     calibrated : :class:`bool`
         Whether the exponents of features and errors have been set; the first step does it.
+    rounding : :class:`Rounding`
+        That of the network which this is a state of, so that a saved state tells how it came about.
     """
 
     weights: dict[str, np.ndarray]
@@ -86,6 +89,7 @@ class State:
     step: int
     seed: int
     calibrated: bool
+    rounding: Rounding
 
     @classmethod
     def initial(cls, net: Network, seed: int, input_exponent: int) -> "State":
@@ -94,7 +98,7 @@ class State:
         The velocities' exponent starts at the weights' minus 4; features and errors start at 0, calibration
         sets them.
         """
-        state = cls({}, {}, {}, {}, {Kind.Z: input_exponent}, 0, seed, False)
+        state = cls({}, {}, {}, {}, {Kind.Z: input_exponent}, 0, seed, False, net.rounding)
         for layer in net.layers:
             for kind in delayed_kinds(net, layer.name):
                 state.exponents[net.tid(layer.name, kind)] = 0
@@ -132,6 +136,7 @@ class State:
             self.step,
             self.seed,
             self.calibrated,
+            self.rounding,
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -153,6 +158,7 @@ class State:
         arrays["step"] = np.array(self.step, np.int64)
         arrays["seed"] = np.array(self.seed, np.int64)
         arrays["calibrated"] = np.array(self.calibrated, np.bool_)
+        arrays["rounding"] = np.frombuffer(str(self.rounding).encode(), np.uint8)
         write_with(Path(path), lambda stream: np.savez(stream, **cast(Any, arrays)))
 
     @classmethod
@@ -170,6 +176,7 @@ class State:
         except _DAMAGED as error:
             raise StateError(f"{path} cannot be read as a saved state: {error}") from None
         state = cls.initial(net, 0, 0)
+        text = arrays.pop("rounding", None)
         expected = state.arrays()
         expected |= {
             "exponents": np.zeros((len(state.exponents), 2), np.int64),
@@ -205,7 +212,17 @@ class State:
         state.exponents = exponents
         state.step, state.seed = int(arrays["step"]), int(arrays["seed"])
         state.calibrated = bool(arrays["calibrated"])
+        state.rounding = _saved_rounding(path, text)
         return state
+
+
+def _saved_rounding(path: Path | str, text: np.ndarray | None) -> Rounding:
+    if text is None:
+        raise StateError(f"{path} has no array 'rounding': give a state that this version saved")
+    try:
+        return Rounding(**parse_rounding(bytes(text).decode()))
+    except ValueError as error:
+        raise StateError(f"{path}: its rounding cannot be read: {error}") from None
 
 
 def delayed_kinds(net: Network, name: str) -> tuple[Kind, ...]:

@@ -218,6 +218,9 @@ TRAIN_REFUSALS = [
     (["--seed", "4294967296"], "--seed"),
     (["--seed", "x"], "--seed"),
     (["--check", "some"], "--check"),
+    (["--rounding", "errors"], "--rounding", "KIND=nearest or KIND=stochastic"),
+    (["--rounding", "errors=up"], "--rounding", "errors must be 'nearest' or 'stochastic', not 'up'"),
+    (["--rounding", "bias=nearest"], "--rounding", "unknown key 'bias'"),
     (["--device", "board"], "--device"),
     (["--dram-latency", "-1"], "--dram-latency"),
     (["--dram-bytes-per-cycle", "0"], "--dram-bytes-per-cycle"),
@@ -337,7 +340,7 @@ def test_resume_refuses(desk, capsys):
     (desk / "tiny.toml").write_text(TINY)
     write_data(desk / "data.npz", 70)
     refused(capsys, ["train", "--resume", "run"], "data.npz", "changed")
-    for text in ("{", "[]", '{"format": 99}', '{"format": 1}'):
+    for text in ("{", "[]", '{"format": 99}', '{"format": 2}'):
         (desk / "run" / "run.json").write_text(text)
         refused(capsys, ["train", "--resume", "run"], "run.json")
     (desk / "run" / "run.json").write_text(record.replace('"wpus"', '"wheels"'))
