@@ -4,6 +4,7 @@ import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
+from gradloom.rtl.channels import Unit, unit_of
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
     COMMANDS,
@@ -75,7 +76,12 @@ class Instruction:
 
     @property
     def engine(self) -> Engine:
+        """Kind of the engine that executes the command."""
         return Engine(self.opcode >> 4)
+
+    def unit(self, config: Config) -> Unit:
+        """The engine of a machine that executes the command."""
+        return unit_of(config, self.opcode, self["src" if self.opcode == Opcode.STORE else "dest"])
 
     @property
     def length(self) -> int:

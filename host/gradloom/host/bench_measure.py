@@ -150,7 +150,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
                 bench.check(first, last)
         after, count, beat = device.counts(), last - first, device.beat_bytes
         traffic = tuple((after[key] - before[key]) * beat // count for key in ("read_beats", "write_beats"))
-        timeline = timelines(step_programs(plan.instructions, plan.labels, count), *device.events())[-1]
+        timeline = timelines(step_programs(plan.instructions, plan.labels, count), config, *device.events())[-1]
         total = device.cycle
     finally:
         progress.close()

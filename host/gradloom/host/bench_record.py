@@ -4,17 +4,17 @@ from collections import Counter
 from typing import Any
 
 from gradloom.host.bench_work import PURPOSES, Macs, dram_bytes, layer_phase, phase_macs, purpose, windows
-from gradloom.host.trace import ENGINES, SEQUENCER, Timeline, engine_name
+from gradloom.host.trace import SEQUENCER, Timeline, engine_name
 from gradloom.models.network import Network
+from gradloom.rtl.channels import Unit, engine_of, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Engine
 
 __all__ = ["BENCH_FORMAT", "ETA_TARGET", "LOSSES", "PUBLISHED", "compare", "figures"]
 
 BENCH_FORMAT = 1
 ETA_TARGET = 0.90
 """Layers whose phases use less of the array are listed with the cause."""
-_KINDS = tuple(dict.fromkeys(engine_name(engine).rstrip("0123456789") for engine in ENGINES))
+_KINDS = tuple(dict.fromkeys(engine_of(unit).name.lower() for unit in Unit if unit != Unit.SEQ))
 LOSSES = ("mapping", "pipeline", *(kind for kind in _KINDS if kind != "ccore"), SEQUENCER)
 """Where array cycles go that are not useful: windows in which not every MAC has an operand of use (padding channels, rows that
 do not fill the WPUs, short kernels), cycles of CONV commands without a window, and idle cycles by who worked meanwhile on what the
@@ -33,23 +33,24 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 class _Rows:
     """Sums by tag."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
         self.rows: dict[int, dict[str, Any]] = {}
+        self._engines = [engine_name(unit) for unit in units(config)]
 
     def __getitem__(self, tag: int) -> dict[str, Any]:
         if tag not in self.rows:
-            self.rows[tag] = {"busy": dict.fromkeys(map(engine_name, ENGINES), 0), "span": 0, "windows": 0, "waits": Counter(),
+            self.rows[tag] = {"busy": dict.fromkeys(self._engines, 0), "span": 0, "windows": 0, "waits": Counter(),
                               "bytes": dict.fromkeys(PURPOSES, 0), "transfer": dict.fromkeys(PURPOSES, 0)}
         return self.rows[tag]
 
 
 def _gather(timeline: Timeline, config: Config) -> dict[int, dict[str, Any]]:
-    rows = _Rows()
-    for place, instruction in enumerate(timeline.program):
-        if instruction.engine == Engine.SEQ:
+    rows = _Rows(config)
+    for place, (instruction, unit) in enumerate(zip(timeline.program, timeline.units, strict=True)):
+        if unit == Unit.SEQ:
             continue
         row, cycles = rows[instruction.tag], int(timeline.busy[place])
-        row["busy"][engine_name(instruction.engine)] += cycles
+        row["busy"][engine_name(unit)] += cycles
         row["windows"] += windows(instruction, config)
         what = purpose(instruction)
         if what is not None:
@@ -64,7 +65,7 @@ def _spans(timeline: Timeline, rows: dict[int, dict[str, Any]]) -> dict[str, int
     Returns what lies before the first CONV and behind the last one. Idle time within a span goes to what the C-Core waited for;
     the wait before a span's first CONV is the end of the span before, and so is counted there.
     """
-    places = [int(place) for place in timeline.by_engine[Engine.CCORE]]
+    places = [int(place) for place in timeline.by_engine[Unit.CCORE]]
     if not places:
         return {"before": timeline.cycles, "behind": 0}
     present = timeline.program[places[0]].tag

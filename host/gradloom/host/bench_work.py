@@ -62,19 +62,13 @@ def dram_bytes(instruction: Instruction, config: Config) -> int:
 
 
 def _moves(instruction: Instruction) -> bool:
-    return _kind(instruction.engine) in ("LOAD", "STORE")
-
-
-def _kind(engine: Engine) -> str:
-    """Name without the number of a channel."""
-    return engine.name.rstrip("0123456789")
+    return instruction.engine in (Engine.LOAD, Engine.STORE)
 
 
 def purpose(instruction: Instruction) -> str | None:
     """One of :data:`PURPOSES`; ``None`` for a command that moves nothing."""
     phase = instruction.tag & 7
-    kind = _kind(instruction.engine)
-    if kind == "LOAD":
+    if instruction.engine == Engine.LOAD:
         dest = instruction["dest"]
         if dest == Dest.WBUF:
             return "RdWt"
@@ -85,7 +79,7 @@ def purpose(instruction: Instruction) -> str | None:
         if phase == _NORM or dest in (Dest.PBUF, Dest.AM):
             return "RdFRN"
         return "RdAct"
-    if kind != "STORE":
+    if instruction.engine != Engine.STORE:
         return None
     if phase == _WG:
         return "WrWU"

@@ -16,8 +16,11 @@ import numpy as np
 from gradloom.host.assembler import Instruction
 from gradloom.host.bench_work import windows
 from gradloom.host.layout import ceil_div
-from gradloom.host.trace import ENGINES, Timeline, cut
+from gradloom.host.trace import Timeline, cut
 from gradloom.rtl import microprograms
+from gradloom.rtl.acore import ACore
+from gradloom.rtl.ccore import CCore
+from gradloom.rtl.channels import Unit, engine_of, units
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, SEMAPHORES, Engine, Opcode, Pattern
 from gradloom.rtl.loader import Loader
@@ -181,8 +184,8 @@ class Costs:
         return held(rows) * held(columns)
 
 
-def _in_flight(engine: Engine) -> int:
-    return {"LOAD": Loader.IN_FLIGHT, "STORE": Storer.IN_FLIGHT}.get(engine.name.rstrip("0123456789"), 1)
+def _in_flight(unit: Unit) -> int:
+    return {Engine.LOAD: Loader, Engine.CCORE: CCore, Engine.ACORE: ACore, Engine.STORE: Storer}[engine_of(unit)].IN_FLIGHT
 
 
 class _Engine:
@@ -203,9 +206,9 @@ class _Replay:
     def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost) -> None:
         self.program, self.config, self.dram = program, config, dram
         self.costs = Costs(config, dram)
-        self.engines: dict[Engine, _Engine] = {engine: _Engine(_in_flight(engine)) for engine in ENGINES}
+        self.engines = {unit: _Engine(_in_flight(unit)) for unit in units(config)}
         self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
-        self.engine_of = [self.engines.get(instruction.engine) for instruction in program]
+        self.engine_of = [self.engines.get(instruction.unit(config)) for instruction in program]
         """``None`` for a command of the Sequencer."""
         self.lengths = [instruction.length for instruction in program]
         self.needs = [[bit for bit in range(SEMAPHORES) if instruction.wait >> bit & 1] for instruction in program]
@@ -308,4 +311,4 @@ def replay(programs: Sequence[tuple[Instruction, ...]], config: Config, dram: Dr
     """Timelines of the steps of one start (:func:`gradloom.host.trace.step_programs`), estimated."""
     machine = _Replay([instruction for program in programs for instruction in program], config, dram)
     machine.run()
-    return cut(programs, machine.start, machine.done, "estimated")
+    return cut(programs, config, machine.start, machine.done, "estimated")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 
 from gradloom.host.tiling import BASE
-from gradloom.host.tokens import semaphore
+from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, Unit, semaphore
 from gradloom.rtl.isa import (
     COMMANDS,
     HEADER_FIELDS,
@@ -49,6 +49,12 @@ that of [machine.md](machine.md).
 and back, and `gradloom.host.validator`
 says in sentences what is wrong with a program: lengths, opcodes, fields, on-chip addresses, DRAM
 addresses outside the window, and semaphores.
+"""
+
+_CHANNELS = """\
+A machine has one to three Loaders and one or two Storers (`load_channels`, `store_channels` of the
+configuration); each memory belongs to one of them, so `dest` and `src` say which engine gets the command.
+A number that is no memory goes to the first Loader or Storer, which refuses it.
 """
 
 _SCHEDULE = """\
@@ -100,9 +106,11 @@ The scheduler emits commands in an order in which they would be right one after 
 what each reads and writes: on-chip address ranges, images and
 channel groups of DRAM tensors. For each command it finds the latest conflicting command of every other
 engine that no earlier token has ordered it behind,
-and adds one token: a bit in that command's `signal`, the same bit in this one's `wait`. Each ordered
-pair of engines has a semaphore of its own, so
-the n-th wait takes the n-th signal. Therefore no conflict goes unordered; the earliest unfinished
+and adds one token: a bit in that command's `signal`, the same bit in this one's `wait`. Every Loader and
+every Storer counts as an engine. Each ordered
+pair of engines that use a memory together has a semaphore of its own, so
+the n-th wait takes the n-th signal; a conflict of any other pair, which no program has needed yet, is
+ordered by a BARRIER. Therefore no conflict goes unordered; the earliest unfinished
 command can always run, so nothing deadlocks, however short the
 queues; and all semaphores are 0 at the end. The validator proves the last two for any program whose
 semaphores have one signalling and one waiting engine.
@@ -140,13 +148,25 @@ def _numbers(title: str, kind: type[enum.IntEnum]) -> Iterator[str]:
 
 
 def _tokens() -> Iterator[str]:
-    engines = [engine for engine in Engine if engine != Engine.SEQ]
-    yield "| semaphore | " + " | ".join(f"{engine.name} waits" for engine in engines) + " |"
-    yield "|---|" + "---|" * len(engines)
-    for producer in engines:
-        cells = ("" if consumer == producer else str(semaphore(producer, consumer)) for consumer in engines)
+    present = [unit for unit in Unit if unit != Unit.SEQ]
+    yield "| semaphore | " + " | ".join(f"{unit.name} waits" for unit in present) + " |"
+    yield "|---|" + "---|" * len(present)
+    for producer in present:
+        numbers = (semaphore(producer, consumer) for consumer in present)
+        cells = ("" if number is None else str(number) for number in numbers)
         yield f"| {producer.name} signals | " + " | ".join(cells) + " |"
     yield ""
+
+
+def _channels() -> Iterator[str]:
+    """Which engine fills or drains which memory."""
+    for title, channels, present in (("`load_channels`", LOAD_MAP, LOAD_UNITS), ("`store_channels`", STORE_MAP, STORE_UNITS)):
+        yield f"| {title} | " + " | ".join(unit.name for unit in present) + " |"
+        yield "|---|" + "---|" * len(present)
+        for count, parts in channels.items():
+            cells = [" ".join(memory.name for memory in part) for part in parts]
+            yield f"| {count} | " + " | ".join([*cells, *[""] * (len(present) - count)]) + " |"
+        yield ""
 
 
 def text() -> str:
@@ -180,7 +200,7 @@ def text() -> str:
             if command.opcode >> 4 == engine:
                 lines += _command(command)
     bases = ", ".join(f"{number} {name}" for name, number in BASE.items())
-    lines += [_SCHEDULE, *_tokens(), f"Base registers: {bases}."]
+    lines += ["## Channels", "", _CHANNELS, *_channels(), _SCHEDULE, *_tokens(), f"Base registers: {bases}."]
     return "\n".join(lines) + "\n"
 
 

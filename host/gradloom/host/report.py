@@ -13,7 +13,11 @@ ENGINES = (
     ("ccore", "C-Core", "#d9652b"),
     ("acore", "A-Core", "#2f7f79"),
     ("store", "Storer", "#b9a44c"),
+    ("load1", "Loader 1", "#8fa3ba"),
+    ("load2", "Loader 2", "#a5b7cc"),
+    ("store1", "Storer 1", "#cdbb6c"),
 )
+"""Name in the records, title and colour. A machine has the first four and, with more DMA channels, some of the others."""
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#20262c;background:#fbfaf7;max-width:800px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.1rem;margin:2rem 0 .5rem}
@@ -133,7 +137,8 @@ def _cycles(run: dict[str, Any]) -> str:
     rows = cycles.get("by_layer_phase") or []
     if not rows:
         return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
-    top = max(sum(row["busy"].get(key, 0) for key, _, _ in ENGINES) for row in rows) or 1
+    present = [engine for engine in ENGINES if any(engine[0] in row["busy"] for row in rows)]
+    top = max(sum(row["busy"].get(key, 0) for key, _, _ in present) for row in rows) or 1
     label_width, bar_height = 150, 20
     height = bar_height * len(rows) + 12
     body = ""
@@ -141,7 +146,7 @@ def _cycles(run: dict[str, Any]) -> str:
         y, x = 6 + index * bar_height, float(label_width)
         name = html.escape(f"{row['layer']} {row['phase']}")
         body += f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{name}</text>'
-        for key, name, colour in ENGINES:
+        for key, name, colour in present:
             width = (_WIDTH - label_width - 70) * row["busy"].get(key, 0) / top
             body += (
                 f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{bar_height - 5}" fill="{colour}">'
@@ -150,11 +155,11 @@ def _cycles(run: dict[str, Any]) -> str:
             x += width
         if row.get("use") is not None:
             body += f'<text x="{x + 6:.1f}" y="{y + 14}">{100 * row["use"]:.0f} %</text>'
-    keys = "".join(f'<span class=key style="background:{colour}"></span>{name}' for _, name, colour in ENGINES)
+    keys = "".join(f'<span class=key style="background:{colour}"></span>{name}' for _, name, colour in present)
     total, engines = cycles.get("total", 0), cycles.get("engines", {})
     summary = "".join(
         f"<tr><td>{name}</td><td>{engines.get(key, 0):,}</td><td>{100 * engines.get(key, 0) / max(total, 1):.1f} %</td></tr>"
-        for key, name, _ in ENGINES
+        for key, name, _ in present
     )
     return (
         f"<h2>Busy cycles by layer and phase</h2>{svg(body, 'busy cycles by layer and phase', height)}"

@@ -16,8 +16,8 @@ from gradloom.models import golden
 from gradloom.models.golden import Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
+from gradloom.rtl.channels import units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Engine
 from gradloom.rtl.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
 
 __all__ = ["PHASES", "MachineError", "Outcome", "ProgramRunner", "merge_cycles"]
@@ -27,7 +27,6 @@ PHASES = ("FP", "BP", "norm BP", "WG + WU")
 
 _POLL_CYCLES = 1 << 19
 """Simulated cycles between two looks at STATUS and STEP."""
-_ENGINES = {"load": Engine.LOAD, "ccore": Engine.CCORE, "acore": Engine.ACORE, "store": Engine.STORE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +206,7 @@ class ProgramRunner:
         for layer in self.network.layers:
             for number, phase in enumerate(PHASES):
                 tag = 8 * self.network.index(layer.name) + number
-                busy = {name: self._counter(engine, tag) for name, engine in _ENGINES.items()}
+                busy = {unit.name.lower(): self._counter(unit, tag) for unit in units(self.config)}
                 if any(busy.values()):
                     windows = self._counter(PERF_MAC_USE, tag)
                     rows.append({"layer": layer.name, "phase": phase, "busy": busy, "windows": windows})
@@ -224,14 +223,15 @@ def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict
     for source in (previous or {}).get("by_layer_phase", []), table["by_layer_phase"]:
         for row in source:
             key = (row["layer"], row["phase"])
-            old = rows.get(key, {"busy": dict.fromkeys(_ENGINES, 0), "windows": 0})
-            busy = {name: old["busy"][name] + row["busy"][name] for name in _ENGINES}
+            old = rows.get(key, {"busy": {}, "windows": 0})
+            busy = {name: old["busy"].get(name, 0) + cycles for name, cycles in row["busy"].items()}
             windows = old["windows"] + row["windows"]
             use = windows / busy["ccore"] if busy["ccore"] else None
             rows[key] = {"layer": row["layer"], "phase": row["phase"], "busy": busy, "windows": windows, "use": use}
+    names = dict.fromkeys(name for row in rows.values() for name in row["busy"])
     return {
         "kind": "simulated",
         "total": (previous or {}).get("total", 0) + table["total"],
-        "engines": {name: sum(row["busy"][name] for row in rows.values()) for name in _ENGINES},
+        "engines": {name: sum(row["busy"].get(name, 0) for row in rows.values()) for name in names},
         "by_layer_phase": list(rows.values()),
     }

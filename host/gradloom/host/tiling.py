@@ -89,7 +89,7 @@ class Builder:
         self.network, self.config, self.memory = network, config, memory
         self.batch, self.training = batch, training
         self.images = (0, batch)
-        self.recorder = Recorder(MAXIMUM - waits_in_queue(config.queue_words))
+        self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words))
         depth = config.abuf_depth
         logits = config.max_planes * ceil_div(config.max_classes, config.group)
         self.ring = {

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from gradloom.host.assembler import Instruction
-from gradloom.rtl.isa import COMMANDS, SEMAPHORES, Engine, Opcode
+from gradloom.rtl.channels import Unit, units
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import COMMANDS, SEMAPHORES, Opcode
 
 __all__ = ["MAXIMUM", "check_tokens", "waits_in_queue"]
 
@@ -22,36 +24,35 @@ def _bits(mask: int) -> Iterator[int]:
     return (i for i in range(SEMAPHORES) if mask >> i & 1)
 
 
-def check_tokens(instructions: Sequence[Instruction], queue_words: int) -> list[tuple[int, str]]:
+def check_tokens(instructions: Sequence[Instruction], config: Config) -> list[tuple[int, str]]:
     """(number of an instruction or -1, sentence) for every defect.
 
     A semaphore must have one signalling and one waiting engine: then the order of execution cannot change
     which wait takes which signal, and one simulation decides for all: if it ends, every order ends.
     """
-    defects = list(_owners(instructions))
+    owners = [instruction.unit(config) for instruction in instructions]
+    defects = list(_owners(instructions, owners))
     if defects:
         return defects
-    return [*_simulate(instructions, queue_words), *_bounds(instructions, queue_words)]
+    return [*_simulate(instructions, owners, config), *_bounds(instructions, config.queue_words)]
 
 
-def _owners(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
+def _owners(instructions: Sequence[Instruction], units_of: Sequence[Unit]) -> Iterator[tuple[int, str]]:
     for field, verb in (("signal", "signalled by"), ("wait", "waited for by")):
-        owners: dict[int, Engine] = {}
-        for number, instruction in enumerate(instructions):
+        owners: dict[int, Unit] = {}
+        for number, (instruction, unit) in enumerate(zip(instructions, units_of, strict=True)):
             for i in _bits(getattr(instruction, field)):
-                owner = owners.setdefault(i, instruction.engine)
-                if owner != instruction.engine:
-                    yield (
-                        number,
-                        f"semaphore {i} is {verb} {owner.name} and by {instruction.engine.name}: "
-                        f"it must be one engine",
-                    )
+                owner = owners.setdefault(i, unit)
+                if owner != unit:
+                    yield number, f"semaphore {i} is {verb} {owner.name} and by {unit.name}: it must be one engine"
 
 
-def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator[tuple[int, str]]:
+def _simulate(
+    instructions: Sequence[Instruction], units_of: Sequence[Unit], config: Config
+) -> Iterator[tuple[int, str]]:
     """Run once: commands go to queues of the machine's length, engines take them when semaphores allow."""
     value = [0] * SEMAPHORES
-    queues: dict[Engine, list[int]] = {engine: [] for engine in Engine if engine != Engine.SEQ}
+    queues: dict[Unit, list[int]] = {unit: [] for unit in units(config)}
     words = dict.fromkeys(queues, 0)
 
     def ready(number: int) -> bool:
@@ -68,30 +69,30 @@ def _simulate(instructions: Sequence[Instruction], queue_words: int) -> Iterator
 
     def advance() -> bool:
         moved = False
-        for engine, queue in queues.items():
+        for unit, queue in queues.items():
             while queue and ready(queue[0]):
                 number = queue.pop(0)
-                words[engine] -= instructions[number].length
+                words[unit] -= instructions[number].length
                 execute(number)
                 moved = True
         return moved
 
     def stuck(number: int) -> tuple[int, str]:
         heads = [
-            f"{engine.name} waits for semaphore {missing(queue[0])}"
-            for engine, queue in queues.items()
+            f"{unit.name} waits for semaphore {missing(queue[0])}"
+            for unit, queue in queues.items()
             if queue
         ]
         return number, f"deadlock: {'; '.join(heads) or 'nothing can go on'}"
 
-    for number, instruction in enumerate(instructions):
-        if instruction.engine != Engine.SEQ:
-            while words[instruction.engine] + instruction.length > queue_words:
+    for number, (instruction, unit) in enumerate(zip(instructions, units_of, strict=True)):
+        if unit != Unit.SEQ:
+            while words[unit] + instruction.length > config.queue_words:
                 if not advance():
                     yield stuck(number)
                     return
-            queues[instruction.engine].append(number)
-            words[instruction.engine] += instruction.length
+            queues[unit].append(number)
+            words[unit] += instruction.length
             continue
         if instruction.opcode in (Opcode.BARRIER, Opcode.END, Opcode.LOOP):
             while any(queues.values()):

@@ -3,8 +3,11 @@
 The scheduler emits commands in an order in which they would be right one after the other, and says which part
 of which memory each reads and writes. :class:`Recorder` finds, for every command, the latest command of every
 other engine that it conflicts with and has not yet been ordered behind, and orders the two by a token.
-Engines take their commands in order, so one semaphore for each ordered pair of engines (12 of the 16) is
-enough: the n-th wait of a pair matches its n-th signal.
+Every Loader and every Storer is an engine by itself (:class:`~gradloom.rtl.channels.Unit`). Engines take their
+commands in order and finish them in order, so one semaphore for each ordered pair of engines is enough: the n-th
+wait of a pair matches its n-th signal. Pairs that use no memory together have no semaphore
+(:data:`gradloom.rtl.channels.TOKEN_PAIRS`); should two commands of such a pair conflict all the same, and no other
+tokens order them, a barrier does.
 
 Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the
 earliest unfinished command can always run, however short the queues are. Why every semaphore ends at 0:
@@ -17,11 +20,11 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from gradloom.host.assembler import Instruction
-from gradloom.rtl.isa import Engine, Opcode
+from gradloom.rtl.channels import Unit, semaphore, units
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Opcode
 
-__all__ = ["Access", "Box", "Recorder", "Ring", "semaphore"]
-
-_ENGINES = (Engine.LOAD, Engine.CCORE, Engine.ACORE, Engine.STORE)
+__all__ = ["Access", "Box", "Recorder", "Ring"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -38,15 +41,9 @@ class Access:
 @dataclasses.dataclass(frozen=True)
 class _Past:
     position: int
-    engine: Engine
+    engine: Unit
     write: bool
     box: Box
-
-
-def semaphore(producer: Engine, consumer: Engine) -> int:
-    """Number of the semaphore with which ``producer`` lets ``consumer`` go on."""
-    first, second = _ENGINES.index(producer), _ENGINES.index(consumer)
-    return 3 * first + second - (second > first)
 
 
 def _overlap(a: Box, b: Box) -> bool:
@@ -86,6 +83,8 @@ class Recorder:
 
     Parameters
     ----------
+    config : :class:`~gradloom.rtl.config.Config`
+        Its channels say which engine executes a command.
     most_tokens : :class:`int`
         Tokens of a pair of engines that may be signalled and not yet waited for, in the order of the program.
 
@@ -96,14 +95,15 @@ class Recorder:
         Given to every command that is emitted.
     """
 
-    def __init__(self, most_tokens: int = 128) -> None:
+    def __init__(self, config: Config, most_tokens: int = 128) -> None:
+        self._config = config
         self._most_tokens = most_tokens
-        self._emitted: dict[Engine, list[int]] = {engine: [] for engine in _ENGINES}
-        self._waits: dict[tuple[Engine, Engine], list[int]] = {}
+        self._emitted: dict[Unit, list[int]] = {unit: [] for unit in units(config)}
+        self._waits: dict[tuple[Unit, Unit], list[int]] = {}
         self.instructions: list[Instruction] = []
         self.tag = 0
-        self._known: dict[int, dict[Engine, int]] = {}
-        self._last: dict[Engine, int] = {}
+        self._known: dict[int, dict[Unit, int]] = {}
+        self._last: dict[Unit, int] = {}
         self._floor = -1
         self._spaces: dict[str, list[_Past]] = {}
         self._running = False
@@ -139,9 +139,9 @@ class Recorder:
     ) -> int:
         """A command of an engine with all that it reads and writes. Returns its position."""
         instruction = Instruction(opcode, fields, tail, self.tag)
-        engine, reads, writes = instruction.engine, tuple(reads), tuple(writes)
+        engine, reads, writes = instruction.unit(self._config), tuple(reads), tuple(writes)
         needs = self._conflicts(engine, reads, writes)
-        if any(self._producer(other, engine, place) is None for other, place in needs.items()):
+        if self._needs_barrier(engine, needs):
             self.barrier()
             needs = {}
         self._running = True
@@ -158,9 +158,9 @@ class Recorder:
         return position
 
     def _conflicts(
-        self, engine: Engine, reads: tuple[Access, ...], writes: tuple[Access, ...]
-    ) -> dict[Engine, int]:
-        needs: dict[Engine, int] = {}
+        self, engine: Unit, reads: tuple[Access, ...], writes: tuple[Access, ...]
+    ) -> dict[Unit, int]:
+        needs: dict[Unit, int] = {}
         for write, accesses in ((False, reads), (True, writes)):
             for access in accesses:
                 for past in self._spaces.get(access.space, ()):
@@ -173,23 +173,45 @@ class Recorder:
                         needs[past.engine] = past.position
         return needs
 
-    def _order(self, engine: Engine, needs: dict[Engine, int], instruction: Instruction) -> dict[Engine, int]:
-        """Add the tokens that ``needs`` asks for. Returns what has finished when the command starts."""
-        known: dict[Engine, int] = {}
-        if engine in self._last:
-            before = self._last[engine]
-            known = {**self._known[before], engine: before}
+    def _before(self, engine: Unit) -> dict[Unit, int]:
+        """What has finished, at the latest, when the engine is done with a next command that waits for nothing."""
+        if engine not in self._last:
+            return {}
+        before = self._last[engine]
+        return {**self._known[before], engine: before}
+
+    def _needs_barrier(self, engine: Unit, needs: dict[Unit, int]) -> bool:
+        """Tokens cannot order a command of ``engine`` behind all of ``needs``."""
+        known = self._before(engine)
+        for other, place in needs.items():
+            if place <= known.get(other, self._floor):
+                continue
+            if semaphore(other, engine) is None:
+                implied = any(
+                    self._known[p].get(other, self._floor) >= place
+                    for o, p in needs.items()
+                    if semaphore(o, engine) is not None
+                )
+                if not implied:
+                    return True
+            elif self._producer(other, engine, place) is None:
+                return True
+        return False
+
+    def _order(self, engine: Unit, needs: dict[Unit, int], instruction: Instruction) -> dict[Unit, int]:
+        """Add the tokens that ``needs`` asks for. Returns what has finished when the command is done, itself aside."""
+        known = self._before(engine)
         open_needs = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
         for other, place in list(open_needs.items()):
             if any(
                 self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other
             ):
                 continue
-            late_enough = self._producer(other, engine, place)
-            assert late_enough is not None, "emit() has put a barrier here"
+            late_enough, number = self._producer(other, engine, place), semaphore(other, engine)
+            assert late_enough is not None and number is not None, "emit() has put a barrier here"
             place = late_enough
             self._waits.setdefault((other, engine), []).append(len(self.instructions))
-            bit = 1 << semaphore(other, engine)
+            bit = 1 << number
             self.instructions[place].signal |= bit
             instruction.wait |= bit
             known[other] = max(known.get(other, -1), place)
@@ -197,7 +219,7 @@ class Recorder:
                 known[third] = max(known.get(third, -1), reach)
         return known
 
-    def _producer(self, other: Engine, engine: Engine, place: int) -> int | None:
+    def _producer(self, other: Unit, engine: Unit, place: int) -> int | None:
         """The first command of ``other`` from ``place`` on whose token to ``engine`` spans few enough others, if there is one."""
         waits = self._waits.get((other, engine), [])
         if len(waits) < self._most_tokens or waits[-self._most_tokens] <= place:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.assembler import Instruction
-from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
+from gradloom.rtl.channels import Unit, units
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import SEMAPHORES, Opcode
 
-__all__ = ["ENGINES", "SEQUENCER", "Timeline", "TraceError", "chrome_trace", "cut", "engine_name", "step_programs", "timelines"]
+__all__ = ["SEQUENCER", "Timeline", "TraceError", "chrome_trace", "cut", "engine_name", "step_programs", "timelines"]
 
-ENGINES = tuple(engine for engine in Engine if engine != Engine.SEQ)
-"""Engines with a queue, in the order of the recording's bits."""
 SEQUENCER = "sequencer"
 """What an engine waits for while its next command is not there: program fetch, a barrier, or another engine's full queue."""
 _HANDOVER = 8
@@ -28,9 +28,9 @@ class TraceError(RuntimeError):
     """A recording that does not belong to the program."""
 
 
-def engine_name(engine: Engine) -> str:
-    """As in all records: load, ccore, acore, store."""
-    return engine.name.lower()
+def engine_name(unit: Unit) -> str:
+    """As in all records: load, load1, ccore, ..."""
+    return unit.name.lower()
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -45,6 +45,8 @@ class Timeline:
     ----------
     program : tuple of :class:`~gradloom.host.assembler.Instruction`
         The step's commands in program order, those of the Sequencer too.
+    config : :class:`~gradloom.rtl.config.Config`
+        The machine: its channels say which engine ran a command.
     start, done : int64 array (commands,)
         Cycles from the begin of the step; -1 for commands of the Sequencer. ``done`` is the cycle in which the engine
         reports the end.
@@ -55,16 +57,22 @@ class Timeline:
     """
 
     program: tuple[Instruction, ...]
+    config: Config
     start: np.ndarray
     done: np.ndarray
     cycles: int
     kind: str
 
     @functools.cached_property
-    def by_engine(self) -> dict[Engine, np.ndarray]:
+    def units(self) -> tuple[Unit, ...]:
+        """The engine of every command."""
+        return tuple(instruction.unit(self.config) for instruction in self.program)
+
+    @functools.cached_property
+    def by_engine(self) -> dict[Unit, np.ndarray]:
         """Positions of every engine's commands, in order."""
-        engines = np.array([int(instruction.engine) for instruction in self.program], np.int64)
-        return {engine: np.flatnonzero(engines == engine) for engine in ENGINES}
+        engines = np.array(self.units, np.int64)
+        return {unit: np.flatnonzero(engines == unit) for unit in units(self.config)}
 
     @functools.cached_property
     def before(self) -> np.ndarray:
@@ -106,7 +114,7 @@ class Timeline:
         latest = max(self.producers[place], key=lambda p: int(self.done[p]), default=-1)
         if idle <= 0 or latest < 0 or self.done[latest] < free:
             return max(0, idle), SEQUENCER
-        return idle, engine_name(self.program[latest].engine)
+        return idle, engine_name(self.units[latest])
 
     def critical_path(self) -> dict[tuple[str, int], int]:
         """Cycles by (engine, tag) of the chain of commands that fixes the length of the step; they sum to ``cycles``."""
@@ -139,7 +147,7 @@ class Timeline:
             tag, link = self.program[place].tag, self._link(place)
             end = max(floor, min(time, int(self.done[link]))) if link >= 0 else floor
             begin = min(time, max(int(self.start[place]), end))
-            for name, cycles in ((engine_name(self.program[place].engine), time - begin), (SEQUENCER, begin - end)):
+            for name, cycles in ((engine_name(self.units[place]), time - begin), (SEQUENCER, begin - end)):
                 if cycles:
                     found[name, tag] = found.get((name, tag), 0) + cycles
             place, time = link, end
@@ -172,7 +180,7 @@ def step_programs(instructions: Sequence[Instruction], labels: Mapping[int, int]
     return [first if step == 0 else again for step in range(steps)]
 
 
-def timelines(programs: Sequence[tuple[Instruction, ...]], cycles: np.ndarray, bits: np.ndarray) -> list[Timeline]:
+def timelines(programs: Sequence[tuple[Instruction, ...]], config: Config, cycles: np.ndarray, bits: np.ndarray) -> list[Timeline]:
     """The steps of one start from a recording (:meth:`gradloom.sim.rtl_device.RtlDevice.events`).
 
     Raises
@@ -180,19 +188,20 @@ def timelines(programs: Sequence[tuple[Instruction, ...]], cycles: np.ndarray, b
     :exc:`TraceError`
         If the recording has another number of starts or ends than the program has commands.
     """
-    engines = np.array([int(instruction.engine) for program in programs for instruction in program], np.int64)
+    engines = np.array([instruction.unit(config) for program in programs for instruction in program], np.int64)
     start, done = np.full(len(engines), -1, np.int64), np.full(len(engines), -1, np.int64)
-    for number, engine in enumerate(ENGINES):
+    for number, engine in enumerate(units(config)):
         places = np.flatnonzero(engines == engine)
         for target, bit, what in ((start, 2 * number, "started"), (done, 2 * number + 1, "ended")):
             seen = cycles[bits >> bit & 1 != 0]
             if len(seen) != len(places):
                 raise TraceError(f"{engine.name} {what} {len(seen)} commands, the program has {len(places)} for it")
             target[places] = seen
-    return cut(programs, start, done, "simulated")
+    return cut(programs, config, start, done, "simulated")
 
 
-def cut(programs: Sequence[tuple[Instruction, ...]], start: np.ndarray, done: np.ndarray, kind: str) -> list[Timeline]:
+def cut(programs: Sequence[tuple[Instruction, ...]], config: Config, start: np.ndarray, done: np.ndarray,
+        kind: str) -> list[Timeline]:
     """Steps from the starts and ends of all commands of one start of the machine.
 
     A step ends with its last command: the Sequencer's own commands at a step's end wait for every engine. The first step
@@ -205,7 +214,7 @@ def cut(programs: Sequence[tuple[Instruction, ...]], start: np.ndarray, done: np
         part = slice(place, place + len(program))
         end = max(begin, int(done[part].max()))
         shifted = [np.where(times[part] < 0, -1, times[part] - begin) for times in (start, done)]
-        found.append(Timeline(program, shifted[0], shifted[1], end - begin, kind))
+        found.append(Timeline(program, config, shifted[0], shifted[1], end - begin, kind))
         begin, place = end, part.stop
     return found
 

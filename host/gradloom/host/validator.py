@@ -79,7 +79,7 @@ def validate(
     ]
     defects += [
         Defect(places[number] if number >= 0 else -1, text)
-        for number, text in check_tokens(instructions, config.queue_words)
+        for number, text in check_tokens(instructions, config)
     ]
     return defects
 

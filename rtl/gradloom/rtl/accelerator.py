@@ -1,4 +1,4 @@
-"""The whole machine: one AXI4 manager, one AXI4-Lite subordinate, one interrupt, one clock, one reset."""
+"""The whole machine: an AXI4 manager per DMA channel, one AXI4-Lite subordinate, one interrupt, one clock, one reset."""
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal
 from amaranth.lib import wiring
@@ -6,10 +6,11 @@ from amaranth.lib.wiring import In, Out, connect
 
 from gradloom.rtl import emit
 from gradloom.rtl.acore import ACore
-from gradloom.rtl.axi import lite_members, read_members, write_members
+from gradloom.rtl.axi import lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.axi_read import ReadManager
 from gradloom.rtl.axi_write import WriteManager
 from gradloom.rtl.ccore import CCore
+from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.control import Control
 from gradloom.rtl.counters import Counters
@@ -39,22 +40,26 @@ class Accelerator(wiring.Component):
 
     Members
     -------
-    m_axi_*
-        AXI4 manager, 32-bit addresses, data of one beat (``2 cols`` bytes).
+    m_axi_*, m1_axi_*, m2_axi_*
+        AXI4 managers, 32-bit addresses, data of one beat (``2 cols`` bytes). Port n has the read half of load channel n and
+        the write half of store channel n, as far as the configuration has them; port 0 also fetches the program.
     s_axil_*
         AXI4-Lite subordinate, 32-bit data: the registers of :mod:`gradloom.rtl.regmap`.
     irq : ``Out(1)``
         Level: STATUS.irq and CONTROL.irq_enable.
     events : ``Out(2 * engines)``, only with ``events``
-        For simulators: bit 2 n, engine n (in the order of :class:`gradloom.rtl.isa.Engine` without SEQ) starts a command;
-        bit 2 n + 1, its oldest command ends.
+        For simulators: bit 2 n, engine n of :func:`gradloom.rtl.channels.units` starts a command; bit 2 n + 1, its oldest
+        command ends.
     """
 
     def __init__(self, config: Config, *, events: bool = False) -> None:
         self.config = config
         self.shows_events = events
-        super().__init__(read_members(config) | write_members(config) | lite_members() | {"irq": Out(1)}
-                         | ({"events": Out(2 * (len(Engine) - 1))} if events else {}))
+        members = lite_members() | {"irq": Out(1)} | ({"events": Out(2 * len(units(config)))} if events else {})
+        for half, channels in ((read_members, config.load_channels), (write_members, config.store_channels)):
+            for n in range(channels):
+                members |= half(config, port_prefix(n))
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -75,56 +80,62 @@ class Accelerator(wiring.Component):
             core.submodules[name] = component
             return component
 
-        reads = engine_side("reads", ReadManager(config))
-        writes = engine_side("writes", WriteManager(config))
-        loader = engine_side("loader", Loader(config))
-        storer = engine_side("storer", Storer(config))
+        def copies(kind: type, name: str, count: int) -> list[wiring.Component]:
+            return [emit.add(core, f"{name}{n}", name, kind(config), config) for n in range(count)]
+
+        reads = copies(ReadManager, "read_manager", config.load_channels)
+        writes = copies(WriteManager, "write_manager", config.store_channels)
+        loaders = copies(Loader, "loader", config.load_channels)
+        storers = copies(Storer, "storer", config.store_channels)
         ccore = engine_side("ccore", CCore(config))
         acore = engine_side("acore", ACore(config))
         sequencer = engine_side("sequencer", Sequencer(config))
-        semaphores = engine_side("semaphores", Semaphores(len(Engine)))
+        semaphores = engine_side("semaphores", Semaphores(1 + len(units(config))))
         scale = engine_side("scale", ScaleUnit(config.tensors))
         seed = engine_side("seed", SeedUnit(config.tensors))
-        queues = []
-        for engine in Engine:
-            if engine != Engine.SEQ:
-                overlap = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT,
-                           Engine.STORE: Storer.IN_FLIGHT}.get(engine, 1)
-                size = {"depth": config.queue_words, "words": command_words(engine), "in_flight": overlap}
-                queues.append(emit.add(core, f"queue_{engine.name.lower()}", "command_queue", CommandQueue(**size), size))
 
         self._ports(m, reads, writes, csr)
-        connect(m, sequencer.request, reads.request[0])
-        connect(m, sequencer.response, reads.response[0])
-        connect(m, loader.request, reads.request[1])
-        connect(m, loader.response, reads.response[1])
-        connect(m, storer.request, writes.request)
-        connect(m, storer.data, writes.data)
-        m.d.comb += storer.completed.eq(writes.completed)
-        for manager in (reads, writes):
+        connect(m, sequencer.request, reads[0].request[0])
+        connect(m, sequencer.response, reads[0].response[0])
+        for loader, manager in zip(loaders, reads, strict=True):
+            connect(m, loader.request, manager.request[1])
+            connect(m, loader.response, manager.response[1])
+        for storer, manager in zip(storers, writes, strict=True):
+            connect(m, storer.request, manager.request)
+            connect(m, storer.data, manager.data)
+            m.d.comb += storer.completed.eq(manager.completed)
+        for manager in (*reads, *writes):
             _copy(m, csr, manager, ("window_base", "window_limit"))
             m.d.comb += manager.flush.eq(control.flush)
-
         # The Sequencer has added the base registers already, in program order.
-        m.d.comb += [loader.bases.eq(0), storer.bases.eq(0)]
-        self._data_paths(m, loader, storer, ccore, acore, scale, seed, csr)
+        m.d.comb += [engine.bases.eq(0) for engine in (*loaders, *storers)]
+        self._data_paths(m, loaders, storers, ccore, acore, scale, seed, csr)
 
-        for n, (queue, engine) in enumerate(zip(queues, (loader, ccore, acore, storer), strict=True)):
+        engines = {Unit.CCORE: ccore, Unit.ACORE: acore}
+        engines |= dict(zip(LOAD_UNITS, loaders, strict=False)) | dict(zip(STORE_UNITS, storers, strict=False))
+        in_flight = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT, Engine.ACORE: ACore.IN_FLIGHT,
+                     Engine.STORE: Storer.IN_FLIGHT}
+        for n, unit in enumerate(units(config)):
+            kind = engine_of(unit)
+            size = {"depth": config.queue_words, "words": command_words(kind), "in_flight": in_flight[kind]}
+            queue = emit.add(core, f"queue_{unit.name.lower()}", "command_queue", CommandQueue(**size), size)
             connect(m, sequencer.queue[n], queue.i)
-            connect(m, queue.port, engine.port)
+            connect(m, queue.port, engines[unit].port)
             m.d.comb += [
                 sequencer.idle[n].eq(queue.idle),
                 semaphores.request[n + 1].eq(queue.request & ~control.halt),
                 semaphores.needs[n + 1].eq(queue.needs),
                 queue.grant.eq(semaphores.grant[n + 1]),
                 semaphores.signal[n + 1].eq(queue.signal),
-                control.fault[n].eq(queue.fault),
-                control.tag[n + 1].eq(queue.tag),
-                control.offset[n + 1].eq(queue.offset),
-                counters.busy[n].eq(queue.busy),
-                counters.waiting[n].eq(queue.waiting),
-                counters.finish[n].eq(queue.busy & queue.port.done),
-                counters.tag[n].eq(queue.tag),
+                control.fault[unit].eq(queue.fault),
+                control.tag[unit].eq(queue.tag),
+                control.offset[unit].eq(queue.offset),
+                control.busy[unit].eq(queue.busy),
+                control.waiting[unit].eq(queue.waiting),
+                counters.busy[unit].eq(queue.busy),
+                counters.waiting[unit].eq(queue.waiting),
+                counters.finish[unit].eq(queue.busy & queue.port.done),
+                counters.tag[unit].eq(queue.tag),
             ]
             if self.shows_events:
                 m.d.comb += self.events[2 * n:2 * n + 2].eq(Cat(queue.port.start, queue.busy & queue.port.done))
@@ -139,19 +150,22 @@ class Accelerator(wiring.Component):
         m.d.comb += [self.irq.eq(control.irq), counters.mac_use.eq(ccore.mac_use)]
         return m
 
-    def _ports(self, m: Module, reads: ReadManager, writes: WriteManager, csr: Csr) -> None:
-        for members, owner in ((read_members(self.config), reads), (write_members(self.config), writes),
-                               (lite_members(), csr)):
+    def _ports(self, m: Module, reads: list[ReadManager], writes: list[WriteManager], csr: Csr) -> None:
+        halves = [(read_members(self.config), "m_axi_", manager, port_prefix(n)) for n, manager in enumerate(reads)]
+        halves += [(write_members(self.config), "m_axi_", manager, port_prefix(n)) for n, manager in enumerate(writes)]
+        for members, inner_prefix, owner, prefix in (*halves, (lite_members(), "s_axil_", csr, "s_axil_")):
             for name, member in members.items():
-                port, inner = getattr(self, name), getattr(owner, name)
+                port, inner = getattr(self, prefix + name.removeprefix(inner_prefix)), getattr(owner, name)
                 m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
 
     @staticmethod
-    def _data_paths(m: Module, loader: Loader, storer: Storer, ccore: CCore, acore: ACore, scale: ScaleUnit,
-                    seed: SeedUnit, csr: Csr) -> None:
-        for core in (ccore, acore):
-            _copy(m, loader.bus, core.load, ("valid", "dest", "bank", "addr", "sub", "data"))
-        connect(m, storer.bus, acore.store)
+    def _data_paths(m: Module, loaders: list[Loader], storers: list[Storer], ccore: CCore, acore: ACore,
+                    scale: ScaleUnit, seed: SeedUnit, csr: Csr) -> None:
+        for n, loader in enumerate(loaders):
+            for core in (ccore, acore):
+                _copy(m, loader.bus, core.load[n], ("valid", "dest", "bank", "addr", "sub", "data"))
+        for n, storer in enumerate(storers):
+            connect(m, storer.bus, acore.store[n])
         _copy(m, acore, ccore, ("prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
                                 "drd_en", "drd_addr"))
         _copy(m, ccore, acore, ("prd_data", "drd_data"))
@@ -193,7 +207,7 @@ class Accelerator(wiring.Component):
 
     @staticmethod
     def _control(m: Module, control: Control, csr: Csr, counters: Counters, sequencer: Sequencer,
-                 semaphores: Semaphores, reads: ReadManager, writes: WriteManager) -> None:
+                 semaphores: Semaphores, reads: list[ReadManager], writes: list[WriteManager]) -> None:
         _copy(m, csr, control, ("start", "abort", "irq_acknowledge", "irq_enable", "watchdog"))
         _copy(m, control, csr, ("running", "status", "error", "error_offset", "error_state", "cycles"))
         _copy(m, counters, csr, ("totals", "perf_value"))
@@ -210,15 +224,16 @@ class Accelerator(wiring.Component):
             control.seq_done.eq(sequencer.done),
             control.seq_error.eq(sequencer.error),
             control.overflow.eq(semaphores.overflow),
-            control.read_error.eq(reads.error),
-            control.read_client.eq(reads.error_client),
-            control.write_error.eq(writes.error),
-            control.idle.eq(reads.idle & writes.idle),
+            *(control.read_error[n].eq(manager.error) for n, manager in enumerate(reads)),
+            *(control.write_error[n].eq(manager.error) for n, manager in enumerate(writes)),
+            control.read_client.eq(reads[0].error_client),
+            control.idle.eq(Cat(manager.idle for manager in (*reads, *writes)).all()),
             control.tag[0].eq(sequencer.tag),
             control.offset[0].eq(sequencer.offset),
-            control.busy.eq(Cat(~sequencer.waiting, counters.busy)),
-            control.waiting.eq(Cat(sequencer.waiting, counters.waiting)),
-            control.progress.eq(sequencer.progress | reads.beat | writes.beat | counters.finish.any()),
-            counters.read_beat.eq(reads.beat),
-            counters.write_beat.eq(writes.beat),
+            control.busy[Unit.SEQ].eq(~sequencer.waiting),
+            control.waiting[Unit.SEQ].eq(sequencer.waiting),
+            control.progress.eq(sequencer.progress | counters.read_beat.any() | counters.write_beat.any()
+                                | counters.finish.any()),
+            counters.read_beat.eq(Cat(manager.beat for manager in reads)),
+            counters.write_beat.eq(Cat(manager.beat for manager in writes)),
         ]

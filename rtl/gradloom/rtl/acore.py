@@ -70,7 +70,7 @@ class ACore(wiring.Component):
     Members
     -------
     port : ``In(CommandPort())``
-    load : ``In(LoadBus)``, store ``In(StoreBus)``
+    load : ``In(LoadBus).array(load_channels)``, store ``In(StoreBus).array(store_channels)``
     prd_* : partial sums from the C-Core, ``prd_en``, ``prd_half``, ``prd_wpu 2``, ``prd_bank0 2``, ``prd_addr0 16``,
         ``prd_bank1 2``, ``prd_addr1 16`` -> ``prd_data[lane][channel]`` two cycles later.
     drd_* : weight gradients, ``drd_en``, ``drd_addr 16`` -> ``drd_data[lane][channel]`` two cycles later.
@@ -84,11 +84,15 @@ class ACore(wiring.Component):
     busy : ``Out(1)``
     """
 
+    IN_FLIGHT = 1
+    """Commands under way."""
+
     def __init__(self, config: Config) -> None:
         self.config = config
         group = config.group
         super().__init__({
-            "port": In(CommandPort()), "load": In(LoadBus(config)), "store": In(StoreBus(config)),
+            "port": In(CommandPort()), "load": In(LoadBus(config)).array(config.load_channels),
+            "store": In(StoreBus(config)).array(config.store_channels),
             "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
             "prd_bank1": Out(2), "prd_addr1": Out(16),
             "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
@@ -104,8 +108,9 @@ class ACore(wiring.Component):
         self.cmd = self.port.cmd
         self.run = decode(Opcode.RUN, self.cmd)
         m.submodules.buffers = self.buffers = Buffers(self.config)
-        wiring.connect(m, wiring.flipped(self.load), self.buffers.load)
-        wiring.connect(m, wiring.flipped(self.store), self.buffers.store)
+        for outer, inner in ((self.load, self.buffers.load), (self.store, self.buffers.store)):
+            for bus, inner_bus in zip(outer, inner, strict=True):
+                wiring.connect(m, wiring.flipped(bus), inner_bus)
         m.submodules.walk = self.walk = PlaneWalk(self.config, self.run)
         m.submodules.pool = self.pool = PoolWalk(self.run)
         self.apus = [emit.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.group)]

@@ -12,7 +12,7 @@ from amaranth.utils import exact_log2
 from gradloom.rtl.config import Config
 
 __all__ = ["BURST_BEATS", "ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRITE_RESPONSE", "ERROR_WRITE_WINDOW",
-           "REQUEST", "BurstSplitter", "lite_members", "read_members", "response_layout", "write_members"]
+           "REQUEST", "BurstSplitter", "lite_members", "port_prefix", "read_members", "response_layout", "write_members"]
 
 BURST_BEATS = 64
 """Longest burst in beats. 64 beats of at most 16 bytes divide 4 KiB, so bursts that do not cross a multiple of 64
@@ -40,6 +40,11 @@ def _address_members(prefix: str, channel: str) -> dict[str, Member]:
     return {f"{prefix}{channel}{name}": Out(width) for name, width in (
         ("id", 1), ("addr", 32), ("len", 8), ("size", 3), ("burst", 2), ("cache", 4), ("prot", 3),
         ("valid", 1))} | {f"{prefix}{channel}ready": In(1)}
+
+
+def port_prefix(channel: int) -> str:
+    """Prefix of the machine's AXI4 manager signals of a channel: ``m_axi_``, ``m1_axi_``, ``m2_axi_``."""
+    return f"m{channel or ''}_axi_"
 
 
 def read_members(config: Config, prefix: str = "m_axi_") -> dict[str, Member]:

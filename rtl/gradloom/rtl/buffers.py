@@ -2,10 +2,11 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.buses import LoadBus, StoreBus
+from gradloom.rtl.channels import load_channel, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Source
 
@@ -24,7 +25,8 @@ class Buffers(wiring.Component):
 
     Members
     -------
-    load, store : ``In(LoadBus)``, ``In(StoreBus)``
+    load, store : ``In(LoadBus).array(load_channels)``, ``In(StoreBus).array(store_channels)``
+        A memory listens to the bus of its channel (:mod:`gradloom.rtl.channels`).
     aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
     xin_addr : ``In(16)`` -> ``xin_data`` ``Out(128 G)``
     label_addr : ``In(16)`` -> ``label_data`` ``Out(16)``
@@ -41,7 +43,8 @@ class Buffers(wiring.Component):
         self.config = config
         beat = config.beat_bytes * 8
         self.widths = {"oa": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
-        members = {"load": In(LoadBus(config)), "store": In(StoreBus(config)), "p_ready": Out(1)}
+        members = {"load": In(LoadBus(config)).array(config.load_channels),
+                   "store": In(StoreBus(config)).array(config.store_channels), "p_ready": Out(1)}
         for name, width in (("aa", beat), ("ab", beat), ("am", beat), ("xin", 8 * beat), ("label", 16),
                             ("logit", 2 * beat), ("p", 4 * beat)):
             members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
@@ -51,7 +54,7 @@ class Buffers(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        config, load = self.config, self.load
+        config = self.config
         beat = config.beat_bytes * 8
 
         def memory(name: str, width: int, depth: int) -> Memory:
@@ -69,6 +72,7 @@ class Buffers(wiring.Component):
             made = memory(name, width, depth)
             read(made, name)
             write = made.write_port(granularity=min(width, beat))
+            load = self.load[load_channel(config, dest)]
             taken = load.valid & (load.dest == dest)
             m.d.comb += [write.addr.eq(load.addr), write.en.eq(taken << (load.sub[:3] if dest == Dest.XIN else 0)),
                          write.data.eq(load.data[:width] if width <= beat else load.data.replicate(width // beat))]
@@ -77,6 +81,7 @@ class Buffers(wiring.Component):
             ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
             ("xout", 8 * beat, config.dw_depth), ("logit", 2 * beat, logit_depth(config)),
             ("p", 4 * beat, config.pbuf_depth))}
+        load = self.load[load_channel(config, Dest.PBUF)]
         to_p = Signal()
         m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
         for name, of in made.items():
@@ -93,23 +98,25 @@ class Buffers(wiring.Component):
         m.d.comb += logit.addr.eq(self.logit_addr)
         m.d.sync += self.logit_data.eq(logit.data)
 
-        self._store_side(m, made, beat)
+        sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
+                   "logit": Source.LOGIT}
+        for channel, bus in enumerate(self.store):
+            self._store_side(m, bus, {name: (number, made[name].read_port()) for name, number in sources.items()
+                                      if store_channel(config, number) == channel})
         return m
 
-    def _store_side(self, m: Module, made: dict[str, Memory], beat: int) -> None:
-        store = self.store
+    def _store_side(self, m: Module, store: StoreBus, ports: dict[str, tuple[Source, ReadPort]]) -> None:
+        """One Storer reads its memories through ports of their own."""
+        beat = self.config.beat_bytes * 8
         source = Signal(4)
         sub = Signal(3)
         m.d.sync += [source.eq(store.src), sub.eq(store.sub)]
-        sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
-                   "logit": Source.LOGIT}
-        ports = {name: made[name].read_port() for name in sources}
-        for port in ports.values():
+        for _, port in ports.values():
             m.d.comb += [port.addr.eq(store.addr), port.en.eq(store.en)]
         with m.Switch(source):
-            for name, number in sources.items():
+            for name, (number, port) in ports.items():
                 beats = self.widths[name] // beat
-                data = ports[name].data
+                data = port.data
                 with m.Case(number):
                     m.d.sync += store.data.eq(
                         data.word_select(sub[:(beats - 1).bit_length()], beat) if beats > 1 else data)

@@ -9,13 +9,14 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
 from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.channels import load_channel
 from gradloom.rtl.colwalk import ColumnWalk
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.drain import Drain
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import Opcode, Pattern
+from gradloom.rtl.isa import Dest, Opcode, Pattern
 from gradloom.rtl.psum import PsumControl, PsumStore
 from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
@@ -50,8 +51,8 @@ class CCore(wiring.Component):
         last partial sum and the first-pass sums are written, resp. the last operand is accumulated (WG); with ``drain``,
         the last beat is in the DW buffer. A fault of a command comes before its ``done`` or with it; while commands are under
         way only the first fault is reported.
-    load : ``In(LoadBus)``
-        Fills IBUF, EBUF and WBUF.
+    load : ``In(LoadBus).array(load_channels)``
+        Fill IBUF, EBUF and WBUF (:data:`gradloom.rtl.channels.LOAD_MAP`).
     prd_en, prd_half, prd_wpu, prd_bank0, prd_addr0, prd_bank1, prd_addr1
         Read of partial sums, lane l from bank l; the half must not be the one that a CONV works on.
     prd_data : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), G), 2))``
@@ -77,7 +78,7 @@ class CCore(wiring.Component):
         self.config = config
         g = config.group
         super().__init__({
-            "port": In(CommandPort()), "load": In(LoadBus(config)),
+            "port": In(CommandPort()), "load": In(LoadBus(config)).array(config.load_channels),
             "prd_en": In(1), "prd_half": In(1), "prd_wpu": In(2), "prd_bank0": In(2), "prd_addr0": In(16),
             "prd_bank1": In(2), "prd_addr1": In(16),
             "prd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.psum_width), g), 2)),
@@ -107,8 +108,9 @@ class CCore(wiring.Component):
         legal, start = Signal(), Signal()
         m.d.comb += [legal.eq(self._legal(f)), start.eq(self.port.start & legal)]
         token = columns.token
-        wiring.connect(m, wiring.flipped(self.load), feed.load)
-        wiring.connect(m, wiring.flipped(self.load), weights.load)
+        for bus, inner in zip(self.load, feed.load, strict=True):
+            wiring.connect(m, wiring.flipped(bus), inner)
+        wiring.connect(m, wiring.flipped(self.load[load_channel(config, Dest.WBUF)]), weights.load)
         m.d.comb += [
             rows.cmd.eq(cmd), weights.cmd.eq(cmd), rows.start.eq(start), weights.start.eq(start & ~f.wg),
             self.port.free.eq(rows.free & weights.free & order.i.ready),

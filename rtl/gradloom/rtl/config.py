@@ -64,6 +64,9 @@ class Config:
         Depth of each engine's command queue in 32-bit words.
     microcode_depth : :class:`int`
         Microinstructions of the A-Core's program memory.
+    load_channels, store_channels : :class:`int`
+        Loaders and Storers that run side by side, each with a command queue and an AXI4 port half of its own
+        (:mod:`gradloom.rtl.channels` says which memory belongs to which).
 
     Raises
     ------
@@ -91,6 +94,8 @@ class Config:
     tensors: int = 256
     queue_words: int = 128
     microcode_depth: int = 256
+    load_channels: int = 1
+    store_channels: int = 1
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -111,6 +116,8 @@ class Config:
         _require(32 <= self.psum_width <= 48, f"psum_width must lie in 32..48 bits, not {self.psum_width}")
         _require(self.psum_width <= self.wg_width <= 48,
                  f"wg_width must lie in psum_width..48 bits, not {self.wg_width}")
+        _require(self.load_channels in (1, 2, 3), f"load_channels must be 1, 2 or 3, not {self.load_channels}")
+        _require(self.store_channels in (1, 2), f"store_channels must be 1 or 2, not {self.store_channels}")
         for field_name, limit in (("ibuf_depth", 65536), ("ebuf_depth", 65536), ("wbuf_depth", 65536),
                                   ("psum_depth", 16384), ("abuf_depth", 65536), ("mbuf_depth", 65536),
                                   ("pbuf_depth", 8192), ("dw_depth", 8192), ("max_planes", 128),
@@ -160,10 +167,11 @@ class Config:
 PRESETS: dict[str, Config] = {config.name: config for config in (
     Config(name="nano", clusters=1, wpus=1, cols=1, ibuf_depth=4096, ebuf_depth=4096, wbuf_depth=2048,
            psum_depth=256, abuf_depth=2048, mbuf_depth=512, pbuf_depth=512),
-    Config(name="small", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512),
+    Config(name="small", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512,
+           load_channels=2),
     Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
     Config(name="eta", clusters=8, wpus=3, cols=8, ibuf_depth=512, ebuf_depth=512, psum_depth=512,
-           dw_depth=128, tensors=512),
+           dw_depth=128, tensors=512, load_channels=3, store_channels=2),
 )}
 """Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
 

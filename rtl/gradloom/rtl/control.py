@@ -5,13 +5,13 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit
 from gradloom.rtl.csr import COUNTER_WIDTH
-from gradloom.rtl.isa import Engine
 from gradloom.rtl.regmap import ErrorCode, register
 
 __all__ = ["Control"]
 
-ENGINES = len(Engine)
+UNITS = len(Unit)
 
 
 class Control(wiring.Component):
@@ -20,7 +20,7 @@ class Control(wiring.Component):
     A program ends with END or with its first fault. Either way the Sequencer is frozen, the AXI4 managers are flushed
     until no burst is under way, and one cycle of ``engine_reset`` brings engines, queues and semaphores back to their
     initial state; then the machine is idle. Faults of one cycle are taken in the order: Sequencer and semaphores,
-    engines in order, reads, writes, watchdog, abort.
+    engines by their numbers, reads, writes, watchdog, abort.
 
     Members
     -------
@@ -32,16 +32,16 @@ class Control(wiring.Component):
         Sequencer.
     overflow : ``In(1)``
         Semaphores.
-    fault : ``In(ArrayLayout(8, 4))``
-        Fault codes of the engines from LOAD on.
-    read_error, write_error : ``In(8)``, read_client : ``In(1)``
-        AXI4 managers; reads of client 0 are the Sequencer's.
+    fault : ``In(ArrayLayout(8, 8))``
+        Fault codes, by :class:`gradloom.rtl.channels.Unit`; all of an engine that the machine lacks is 0.
+    read_error : ``In(ArrayLayout(8, 3))``, write_error : ``In(ArrayLayout(8, 2))``, read_client : ``In(1)``
+        AXI4 managers, by channel; reads of client 0 on channel 0 are the Sequencer's.
     idle : ``In(1)``
-        Both AXI4 managers are idle.
-    tag : ``In(ArrayLayout(16, 5))``, offset : ``In(ArrayLayout(32, 5))``
-        Of the command at hand, by :class:`gradloom.rtl.isa.Engine`.
-    busy, waiting : ``In(5)``
-        By engine.
+        All AXI4 managers are idle.
+    tag : ``In(ArrayLayout(16, 8))``, offset : ``In(ArrayLayout(32, 8))``
+        Of the command at hand, by unit.
+    busy, waiting : ``In(8)``
+        By unit.
     progress : ``In(1)``
         Something moved in this cycle.
     watchdog, steps : ``In(32)``, loop : ``In(1)``, last_step : ``Out(1)``
@@ -60,10 +60,11 @@ class Control(wiring.Component):
         super().__init__({
             "start": In(1), "abort": In(1), "irq_acknowledge": In(1), "irq_enable": In(1), "hold": In(1),
             "seq_start": Out(1), "seq_done": In(1), "seq_error": In(8), "overflow": In(1),
-            "fault": In(ArrayLayout(8, ENGINES - 1)),
-            "read_error": In(8), "read_client": In(1), "write_error": In(8), "idle": In(1),
-            "tag": In(ArrayLayout(16, ENGINES)), "offset": In(ArrayLayout(32, ENGINES)),
-            "busy": In(ENGINES), "waiting": In(ENGINES), "progress": In(1),
+            "fault": In(ArrayLayout(8, UNITS)),
+            "read_error": In(ArrayLayout(8, len(LOAD_UNITS))), "read_client": In(1),
+            "write_error": In(ArrayLayout(8, len(STORE_UNITS))), "idle": In(1),
+            "tag": In(ArrayLayout(16, UNITS)), "offset": In(ArrayLayout(32, UNITS)),
+            "busy": In(UNITS), "waiting": In(UNITS), "progress": In(1),
             "watchdog": In(32), "steps": In(32), "loop": In(1), "last_step": Out(1),
             "halt": Out(1), "flush": Out(1), "engine_reset": Out(1), "irq": Out(1), "running": Out(1),
             "status": Out(32), "error": Out(32), "error_offset": Out(32), "error_state": Out(32),
@@ -91,13 +92,14 @@ class Control(wiring.Component):
 
         code, engine = Signal(8), Signal(4)
         causes = [
-            (self.seq_error != 0, self.seq_error, Const(Engine.SEQ)),
-            (self.overflow, Const(ErrorCode.MALFORMED_COMMAND, 8), Const(Engine.SEQ)),
-            *((self.fault[n] != 0, self.fault[n], Const(n + 1)) for n in range(ENGINES - 1)),
-            (self.read_error != 0, self.read_error, Mux(self.read_client, Engine.LOAD, Engine.SEQ)),
-            (self.write_error != 0, self.write_error, Const(Engine.STORE)),
-            (expired, Const(ErrorCode.WATCHDOG, 8), Const(Engine.SEQ)),
-            (aborting, Const(ErrorCode.ABORTED, 8), Const(Engine.SEQ)),
+            (self.seq_error != 0, self.seq_error, Const(Unit.SEQ)),
+            (self.overflow, Const(ErrorCode.MALFORMED_COMMAND, 8), Const(Unit.SEQ)),
+            *((self.fault[unit] != 0, self.fault[unit], Const(unit)) for unit in Unit if unit != Unit.SEQ),
+            *((self.read_error[n] != 0, self.read_error[n],
+               Const(unit) if n else Mux(self.read_client, Unit.LOAD, Unit.SEQ)) for n, unit in enumerate(LOAD_UNITS)),
+            *((self.write_error[n] != 0, self.write_error[n], Const(unit)) for n, unit in enumerate(STORE_UNITS)),
+            (expired, Const(ErrorCode.WATCHDOG, 8), Const(Unit.SEQ)),
+            (aborting, Const(ErrorCode.ABORTED, 8), Const(Unit.SEQ)),
         ]
         for condition, cause, culprit in reversed(causes):
             with m.If(condition):
@@ -120,7 +122,7 @@ class Control(wiring.Component):
                         failed.eq(1),
                         self.error.eq(Cat(code, engine, Const(0, 4), self.tag[engine[:3]])),
                         self.error_offset.eq(self.offset[engine[:3]]),
-                        self.error_state.eq(Cat(self.busy, Const(0, 3), self.waiting)),
+                        self.error_state.eq(Cat(self.busy, self.waiting)),
                     ]
                     m.next = "FLUSH"
                 with m.Elif(self.seq_done):

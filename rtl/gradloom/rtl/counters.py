@@ -7,14 +7,16 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
+from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.csr import COUNTER_WIDTH
-from gradloom.rtl.isa import Engine
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, perf_entries
 
 __all__ = ["Counters"]
 
-ENGINES = 4
+UNITS = len(Unit)
+READ_PORTS, WRITE_PORTS = 3, 2
+"""Most AXI4 ports."""
 
 
 class TagTable(wiring.Component):
@@ -71,11 +73,14 @@ class Counters(wiring.Component):
 
     Members
     -------
-    busy, waiting, finish : ``In(4)``
-        By engine from LOAD on: runs a command, waits for a semaphore, ends its command in this cycle.
-    tag : ``In(ArrayLayout(16, 4))``
+    busy, waiting, finish : ``In(8)``
+        By :class:`gradloom.rtl.channels.Unit`: runs a command, waits for a semaphore, ends its command in this cycle.
+        Engines that the configuration lacks count nothing.
+    tag : ``In(ArrayLayout(16, 8))``
         Tag of the running command.
-    mac_use, read_beat, write_beat : ``In(1)``
+    mac_use : ``In(1)``
+    read_beat : ``In(3)``, write_beat : ``In(2)``
+        By AXI4 port: a beat is transferred in this cycle.
     clear : ``In(1)``
         Start to clear; the totals are 0 in the next cycle, the tables at the end of ``clearing``.
     clearing : ``Out(1)``
@@ -83,29 +88,30 @@ class Counters(wiring.Component):
         Forget the cycles of unfinished commands.
     totals : ``Out(ArrayLayout(48, n))``
         In the order of :data:`gradloom.rtl.regmap.TOTALS`.
-    perf_tag : ``In(16)``, perf_table : ``In(3)``, perf_value : ``Out(48)``
+    perf_tag : ``In(16)``, perf_table : ``In(4)``, perf_value : ``Out(48)``
         Readout of a table two cycles later, while no command ends.
     """
 
     def __init__(self, config: Config) -> None:
+        self.units = units(config)
         self.tag_width = (perf_entries(config) - 1).bit_length()
         super().__init__({
-            "busy": In(ENGINES), "waiting": In(ENGINES), "finish": In(ENGINES), "tag": In(ArrayLayout(16, ENGINES)),
-            "mac_use": In(1), "read_beat": In(1), "write_beat": In(1),
+            "busy": In(UNITS), "waiting": In(UNITS), "finish": In(UNITS), "tag": In(ArrayLayout(16, UNITS)),
+            "mac_use": In(1), "read_beat": In(READ_PORTS), "write_beat": In(WRITE_PORTS),
             "clear": In(1), "clearing": Out(1), "drop": In(1),
             "totals": Out(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
-            "perf_tag": In(16), "perf_table": In(3), "perf_value": Out(COUNTER_WIDTH),
+            "perf_tag": In(16), "perf_table": In(4), "perf_value": Out(COUNTER_WIDTH),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        events = {"READ_BEATS": self.read_beat, "WRITE_BEATS": self.write_beat, "MAC_USE": self.mac_use}
-        for engine in Engine:
-            if engine != Engine.SEQ:
-                events[f"BUSY_{engine.name}"] = self.busy[engine - 1]
-                events[f"WAIT_{engine.name}"] = self.waiting[engine - 1]
+        events = {"READ_BEATS": sum(self.read_beat), "WRITE_BEATS": sum(self.write_beat), "MAC_USE": self.mac_use}
+        for unit in self.units:
+            events[f"BUSY_{unit.name}"] = self.busy[unit]
+            events[f"WAIT_{unit.name}"] = self.waiting[unit]
         for n, name in enumerate(TOTALS):
-            m.d.sync += self.totals[n].eq(Mux(self.clear, 0, self.totals[n] + events[name]))
+            if name in events:
+                m.d.sync += self.totals[n].eq(Mux(self.clear, 0, self.totals[n] + events[name]))
 
         entry = Signal(self.tag_width)
         with m.If(self.clear):
@@ -115,18 +121,18 @@ class Counters(wiring.Component):
             with m.If(entry == 2**self.tag_width - 1):
                 m.d.sync += self.clearing.eq(0)
 
-        values = []
-        for number in range(1, PERF_MAC_USE + 1):
-            engine = (Engine.CCORE if number == PERF_MAC_USE else number) - 1
+        values = [0] * (PERF_MAC_USE + 2)
+        for number in (*self.units, PERF_MAC_USE):
+            unit = Unit.CCORE if number == PERF_MAC_USE else number
             table = emit.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
             m.d.comb += [
-                table.count.eq(self.mac_use if number == PERF_MAC_USE else self.busy[engine]),
-                table.finish.eq(self.finish[engine]),
-                table.tag.eq(self.tag[engine]),
+                table.count.eq(self.mac_use if number == PERF_MAC_USE else self.busy[unit]),
+                table.finish.eq(self.finish[unit]),
+                table.tag.eq(self.tag[unit]),
                 table.index.eq(Mux(self.clearing, entry, self.perf_tag)),
                 table.clear.eq(self.clearing),
                 table.drop.eq(self.drop),
             ]
-            values.append(table.value)
-        m.d.sync += self.perf_value.eq(Array([0, *values, 0, 0])[self.perf_table])
+            values[number] = table.value
+        m.d.sync += self.perf_value.eq(Array(values)[self.perf_table])
         return m

@@ -48,7 +48,7 @@ class Csr(wiring.Component):
         Exponent file; ``exp_e`` belongs to ``exp_tid`` of two cycles ago.
     stat : ``In(64)``, stat_clear : ``Out(1)``
         Statistics of ``exp_tid``.
-    perf_tag : ``Out(16)``, perf_table : ``Out(3)``, perf_value : ``In(48)``
+    perf_tag : ``Out(16)``, perf_table : ``Out(4)``, perf_value : ``In(48)``
         Counters by tag.
     cycles : ``In(48)``, totals : ``In(ArrayLayout(48, n))``
         Counters, in the order of :data:`gradloom.rtl.regmap.TOTALS`.
@@ -67,7 +67,7 @@ class Csr(wiring.Component):
             "hyper_write": In(1), "hyper": In(32), "lm": Out(8), "momentum": Out(8), "decay_off": Out(1),
             "exp_tid": Out(11), "exp_e": In(signed(16)), "exp_write": Out(1), "exp_value": Out(signed(16)),
             "stat": In(64), "stat_clear": Out(1),
-            "perf_tag": Out(16), "perf_table": Out(3), "perf_value": In(COUNTER_WIDTH),
+            "perf_tag": Out(16), "perf_table": Out(4), "perf_value": In(COUNTER_WIDTH),
             "cycles": In(COUNTER_WIDTH), "totals": In(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
         })
 

@@ -45,6 +45,15 @@ def library() -> Iterator[Library]:
         _active.pop()
 
 
+def _discard(proto: wiring.Component) -> None:
+    """No warning about a component, and the parts that it made beforehand, if its module is in the library already."""
+    proto._MustUse__used = True
+    for value in vars(proto).values():
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, wiring.Component):
+                _discard(part)
+
+
 def current_library() -> Library | None:
     return _active[-1] if _active else None
 
@@ -63,7 +72,7 @@ def add(m: Module, name: str, kind: str, proto: wiring.Component, parameters: An
         return proto
     suffix = hashlib.sha256(repr(parameters).encode()).hexdigest()[:8] if parameters else ""
     module = lib.module(f"{kind}_{suffix}" if suffix else kind, proto)
-    proto._MustUse__used = True  # its module may be in the library already
+    _discard(proto)
     interface = proto.signature.create(path=(name,))
     header = lib.sources[module].rsplit(f"module {module}(", 1)[1].split(")", 1)[0]
     declared = {port.strip().removeprefix("\\") for port in header.split(",")}  # keywords (`bit`) are escaped

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.banks import RowBanks
 from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.channels import load_channel
 from gradloom.rtl.colwalk import token_layout
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Dest, Pattern
@@ -24,7 +25,7 @@ class Feed(wiring.Component):
     Members
     -------
     token : ``In(token_layout)``
-    load : ``In(LoadBus)``
+    load : ``In(LoadBus).array(load_channels)``
     ctl : ``Out(WPU_CTL)``
         For all WPUs.
     x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 G), wpus))``
@@ -42,7 +43,7 @@ class Feed(wiring.Component):
         operand = operand_shape(config)
         columns = data.StructLayout({"x0": operand, "x1": operand})
         super().__init__({
-            "token": In(token_layout(config)), "load": In(LoadBus(config)), "ctl": Out(WPU_CTL),
+            "token": In(token_layout(config)), "load": In(LoadBus(config)).array(config.load_channels), "ctl": Out(WPU_CTL),
             "x": Out(data.ArrayLayout(data.ArrayLayout(columns, PE_ROWS * config.group), config.wpus)),
             "e": Out(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(operand, PE_TAPS), config.clusters),
                                       config.wpus)),
@@ -55,8 +56,8 @@ class Feed(wiring.Component):
         token = self.token
         m.submodules.ibuf = ibuf = RowBanks(config, depth=config.ibuf_depth, dest=Dest.IBUF)
         m.submodules.ebuf = ebuf = RowBanks(config, depth=config.ebuf_depth, dest=Dest.EBUF)
-        for buffer in (ibuf, ebuf):
-            wiring.connect(m, wiring.flipped(self.load), buffer.load)
+        for buffer, dest in ((ibuf, Dest.IBUF), (ebuf, Dest.EBUF)):
+            wiring.connect(m, wiring.flipped(self.load[load_channel(config, dest)]), buffer.load)
 
         ctl = [token] + [Signal(WPU_CTL, name=f"ctl{i}") for i in range(1, self.LATENCY + 1)]
         for i in range(self.LATENCY):

@@ -145,7 +145,7 @@ class Command:
 
 
 HEADER_FIELDS = (
-    Field("opcode", 0, 0, 8, "operation; the high four bits name the engine"),
+    Field("opcode", 0, 0, 8, "operation; the high four bits name the kind of engine"),
     Field("length", 0, 8, 8, "words of the whole command"),
     Field("tag", 0, 16, 16, "8 * layer + phase, for the performance counters"),
     Field("wait", 1, 0, 32, "semaphores that must be above 0; each is decremented at the start"),

@@ -8,13 +8,14 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
+from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION
 
-__all__ = ["ENGINE_NAMES", "ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode",
-           "Register", "offset", "perf_entries", "perf_index", "register"]
+__all__ = ["ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode", "Register",
+           "offset", "perf_entries", "perf_index", "register"]
 
-HARDWARE_VERSION = 1
+HARDWARE_VERSION = 2
 
 
 class ErrorCode(enum.IntEnum):
@@ -56,8 +57,8 @@ ERROR_DOCS: dict[ErrorCode, str] = {
     ErrorCode.WRITE_WINDOW: "a write address outside the window (not issued)",
 }
 
-ENGINE_NAMES = ("SEQ", "LOAD", "CCORE", "ACORE", "STORE")
-"""Names by :class:`gradloom.rtl.isa.Engine`."""
+_UNITS = [unit for unit in Unit if unit != Unit.SEQ]
+_UNIT_NUMBERS = ", ".join(f"{unit.value} {unit.name}" for unit in _UNITS)
 
 
 class Access(enum.Enum):
@@ -112,15 +113,16 @@ class Register:
         raise KeyError(f"register {self.name} has no field {name!r}")
 
 
-PERF_MAC_USE = 5
-"""PERF_INDEX.table of the cycles in which the array issued multiply-accumulates; 1..4 are the engines' busy cycles."""
+PERF_MAC_USE = len(Unit)
+"""PERF_INDEX.table of the cycles in which the array issued multiply-accumulates; the tables below it are the busy cycles
+of the :class:`gradloom.rtl.channels.Unit` of that number."""
 
 TOTALS = ("READ_BEATS", "WRITE_BEATS", "MAC_USE",
-          *(f"BUSY_{name}" for name in ENGINE_NAMES[1:]), *(f"WAIT_{name}" for name in ENGINE_NAMES[1:]))
+          *(f"BUSY_{unit.name}" for unit in _UNITS), *(f"WAIT_{unit.name}" for unit in _UNITS))
 """48-bit counters with a ``_LOW`` and a ``_HIGH`` register each, in order from TOTALS_OFFSET."""
 TOTALS_OFFSET = 0x200
 
-_TOTAL_DOCS = {"READ_BEATS": "AXI4 read beats", "WRITE_BEATS": "AXI4 write beats",
+_TOTAL_DOCS = {"READ_BEATS": "AXI4 read beats of all ports", "WRITE_BEATS": "AXI4 write beats of all ports",
                "MAC_USE": "cycles in which the array took a window (all its MACs work at once)"}
 
 
@@ -147,9 +149,10 @@ REGISTERS: tuple[Register, ...] = (
     Register("SHAPE", 0x00C, Access.RO, "the array", (
         Bits("clusters", 0, 8, "output channels"), Bits("wpus", 8, 8, "output rows"),
         Bits("cols", 16, 8, "input channels; G, the channel group of the memory formats"),
-        Bits("mac", 24, 1, "0 decode_once, 1 post_shift")),
-        constant=lambda config: (config.clusters | config.wpus << 8 | config.cols << 16
-                                 | (config.mac == "post_shift") << 24)),
+        Bits("mac", 24, 1, "0 decode_once, 1 post_shift"),
+        Bits("load_channels", 28, 2, "Loaders"), Bits("store_channels", 30, 2, "Storers")),
+        constant=lambda config: (config.clusters | config.wpus << 8 | config.cols << 16 | (config.mac == "post_shift") << 24
+                                 | config.load_channels << 28 | config.store_channels << 30)),
     _shape("psum_width", 0, "bits of a partial sum"),
     _shape("wg_width", 1, "bits of a weight-gradient accumulator"),
     _shape("ibuf_depth", 2, "entries of an input bank"),
@@ -178,11 +181,12 @@ REGISTERS: tuple[Register, ...] = (
         Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well")), reset=1),
     Register("ERROR", 0x088, Access.RO, "the first error of the last start", (
         Bits("code", 0, 8, "error code"),
-        Bits("engine", 8, 4, "engine, 0 for the Sequencer and the machine as a whole"),
+        Bits("engine", 8, 4, f"engine: 0 the Sequencer and the machine as a whole, {_UNIT_NUMBERS}"),
         Bits("tag", 16, 16, "tag of that engine's command"))),
     Register("ERROR_OFFSET", 0x08C, Access.RO, "byte offset of that command from the first command of the program"),
     Register("ERROR_STATE", 0x090, Access.RO, "engines at the time of the error", (
-        Bits("busy", 0, 5, "a command ran (bit = engine)"), Bits("waiting", 8, 5, "a command waited for a semaphore"))),
+        Bits("busy", 0, 8, "a command ran (bit = number of the engine)"),
+        Bits("waiting", 8, 8, "a command waited for a semaphore"))),
     Register("OFFSET", 0x094, Access.RO, "byte offset of the command that the Sequencer is at"),
     Register("PROGRAM", 0x0A0, Access.RW_IDLE, "DRAM byte address of the program header, a multiple of 64",
              stored=True),
@@ -206,8 +210,7 @@ REGISTERS: tuple[Register, ...] = (
     Register("STAT_HIGH", 0x0D4, Access.RO_IDLE, "stat[EXP_INDEX], bits 63:32"),
     Register("PERF_INDEX", 0x0D8, Access.RW, "counter that PERF_LOW and PERF_HIGH show", (
         Bits("tag", 0, 16, "tag, modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
-        Bits("table", 16, 3, "1 LOAD, 2 CCORE, 3 ACORE, 4 STORE: busy cycles; 5: cycles in which the array took a"
-                             " window"))),
+        Bits("table", 16, 4, f"{_UNIT_NUMBERS}: busy cycles; {PERF_MAC_USE}: cycles in which the array took a window"))),
     Register("PERF_LOW", 0x0DC, Access.RO_IDLE, "counter, bits 31:0"),
     Register("PERF_HIGH", 0x0E0, Access.RO_IDLE, "counter, bits 47:32; reading it counts PERF_INDEX.tag up"),
     Register("HYPER", 0x0E4, Access.RO, "hyperparameters of the last LDHYP", (
@@ -241,5 +244,5 @@ def perf_entries(config: Config) -> int:
 
 
 def perf_index(table: int, tag: int) -> int:
-    """PERF_INDEX value of a table (an :class:`gradloom.rtl.isa.Engine` or PERF_MAC_USE) and a tag."""
+    """PERF_INDEX value of a table (a :class:`gradloom.rtl.channels.Unit` or PERF_MAC_USE) and a tag."""
     return table << 16 | tag & 0xFFFF

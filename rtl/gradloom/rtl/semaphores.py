@@ -1,4 +1,4 @@
-"""Sixteen counting semaphores that order the commands of different engines."""
+"""Counting semaphores that order the commands of different engines."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
@@ -35,13 +35,13 @@ class Semaphores(wiring.Component):
     Members
     -------
     request : ``In(requesters)``
-    needs : ``In(ArrayLayout(16, requesters))``
+    needs : ``In(ArrayLayout(32, requesters))``
         Semaphores that the request needs; an empty mask is granted like any other.
     grant : ``Out(requesters)``
         Combinational, at most one bit.
-    signal : ``In(ArrayLayout(16, requesters))``
+    signal : ``In(ArrayLayout(32, requesters))``
         Semaphores that are incremented; a mask holds for one cycle.
-    ready : ``Out(16)``
+    ready : ``Out(32)``
         Semaphores above 0.
     overflow : ``Out(1)``
         A semaphore would pass 255: the counter keeps 255 and the program is at fault.

@@ -2,11 +2,12 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, ValueLike, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from gradloom.rtl.channels import Unit, unit_of, units
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
@@ -17,18 +18,17 @@ from gradloom.rtl.isa import (
     PROGRAM_VERSION,
     SEMAPHORES,
     SHIFT_FIELDS,
+    Dest,
     Engine,
     Field,
     Opcode,
+    Source,
 )
 from gradloom.rtl.program_fetch import ProgramFetch
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.scale_unit import ScaleOp
 
-__all__ = ["ENGINES", "Sequencer"]
-
-ENGINES = 4
-"""Engines beside the Sequencer; engine n (1..4) has queue n - 1."""
+__all__ = ["Sequencer"]
 
 HEADER_BYTES = 16
 TID_RATE, TID_DECAY = 1, 3
@@ -39,15 +39,18 @@ OPERAND_WORDS = 2
 """Most operand words of the Sequencer's own commands, lists aside."""
 
 
-def _load_field(name: str) -> Field:
+def _field(opcode: Opcode, name: str) -> Field:
+    return next(field for field in COMMANDS[opcode].fields if field.name == name)
+
+
+def _transfer_field(name: str) -> Field:
     """A field that LOAD and STORE have in the same place."""
-    load, store = (next(field for field in COMMANDS[opcode].fields if field.name == name)
-                   for opcode in (Opcode.LOAD, Opcode.STORE))
+    load, store = _field(Opcode.LOAD, name), _field(Opcode.STORE, name)
     assert (load.word, load.lsb, load.width) == (store.word, store.lsb, store.width)
     return load
 
 
-_BREG, _OFFSET = _load_field("breg"), _load_field("offset")
+_BREG, _OFFSET = _transfer_field("breg"), _transfer_field("offset")
 
 
 class Sequencer(wiring.Component):
@@ -75,8 +78,8 @@ class Sequencer(wiring.Component):
         A Sequencer command waits for a semaphore; a word was taken from the program.
     request, response
         Client of the read manager, as in :class:`gradloom.rtl.program_fetch.ProgramFetch`.
-    queue : four ``Out(stream.Signature(32))``, idle : ``In(4)``
-        The engines' queues, in the order of :class:`gradloom.rtl.isa.Engine` from LOAD on.
+    queue : n ``Out(stream.Signature(32))``, idle : ``In(n)``
+        The engines' queues, in the order of :func:`gradloom.rtl.channels.units`.
     sem_request : ``Out(1)``, sem_wait : ``Out(32)``, sem_grant : ``In(1)``, sem_signal : ``Out(32)``
         See :class:`gradloom.rtl.semaphores.Semaphores`.
     base : ``In(ArrayLayout(32, 8))``; base_write : ``Out(1)``, base_index : ``Out(3)``, base_value : ``Out(32)``
@@ -92,6 +95,7 @@ class Sequencer(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.units = units(config)
         self.fetch = ProgramFetch(config)
         super().__init__({
             "start": In(1), "halt": In(1),
@@ -99,7 +103,7 @@ class Sequencer(wiring.Component):
             "done": Out(1), "error": Out(8), "offset": Out(32), "tag": Out(16), "waiting": Out(1), "progress": Out(1),
             "request": self.fetch.signature.members["request"],
             "response": self.fetch.signature.members["response"],
-            "queue": Out(stream.Signature(32)).array(ENGINES), "idle": In(ENGINES),
+            "queue": Out(stream.Signature(32)).array(len(self.units)), "idle": In(len(self.units)),
             "sem_request": Out(1), "sem_wait": Out(SEMAPHORES), "sem_grant": In(1), "sem_signal": Out(SEMAPHORES),
             "base": In(ArrayLayout(32, 8)), "base_write": Out(1), "base_index": Out(3), "base_value": Out(32),
             "step": In(32), "last_step": In(1), "loop": Out(1),
@@ -134,7 +138,6 @@ class Sequencer(wiring.Component):
         command = Cat(words)
         opcode, size = words[0][:8], words[0][8:16]
         count = Signal(8)
-        engine = Signal(range(ENGINES))
         m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
 
         def fail(code: ErrorCode) -> None:
@@ -159,6 +162,8 @@ class Sequencer(wiring.Component):
         expset = decode(Opcode.EXPSET, command)
         loop = decode(Opcode.LOOP, command)
         setbase = decode(Opcode.SETBASE, command)
+        target = self._route(m, opcode, words)
+
         # A word that is read on the way: the hyperparameters, or one of a shift list.
         entry = Signal(32)
         term = SimpleNamespace(**{field.name: entry[field.lsb:][:field.width] for field in SHIFT_FIELDS})
@@ -210,8 +215,7 @@ class Sequencer(wiring.Component):
                     m.d.comb += take.eq(1)
                     with m.If(valid):
                         m.d.comb += self.tag.eq(word[16:])
-                        m.d.sync += [words[0].eq(word), engine.eq(word[4:8] - 1)]
-                        m.d.sync += count.eq(1)
+                        m.d.sync += [words[0].eq(word), count.eq(1)]
                         m.next = "SEMAPHORES"
                         with m.If(~known | (Cat(Const(0, 2), word[8:16]) > left)):
                             fail(ErrorCode.MALFORMED_COMMAND)
@@ -246,7 +250,7 @@ class Sequencer(wiring.Component):
                         m.d.comb += payload.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]] + word)
                 for n, queue in enumerate(self.queue):
                     m.d.comb += queue.payload.eq(payload)
-                    with m.If(engine == n):
+                    with m.If(target == n):
                         m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & ~read_ahead)]
                         with m.If(offered & queue.ready):
                             m.d.sync += count.eq(count + 1)
@@ -364,3 +368,24 @@ class Sequencer(wiring.Component):
             with m.State("HALTED"):
                 pass
         return m
+
+    def _route(self, m: Module, opcode: Value, words: list[Signal]) -> Signal:
+        """Number of the queue that the command in ``words`` goes to."""
+        target = Signal(range(len(self.units)))
+
+        def to(unit: Unit) -> None:
+            m.d.comb += target.eq(self.units.index(unit))
+
+        with m.Switch(opcode[4:]):
+            for opcode_of, memories, name in ((Opcode.LOAD, Dest, "dest"), (Opcode.STORE, Source, "src")):
+                field = _field(opcode_of, name)
+                with m.Case(opcode_of >> 4):
+                    to(Unit(opcode_of >> 4))
+                    with m.Switch(words[field.word][field.lsb:][:field.width]):
+                        for memory in memories:
+                            with m.Case(memory):
+                                to(unit_of(self.config, opcode_of, memory))
+            for unit in (Unit.CCORE, Unit.ACORE):
+                with m.Case(unit):
+                    to(unit)
+        return target

@@ -1,8 +1,9 @@
-// A DRAM behind an AXI4 subordinate port: it only moves bytes.
+// A DRAM behind AXI4 subordinate ports: it only moves bytes.
 //
-// Reads are answered in order, `latency` cycles after their address at the earliest; a write is answered `write_latency` cycles after
-// its last beat. Reads and writes share `bandwidth` bytes a cycle (a rational number; 0 = one read and one write beat a cycle).
-// Every channel can stall at random, seeded. Addresses outside the memory, and chosen ranges, answer with an error and move nothing.
+// Every port answers its reads in order, `latency` cycles after their address at the earliest, and a write `write_latency` cycles
+// after its last beat; nothing is ordered between ports. All ports' reads and writes share `bandwidth` bytes a cycle (a rational
+// number; 0 = a beat a cycle each); when it is short they take turns. Every channel of every port can stall at random, seeded.
+// Addresses outside the memory, and chosen ranges, answer with an error and move nothing.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,18 @@ struct Settings {
     uint64_t seed = 1;
 };
 
+// The signals of a port's halves; data are `beat` bytes.
+struct ReadPort {
+    uint8_t *arvalid, *arready, *arid, *arlen, *rvalid, *rready, *rid, *rresp, *rlast;
+    uint32_t* araddr;
+    void* rdata;
+};
+struct WritePort {
+    uint8_t *awvalid, *awready, *awid, *awlen, *wvalid, *wready, *wlast, *bvalid, *bready, *bid, *bresp;
+    uint32_t* awaddr;
+    void *wdata, *wstrb;
+};
+
 class Dram {
 public:
     struct Counts { uint64_t read_beats, write_beats, read_bursts, write_bursts; };
@@ -40,10 +53,15 @@ public:
     uint8_t* bytes() { return bytes_; }
     const Counts& counts() const { return counts_; }
 
+    void add(const ReadPort& port) { readers_.push_back(Reader{port}); }
+    void add(const WritePort& port) { writers_.push_back(Writer{port}); }
+
     void set(const Settings& settings) {
         settings_ = settings;
-        random_ = settings.seed * 0x9E3779B97F4A7C15ull + 0xD1B54A32D192ED03ull;
         tokens_ = 0;
+        uint64_t stream = settings.seed * 0x9E3779B97F4A7C15ull + 0xD1B54A32D192ED03ull;
+        for (Reader& reader : readers_) reader.random = stream += 0xA0761D6478BD642Full;
+        for (Writer& writer : writers_) writer.random = stream += 0xA0761D6478BD642Full;
     }
     void fail(uint64_t first, uint64_t limit, uint8_t response) { faults_.push_back({first, limit, response}); }
     void fail_nowhere() { faults_.clear(); }
@@ -55,103 +73,144 @@ public:
     uint64_t last_write(uint64_t address) const { return written_ && address < size_ ? written_[address / beat_] : 0; }
 
     // The port protocol per cycle: drive() before the falling edge's evaluation, sample() after it.
-    template <class Top> void drive(Top& top) {
+    void drive() {
         refill();
-        top.m_axi_arready = reads_.size() < OUTSTANDING && !stalls(AR);
-        top.m_axi_awready = writes_.size() < OUTSTANDING && !stalls(AW);
-        const bool want_read = !read_shown_ && !reads_.empty() && reads_.front().due <= now_ && !stalls(R);
-        const bool want_write = !writes_.empty() && writes_.front().done < writes_.front().beats && !stalls(W);
-        // Whoever was not served last goes first when the bandwidth is short.
-        bool read = want_read, write = want_write;
-        if (settings_.bandwidth_num) {
-            const uint64_t beats = tokens_ / cost();
-            if (beats == 0) read = write = false;
-            else if (beats == 1 && read && write) (read_last_ ? read : write) = false;
+        const size_t sides = readers_.size() + writers_.size();
+        size_t served = sides;
+        uint64_t budget = settings_.bandwidth_num ? tokens_ / cost() : sides;
+        // The side behind the one that was served last goes first.
+        for (size_t k = 1; k <= sides; k++) {
+            const size_t side = (last_ + k) % sides;
+            const bool taken = side < readers_.size() ? drive(readers_[side], budget != 0)
+                                                      : drive(writers_[side - readers_.size()], budget != 0);
+            if (taken) {
+                budget--;
+                served = side;
+            }
         }
-        if (read) {
-            Burst& burst = reads_.front();
-            const uint8_t response = respond(burst.address, beat_);
-            if (response) std::memset(&top.m_axi_rdata, 0, beat_);
-            else std::memcpy(&top.m_axi_rdata, bytes_ + burst.address, beat_);
-            top.m_axi_rresp = response;
-            top.m_axi_rlast = burst.done + 1 == burst.beats;
-            top.m_axi_rid = burst.id;
-            read_shown_ = true;
-            read_last_ = true;
-            spend();
-        }
-        top.m_axi_rvalid = read_shown_;
-        top.m_axi_wready = write;
-        if (!answer_shown_ && !answers_.empty() && answers_.front().due <= now_ && !stalls(B)) {
-            top.m_axi_bresp = answers_.front().response;
-            top.m_axi_bid = answers_.front().id;
-            answer_shown_ = true;
-        }
-        top.m_axi_bvalid = answer_shown_;
+        if (served != sides) last_ = served;
     }
 
-    template <class Top> void sample(const Top& top, uint64_t cycle) {
-        if (top.m_axi_arvalid && top.m_axi_arready) {
-            reads_.push_back({top.m_axi_araddr, top.m_axi_arlen + 1u, 0, now_ + settings_.latency + 1, top.m_axi_arid, 0});
-            counts_.read_bursts++;
-        }
-        if (top.m_axi_rvalid && top.m_axi_rready) {
-            Burst& burst = reads_.front();
-            read_shown_ = false;
-            counts_.read_beats++;
-            burst.address += beat_;
-            if (++burst.done == burst.beats) reads_.pop_front();
-        }
-        if (top.m_axi_bvalid && top.m_axi_bready) {
-            answers_.pop_front();
-            answer_shown_ = false;
-        }
-        if (top.m_axi_wvalid && top.m_axi_wready) {
-            Burst& burst = writes_.front();
-            const uint8_t response = respond(burst.address, beat_);
-            if (!response) {
-                uint8_t data[16];
-                std::memcpy(data, &top.m_axi_wdata, beat_);
-                for (uint32_t i = 0; i < beat_; i++)
-                    if (static_cast<uint32_t>(top.m_axi_wstrb) >> i & 1) bytes_[burst.address + i] = data[i];
-                if (written_ && top.m_axi_wstrb) written_[burst.address / beat_] = cycle;
-            }
-            burst.response = std::max(burst.response, response);
-            burst.address += beat_;
-            if (++burst.done == burst.beats) {
-                answers_.push_back({0, 0, 0, now_ + settings_.write_latency + 1, burst.id, burst.response});
-                writes_.pop_front();
-            }
-            counts_.write_beats++;
-            read_last_ = false;
-            spend();
-        }
-        if (top.m_axi_awvalid && top.m_axi_awready) {
-            writes_.push_back({top.m_axi_awaddr, top.m_axi_awlen + 1u, 0, 0, top.m_axi_awid, 0});
-            counts_.write_bursts++;
-        }
+    void sample(uint64_t cycle) {
+        for (Reader& reader : readers_) sample(reader);
+        for (Writer& writer : writers_) sample(writer, cycle);
         now_++;
     }
 
 private:
     struct Burst { uint64_t address; uint32_t beats, done; uint64_t due; uint8_t id, response; };
     struct Fault { uint64_t first, limit; uint8_t response; };
+    struct Reader {
+        ReadPort port;
+        uint64_t random = 1;
+        bool shown = false;
+        std::deque<Burst> bursts{};
+    };
+    struct Writer {
+        WritePort port;
+        uint64_t random = 1;
+        bool shown = false;
+        std::deque<Burst> bursts{}, answers{};
+    };
     static constexpr size_t OUTSTANDING = 64;
+
+    // Both return whether they take a beat of the cycle's budget.
+    bool drive(Reader& reader, bool budget) {
+        const ReadPort& port = reader.port;
+        *port.arready = reader.bursts.size() < OUTSTANDING && !stalls(reader.random, AR);
+        const bool want = !reader.shown && !reader.bursts.empty() && reader.bursts.front().due <= now_ && !stalls(reader.random, R);
+        const bool take = want && budget;
+        if (take) {
+            const Burst& burst = reader.bursts.front();
+            const uint8_t response = respond(burst.address, beat_);
+            if (response) std::memset(port.rdata, 0, beat_);
+            else std::memcpy(port.rdata, bytes_ + burst.address, beat_);
+            *port.rresp = response;
+            *port.rlast = burst.done + 1 == burst.beats;
+            *port.rid = burst.id;
+            reader.shown = true;
+            spend();
+        }
+        *port.rvalid = reader.shown;
+        return take;
+    }
+
+    bool drive(Writer& writer, bool budget) {
+        const WritePort& port = writer.port;
+        *port.awready = writer.bursts.size() < OUTSTANDING && !stalls(writer.random, AW);
+        const bool open = !writer.bursts.empty() && writer.bursts.front().done < writer.bursts.front().beats;
+        *port.wready = open && *port.wvalid && !stalls(writer.random, W) && budget;
+        if (*port.wready) spend();
+        if (!writer.shown && !writer.answers.empty() && writer.answers.front().due <= now_ && !stalls(writer.random, B)) {
+            *port.bresp = writer.answers.front().response;
+            *port.bid = writer.answers.front().id;
+            writer.shown = true;
+        }
+        *port.bvalid = writer.shown;
+        return *port.wready;
+    }
+
+    void sample(Reader& reader) {
+        const ReadPort& port = reader.port;
+        if (*port.arvalid && *port.arready) {
+            reader.bursts.push_back({*port.araddr, *port.arlen + 1u, 0, now_ + settings_.latency + 1, *port.arid, 0});
+            counts_.read_bursts++;
+        }
+        if (*port.rvalid && *port.rready) {
+            Burst& burst = reader.bursts.front();
+            reader.shown = false;
+            counts_.read_beats++;
+            burst.address += beat_;
+            if (++burst.done == burst.beats) reader.bursts.pop_front();
+        }
+    }
+
+    void sample(Writer& writer, uint64_t cycle) {
+        const WritePort& port = writer.port;
+        if (*port.bvalid && *port.bready) {
+            writer.answers.pop_front();
+            writer.shown = false;
+        }
+        if (*port.wvalid && *port.wready) {
+            Burst& burst = writer.bursts.front();
+            const uint8_t response = respond(burst.address, beat_);
+            if (!response) {
+                const uint8_t* data = static_cast<const uint8_t*>(port.wdata);
+                uint32_t strobes = 0;
+                std::memcpy(&strobes, port.wstrb, beat_ > 8 ? 2 : 1);
+                for (uint32_t i = 0; i < beat_; i++)
+                    if (strobes >> i & 1) bytes_[burst.address + i] = data[i];
+                if (written_ && strobes) written_[burst.address / beat_] = cycle;
+            }
+            burst.response = std::max(burst.response, response);
+            burst.address += beat_;
+            if (++burst.done == burst.beats) {
+                writer.answers.push_back({0, 0, 0, now_ + settings_.write_latency + 1, burst.id, burst.response});
+                writer.bursts.pop_front();
+            }
+            counts_.write_beats++;
+        }
+        if (*port.awvalid && *port.awready) {
+            writer.bursts.push_back({*port.awaddr, *port.awlen + 1u, 0, 0, *port.awid, 0});
+            counts_.write_bursts++;
+        }
+    }
 
     uint64_t cost() const { return static_cast<uint64_t>(beat_) * settings_.bandwidth_den; }
     void refill() {
         if (settings_.bandwidth_num)
-            tokens_ = std::min(tokens_ + settings_.bandwidth_num, 2 * cost() + settings_.bandwidth_num);
+            tokens_ = std::min(tokens_ + settings_.bandwidth_num,
+                               (readers_.size() + writers_.size()) * cost() + settings_.bandwidth_num);
     }
     void spend() {
         if (settings_.bandwidth_num) tokens_ -= std::min(tokens_, cost());
     }
-    bool stalls(Channel channel) {
+    bool stalls(uint64_t& random, Channel channel) const {
         if (!settings_.stall[channel]) return false;
-        random_ ^= random_ << 13;
-        random_ ^= random_ >> 7;
-        random_ ^= random_ << 17;
-        return (random_ >> 24 & 0xFFFF) < settings_.stall[channel];
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        return (random >> 24 & 0xFFFF) < settings_.stall[channel];
     }
     uint8_t respond(uint64_t address, uint32_t n) const {
         if (!inside(address, n)) return 3;
@@ -165,9 +224,10 @@ private:
     uint8_t* bytes_ = nullptr;
     uint64_t* written_ = nullptr;
     Settings settings_;
-    uint64_t random_ = 1, tokens_ = 0, now_ = 0;
-    bool read_shown_ = false, answer_shown_ = false, read_last_ = false;
-    std::deque<Burst> reads_, writes_, answers_;
+    uint64_t tokens_ = 0, now_ = 0;
+    size_t last_ = 0;
+    std::vector<Reader> readers_;
+    std::vector<Writer> writers_;
     std::vector<Fault> faults_;
     Counts counts_{0, 0, 0, 0};
 };

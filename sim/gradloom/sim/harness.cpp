@@ -1,6 +1,7 @@
 // A machine and its DRAM behind a C interface (driven by gradloom.sim.rtl_device through ctypes).
 //
-// The Verilated class Vdut has ports clk, rst, m_axi_* (AXI4 manager), s_axil_* (AXI4-Lite subordinate) and irq.
+// The Verilated class Vdut has ports clk, rst, s_axil_* (AXI4-Lite subordinate), irq and AXI4 managers m_axi_* and, where the
+// machine has more DMA channels, m1_axi_* and m2_axi_*, each with a read half, a write half or both.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,31 @@ constexpr int EVENT_BITS = 16;
 template <class Top> auto events_of(const Top& top, int) -> decltype(static_cast<uint64_t>(top.events)) { return top.events; }
 template <class Top> uint64_t events_of(const Top&, long) { return 0; }
 
+// For each prefix: add the halves of that manager that the machine has to its memory.
+#define AXI_PORT(P)                                                                                                              \
+    template <class Top> auto P##read_half(Top& t, Dram& dram, int) -> decltype(void(t.P##arvalid)) {                            \
+        dram.add(ReadPort{&t.P##arvalid, &t.P##arready, &t.P##arid, &t.P##arlen, &t.P##rvalid, &t.P##rready, &t.P##rid,          \
+                          &t.P##rresp, &t.P##rlast, &t.P##araddr, &t.P##rdata});                                                 \
+    }                                                                                                                            \
+    template <class Top> void P##read_half(Top&, Dram&, long) {}                                                                 \
+    template <class Top> auto P##write_half(Top& t, Dram& dram, int) -> decltype(void(t.P##awvalid)) {                           \
+        dram.add(WritePort{&t.P##awvalid, &t.P##awready, &t.P##awid, &t.P##awlen, &t.P##wvalid, &t.P##wready, &t.P##wlast,       \
+                           &t.P##bvalid, &t.P##bready, &t.P##bid, &t.P##bresp, &t.P##awaddr, &t.P##wdata, &t.P##wstrb});         \
+    }                                                                                                                            \
+    template <class Top> void P##write_half(Top&, Dram&, long) {}
+AXI_PORT(m_axi_)
+AXI_PORT(m1_axi_)
+AXI_PORT(m2_axi_)
+
+template <class Top> void connect(Top& top, Dram& dram) {
+    m_axi_read_half(top, dram, 0);
+    m1_axi_read_half(top, dram, 0);
+    m2_axi_read_half(top, dram, 0);
+    m_axi_write_half(top, dram, 0);
+    m1_axi_write_half(top, dram, 0);
+    m2_axi_write_half(top, dram, 0);
+}
+
 struct Machine {
     VerilatedContext context;
     Vdut top;
@@ -36,7 +62,7 @@ struct Machine {
     uint64_t trace_first = 0, trace_limit = 0;
 #endif
 
-    explicit Machine(uint64_t size) : top(&context, "machine"), dram(size, sizeof(top.m_axi_rdata)) {}
+    explicit Machine(uint64_t size) : top(&context, "machine"), dram(size, sizeof(top.m_axi_rdata)) { connect(top, dram); }
     ~Machine() {
 #ifdef TRACE_FST
         if (trace) trace->close();
@@ -48,13 +74,13 @@ struct Machine {
     // rising edge. `watch` looks at the settled ports.
     template <class Watch> void step(Watch watch) {
         top.clk = 0;
-        dram.drive(top);
+        dram.drive();
         top.eval();
         dump(0);
         watch();
         if (recording)
             if (const uint64_t now = events_of(top, 0)) events.push_back(cycle << EVENT_BITS | now);
-        dram.sample(top, cycle);
+        dram.sample(cycle);
         top.clk = 1;
         top.eval();
         dump(1);

@@ -31,11 +31,11 @@ class DramModel:
     Parameters
     ----------
     bandwidth : :class:`fractions.Fraction`, :class:`int` or :class:`None`
-        Bytes per cycle of reads and writes together; :class:`None`: one beat of each a cycle.
+        Bytes per cycle of all ports' reads and writes together; :class:`None`: one beat of each a cycle.
     latency, write_latency : :class:`int`
         Cycles from an address to its first data beat, and from the last write beat to the response.
     stall : :class:`float` or mapping of channel (``ar``, ``r``, ``aw``, ``w``, ``b``) to :class:`float`
-        Share of cycles in which a channel stalls at random.
+        Share of cycles in which a channel stalls at random, each port for itself.
     seed : :class:`int`
         Of the stalls.
     """
@@ -207,7 +207,7 @@ class RtlDevice:
         return int(self._library.gradloom_beat_bytes(self._self))
 
     def counts(self) -> dict[str, int]:
-        """AXI4 traffic so far: read_beats, write_beats, read_bursts, write_bursts."""
+        """AXI4 traffic of all ports so far: read_beats, write_beats, read_bursts, write_bursts."""
         counts = (ctypes.c_uint64 * 4)()
         self._library.gradloom_counts(self._self, counts)
         return dict(zip(("read_beats", "write_beats", "read_bursts", "write_bursts"), counts, strict=True))
@@ -231,7 +231,7 @@ class RtlDevice:
     def events(self) -> tuple[np.ndarray, np.ndarray]:
         """Cycles (int64) in which commands started or ended since :meth:`record_events`, and in which engines (int64).
 
-        Bit 2 n of the second: engine n (:class:`gradloom.rtl.isa.Engine` without SEQ) starts a command; bit 2 n + 1: its oldest
+        Bit 2 n of the second: engine n (:func:`gradloom.rtl.channels.units`) starts a command; bit 2 n + 1: its oldest
         command ends.
         """
         buffer = np.zeros(self._library.gradloom_event_count(self._self), np.uint64)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from gradloom.rtl.channels import load_channel, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
 from gradloom.rtl.microprograms import TABLE
@@ -69,11 +70,11 @@ class Bench:
         return sum((value & ((1 << width) - 1)) << (width * i) for i, value in enumerate(values))
 
     async def load(self, dest: Dest, addr: int, sub: int, data: int) -> None:
-        d = self.driver
+        d, bus = self.driver, f"load__{load_channel(self.config, dest)}"
         for name, value in (("valid", 1), ("dest", dest), ("bank", 0), ("addr", addr), ("sub", sub), ("data", data)):
-            d.set(f"load__{name}", value)
+            d.set(f"{bus}__{name}", value)
         await self.cycle()
-        d.set("load__valid", 0)
+        d.set(f"{bus}__valid", 0)
 
     async def load_all(self) -> None:
         """Everything that the reference's input memories hold."""
@@ -88,15 +89,15 @@ class Bench:
         """A whole entry through the store bus."""
         bits = 16 * self.config.group
         beats = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}.get(src, 1)
-        d, value = self.driver, 0
+        d, bus, value = self.driver, f"store__{store_channel(self.config, src)}", 0
         for sub in range(beats):
             for name, number in (("en", 1), ("src", src), ("addr", addr), ("sub", sub)):
-                d.set(f"store__{name}", number)
+                d.set(f"{bus}__{name}", number)
             await self.cycle()
-            d.set("store__en", 0)
+            d.set(f"{bus}__en", 0)
             await self.cycle()
             await d.settle()
-            value |= d.get("store__data") << (bits * sub)
+            value |= d.get(f"{bus}__data") << (bits * sub)
         return value
 
     async def adopt(self, entries: int) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 from gradloom.host.assembler import Instruction, split_program
 from gradloom.host.software_device import SoftwareDevice
 from gradloom.models import dither, scale
+from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Engine, Opcode, Source
+from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.verif import interpreter_acore, interpreter_ccore
 
 __all__ = ["Interpreter", "MachineFault"]
@@ -95,15 +96,16 @@ class Interpreter(SoftwareDevice):
             places[place] = number
             place += 4 * instruction.length
         self.semaphores = [0] * SEMAPHORES
-        self.queues: dict[Engine, list[Instruction]] = {engine: [] for engine in list(Engine)[1:]}
+        self.queues: dict[Unit, list[Instruction]] = {unit: [] for unit in units(self.config)}
         self.left, self.places = steps, places
         counter = 0
         while counter < len(instructions):
             instruction = instructions[counter]
-            if instruction.engine != Engine.SEQ:
-                while not self._room(instruction):
+            unit = instruction.unit(self.config)
+            if unit != Unit.SEQ:
+                while not self._room(unit, instruction):
                     self._advance()
-                self.queues[instruction.engine].append(instruction)
+                self.queues[unit].append(instruction)
                 if self.random is None:
                     self._drain()
                 elif self.random.random() < 0.5:
@@ -116,15 +118,15 @@ class Interpreter(SoftwareDevice):
         if any(self.semaphores):
             raise MachineFault(f"semaphores do not end at 0: {self.semaphores}")
 
-    def _room(self, instruction: Instruction) -> bool:
-        words = sum(queued.length for queued in self.queues[instruction.engine])
+    def _room(self, unit: Unit, instruction: Instruction) -> bool:
+        words = sum(queued.length for queued in self.queues[unit])
         return words + instruction.length <= self.config.queue_words
 
-    def _ready(self) -> list[Engine]:
+    def _ready(self) -> list[Unit]:
         found = []
-        for engine, queue in self.queues.items():
+        for unit, queue in self.queues.items():
             if queue and all(self.semaphores[i] for i in range(SEMAPHORES) if queue[0].wait >> i & 1):
-                found.append(engine)
+                found.append(unit)
         return found
 
     def _advance(self, *, idle_ok: bool = False) -> None:
@@ -133,8 +135,8 @@ class Interpreter(SoftwareDevice):
             if idle_ok:
                 return
             raise MachineFault("deadlock: no engine can go on")
-        engine = ready[0] if self.random is None else self.random.choice(ready)
-        instruction = self.queues[engine].pop(0)
+        unit = ready[0] if self.random is None else self.random.choice(ready)
+        instruction = self.queues[unit].pop(0)
         for i in range(SEMAPHORES):
             self.semaphores[i] -= instruction.wait >> i & 1
         self.command(instruction)

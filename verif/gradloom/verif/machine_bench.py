@@ -7,8 +7,11 @@ import cocotb
 from cocotb.triggers import ClockCycles, First, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiWriteBus
 
-from gradloom.rtl.config import PRESETS, Config
+from gradloom.rtl.axi import port_prefix
+from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS
+from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import ErrorCode, offset, register
+from gradloom.verif.configs import machines
 from gradloom.verif.memory_bench import BurstLog, FaultyRead, FaultyWrite, stall, start_clock
 
 __all__ = ["MEMORY", "PROGRAM", "WINDOW", "MachineBench", "RegisterBench"]
@@ -60,26 +63,37 @@ class MachineBench(RegisterBench):
         self.share = share
         self.dut = dut
         self.beat = len(dut.m_axi_rdata) // 8
+        self.read_ports = [port_prefix(n) for n in range(len(LOAD_UNITS)) if hasattr(dut, f"{port_prefix(n)}arvalid")]
+        self.write_ports = [port_prefix(n) for n in range(len(STORE_UNITS)) if hasattr(dut, f"{port_prefix(n)}awvalid")]
 
     @property
     def config(self) -> Config:
-        """The preset with this memory width; tests of other configurations set their own."""
-        return next(config for config in PRESETS.values() if config.beat_bytes == self.beat)
+        """The preset, or test configuration, with this memory width and these ports."""
+        shape = (self.beat, len(self.read_ports), len(self.write_ports))
+        return next(config for config in machines().values()
+                    if (config.beat_bytes, config.load_channels, config.store_channels) == shape)
 
     async def begin(self) -> "MachineBench":
         dut = self.dut
         await start_clock(dut)
         super().__init__(dut)
-        self.ram_read = FaultyRead(AxiReadBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=MEMORY)
-        self.ram_write = FaultyWrite(AxiWriteBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=MEMORY,
-                                     mem=self.ram_read.mem)
+        self.reads, self.writes = [], []
+        memory: dict[str, Any] = {"size": MEMORY}
+        for prefix in self.read_ports:
+            self.reads.append(FaultyRead(AxiReadBus.from_prefix(dut, prefix.removesuffix("_")), dut.clk, dut.rst, **memory))
+            memory["mem"] = self.reads[0].mem
+        for prefix in self.write_ports:
+            self.writes.append(FaultyWrite(AxiWriteBus.from_prefix(dut, prefix.removesuffix("_")), dut.clk, dut.rst, **memory))
+        self.ram = self.reads[0]
         self.image = self.rng.randbytes(MEMORY)
-        self.ram_read.write(0, self.image)
+        self.ram.write(0, self.image)
         if self.share:
-            for channel in (self.ram_read.ar_channel, self.ram_read.r_channel, self.ram_write.aw_channel,
-                            self.ram_write.w_channel, self.ram_write.b_channel):
+            channels = [channel for port in self.reads for channel in (port.ar_channel, port.r_channel)]
+            channels += [channel for port in self.writes for channel in (port.aw_channel, port.w_channel, port.b_channel)]
+            for channel in channels:
                 channel.set_pause_generator(stall(self.rng, self.share))
-        self.bursts = [BurstLog(dut, channel, self.beat) for channel in ("ar", "aw")]
+        self.bursts = [BurstLog(dut, channel, self.beat, prefix) for channel, ports in
+                       (("ar", self.read_ports), ("aw", self.write_ports)) for prefix in ports]
         await self.write("WINDOW_BASE", WINDOW[0])
         await self.write("WINDOW_LIMIT", WINDOW[1])
         await self.write("PROGRAM", PROGRAM)
@@ -88,7 +102,7 @@ class MachineBench(RegisterBench):
 
     async def start(self, image: bytes | None = None, *, steps: int = 1, clear: bool = True) -> None:
         if image is not None:
-            self.ram_read.write(PROGRAM, image)
+            self.ram.write(PROGRAM, image)
         await self.write("STEPS", steps)
         control = {bits.name: bits.mask for bits in register("CONTROL").fields}
         await self.write("CONTROL", control["start"] | control["irq_enable"] | (control["clear"] if clear else 0))
@@ -105,8 +119,10 @@ class MachineBench(RegisterBench):
         await RisingEdge(self.dut.clk)
         assert not int(self.dut.irq.value)
         # Nothing may be under way on the memory port of an idle machine.
-        for name in ("arvalid", "awvalid", "wvalid"):
-            assert not int(getattr(self.dut, f"m_axi_{name}").value)
+        valid = [f"{prefix}arvalid" for prefix in self.read_ports]
+        valid += [f"{prefix}{name}" for prefix in self.write_ports for name in ("awvalid", "wvalid")]
+        for name in valid:
+            assert not int(getattr(self.dut, name).value), name
         error = await self.fields("ERROR")
         assert (error["code"] != 0) == bool(status["error"])
         return status | error
@@ -125,8 +141,15 @@ class MachineBench(RegisterBench):
         for log in self.bursts:
             for address, beats in log.bursts:
                 assert WINDOW[0] <= address and address + beats * self.beat <= WINDOW[1], hex(address)
-        assert self.ram_read.read(0, WINDOW[0]) == self.image[:WINDOW[0]]
-        assert self.ram_read.read(WINDOW[1], MEMORY - WINDOW[1]) == self.image[WINDOW[1]:]
+        assert self.ram.read(0, WINDOW[0]) == self.image[:WINDOW[0]]
+        assert self.ram.read(WINDOW[1], MEMORY - WINDOW[1]) == self.image[WINDOW[1]:]
+
+    def bad(self, *, reads: range = range(0), writes: range = range(0)) -> None:
+        """Addresses that answer with SLVERR on every port."""
+        for port in self.reads:
+            port.bad = reads
+        for port in self.writes:
+            port.bad = writes
 
     def background(self, coroutine: Any) -> None:
         cocotb.start_soon(coroutine)

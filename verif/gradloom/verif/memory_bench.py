@@ -93,16 +93,16 @@ class BurstLog:
     Length at most 64 beats, full beats, INCR, no 4 KiB crossing, and signals stable while ``valid`` waits for ``ready``.
     """
 
-    def __init__(self, dut: Any, channel: str, beat_bytes: int) -> None:
+    def __init__(self, dut: Any, channel: str, beat_bytes: int, prefix: str = "m_axi_") -> None:
         self.dut = dut
-        self.channel = channel
+        self.channel = prefix + channel
         self.beat_bytes = beat_bytes
         self.bursts: list[tuple[int, int]] = []
         """Address and beats."""
         cocotb.start_soon(self._watch())
 
     def _value(self, name: str) -> int:
-        return int(getattr(self.dut, f"m_axi_{self.channel}{name}").value)
+        return int(getattr(self.dut, f"{self.channel}{name}").value)
 
     async def _watch(self) -> None:
         held = None

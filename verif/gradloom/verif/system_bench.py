@@ -14,8 +14,8 @@ from gradloom.models import digests, golden
 from gradloom.models.golden import Hyper
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
 from gradloom.sim.rtl_device import DramModel, RtlDevice
+from gradloom.verif.configs import machine_config
 
 __all__ = [
     "NETWORKS",
@@ -85,7 +85,7 @@ def open_runner(
 
     Its device is what ``wrap`` makes of the machine.
     """
-    machine = PRESETS[config]
+    machine = machine_config(config)
     return ProgramRunner(
         case.network,
         machine,

@@ -25,8 +25,9 @@ from gradloom.models.network import (
     load_network,
 )
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
+from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, TOKEN_PAIRS, Unit, semaphore, unit_of, units
+from gradloom.rtl.config import PRESETS, Config
+from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.verif.interpreter import Interpreter
 
 NETWORKS = Path(__file__).parents[1] / "networks"
@@ -300,29 +301,30 @@ def test_rings_hand_out_addresses_in_turn():
         ring.take(11)
 
 
-def _before(instructions: list[Instruction]) -> list[set[int]]:
-    """Commands that have surely finished when each command starts."""
-    done: list[set[int]] = []
-    last: dict[Engine, int] = {}
+def _before(instructions: list[Instruction], config: Config) -> list[set[int]]:
+    """Commands that have surely finished when each command starts, if engines overlap theirs and finish them in order."""
+    started: list[set[int]] = []
+    finished: list[set[int]] = []
+    last: dict[Unit, int] = {}
     signals: dict[int, list[int]] = {}
     floor: set[int] = set()
     for number, instruction in enumerate(instructions):
-        known = set(floor)
+        unit, known = instruction.unit(config), set(floor)
         if instruction.opcode == Opcode.BARRIER:
             floor = set(range(number))
-        for source in [last[instruction.engine]] if instruction.engine in last else []:
-            known |= done[source] | {source}
+        if unit in last:
+            known |= started[last[unit]]
         for i in range(SEMAPHORES):
             if instruction.wait >> i & 1:
-                source = signals[i].pop(0)
-                known |= done[source] | {source}
-        done.append(known)
-        last[instruction.engine] = number
+                known |= finished[signals[i].pop(0)]
+        started.append(known)
+        finished.append(known | {number} | (finished[last[unit]] if unit in last else set()))
+        last[unit] = number
         for i in range(SEMAPHORES):
             if instruction.signal >> i & 1:
                 signals.setdefault(i, []).append(number)
     assert not any(signals.values())
-    return done
+    return started
 
 
 def _most_open(instructions: list[Instruction]) -> int:
@@ -344,16 +346,20 @@ def test_no_semaphore_passes_its_largest_value():
     network = Network("many-tiles", (5, 14, 14), 9, layers)
     for calibrate in (False, True):
         plan = compile_network(network, PRESETS["small"], 2, calibrate=calibrate, export_dw=True)
-        assert check_tokens(plan.instructions, PRESETS["small"].queue_words) == []
+        assert check_tokens(plan.instructions, PRESETS["small"]) == []
 
 
-def test_recorded_tokens_order_every_conflict():
-    """Random accesses: the tokens order every pair of conflicting commands, every signal has its wait."""
+@pytest.mark.parametrize(("loads", "stores"), [(1, 1), (2, 1), (3, 2)])
+def test_recorded_tokens_order_every_conflict(loads, stores):
+    """Random accesses, also of engines without a semaphore for each other: tokens or barriers order every pair of conflicting
+    commands, every signal has its wait."""
     rng = random.Random(2)
+    config = dataclasses.replace(PRESETS["small"], load_channels=loads, store_channels=stores)
     opcodes = (Opcode.LOAD, Opcode.CONV, Opcode.RUN, Opcode.STORE)
+    barriers = 0
     for run in range(20):
         most = 128 if run % 2 else 2
-        recorder, accesses, places = Recorder(most), [], []
+        recorder, accesses, places = Recorder(config, most), [], []
         for _ in range(80):
 
             def box():
@@ -364,10 +370,15 @@ def test_recorded_tokens_order_every_conflict():
                 [box() for _ in range(rng.randint(0, 2))],
                 [box() for _ in range(rng.randint(0, 1))],
             )
-            places.append(recorder.emit(rng.choice(opcodes), {}, reads=reads, writes=writes))
+            opcode = rng.choice(opcodes)
+            fields = {"dest": rng.choice(list(Dest))} if opcode == Opcode.LOAD else {}
+            fields |= {"src": rng.choice(list(Source))} if opcode == Opcode.STORE else {}
+            places.append(recorder.emit(opcode, fields, reads=reads, writes=writes))
             accesses.append([(access, False) for access in reads] + [(access, True) for access in writes])
-        done = _before(recorder.instructions)
-        assert _most_open(recorder.instructions) <= most
+        found = recorder.instructions
+        barriers += sum(instruction.opcode == Opcode.BARRIER for instruction in found) if most == 128 else 0
+        done = _before(found, config)
+        assert _most_open(found) <= most
         for late in range(80):
             for early in range(late):
                 conflict = any(
@@ -379,5 +390,44 @@ def test_recorded_tokens_order_every_conflict():
                     for b, wb in accesses[late]
                 )
                 first, second = places[early], places[late]
-                if conflict and recorder.instructions[first].engine != recorder.instructions[second].engine:
+                if conflict and found[first].unit(config) != found[second].unit(config):
                     assert first in done[second]
+    assert barriers, "engines without a semaphore for each other never met"
+
+
+def test_channels_divide_the_memories_and_number_the_semaphores():
+    for channels, memories in ((LOAD_MAP, Dest), (STORE_MAP, Source)):
+        for count, parts in channels.items():
+            assert len(parts) == count
+            assert sorted(memory for part in parts for memory in part) == sorted(memories)
+    numbers = [semaphore(*pair) for a, b in TOKEN_PAIRS for pair in ((a, b), (b, a))]
+    assert sorted(numbers) == list(range(len(numbers))) and len(numbers) <= SEMAPHORES
+    assert semaphore(Unit.LOAD, Unit.LOAD1) is None and semaphore(Unit.CCORE, Unit.STORE) is None
+    eta, nano = PRESETS["eta"], PRESETS["nano"]
+    assert units(eta) == (*LOAD_UNITS, Unit.CCORE, Unit.ACORE, *STORE_UNITS)
+    assert units(nano) == (Unit.LOAD, Unit.CCORE, Unit.ACORE, Unit.STORE)
+    assert [unit_of(eta, Opcode.LOAD, memory) for memory in (Dest.IBUF, Dest.EBUF, Dest.PBUF, 15)] == [
+        Unit.LOAD, Unit.LOAD1, Unit.LOAD2, Unit.LOAD]
+    assert [unit_of(eta, Opcode.STORE, memory) for memory in (Source.OA, Source.OB, 15)] == [
+        Unit.STORE, Unit.STORE1, Unit.STORE]
+    assert unit_of(nano, Opcode.STORE, Source.OB) == Unit.STORE and unit_of(eta, Opcode.UCODE) == Unit.ACORE
+
+
+@pytest.mark.parametrize("config", ["small", "channels"])
+def test_compiled_programs_need_no_barrier_for_want_of_a_semaphore(config, monkeypatch):
+    """Every conflict of a step is between engines that have a semaphore for each other."""
+    machine = PRESETS["small"] if config == "small" else dataclasses.replace(
+        PRESETS["small"], wpus=2, load_channels=3, store_channels=2)
+    needed = Recorder._needs_barrier
+    refused = []
+
+    def watch(self, engine, needs):
+        if needed(self, engine, needs):
+            refused.append((engine, needs))
+        return needed(self, engine, needs)
+
+    monkeypatch.setattr(Recorder, "_needs_barrier", watch)
+    for name in ("digits-cnn", "tiny-residual"):
+        file = NETWORKS / f"{name}.toml"
+        compile_network(load_network(str(file) if file.exists() else name), machine, 4, calibrate=True, export_dw=True)
+    assert not refused

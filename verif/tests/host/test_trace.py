@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from gradloom.host.assembler import Instruction
-from gradloom.host.trace import ENGINES, SEQUENCER, Timeline, TraceError, chrome_trace, cut, step_programs, timelines
-from gradloom.rtl.isa import Engine, Opcode
+from gradloom.host.trace import SEQUENCER, Timeline, TraceError, chrome_trace, cut, step_programs, timelines
+from gradloom.rtl.channels import Unit
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Opcode
 
+CONFIG = PRESETS["nano"]
 LOAD, CONV, RUN, STORE = (Instruction(opcode) for opcode in (Opcode.LOAD, Opcode.CONV, Opcode.RUN, Opcode.STORE))
 
 
@@ -19,7 +22,7 @@ def command(opcode: Opcode, tag: int = 8, wait: int = 0, signal: int = 0) -> Ins
 
 def timeline(*rows: tuple[Instruction, int, int], cycles: int) -> Timeline:
     program, start, done = zip(*rows, strict=True)
-    return Timeline(program, np.array(start), np.array(done), cycles, "simulated")
+    return Timeline(program, CONFIG, np.array(start), np.array(done), cycles, "simulated")
 
 
 CHAIN = timeline(
@@ -44,17 +47,17 @@ def test_recording_is_matched_in_order():
     bit = {letter: 2 * number for number, letter in enumerate("lcas")}
     cycles = np.array(list(events))
     bits = np.array([sum(1 << bit[e[0]] + (e[1] == "-") for e in text.split()) for text in events.values()])
-    first, second = timelines(programs, cycles, bits)
+    first, second = timelines(programs, CONFIG, cycles, bits)
     assert first.cycles == 27 and second.cycles == 101, "the first begins with its first command, the second where that ends"
     assert first.start.tolist() == [0, 2, 4, 9, 18, -1] and first.done.tolist() == [5, 7, 9, 17, 27, -1]
     assert second.start.tolist() == [73, 74, 82, 91, -1] and second.done.tolist() == [80, 82, 90, 101, -1]
     with pytest.raises(TraceError, match="STORE ended 1 commands, the program has 2"):
-        timelines(programs, cycles[:-1], bits[:-1])
+        timelines(programs, CONFIG, cycles[:-1], bits[:-1])
 
 
 def test_busy_cycles_of_overlapping_commands_count_once():
     assert CHAIN.busy[:2].tolist() == [50, 40]
-    assert CHAIN.busy[CHAIN.by_engine[Engine.CCORE]].tolist() == [28, 28]
+    assert CHAIN.busy[CHAIN.by_engine[Unit.CCORE]].tolist() == [28, 28]
 
 
 def test_waits_have_a_cause():
@@ -90,7 +93,7 @@ def test_long_wait_without_a_semaphore_goes_to_what_ended_last():
 
 def test_cut_keeps_every_cycle():
     programs = [(LOAD, CONV), (LOAD, CONV)]
-    steps = cut(programs, np.array([5, 9, 40, 44]), np.array([8, 30, 43, 61]), "estimated")
+    steps = cut(programs, CONFIG, np.array([5, 9, 40, 44]), np.array([8, 30, 43, 61]), "estimated")
     assert [step.cycles for step in steps] == [25, 31] and steps[1].start.tolist() == [10, 14]
     assert {step.kind for step in steps} == {"estimated"}
 
@@ -101,7 +104,7 @@ def test_chrome_trace_has_a_slice_for_every_command():
     names = {event["tid"]: event["args"]["name"] for event in trace["traceEvents"] if event.get("name") == "thread_name"}
     assert set(names.values()) == {"load", "ccore", "acore", "store"}
     assert len(slices) == 7 and trace["otherData"]["cycles"] == 230
-    for engine in ENGINES:
+    for engine in CHAIN.by_engine:
         spans = sorted((s["ts"], s["ts"] + s["dur"]) for s in slices if s["tid"] == int(engine))
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans)), "slices of a track do not overlap"
     run = next(s for s in slices if s["args"]["command"] == 5)
@@ -110,4 +113,4 @@ def test_chrome_trace_has_a_slice_for_every_command():
 
 
 def test_recording_without_commands():
-    assert timelines([(Instruction(Opcode.END),)], np.zeros(0, np.int64), np.zeros(0, np.int64))[0].cycles == 0
+    assert timelines([(Instruction(Opcode.END),)], CONFIG, np.zeros(0, np.int64), np.zeros(0, np.int64))[0].cycles == 0

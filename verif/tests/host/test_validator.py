@@ -188,24 +188,24 @@ def _tokens(*pairs):
     ],
 )
 def test_tokens(instructions, message):
-    assert message in check_tokens(instructions, 128)
+    assert message in check_tokens(instructions, CONFIG)
 
 
 def test_a_wait_that_a_full_queue_keeps_from_its_signal():
     waiting = [(Opcode.LOAD, 1, 0)] + [(Opcode.LOAD, 0, 0)] * 20 + [(Opcode.CONV, 0, 1)]
-    assert check_tokens(_tokens(*waiting), 1000) == []
-    assert any("deadlock" in text for _, text in check_tokens(_tokens(*waiting), 128))
+    assert check_tokens(_tokens(*waiting), dataclasses.replace(CONFIG, queue_words=1000)) == []
+    assert any("deadlock" in text for _, text in check_tokens(_tokens(*waiting), CONFIG))
 
 
 def test_a_semaphore_that_may_overflow():
     many = [(Opcode.LOAD, 0, 1)] * 300 + [(Opcode.CONV, 1, 0)] * 300
-    assert any("semaphore 0 may reach 256" in text for _, text in check_tokens(_tokens(*many), 128))
+    assert any("semaphore 0 may reach 256" in text for _, text in check_tokens(_tokens(*many), CONFIG))
 
 
 def test_every_token_of_a_compiled_program_is_needed_by_the_count():
     """Taking away any one signal or wait must be noticed."""
     instructions = list(_plan().instructions)
-    assert check_tokens(instructions, CONFIG.queue_words) == []
+    assert check_tokens(instructions, CONFIG) == []
     marked = [
         number for number, instruction in enumerate(instructions) if instruction.wait or instruction.signal
     ]
@@ -217,5 +217,5 @@ def test_every_token_of_a_compiled_program_is_needed_by_the_count():
             else dataclasses.replace(instruction, signal=0)
         )
         assert check_tokens(
-            [*instructions[:number], changed, *instructions[number + 1 :]], CONFIG.queue_words
+            [*instructions[:number], changed, *instructions[number + 1 :]], CONFIG
         )

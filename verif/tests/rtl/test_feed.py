@@ -207,14 +207,14 @@ def test_crossbars(cols, wpus, mac):
 
     async def testbench(ctx):
         for dest, buffer in ((Dest.IBUF, ibuf), (Dest.EBUF, ebuf)):
-            ctx.set(dut.load.valid, 1)
-            ctx.set(dut.load.dest, dest)
+            ctx.set(dut.load[0].valid, 1)
+            ctx.set(dut.load[0].dest, dest)
             for bank, addr in np.ndindex(banks, depth):
-                ctx.set(dut.load.bank, bank)
-                ctx.set(dut.load.addr, addr)
-                ctx.set(dut.load.data, int.from_bytes(buffer[bank, addr].tobytes(), "little"))
+                ctx.set(dut.load[0].bank, bank)
+                ctx.set(dut.load[0].addr, addr)
+                ctx.set(dut.load[0].data, int.from_bytes(buffer[bank, addr].tobytes(), "little"))
                 await ctx.tick()
-        ctx.set(dut.load.valid, 0)
+        ctx.set(dut.load[0].valid, 0)
         for trial in range(6):
             pattern, nk = (Pattern.K3, Pattern.K1)[trial % 2], int(rng.integers(1, 4))
             ctx.set(dut.token.taps, (1 << nk) - 1)

@@ -8,6 +8,7 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
+from gradloom.rtl.channels import Unit, unit_of, units
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode
 from gradloom.rtl.queue import CommandQueue
@@ -15,7 +16,7 @@ from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.scale_unit import ScaleUnit
 from gradloom.rtl.seed_unit import SeedUnit
 from gradloom.rtl.semaphores import Semaphores
-from gradloom.rtl.sequencer import ENGINES, Sequencer
+from gradloom.rtl.sequencer import Sequencer
 from gradloom.verif.program_case import command, program, shift, tensor_seed
 
 PROGRAM = 0x1000
@@ -29,8 +30,9 @@ class Bench(wiring.Component):
     def __init__(self, config):
         self.config = config
         self.sequencer = Sequencer(config)
-        self.semaphores = Semaphores(ENGINES + 1)
-        self.queues = [CommandQueue(depth=64) for _ in range(ENGINES)]
+        self.units = units(config)
+        self.semaphores = Semaphores(len(self.units) + 1)
+        self.queues = [CommandQueue(depth=64) for _ in self.units]
         self.scale = ScaleUnit(config.tensors)
         self.seed = SeedUnit(config.tensors)
         self.step = Signal(32)
@@ -79,8 +81,8 @@ class Bench(wiring.Component):
 class Outcome:
     """What a program did: started commands by engine, the end, and the order of events."""
 
-    def __init__(self):
-        self.started = [[] for _ in range(ENGINES)]
+    def __init__(self, config):
+        self.started = {unit: [] for unit in units(config)}
         self.events = []
         self.error = 0
         self.offset = None
@@ -92,7 +94,7 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
     """Run the program in ``image`` (bytes from PROGRAM on). ``reads`` names exponents and seeds to read at the end."""
     rng = random.Random(seed)
     dut = Bench(config)
-    outcome = Outcome()
+    outcome = Outcome(config)
     beat = config.beat_bytes
     memory = bytearray(image.ljust(LIMIT - PROGRAM, b"\xee"))
 
@@ -122,7 +124,7 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
                 ctx.set(port.response.p.data, int.from_bytes(data, "little"))
                 ctx.set(port.response.p.last, last)
 
-    def engine(n):
+    def engine(n, unit):
         queue = dut.queues[n]
 
         async def process(ctx):
@@ -132,11 +134,11 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
                     continue
                 words = ctx.get(queue.port.cmd)
                 length = words >> 8 & 0xFF
-                outcome.started[n].append([words >> 32 * k & 0xFFFFFFFF for k in range(length)])
-                outcome.events.append((n, "start", ctx.get(queue.offset)))
+                outcome.started[unit].append([words >> 32 * k & 0xFFFFFFFF for k in range(length)])
+                outcome.events.append((unit, "start", ctx.get(queue.offset)))
                 await ctx.tick().repeat(rng.randrange(1, delay))
                 ctx.set(queue.port.done, 1)
-                outcome.events.append((n, "end", ctx.get(queue.offset)))
+                outcome.events.append((unit, "end", ctx.get(queue.offset)))
                 await ctx.tick()
                 ctx.set(queue.port.done, 0)
         return process
@@ -197,7 +199,7 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
 
     sim = Simulator(dut)
     sim.add_clock(1e-8)
-    for testbench in (main, dram, watch, *(engine(n) for n in range(ENGINES))):
+    for testbench in (main, dram, watch, *(engine(n, unit) for n, unit in enumerate(dut.units))):
         sim.add_testbench(testbench)
     sim.run()
     return outcome
@@ -212,18 +214,20 @@ LOAD_BYTES = 4 * COMMANDS[Opcode.LOAD].words
 def test_every_engine_gets_its_commands_in_order_with_the_base_added(preset):
     config = PRESETS[preset]
     rng = random.Random(preset)
-    commands, expected = [command(Opcode.SETBASE, breg=3, value=0xFFFFF000)], [[] for _ in range(ENGINES)]
+    commands, expected = [command(Opcode.SETBASE, breg=3, value=0xFFFFF000)], {unit: [] for unit in units(config)}
     base = 0xFFFFF000
     for n in range(40):
         opcode = rng.choice([Opcode.LOAD, Opcode.STORE, Opcode.CONV, Opcode.RUN, Opcode.UCODE, Opcode.SOFTMAX])
         tail = [rng.getrandbits(32) for _ in range(rng.randrange(15))] if COMMANDS[opcode].tail else []
         fields = {"breg": 3, "offset": rng.getrandbits(32)} if opcode in (Opcode.LOAD, Opcode.STORE) else {}
+        memory = rng.randrange(16)
+        fields |= {Opcode.LOAD: {"dest": memory}, Opcode.STORE: {"src": memory}}.get(opcode, {})
         words = command(opcode, tag=n, tail=tail, **fields)
         commands.append(words)
         moved = list(words)
-        if fields:
+        if "breg" in fields:
             moved[OFFSET] = (moved[OFFSET] + base) % 2**32
-        expected[(opcode >> 4) - 1].append(moved)
+        expected[unit_of(config, opcode, memory)].append(moved)
         if n % 8 == 7:
             commands.append(command(Opcode.ADDBASE, breg=3, value=-4096 * n))
             base = (base - 4096 * n) % 2**32
@@ -238,7 +242,8 @@ def test_barrier_waits_for_every_engine():
     loads = [command(Opcode.LOAD) for _ in range(3)]
     outcome = execute(config, program(config, *loads, command(Opcode.BARRIER), command(Opcode.STORE), END), delay=60)
     assert outcome.error == 0
-    assert [event[:2] for event in outcome.events] == [(0, "start"), (0, "end")] * 3 + [(3, "start"), (3, "end")]
+    assert [event[:2] for event in outcome.events] == [(Unit.LOAD, "start"), (Unit.LOAD, "end")] * 3 + [
+        (Unit.STORE, "start"), (Unit.STORE, "end")]
     barrier = 4 * COMMANDS[Opcode.BARRIER].words
     assert [event[2] for event in outcome.events[::2]] == [0, LOAD_BYTES, 2 * LOAD_BYTES, 3 * LOAD_BYTES + barrier]
 
@@ -250,8 +255,9 @@ def test_the_sequencers_own_commands_wait_and_signal():
     outcome = execute(config, program(config, *words), delay=50)
     assert outcome.error == 0
     assert outcome.state["semaphores"] == 8
-    assert [event[:2] for event in outcome.events] == [(0, "start"), (0, "end"), (3, "start"), (3, "end")]
-    assert outcome.started[3][0][OFFSET] == 5
+    assert [event[:2] for event in outcome.events] == [
+        (unit, what) for unit in (Unit.LOAD, Unit.STORE) for what in ("start", "end")]
+    assert outcome.started[Unit.STORE][0][OFFSET] == 5
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
@@ -272,8 +278,8 @@ def test_steps_loop_to_the_body_and_take_their_hyperparameters(preset):
         (kind, step) for step in range(5, 9) for kind in ("hyper", "loop")]
     assert outcome.state["exponents"] == {1: -11, 3: 255, 9: 0}
     assert outcome.state["seeds"][9] == tensor_seed(RUN_SEED, 8, 9)
-    assert len(outcome.started[0]) == 100
-    assert [len(commands) for commands in outcome.started[1:]] == [0, 1, 1]
+    assert {unit: len(commands) for unit, commands in outcome.started.items() if commands} == {
+        Unit.LOAD: 100, Unit.ACORE: 1, Unit.STORE: 1}
 
 
 def test_scale_expset_and_seed():

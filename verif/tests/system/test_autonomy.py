@@ -6,8 +6,9 @@ from gradloom.host.assembler import Instruction, assemble
 from gradloom.host.device import Device
 from gradloom.host.runner import PHASES, ProgramRunner
 from gradloom.models import digests
+from gradloom.rtl.channels import units
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Engine, Opcode
+from gradloom.rtl.isa import Opcode
 from gradloom.rtl.regmap import offset, perf_index, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import golden_digest, make_case, open_runner
@@ -118,8 +119,8 @@ def test_engines_overlap():
         )
         tag = 8 * case.network.index(layer) + PHASES.index(phase)
         busy = 0
-        for engine in (Engine.LOAD, Engine.CCORE, Engine.ACORE, Engine.STORE):
-            device.csr_write(offset("PERF_INDEX"), perf_index(engine, tag))
+        for unit in units(config):
+            device.csr_write(offset("PERF_INDEX"), perf_index(unit, tag))
             busy += device.csr_read(offset("PERF_LOW"))
         ratios[layer, phase] = busy / passed
     runner.close()

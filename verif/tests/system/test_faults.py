@@ -11,8 +11,9 @@ import pytest
 
 from gradloom.host.assembler import HEADER_BYTES, Instruction, assemble, offsets
 from gradloom.host.runner import ProgramRunner
+from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, Engine, Opcode
+from gradloom.rtl.isa import COMMANDS, Opcode
 from gradloom.rtl.regmap import ERROR_DOCS, ErrorCode, offset, register
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 from gradloom.verif.system_bench import make_case, open_runner, verify_step
@@ -112,19 +113,19 @@ def region(bench: Bench, layer: str, name: str) -> tuple[int, int]:
 
 
 BUS = {
-    "program header": (("program", 0, 16), ErrorCode.READ_RESPONSE, Engine.SEQ),
-    "program body": (("program", 2048, 2052), ErrorCode.READ_RESPONSE, Engine.SEQ),
-    "hyperparameters": (("", "hyper"), ErrorCode.READ_RESPONSE, Engine.SEQ),
-    "input": (("input", "z"), ErrorCode.READ_RESPONSE, Engine.LOAD),
-    "labels": (("input", "labels"), ErrorCode.READ_RESPONSE, Engine.LOAD),
-    "weights": (("merge", "w"), ErrorCode.READ_RESPONSE, Engine.LOAD),
-    "parameters": (("left", "parameters"), ErrorCode.READ_RESPONSE, Engine.LOAD),
-    "velocities": (("logits", "v"), ErrorCode.READ_RESPONSE, Engine.LOAD),
-    "features": (("left", "z"), ErrorCode.WRITE_RESPONSE, Engine.STORE),
-    "bitmap": (("merge", "bit"), ErrorCode.WRITE_RESPONSE, Engine.STORE),
-    "logits": (("logits", "logits"), ErrorCode.WRITE_RESPONSE, Engine.STORE),
-    "weight gradients": (("logits", "dw"), ErrorCode.WRITE_RESPONSE, Engine.STORE),
-    "reciprocals": (("right", "reciprocals"), ErrorCode.WRITE_RESPONSE, Engine.STORE),
+    "program header": (("program", 0, 16), ErrorCode.READ_RESPONSE, Unit.SEQ),
+    "program body": (("program", 2048, 2052), ErrorCode.READ_RESPONSE, Unit.SEQ),
+    "hyperparameters": (("", "hyper"), ErrorCode.READ_RESPONSE, Unit.SEQ),
+    "input": (("input", "z"), ErrorCode.READ_RESPONSE, Unit.LOAD),
+    "labels": (("input", "labels"), ErrorCode.READ_RESPONSE, Unit.LOAD1),
+    "weights": (("merge", "w"), ErrorCode.READ_RESPONSE, Unit.LOAD),
+    "parameters": (("left", "parameters"), ErrorCode.READ_RESPONSE, Unit.LOAD1),
+    "velocities": (("logits", "v"), ErrorCode.READ_RESPONSE, Unit.LOAD1),
+    "features": (("left", "z"), ErrorCode.WRITE_RESPONSE, Unit.STORE),
+    "bitmap": (("merge", "bit"), ErrorCode.WRITE_RESPONSE, Unit.STORE),
+    "logits": (("logits", "logits"), ErrorCode.WRITE_RESPONSE, Unit.STORE),
+    "weight gradients": (("logits", "dw"), ErrorCode.WRITE_RESPONSE, Unit.STORE),
+    "reciprocals": (("right", "reciprocals"), ErrorCode.WRITE_RESPONSE, Unit.STORE),
 }
 
 
@@ -196,7 +197,7 @@ def test_write_outside_the_window(bench):
         )
         bench.start()
         assert bench.end() == ErrorCode.WRITE_WINDOW
-        assert bench.engine() == Engine.STORE
+        assert bench.engine() == Unit.STORE
         assert bench.device.csr_read(offset("ERROR_OFFSET")) == offsets(changed)[number]
         bench.check_guard()
     bench.check_healthy()
@@ -376,7 +377,7 @@ def test_labels_out_of_range(bench):
     bench.device.write(bench.plan.memory["input", "labels"].address, (3).to_bytes(2, "little"))
     bench.start()
     assert bench.end() == ErrorCode.LABEL_RANGE
-    assert bench.engine() == Engine.ACORE
+    assert bench.engine() == Unit.ACORE
     bench.check_healthy()
 
 

@@ -83,7 +83,8 @@ def test_record_of_cycles(on_small, desk):
     for layer in ("conv1", "conv2", "conv3", "fc"):
         assert rows[layer, "FP"]["busy"]["ccore"] > 0 and rows[layer, "WG + WU"]["busy"]["ccore"] > 0
         assert 0 < rows[layer, "FP"]["use"] <= 1
-    for name in ("load", "ccore", "acore", "store"):
+    assert list(cycles["engines"]) == ["load", "load1", "ccore", "acore", "store"]
+    for name in cycles["engines"]:
         assert cycles["engines"][name] == sum(row["busy"][name] for row in cycles["by_layer_phase"])
         assert 0 < cycles["engines"][name] <= cycles["total"]
     totals = [entry["cycles"] for entry in on_small["epochs"]]

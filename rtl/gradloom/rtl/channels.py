@@ -1,0 +1,103 @@
+"""Engines as built: the DMA channels, the memories that each serves, and the semaphores between engines.
+
+A machine has one C-Core, one A-Core, ``load_channels`` Loaders and ``store_channels`` Storers, each with a command queue
+of its own. Every on-chip memory is filled, and drained, by one channel, so channels never meet in a memory. The Sequencer,
+the engines and the host all read the tables of this module.
+"""
+
+import enum
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Engine, Opcode, Source
+
+__all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKEN_PAIRS", "Unit", "engine_of", "load_channel",
+           "semaphore", "store_channel", "unit_of", "units"]
+
+
+class Unit(enum.IntEnum):
+    """An engine of a machine; the number is that of ERROR, ERROR_STATE and PERF_INDEX, whatever channels exist.
+
+    The first Loader and Storer have the numbers of :class:`gradloom.rtl.isa.Engine`.
+    """
+
+    SEQ = 0
+    LOAD = 1
+    CCORE = 2
+    ACORE = 3
+    STORE = 4
+    LOAD1 = 5
+    LOAD2 = 6
+    STORE1 = 7
+
+
+LOAD_UNITS = (Unit.LOAD, Unit.LOAD1, Unit.LOAD2)
+"""Loaders by channel."""
+STORE_UNITS = (Unit.STORE, Unit.STORE1)
+"""Storers by channel."""
+
+_ACORE_INPUTS = (Dest.AA, Dest.AB, Dest.AM, Dest.PBUF, Dest.XIN, Dest.LABEL)
+
+LOAD_MAP: dict[int, tuple[tuple[Dest, ...], ...]] = {
+    1: (tuple(Dest),),
+    2: ((Dest.IBUF, Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
+    3: ((Dest.IBUF,), (Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
+}
+"""By ``load_channels``: the memories that each channel fills."""
+
+STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
+    1: (tuple(Source),),
+    2: ((Source.OA, Source.PBUF, Source.LOGIT), (Source.OB, Source.OM, Source.XOUT)),
+}
+"""By ``store_channels``: the memories that each channel drains."""
+
+
+def load_channel(config: Config, dest: int) -> int:
+    """Channel that fills memory ``dest``; 0 for a number that is no memory, which the Loader there refuses."""
+    return next((n for n, memories in enumerate(LOAD_MAP[config.load_channels]) if dest in memories), 0)
+
+
+def store_channel(config: Config, source: int) -> int:
+    """Channel that drains memory ``source``; 0 for a number that is no memory."""
+    return next((n for n, memories in enumerate(STORE_MAP[config.store_channels]) if source in memories), 0)
+
+
+def units(config: Config) -> tuple[Unit, ...]:
+    """The machine's engines beside the Sequencer, in the order of their queues and of every report."""
+    return (*LOAD_UNITS[:config.load_channels], Unit.CCORE, Unit.ACORE, *STORE_UNITS[:config.store_channels])
+
+
+def unit_of(config: Config, opcode: Opcode, memory: int = 0) -> Unit:
+    """The engine that executes a command; ``memory`` is the ``dest`` of a LOAD, the ``src`` of a STORE."""
+    if opcode == Opcode.LOAD:
+        return LOAD_UNITS[load_channel(config, memory)]
+    if opcode == Opcode.STORE:
+        return STORE_UNITS[store_channel(config, memory)]
+    return Unit(opcode >> 4)
+
+
+def engine_of(unit: Unit) -> Engine:
+    """What kind of engine it is."""
+    if unit in LOAD_UNITS:
+        return Engine.LOAD
+    return Engine.STORE if unit in STORE_UNITS else Engine(unit)
+
+
+TOKEN_PAIRS: tuple[tuple[Unit, Unit], ...] = (
+    (Unit.LOAD, Unit.CCORE), (Unit.LOAD1, Unit.CCORE),
+    (Unit.LOAD, Unit.ACORE), (Unit.LOAD1, Unit.ACORE), (Unit.LOAD2, Unit.ACORE),
+    (Unit.CCORE, Unit.ACORE),
+    (Unit.ACORE, Unit.STORE), (Unit.ACORE, Unit.STORE1),
+    *((store, load) for store in STORE_UNITS for load in LOAD_UNITS),
+)
+"""Engines that use one memory, on chip or in DRAM, in some machine. Each of these pairs has a semaphore in either
+direction. Any other two are ordered by a BARRIER, if ever: two Loaders write different memories and only read the DRAM,
+two Storers write different tensors, and the C-Core touches nothing that a Storer touches."""
+
+
+def semaphore(producer: Unit, consumer: Unit) -> int | None:
+    """Number of the semaphore with which ``producer`` lets ``consumer`` go on; :class:`None` if the two have none."""
+    if (producer, consumer) in TOKEN_PAIRS:
+        return 2 * TOKEN_PAIRS.index((producer, consumer))
+    if (consumer, producer) in TOKEN_PAIRS:
+        return 2 * TOKEN_PAIRS.index((consumer, producer)) + 1
+    return None
