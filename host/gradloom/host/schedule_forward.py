@@ -82,7 +82,9 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
                     else:
                         _activate(builder, layer, part, m, fields, sides, plane, dry)
         if last:
-            _loss(builder, images, logits, shape.mg)
+            errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)
+            for part in image_groups(images, builder.planes_at_once(name, plane, also=(errors,))):
+                _loss(builder, part, logits + (part[0] - images[0]) * shape.mg, shape.mg)
 
 
 def _load_sides(

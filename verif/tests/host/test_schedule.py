@@ -163,6 +163,12 @@ def test_a_batch_in_parts_writes_the_same_bytes(parts):
     _check(network.rounded(FLIPPED), PRESETS["ulx3s"], batch=5, parts=parts, order=3)
 
 
+def test_a_thousand_classes():
+    """The errors of a batch exceed an output buffer, so that the loss takes its images in groups."""
+    network = Network("many", (3, 2, 2), 1000, (FullyConnected(name="fc", out=1000),))
+    _check(network, PRESETS["eta"], batch=20)
+
+
 def test_pools_and_a_fully_connected_layer_on_one_position():
     network = Network(
         "pools",
