@@ -76,6 +76,8 @@ class ConvCase:
         (wpu, bank, address) -> sums [G], after the last command.
     dw : dict
         Beat -> sums [2 lanes][G], after the last command.
+    sums : dict
+        (output group, image) -> sum of |X| over the plane [G]; empty if the last command does not gather them.
     """
 
     config: Config
@@ -85,6 +87,7 @@ class ConvCase:
     wbuf: dict[tuple[int, int], np.ndarray] = dataclasses.field(default_factory=dict)
     psum: dict[tuple[int, int, int], np.ndarray] = dataclasses.field(default_factory=dict)
     dw: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    sums: dict[tuple[int, int], np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def decode_code(code: np.ndarray) -> np.ndarray:
@@ -232,26 +235,45 @@ def _weight_gradient(x: np.ndarray, e: np.ndarray, layer: Layer) -> np.ndarray:
     return out
 
 
-def make_case(config: Config, layer: Layer, phase: str, rng: np.random.Generator, *, window: int = 0) -> ConvCase:
+def make_case(config: Config, layer: Layer, phase: str, rng: np.random.Generator, *, window: int = 0,
+              place: dict[str, int] | None = None) -> ConvCase:
     """A tile of ``layer`` in ``phase`` (``"fp"``, ``"bp"``, ``"wg"``) with random codes.
 
     Parameters
     ----------
     window : :class:`int`
         WG: which of the kernel's windows (``fc``: which input column) the tile is; FP and BP take all in turn.
+    place : dict
+        Instead of random ones: ``base`` (first address in the operand buffers, and beat in the DW buffer), ``pbase``, ``half``,
+        ``wbase``.
     """
     g = config.group
     shape_x = (layer.images, layer.c, layer.y, layer.x)
     x = _groups(rng.integers(0, 256, shape_x, np.uint8), g, 1)
     w = _groups(_groups(rng.integers(0, 256, (layer.m, layer.c, layer.kernel, layer.kernel), np.uint8), g, 0), g, 1)
     e = _groups(rng.integers(0, 256, (layer.images, layer.m, layer.yo, layer.xo), np.uint8), g, 1)
-    place = {"pbase": int(rng.integers(0, 5)), "half": int(rng.integers(0, 2)), "wbase": int(rng.integers(0, 4))}
-    base = int(rng.integers(0, 9))
+    if place is None:
+        place = {"pbase": int(rng.integers(0, 5)), "half": int(rng.integers(0, 2)), "wbase": int(rng.integers(0, 4)),
+                 "base": int(rng.integers(0, 9))}
+    place = dict(place)
+    base = place.pop("base")
     if layer.kernel == 1:
-        return _kernel1(config, layer, phase, x, w, e, place, base, window)
-    if phase == "wg":
-        return _window_gradient(config, layer, x, e, base, window)
-    return _window_sums(config, layer, phase, x, w, e, place, base)
+        case = _kernel1(config, layer, phase, x, w, e, place, base, window)
+    elif phase == "wg":
+        case = _window_gradient(config, layer, x, e, base, window)
+    else:
+        case = _window_sums(config, layer, phase, x, w, e, place, base)
+    # BP2 and WG ignore the field.
+    case.commands[-1]["sums"] = 1
+    return case
+
+
+def _expect_sums(case: ConvCase, sums: np.ndarray) -> None:
+    """``sums`` [N][channels of all output groups][Y][X]."""
+    g = case.config.group
+    for image, channels in enumerate(np.abs(sums).sum((2, 3))):
+        for k in range(len(channels) // g):
+            case.sums[k, image] = channels[k * g:(k + 1) * g]
 
 
 def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict, base: int) -> ConvCase:
@@ -305,6 +327,8 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
         sums = _forward(decode_code(x), decode_code(w), layer)[:, :g]
     else:
         sums = _backward(decode_code(e), decode_code(w), layer)[:, :g]
+    if pattern == Pattern.K3:
+        _expect_sums(case, sums)
     for image in range(layer.images):
         for row in range(sums.shape[2]):
             for column in range(sums.shape[3]):
@@ -420,6 +444,7 @@ def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, bas
         sums = _forward(values["x"], values["w"], layer)
     else:
         sums = np.einsum("nmyx,mc->ncyx", values["e"], values["w"][:, :, 0, 0])
+    _expect_sums(case, sums[:, :outputs * g])
     for image in range(layer.images):
         for row in range(sums.shape[2]):
             for j in range(sums.shape[3]):

@@ -1,5 +1,6 @@
-"""The C-Core against brute-force convolutions: all patterns, pads, kernels, several images; utilisation; illegal commands."""
+"""The C-Core against brute-force convolutions: all patterns, pads, kernels, several images; overlap; rates; illegal commands."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -86,6 +87,61 @@ class Bench:
         assert not int(dut.busy.value)
         return cycles, uses
 
+    async def stream(self, commands: list[int], rng: np.random.Generator | None = None, *, apart: int = 2) -> "Trace":
+        """Commands as a queue gives them: when the engine is free, at least ``apart`` cycles after the one before.
+
+        With ``rng`` some starts come later.
+        """
+        dut = self.dut
+        trace = Trace()
+        waiting = list(commands)
+        cycle, last_start, last_done = 0, -apart, -2
+        while len(trace.done) < len(commands):
+            dut.port__start.value = 0
+            if waiting and int(dut.port__free.value) and cycle - last_start >= apart \
+                    and len(trace.start) - len(trace.done) < CCore.IN_FLIGHT and (rng is None or rng.integers(4)):
+                dut.port__cmd.value = waiting.pop(0)
+                dut.port__start.value = 1
+                last_start = cycle
+                trace.start.append(cycle)
+            await FallingEdge(dut.clk)
+            cycle += 1
+            if int(dut.mac_use.value):
+                trace.use.append(cycle)
+            if fault := int(dut.port__fault.value):
+                self.faults.append(fault)
+            if int(dut.port__done.value):
+                assert cycle - last_done >= 2, "two pulses in successive cycles"
+                assert len(trace.done) < len(trace.start), "done without a command"
+                trace.done.append(cycle)
+                last_done = cycle
+            assert cycle < 100_000, "the commands do not end"
+        dut.port__start.value = 0
+        for _ in range(3):
+            await FallingEdge(dut.clk)
+            assert not int(dut.busy.value)
+            assert not int(dut.port__done.value)
+        return trace
+
+    async def check_sums(self, case: ConvCase) -> None:
+        """First-pass sums of every plane; the slot behind the last image has none."""
+        dut, g = self.dut, self.config.group
+        if not case.sums:
+            return
+        images = 1 + max(image for _, image in case.sums)
+        expected = case.sums | {(0, images): np.zeros(g, np.int64)} if images < self.config.max_planes else case.sums
+        dut.srd_half.value = case.commands[0].get("half", 0)
+        for (k, image), values in expected.items():
+            dut.srd_en.value = 1
+            dut.srd_k.value = k
+            dut.srd_plane.value = image
+            await FallingEdge(dut.clk)
+            dut.srd_en.value = 0
+            dut.srd_plane.value = image ^ 1
+            await FallingEdge(dut.clk)
+            sums = [int(dut.srd_data.value) >> 48 * c & (1 << 48) - 1 for c in range(g)]
+            assert sums == values.tolist(), f"group {k}, image {image}: {sums} instead of {values.tolist()}: {case.commands[-1]}"
+
     async def check_psum(self, case: ConvCase) -> None:
         dut, width = self.dut, self.config.psum_width
         half = case.commands[0].get("half", 0)
@@ -125,7 +181,7 @@ class Bench:
 
     async def check(self, layer: Layer, phase: str, rng: np.random.Generator, window: int = 0) -> list[tuple[int, int]]:
         case = make_case(self.config, layer, phase, rng, window=window)
-        if any(bank_conflict(self.config, fields) for fields in case.commands):
+        if not fits(self.config, case):
             return []
         await self.load(case)
         results = []
@@ -136,8 +192,18 @@ class Bench:
             assert cycles == uses + overhead(self.config, fields), f"{cycles} cycles, {uses} windows: {fields}"
         assert not self.faults, f"faults {self.faults} in {layer} {phase}"
         await self.check_psum(case)
+        await self.check_sums(case)
         await self.check_dw(case)
         return results
+
+
+@dataclasses.dataclass
+class Trace:
+    """Cycles of a stream of commands: starts, dones, and tokens with useful MACs."""
+
+    start: list[int] = dataclasses.field(default_factory=list)
+    done: list[int] = dataclasses.field(default_factory=list)
+    use: list[int] = dataclasses.field(default_factory=list)
 
 
 def row_groups(config: Config, fields: dict[str, int]) -> int:
@@ -156,9 +222,13 @@ def overhead(config: Config, fields: dict[str, int]) -> int:
     preloads = fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
     if not fields.get("wg", 0) or not fields.get("drain", 0):
         return 3 + Feed.LATENCY + Wpu.LATENCY + 3 + preloads + stalls
+    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + 3 + preloads
+
+
+def drain_cycles(config: Config, fields: dict[str, int]) -> int:
+    """Cycles that the drain registers are read: one a beat, one for a row of PEs that is left out."""
     rows = fields["nr"] if fields["pattern"] != Pattern.K1 else sum(fields[f"rlim{r}"] > 0 for r in range(3))
-    beats = rows * fields["nk"] * config.block_beats + 3 - rows
-    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + beats + 3 + preloads
+    return rows * fields["nk"] * config.block_beats + 3 - rows
 
 
 def unpack(value: int, width: int, count: int) -> list[int]:
@@ -226,43 +296,119 @@ async def random_layers(dut):
     ran = 0
     for _ in range(int(os.environ["GRADLOOM_TEST_CASES"])):
         layer, phase, window = random_layer(rng, config.group)
-        case = make_case(config, layer, phase, np.random.default_rng(0), window=window)
-        if max((key[2] for key in case.psum), default=0) + 1 >= config.psum_depth \
-                or max((key[1] for key in case.ibuf), default=0) >= config.ibuf_depth \
-                or max((key[1] for key in case.ebuf), default=0) >= config.ebuf_depth \
-                or max((key[1] for key in case.wbuf), default=0) >= config.wbuf_depth:
-            continue
         ran += bool(await bench.check(layer, phase, rng, window))
     dut._log.info(f"{ran} random layers")
     assert ran >= int(os.environ["GRADLOOM_TEST_CASES"]) // 3
 
 
-def steady_layers(g: int) -> dict[str, tuple[Layer, str]]:
-    """The seven patterns at a size that fills a tile (ETA, figure 6)."""
-    plane = {"images": 4, "c": 4 * g, "y": 8, "x": 16, "m": 4 * g, "pad": 1}
-    return {"FP s1": (Layer(**plane), "fp"), "BP s1": (Layer(**plane), "bp"), "WG s1": (Layer(**plane), "wg"),
-            "FP s2": (Layer(**plane, stride=2), "fp"), "BP s2": (Layer(**plane, stride=2), "bp"),
-            "WG s2": (Layer(**plane, stride=2), "wg"),
-            "K1": (Layer(images=4, c=12 * g, y=8, x=16, m=3 * g, kernel=1), "fp")}
+def fits(config: Config, case: ConvCase) -> bool:
+    """Whether a case stays within every memory and asks no bank for two rows at once."""
+    return max((key[2] for key in case.psum), default=0) + 1 < config.psum_depth \
+        and max((key[1] for key in case.ibuf), default=0) < config.ibuf_depth \
+        and max((key[1] for key in case.ebuf), default=0) < config.ebuf_depth \
+        and max((key[1] for key in case.wbuf), default=0) < config.wbuf_depth \
+        and max(case.dw, default=0) < config.dw_depth \
+        and not any(bank_conflict(config, fields) for fields in case.commands)
+
+
+def place_together(config: Config, rng: np.random.Generator, count: int) -> list[ConvCase]:
+    """Up to ``count`` random cases that lie side by side in all memories."""
+    cases: list[ConvCase] = []
+    base, wbase, pbase = 0, 0, [0, 0]
+    for _ in range(count):
+        layer, phase, window = random_layer(rng, config.group)
+        half = int(rng.integers(2))
+        case = make_case(config, layer, phase, rng, window=window,
+                         place={"base": base, "wbase": wbase, "pbase": pbase[half], "half": half})
+        if not fits(config, case):
+            continue
+        base = 1 + max([base, *(key[1] for key in case.ibuf), *(key[1] for key in case.ebuf), *case.dw])
+        wbase = 1 + max([wbase, *(key[1] for key in case.wbuf)])
+        pbase[half] = 2 + max([pbase[half], *(key[2] for key in case.psum)])
+        cases.append(case)
+    return cases
 
 
 @cocotb.test()
-async def utilisation(dut):
-    """Beyond the fixed cycles of a command no cycle is lost: at least 95 % in the steady state, every pattern."""
+async def overlapped(dut):
+    """Commands of all kinds behind each other: results as one by one, and done in order."""
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(7)
+    ran = 0
+    for trial in range(int(os.environ["GRADLOOM_TEST_CASES"]) // 4):
+        cases = place_together(config, rng, 9)
+        for case in cases:
+            await bench.load(case)
+        fields = [fields for case in cases for fields in case.commands]
+        trace = await bench.stream([encode_conv(one) for one in fields], rng if trial % 3 == 0 else None)
+        assert not bench.faults
+        assert len(trace.use) == sum(tokens(config, one) for one in fields)
+        last = {}
+        for case in cases:
+            await bench.check_psum(case)
+            await bench.check_dw(case)
+            if case.sums:
+                last[case.commands[0]["half"]] = case
+        for case in last.values():
+            await bench.check_sums(case)
+        ran += len(fields)
+    dut._log.info(f"{ran} overlapping commands")
+    assert ran >= int(os.environ["GRADLOOM_TEST_CASES"])
+
+
+def rate_cases(config: Config) -> Iterator[tuple[str, int, int, Layer, str]]:
+    """(pattern, row width, steps, layer, phase): about 22 windows a step in rows of 2, about 90 in longer ones."""
+    g = config.group
+    for width in (32, 16, 8, 4, 2):
+        height = min(width, 4)
+        images = max(1, (22 if width == 2 else 88) * config.wpus // (width * height))
+        plane = {"images": images, "y": height, "x": width, "pad": 1}
+        strided = plane | {"y": 2 * height, "x": 2 * width, "stride": 2}
+        flat = {"images": images, "y": height, "x": width, "kernel": 1}
+        for steps in (4, 1):
+            yield "FP K3 stride 1", width, steps, Layer(**plane, c=steps * g, m=g), "fp"
+            yield "BP K3 stride 1", width, steps, Layer(**plane, c=g, m=steps * g), "bp"
+            yield "FP K3 stride 2", width, steps, Layer(**strided, c=steps * g, m=g), "fp"
+            yield "BP K3 stride 2", width, steps, Layer(**strided, c=g, m=steps * g), "bp"
+            yield "FP K1", width, steps, Layer(**flat, c=3 * steps * g, m=3 * g), "fp"
+            yield "BP K1", width, steps, Layer(**flat, c=3 * g, m=3 * steps * g), "bp"
+        yield "WG K3 stride 1", width, 1, Layer(**plane, c=g, m=g), "wg"
+        yield "WG K3 stride 2", width, 1, Layer(**strided, c=g, m=g), "wg"
+        yield "WG K1", width, 1, Layer(**flat, c=3 * g, m=3 * g), "wg"
+
+
+@cocotb.test()
+async def rates(dut):
+    """Windows per cycle of a row of equal commands, at the pace of a queue: no cycle is lost but to a drain that is longer."""
     config = environment_config()
     bench = Bench(dut, config)
     await bench.reset()
     rng = np.random.default_rng(3)
-    for name, (layer, phase) in steady_layers(config.group).items():
+    # The queue takes one word a cycle, and the first of a command is its offset.
+    apart = COMMANDS[Opcode.CONV].words + 1
+    table: dict[str, dict[tuple[int, int], str]] = {}
+    for name, width, steps, layer, phase in rate_cases(config):
         case = make_case(config, layer, phase, rng)
         fields = case.commands[0]
-        cycles, uses = await bench.run(encode_conv(fields))
-        fixed = overhead(config, fields) - fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
-        useful = uses * fields["units"] / (row_groups(config, fields) * config.wpus)
-        dut._log.info(f"{name}: {uses} windows in {cycles} cycles, {uses / cycles:.3f}; steady "
-                      f"{uses / (cycles - fixed):.3f}; with idle WPUs {useful / cycles:.3f}")
-        assert uses / (cycles - fixed) >= 0.95
-    bench.faults.clear()
+        if not fits(config, case):
+            continue
+        await bench.load(case)
+        count = 6
+        trace = await bench.stream([encode_conv(fields)] * count, apart=apart)
+        assert len(trace.use) == count * tokens(config, fields)
+        await bench.check_psum(case)
+        await bench.check_sums(case)
+        await bench.check_dw(case)
+        cycles = trace.use[-1] - trace.use[0] + 1
+        table.setdefault(name, {})[width, steps] = f"{len(trace.use) / cycles:.3f} ({tokens(config, fields) // steps})"
+        drain = drain_cycles(config, fields) if phase == "wg" else 0
+        period = max(tokens(config, fields), drain)
+        assert cycles == (count - 1) * period + tokens(config, fields), f"{name} {layer}: {cycles} cycles"
+    for name, row in table.items():
+        dut._log.info(f"| {name} | " + " | ".join(f"{key}: {value}" for key, value in row.items()))
+    assert not bench.faults
 
 
 @cocotb.test()
@@ -383,7 +529,7 @@ CONFIGS = {
     "g1_w1": (config_of(wg_width=36), 80),
     "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 80),
     "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", wg_width=40, psum_width=40), 40),
-    "g8_w1": (config_of(cols=8, wpus=1, psum_width=32, wg_width=34), 10),
+    "g8_w1": (config_of(cols=8, wpus=1, ibuf_depth=512, psum_depth=256, psum_width=32, wg_width=34), 10),
 }
 
 
@@ -393,4 +539,4 @@ def test_ccore(tmp_path, monkeypatch, name):
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 6
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 7

@@ -110,10 +110,12 @@ PE = 3
 def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     pattern = int(rng.integers(3))
     modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
-    bits = {name: int(rng.integers(2)) for name in ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")}
+    names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")
+    bits = {name: int(rng.integers(2)) for name in names}
     return bits | {
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern != Pattern.BP2 else 0, "nr": int(rng.integers(1, 4)),
-        "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)), "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
+        "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)),
+        "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
         "upi": int(rng.integers(1, 6)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
         "xe": int(rng.integers(1, 5)), "e0": int(rng.integers(-3, 3)), "ib0": int(rng.integers(modulus)),
         "sb": int(rng.integers(modulus)), "cb": int(rng.integers(modulus)), "ia0": int(rng.integers(300)),

@@ -87,7 +87,7 @@ def test_read_modify_write(pattern):
 
     def tokens(*halves: int) -> list[dict | None]:
         stream, recent = [], [set(), set()]
-        for i in range(150):
+        for _ in range(150):
             addr, odd, group = int(rng.integers(DEPTH - 1)), int(rng.integers(2)), int(rng.integers(2))
             if pattern == Pattern.K1:
                 addr &= ~1
@@ -99,7 +99,9 @@ def test_read_modify_write(pattern):
                 continue
             recent.append(where)
             half = int(rng.choice(halves))
-            token = {"half": half, "pa": addr, "odd": odd, "group": group, "fresh": int(rng.integers(4) == 0), "mask": int(rng.integers(4)), "sums": [int(x) for x in rng.integers(-2**20, 2**20, 4)]}
+            token = {"half": half,
+                     "pa": addr, "odd": odd, "group": group, "fresh": int(rng.integers(4) == 0), "mask": int(rng.integers(4)),
+                     "sums": [int(x) for x in rng.integers(-2**20, 2**20, 4)]}
             stream.append(token)
             if token["mask"] & 2:
                 for place, k in places(pattern, addr, odd, group).items():

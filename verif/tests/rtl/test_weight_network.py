@@ -88,7 +88,7 @@ def test_weight_network(cols, mac):
         if eager:
             # Between two commands of one step each a start comes every 5 cycles.
             first = {sum(fields["steps"] for fields in commands[:i]) for i in range(len(commands))}
-            assert all(distance == 3 or i + 1 in first and distance <= 6 for i, distance in enumerate(np.diff(swaps)))
+            assert all(distance == 3 or (i + 1 in first and distance <= 6) for i, distance in enumerate(np.diff(swaps)))
 
     async def testbench(ctx):
         ctx.set(dut.load.valid, 1)

@@ -1,0 +1,127 @@
+"""First-pass sums: absolute values of random windows against plain addition, slots that WPUs leave out, reads, beyond the store."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+
+from gradloom.rtl.colwalk import token_layout
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Pattern
+from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
+
+LATENCY = 4
+WIDTH = 32
+PLANES = 5
+WPUS = 3
+
+
+class Sums(wiring.Component):
+    """The control and the stores of one cluster."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "token": In(token_layout(config)), "total": In(data.ArrayLayout(data.ArrayLayout(signed(WIDTH), 4), config.wpus)),
+            "en": In(1), "half": In(1), "k": In(2), "plane": In(8), "q": Out(data.ArrayLayout(SUM_BITS, config.wpus)),
+            "fault": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.control = control = SumControl(self.config, latency=LATENCY)
+        m.d.comb += [control.token.eq(self.token), control.en.eq(self.en), control.half.eq(self.half), control.k.eq(self.k),
+                     control.plane.eq(self.plane), self.fault.eq(control.fault)]
+        for w in range(self.config.wpus):
+            m.submodules[f"store{w}"] = store = SumStore(self.config)
+            m.d.comb += [store.control.eq(control.control[w]), store.total.eq(self.total[w]), store.read.eq(control.read[w])]
+            # As the C-Core's sum over WPUs: the second cycle of a read.
+            registered = Signal(SUM_BITS, name=f"q{w}")
+            m.d.sync += registered.eq(store.q)
+            m.d.comb += self.q[w].eq(registered)
+        return m
+
+
+def windows(rng: np.random.Generator, wpus: int, pattern: Pattern, half: int, units: int, upi: int, cols: int) -> list[dict | None]:
+    """Tokens of the last step of a command, idle cycles between them, with the totals that are written per WPU and bank."""
+    stream: list[dict | None] = []
+    for group in range(-(-units // wpus)):
+        members = range(group * wpus, min(units, (group + 1) * wpus))
+        for j in range(cols):
+            while rng.integers(4) == 0:
+                stream.append(None)
+            extreme = rng.integers(4) == 0
+            totals = np.full((wpus, 4), -2 ** (WIDTH - 1)) if extreme else rng.integers(-2 ** 31, 2 ** 31, (wpus, 4))
+            stream.append({
+                "sel": 2 * pattern + j % 2, "half": half, "odd": j % 2, "group": group % 2, "mask": (1 << len(members)) - 1,
+                "begin": int(group == 0 and j == 0), "slots": [unit // upi for unit in members],
+                "opens": sum(1 << w for w, unit in enumerate(members) if j == 0 and unit % upi < wpus), "totals": totals})
+    return stream
+
+
+def add_up(stream: list[dict | None], pattern: Pattern, wpus: int) -> dict[tuple[int, int, int], int]:
+    """(output group, slot, WPU) -> sum."""
+    sums: dict[tuple[int, int, int], int] = {}
+    for token in filter(None, stream):
+        for w, slot in enumerate(token["slots"]):
+            for k in range(3 if pattern == Pattern.K1 else 1):
+                bank = (k + 2 * token["odd"]) % 4 if pattern == Pattern.K1 else 2 * token["group"] + token["odd"]
+                sums[k, slot, w] = sums.get((k, slot, w), 0) + abs(int(token["totals"][w][bank]))
+    return sums
+
+
+@pytest.mark.parametrize("wpus", [1, 3])
+def test_sums(wpus):
+    config = Config(name="test", clusters=1, cols=1, wpus=wpus, psum_width=WIDTH, max_planes=PLANES)
+    dut = Sums(config)
+    rng = np.random.default_rng(wpus)
+
+    async def run(ctx, stream: list[dict | None]) -> int:
+        faults = 0
+        for cycle in range(len(stream) + LATENCY + 5):
+            token = stream[cycle] if cycle < len(stream) else None
+            ctx.set(dut.token.sum, int(token is not None))
+            for name in ("sel", "half", "odd", "group", "mask", "begin", "opens"):
+                ctx.set(getattr(dut.token, name), token[name] if token else int(rng.integers(2)))
+            for w, slot in enumerate(token["slots"] if token else ()):
+                ctx.set(dut.token.slot[w], slot)
+            written = cycle - LATENCY - 1
+            due = stream[written] if 0 <= written < len(stream) else None
+            for w in range(wpus):
+                for bank in range(4):
+                    ctx.set(dut.total[w][bank], int(due["totals"][w][bank]) if due else 99)
+            faults += ctx.get(dut.fault)
+            await ctx.tick()
+        return faults
+
+    async def testbench(ctx):
+        expected: list[dict] = [{}, {}]
+        kinds = [Pattern.K3, Pattern.K1]
+        for trial in range(24):
+            pattern, half = kinds[trial % 2], int(rng.integers(2))
+            upi = int(rng.integers(1, 6))
+            units = int(rng.integers(1, upi * PLANES + 1))
+            stream = windows(rng, wpus, pattern, half, units, upi, int(rng.integers(1, 5)))
+            assert await run(ctx, stream) == 0
+            expected[half] = add_up(stream, pattern, wpus)
+            for read_half in range(2):
+                groups = 3 if any(k for k, _, _ in expected[read_half]) else 1
+                for k, plane in np.ndindex(groups, PLANES):
+                    ctx.set(dut.en, 1)
+                    ctx.set(dut.half, read_half)
+                    ctx.set(dut.k, k)
+                    ctx.set(dut.plane, plane)
+                    await ctx.tick()
+                    ctx.set(dut.en, 0)
+                    ctx.set(dut.k, int(rng.integers(3)))
+                    await ctx.tick()
+                    values = [ctx.get(dut.q[w]) for w in range(wpus)]
+                    assert values == [expected[read_half].get((k, plane, w), 0) for w in range(wpus)], (k, plane, read_half)
+        beyond = windows(rng, wpus, Pattern.K3, 0, PLANES + 1, 1, 1)
+        assert await run(ctx, beyond) == 1
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
