@@ -5,14 +5,15 @@ import itertools
 from collections.abc import Iterator
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.gradient_blocks import GradientShape, choose_blocks
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Work
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
-from gradloom.host.tiling import Builder, ScheduleError, image_groups, shape_of, shifts
+from gradloom.host.tiling import Builder, shape_of, shifts
 from gradloom.host.tokens import Access
-from gradloom.host.windows import Shape, forward_sweep, row_banks_conflict
+from gradloom.host.windows import Shape, forward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
@@ -41,6 +42,16 @@ class _Tile:
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
     window: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operands:
+    """What is on chip: inputs of a range of steps from an address on, errors of output tiles at (address, place in the banks)."""
+
+    images: tuple[int, int]
+    steps: tuple[int, int]
+    inputs: int
+    errors: dict[tuple[int, ...], tuple[int, int]]
 
 
 def weight_update(
@@ -85,65 +96,58 @@ class _Update:
         self.bb = builder.config.block_beats
         self.block = self.bb * builder.config.beat_bytes
         self.columns = self.shape.kx
-
-    # Sizes
-
-    def _error_addresses(self, images: int) -> int:
-        return ceil_div(images * self.shape.yo, self.builder.config.wpus) * self.ee
-
-    def _images(self) -> int:
-        """Images of one accumulation."""
-        builder, config = self.builder, self.builder.config
-        for images in range(builder.images[1] - builder.images[0], 0, -1):
-            single = images == 1
-            fits = self.sweep.addresses(config, images) <= config.ibuf_depth // (
-                1 if single else 2
-            ) and self._error_addresses(images) <= config.ebuf_depth // (1 if single else 2)
-            if fits and not row_banks_conflict(self.sweep, config, images):
-                return images
-        raise ScheduleError(
-            f"layer {self.layer.name!r}: one image takes {self.sweep.addresses(config, 1)} addresses "
-            f"of each input row bank and {self._error_addresses(1)} of each error row bank, "
-            f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth) "
-            f"and {config.ebuf_depth} (ebuf_depth): raise them or shrink the layer"
+        self.gradients = GradientShape(
+            layer=layer.name,
+            sweep=self.sweep,
+            tiles=len(self.work.tiles()),
+            outputs=self.shape.mg,
+            steps=self.work.steps,
+            error_rows=self.shape.yo,
+            error_entries=self.ee,
+            beats=self.shape.ky * self.shape.kx * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
         )
 
     # Order
 
     def emit(self) -> Work:
-        config = self.builder.config
-        groups = image_groups(self.builder.images, self._images())
-        outputs = [tuple(tile) for tile in self.work.tiles()]
-        if len(groups) > 1:
-            for step in range(self.work.steps):
-                for tile in outputs:
-                    for window in range(len(self.sweep.windows)):
-                        part = [self._tile(step, tile, window)]
-                        self._tag()
-                        self._tiles(part, groups, None, None)
-                        yield self._cycles(part)
-            return
-        images = groups[0]
-        size = self.sweep.addresses(config, images[1] - images[0])
-        count = ceil_div(self.work.steps, max(1, config.ibuf_depth // 2 // size))
-        edges = [self.work.steps * i // count for i in range(count + 1)]
-        for low, high in itertools.pairwise(edges):
-            self._tag()
-            inputs = self.work.load_inputs(images, (low, high))
-            for tile in outputs:
+        tiles = [tuple(tile) for tile in self.work.tiles()]
+        blocks = choose_blocks(self.gradients, self.builder.config, self.builder.images)
+        kept: _Operands | None = None
+        for outputs, steps in itertools.product(blocks.tiles, blocks.steps):
+            self._places: dict[_Tile, int] = {}
+            for images in blocks.images:
                 self._tag()
-                errors = self._load_errors(images, tile)
-                for part in self._sets(tile, low, high):
-                    self._tag()
-                    self._tiles(part, groups, (inputs, low), errors)
-                    yield self._cycles(part)
+                kept = self._load(kept, images, steps, tiles[slice(*outputs)])
+                for outs in tiles[slice(*outputs)]:
+                    for part in self._sets(outs, *steps):
+                        self._tag()
+                        self._tiles(part, kept, images == blocks.images[0], images == blocks.images[-1])
+                        yield self._cycles(part, images)
+
+    def _load(
+        self, kept: _Operands | None, images: tuple[int, int], steps: tuple[int, int], outputs: list[tuple[int, ...]]
+    ) -> _Operands:
+        """Inputs of some steps and errors of some output tiles, unless they are on chip."""
+        errors = {}
+        for n, outs in enumerate(outputs):
+            if kept is not None and kept.images == images and outs in kept.errors:
+                errors[outs] = kept.errors[outs]
+                continue
+            place = 0 if self.sweep.k1 else n % PE_TAPS
+            if place == 0:
+                addr = self.builder.ring["EBUF"].take(self.gradients.error_addresses(self.builder.config, images[1] - images[0]))
+            errors[outs] = (addr, place)
+            self._load_errors(images, outs, addr, place)
+        if kept is not None and (kept.images, kept.steps) == (images, steps):
+            return dataclasses.replace(kept, errors=errors)
+        return _Operands(images, steps, self.work.load_inputs(images, steps), errors)
 
     def _tag(self) -> None:
         self.builder.recorder.tag = 8 * self.builder.network.index(self.layer.name) + 3
 
-    def _cycles(self, part: list[_Tile]) -> int:
+    def _cycles(self, part: list[_Tile], images: tuple[int, int]) -> int:
         """Cycles of the array for the tiles of a set."""
-        count = self.builder.images[1] - self.builder.images[0]
+        count = images[1] - images[0]
         return len(part) * ceil_div(count * self.sweep.upi, self.builder.config.wpus) * self.sweep.cols
 
     def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> _Tile:
@@ -179,10 +183,9 @@ class _Update:
 
     # Loads and stores
 
-    def _load_errors(self, images: tuple[int, int], outputs: tuple[int, ...]) -> int:
+    def _load_errors(self, images: tuple[int, int], outputs: tuple[int, ...], addr: int, place: int) -> None:
         builder, region, count = self.builder, self.errors, images[1] - images[0]
-        length = self._error_addresses(count)
-        addr = builder.ring["EBUF"].take(length)
+        length = self.gradients.error_addresses(builder.config, count)
         for tap, m in enumerate(outputs):
             builder.load(
                 Dest.EBUF,
@@ -194,13 +197,13 @@ class _Update:
                 stride1=region.outer_bytes,
                 addr=addr,
                 length=length,
-                bank0=tap,
+                columns=(place + tap, place + tap + 1),
+                bank0=place + tap,
                 bstep=PE_ROWS,
                 xe=self.ee,
                 xb=self.ee,
                 ostep=length,
             )
-        return addr
 
     def _transfer(
         self, region: Region, part: list[_Tile], scale: int
@@ -240,76 +243,63 @@ class _Update:
 
     # Tiles
 
-    def _tiles(
-        self,
-        part: list[_Tile],
-        groups: list[tuple[int, int]],
-        inputs: tuple[int, int] | None,
-        errors: int | None,
-    ) -> None:
-        """Accumulate, drain and update the tiles of a set."""
+    def _tiles(self, part: list[_Tile], operands: _Operands, fresh: bool, final: bool) -> None:
+        """Accumulate and drain the tiles of a set; after the last images update their weights."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
         streams = {"AA": 0, "AB": 0, "OA": 0, "OB": 0}
-        if self.last:
+        if final and self.last:
             streams = {key: builder.ring[key].take(total) for key in streams}
             self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
             self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
-        place = 0
+        offset = 0
         for tile in part:
             beats = self._beats(tile)
-            dw = builder.ring["DW"].take(beats)
-            if not self.first:
+            if fresh:
+                self._places[tile] = builder.ring["DW"].take(beats)
+            dw = self._places[tile]
+            if final and not self.first:
                 self._load_stream(Dest.XIN, memory[name, "dw"], [tile], dw, 8)
-            for images in groups:
-                self._accumulate(tile, images, groups, inputs, errors, dw)
-            self._finish(tile, dw, {key: addr + place for key, addr in streams.items()})
-            if self.store_dw:
-                self._store_stream(Source.XOUT, memory[name, "dw"], [tile], dw, 8)
-            place += beats
-        if self.last and not self.dry:
+            self._accumulate(tile, operands, dw, fresh)
+            if final:
+                self._finish(tile, dw, {key: addr + offset for key, addr in streams.items()})
+                if self.store_dw:
+                    self._store_stream(Source.XOUT, memory[name, "dw"], [tile], dw, 8)
+            offset += beats
+        if final and self.last and not self.dry:
             self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
 
-    def _accumulate(
-        self,
-        tile: _Tile,
-        images: tuple[int, int],
-        groups: list[tuple[int, int]],
-        inputs: tuple[int, int] | None,
-        errors: int | None,
-        dw: int,
-    ) -> None:
-        config, sweep, count = self.builder.config, self.sweep, images[1] - images[0]
+    def _accumulate(self, tile: _Tile, operands: _Operands, dw: int, fresh: bool) -> None:
+        config, sweep, count = self.builder.config, self.sweep, operands.images[1] - operands.images[0]
         size = sweep.addresses(config, count)
-        if inputs is None or errors is None:
-            base = self.work.load_inputs(images, (tile.step, tile.step + 1))
-            errors = self._load_errors(images, tile.outputs)
-        else:
-            base = inputs[0] + (tile.step - inputs[1]) * size
+        base = operands.inputs + (tile.step - operands.steps[0]) * size
+        errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
-        drain = images == groups[-1]
         fields = sweep.row_fields(config, tile.window, base, count) | {
             "wg": 1,
-            "clear": int(images == groups[0]),
-            "drain": int(drain),
+            "clear": 1,
+            "drain": 1,
+            "dacc": int(not fresh),
             "steps": 1,
             "nr": rows,
             "nk": taps,
             "ebase": errors,
+            "ebank": place,
             "ee": self.ee,
             "dwbase": dw,
         }
         if sweep.k1:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
+        length = self.gradients.error_addresses(config, count)
         self.builder.recorder.emit(
             Opcode.CONV,
             fields,
             reads=[
                 Access("IBUF", ((base, base + size),)),
-                Access("EBUF", ((errors, errors + self._error_addresses(count)),)),
+                Access("EBUF", ((errors, errors + length), (place, place + len(tile.outputs)))),
             ],
-            writes=[Access("DW", ((dw, dw + self._beats(tile)),))] if drain else [],
+            writes=[Access("DW", ((dw, dw + self._beats(tile)),))],
         )
 
     def _finish(self, tile: _Tile, dw: int, streams: dict[str, int]) -> None:

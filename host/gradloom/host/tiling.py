@@ -192,9 +192,11 @@ class Builder:
         stride2: int = 0,
         addr: int,
         length: int,
+        columns: tuple[int, int] | None = None,
         **fields: int,
     ) -> None:
-        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses."""
+        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of error banks ``columns``)."""
+        place: Box = ((addr, addr + length),) if columns is None else ((addr, addr + length), columns)
         breg, start = self._where(region)
         self.recorder.emit(
             Opcode.LOAD,
@@ -211,7 +213,7 @@ class Builder:
                 **fields,
             },
             reads=[Access(region.space, box) for box in boxes],
-            writes=[Access(dest.name, ((addr, addr + length),))],
+            writes=[Access(dest.name, place)],
         )
 
     def store(

@@ -20,7 +20,8 @@ def token_layout(config: Config) -> data.StructLayout:
     go to address ``pa`` (K1: that of groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window;
     ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
     sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
-    first of the command. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase`` for the drain.
+    first of the command. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``, ``dacc`` for
+    the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({
@@ -29,7 +30,7 @@ def token_layout(config: Config) -> data.StructLayout:
         "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
         "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "half": 1, "taps": PE_TAPS,
         "sum": 1, "begin": 1, "slot": data.ArrayLayout(SLOT_BITS, config.wpus), "opens": config.wpus,
-        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16})
+        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dacc": 1, "ebank": 2})
 
 
 class ColumnWalk(wiring.Component):
@@ -153,6 +154,8 @@ class ColumnWalk(wiring.Component):
             token.last.eq(row_end & row_flags.last),
             token.drows.eq(f.drows),
             token.nk.eq(f.nk),
-            token.dwbase.eq(f.dwbase)]
+            token.dwbase.eq(f.dwbase),
+            token.dacc.eq(f.dacc),
+            token.ebank.eq(f.ebank)]
         m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
         return m

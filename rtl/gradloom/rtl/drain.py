@@ -27,7 +27,8 @@ class Drain(wiring.Component):
     Members
     -------
     token : ``In(token_layout)``
-        A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase``.
+        A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase``; with ``dacc`` the
+        sums are added to what the buffer holds.
     ready : ``Out(1)``
         A token of this cycle may ``snap``.
     done : ``Out(1)``
@@ -61,7 +62,7 @@ class Drain(wiring.Component):
         token = self.token
 
         running, r, k = Signal(), Signal(2), Signal(2)
-        rows, taps = Signal(PE_ROWS), Signal(2)
+        rows, taps, add = Signal(PE_ROWS), Signal(2), Signal()
         beat = Signal(range(max(2, config.block_beats)))
         address = Signal(16)
         beat_end, tap_end = Signal(), Signal()
@@ -80,7 +81,7 @@ class Drain(wiring.Component):
             m.d.sync += address.eq(address + 1)
         with m.If(token.snap):
             m.d.sync += [running.eq(1), r.eq(0), k.eq(0), beat.eq(0), address.eq(token.dwbase), rows.eq(token.drows),
-                         taps.eq(token.nk)]
+                         taps.eq(token.nk), add.eq(token.dacc)]
 
         def delayed(value: Signal, cycles: int, name: str, *, reset_less: bool = True) -> Signal:
             for i in range(cycles):
@@ -97,6 +98,14 @@ class Drain(wiring.Component):
         address3 = delayed(address, wait + 3, "address_at")
         done = delayed(last, wait + 4, "last", reset_less=False)
 
+        # A beat is read in cycle 1 and written in cycle 3. The same beat comes again with another command, whose words alone
+        # take longer than that.
+        m.submodules.memory = memory = Memory(shape=2 * g * width, depth=config.dw_depth, init=[])
+        write, port, old = memory.write_port(), memory.read_port(), memory.read_port()
+        bits = address_bits(config.dw_depth)
+        add2 = delayed(add, wait + 2, "add_at")
+        m.d.comb += old.addr.eq(delayed(address, wait + 1, "old_at")[:bits])
+
         total = Signal(2 * g * width, reset_less=True)
         overflows = []
         for lane in range(min(2, g)):
@@ -106,16 +115,14 @@ class Drain(wiring.Component):
                     term = Signal(signed(width), name=f"term{lane}_{c}_{w}", reset_less=True)
                     m.d.sync += term.eq(Array(self.d[2 * b + lane][w][c] for b in range(config.block_beats))[beat1])
                     terms.append(term)
-                wide = Signal(signed(width + 2), name=f"wide{lane}_{c}")
+                before = old.data.word_select(lane * g + c, width) & add2.replicate(width)
+                wide = Signal(signed(width + 3), name=f"wide{lane}_{c}")
                 over = Signal(name=f"over{lane}_{c}", reset_less=True)
-                m.d.comb += wide.eq(sum(terms[1:], terms[0]))
+                m.d.comb += wide.eq(sum(terms, before.as_signed()))
                 m.d.sync += [total.word_select(lane * g + c, width).eq(wide[:width]),
                              over.eq(~(wide[width - 1:].all() | ~wide[width - 1:].any()))]
                 overflows.append(over)
 
-        m.submodules.memory = memory = Memory(shape=2 * g * width, depth=config.dw_depth, init=[])
-        write, port = memory.write_port(), memory.read_port()
-        bits = address_bits(config.dw_depth)
         fits = address3 < config.dw_depth
         m.d.comb += [write.en.eq(valid & fits), write.addr.eq(address3[:bits]), write.data.eq(total),
                      port.en.eq(self.en), port.addr.eq(self.addr[:bits]), self.done.eq(done)]

@@ -107,12 +107,18 @@ class Feed(wiring.Component):
         lane = select(token.lane, "lane")[1]
         taps = select(token.taps, "taps")[1]
         k1 = select(token.sel[1:] == Pattern.K1, "k1")[1]
+        ebank = select(token.ebank, "ebank")[1]
         for w in range(wpus):
             mask = select(token.mask[w], f"mask{w}")[1]
+            shared = Signal(16 * g, name=f"shared{w}")
+            with m.Switch(ebank):
+                for k in range(PE_TAPS):
+                    with m.Case(k):
+                        m.d.comb += shared.eq(ebuf.q[PE_ROWS * w + k])
             for k in range(PE_TAPS):
                 bank = PE_ROWS * w + k
                 m.d.comb += ebuf.addr[bank].eq(error_address)
-                source = ebuf.q[bank] if k == 0 else Mux(k1, ebuf.q[bank], ebuf.q[PE_ROWS * w])
+                source = Mux(k1, ebuf.q[bank], shared)
                 column = Signal(8 * g, name=f"error{w}_{k}")
                 with m.If(mask & taps[k]):
                     m.d.comb += column.eq(Mux(lane, source[8 * g:], source[:8 * g]))

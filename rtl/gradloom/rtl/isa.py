@@ -223,6 +223,8 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("nk", 3, 15, 2, "valid taps of the kernel window (K1: valid output groups), 1..3"),
         Field("p2", 3, 17, 1, "rows advance by two"),
         Field("sums", 3, 18, 1, "gather sum |X| of every plane in the last step"),
+        Field("dacc", 3, 19, 1, "WG: the drain adds to the weight-gradient buffer"),
+        Field("ebank", 3, 20, 2, "WG, not K1: error bank of a WPU's rows, 0..2"),
         Field("steps", 4, 0, 16, "weight tiles (input channel groups)"),
         Field("units", 4, 16, 16, "output rows of the tile, all images together"),
         Field("cols", 5, 0, 12, "window positions of a row"),

@@ -173,7 +173,7 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
         wpu, group = unit % config.wpus, unit // config.wpus
         for j in range(f["cols"]):
             for k in range(3):
-                bank = (k if pattern == Pattern.K1 else 0) + 3 * wpu
+                bank = (k if pattern == Pattern.K1 else f["ebank"]) + 3 * wpu
                 errors[unit, j, k] = pint.decode(
                     chip.ebuf[bank, f["ebase"] + group * f["ee"] + (j >> 1), j & 1]
                 )
@@ -190,5 +190,6 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
         for k in range(f["nk"]):
             block = np.zeros((2 * config.block_beats, g), np.int64)
             block[:g] = chip.accumulators[r, k]
-            chip.dw[place : place + config.block_beats] = block.reshape(-1, 2, g)
+            beats = slice(place, place + config.block_beats)
+            chip.dw[beats] = block.reshape(-1, 2, g) + (chip.dw[beats] if f["dacc"] else 0)
             place += config.block_beats
