@@ -341,11 +341,12 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
     return case
 
 
-def _store_errors(case: ConvCase, layer: Layer, e: np.ndarray, groups: int, ebase: int) -> dict[str, int]:
+def _store_errors(case: ConvCase, e: np.ndarray, groups: int, ebase: int, *, first: int = 0) -> dict[str, int]:
+    """Errors of ``groups`` output groups, in the banks from ``first`` on of every WPU."""
     g = case.config.group
     for k in range(groups):
-        _store_rows(case.ebuf, e[:, k * g:(k + 1) * g], base=ebase, wpus=case.config.wpus, kernel1_row=k)
-    return {"ebase": ebase, "ee": (e.shape[3] + 1) // 2}
+        _store_rows(case.ebuf, e[:, k * g:(k + 1) * g], base=ebase, wpus=case.config.wpus, kernel1_row=first + k)
+    return {"ebase": ebase, "ee": (e.shape[3] + 1) // 2, "ebank": first}
 
 
 def _expect_gradient(case: ConvCase, blocks: list[np.ndarray], dwbase: int) -> None:
@@ -361,7 +362,7 @@ def _expect_gradient(case: ConvCase, blocks: list[np.ndarray], dwbase: int) -> N
 
 
 def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int) -> ConvCase:
-    """WG of one window of a kernel of 2 and more."""
+    """WG of one window of a kernel of 2 and more; odd windows are computed twice and added."""
     g, s, p = config.group, layer.stride, layer.pad
     starts = [(a, b) for a in windows(layer.kernel, s) for b in windows(layer.kernel, s)]
     (ky0, nr), (kx0, nk) = starts[window % len(starts)]
@@ -374,8 +375,10 @@ def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int)
         "pattern": Pattern.K3, "wg": 1, "s2": int(s == 2), "p2": int(s == 2), "clear": 1, "drain": 1, "nr": nr, "nk": nk,
         "steps": 1, "units": layer.images * layer.yo, "cols": layer.xo, "upi": layer.yo, "yin": layer.y,
         "y0": ky0 - p, "xe": xe, "dwbase": dwbase, **column_start(kx0 - p, Pattern.K3), **walk,
-        **_store_errors(case, layer, e, 1, base + 1)})
-    gradient = _weight_gradient(decode_code(x), decode_code(e), layer)[:g, :g]
+        **_store_errors(case, e, 1, base + 1, first=(window + base) % 3)})
+    if window % 2:
+        case.commands.append(case.commands[0] | {"dacc": 1})
+    gradient = len(case.commands) * _weight_gradient(decode_code(x), decode_code(e), layer)[:g, :g]
     _expect_gradient(case, [gradient[:, :, ky0 + r, kx0 + k] for r in range(nr) for k in range(nk)], dwbase)
     return case
 
@@ -431,7 +434,7 @@ def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, bas
         **_row_walk(modulus=config.wpus, ystep=1, y0=0, yin=yin, upi=upi, xe=xe, base=base), **place}
     case.commands.append(fields)
     if phase == "wg":
-        fields.update(clear=1, drain=1, dwbase=base, **_store_errors(case, layer, e, outputs, base + 1))
+        fields.update(clear=1, drain=1, dwbase=base, **_store_errors(case, e, outputs, base + 1))
         gradient = _weight_gradient(values["x"], values["e"], layer)[:, :, 0, 0]
         _expect_gradient(case, [gradient[k * g:(k + 1) * g, group * g:(group + 1) * g]
                                 for group in taken if group is not None for k in range(outputs)], base)
