@@ -16,6 +16,7 @@ from gradloom.rtl.apu import Apu
 from gradloom.rtl.axi_read import ReadManager
 from gradloom.rtl.axi_write import WriteManager
 from gradloom.rtl.ccore import CCore
+from gradloom.rtl.channels import units
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.control import Control
 from gradloom.rtl.converter import Converter
@@ -155,7 +156,7 @@ def _parts() -> list[Part]:
         part(f"write manager {config.name}", WriteManager, config)
     part("Sequencer nano", Sequencer, nano)
     part("command queue A-Core", CommandQueue, depth=nano.queue_words, words=command_words(Engine.ACORE))
-    part("semaphores", Semaphores, len(Engine))
+    part("semaphores", Semaphores, 1 + len(units(nano)))
     part("scale unit nano", ScaleUnit, nano.tensors)
     part("seed unit nano", SeedUnit, nano.tensors)
     part("CSR nano", Csr, nano)

@@ -25,7 +25,7 @@ from gradloom.models.network import (
     load_network,
 )
 from gradloom.models.state import State
-from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, TOKEN_PAIRS, Unit, semaphore, unit_of, units
+from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.verif.interpreter import Interpreter
@@ -399,24 +399,6 @@ def test_recorded_tokens_order_every_conflict(loads, stores):
                 if conflict and found[first].unit(config) != found[second].unit(config):
                     assert first in done[second]
     assert barriers, "engines without a semaphore for each other never met"
-
-
-def test_channels_divide_the_memories_and_number_the_semaphores():
-    for channels, memories in ((LOAD_MAP, Dest), (STORE_MAP, Source)):
-        for count, parts in channels.items():
-            assert len(parts) == count
-            assert sorted(memory for part in parts for memory in part) == sorted(memories)
-    numbers = [semaphore(*pair) for a, b in TOKEN_PAIRS for pair in ((a, b), (b, a))]
-    assert sorted(numbers) == list(range(len(numbers))) and len(numbers) <= SEMAPHORES
-    assert semaphore(Unit.LOAD, Unit.LOAD1) is None and semaphore(Unit.CCORE, Unit.STORE) is None
-    eta, nano = PRESETS["eta"], PRESETS["nano"]
-    assert units(eta) == (*LOAD_UNITS, Unit.CCORE, Unit.ACORE, *STORE_UNITS)
-    assert units(nano) == (Unit.LOAD, Unit.CCORE, Unit.ACORE, Unit.STORE)
-    assert [unit_of(eta, Opcode.LOAD, memory) for memory in (Dest.IBUF, Dest.EBUF, Dest.PBUF, 15)] == [
-        Unit.LOAD, Unit.LOAD1, Unit.LOAD2, Unit.LOAD]
-    assert [unit_of(eta, Opcode.STORE, memory) for memory in (Source.OA, Source.OB, 15)] == [
-        Unit.STORE, Unit.STORE1, Unit.STORE]
-    assert unit_of(nano, Opcode.STORE, Source.OB) == Unit.STORE and unit_of(eta, Opcode.UCODE) == Unit.ACORE
 
 
 @pytest.mark.parametrize("config", ["small", "channels"])

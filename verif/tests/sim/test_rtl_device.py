@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import pytest
 from amaranth.back import verilog
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect
 
 from gradloom.rtl import emit
-from gradloom.rtl.axi import lite_members, read_members, write_members
+from gradloom.rtl.axi import lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.axi_read import ReadManager
 from gradloom.rtl.axi_write import WriteManager
 from gradloom.rtl.config import PRESETS
@@ -19,30 +19,36 @@ from gradloom.sim import verilate
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 
 SOURCE, TARGET, BEATS, START = 0, 4, 8, 12
+LANE = 0x4000
 
 
 class Copier(wiring.Component):
     """Copies ``BEATS`` beats from ``SOURCE`` to ``TARGET`` when START is written; irq when every write is answered.
 
+    Port n of ``ports`` does so LANE * n bytes further, at the same time.
     Registers at 0..12, also readable; START reads as the number of error codes seen. Others answer with SLVERR.
     """
 
-    def __init__(self, config):
+    def __init__(self, config, ports=1):
         self.config = config
-        super().__init__(read_members(config) | write_members(config) | lite_members() | {"irq": Out(1)})
+        self.ports = ports
+        members = lite_members() | {"irq": Out(1)}
+        for n in range(ports):
+            members |= read_members(config, port_prefix(n)) | write_members(config, port_prefix(n))
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.reads = reads = ReadManager(self.config)
-        m.submodules.writes = writes = WriteManager(self.config)
-        fifo = emit.add(m, "fifo", "copier_fifo", Fifo(8 * self.config.beat_bytes, 8))
-        for members, manager in ((read_members(self.config), reads), (write_members(self.config), writes)):
-            for name, member in members.items():
-                outer, inner = getattr(self, name), getattr(manager, name)
-                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        managers = [(ReadManager(self.config), WriteManager(self.config)) for _ in range(self.ports)]
+        for n, pair in enumerate(managers):
+            for half, members, manager in zip(("reads", "writes"), (read_members, write_members), pair, strict=True):
+                m.submodules[f"{half}{n}"] = manager
+                for name, member in members(self.config).items():
+                    outer, inner = getattr(self, port_prefix(n) + name.removeprefix("m_axi_")), getattr(manager, name)
+                    m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         registers = Array([Signal(32, name=f"register{n}") for n in range(3)])
         errors = Signal(32)
-        m.d.sync += errors.eq(errors + (reads.error != 0) + (writes.error != 0))
+        m.d.sync += errors.eq(errors + sum(manager.error != 0 for pair in managers for manager in pair))
 
         write = self.s_axil_awvalid & self.s_axil_wvalid & ~self.s_axil_bvalid
         start = write & (self.s_axil_awaddr == START)
@@ -62,23 +68,28 @@ class Copier(wiring.Component):
                          self.s_axil_rdata.eq(Array([*registers, errors])[self.s_axil_araddr[2:4]])]
 
         running = Signal()
-        asking = Signal(2)
-        for n, request in enumerate((reads.request[1], writes.request)):
-            m.d.comb += [request.valid.eq(asking[n]), request.p.address.eq(registers[n]), request.p.beats.eq(registers[2])]
-            with m.If(request.ready):
-                m.d.sync += asking[n].eq(0)
+        asking = Signal(2 * self.ports)
+        idle = Cat(manager.idle for pair in managers for manager in pair).all()
+        for n, (reads, writes) in enumerate(managers):
+            for half, request in enumerate((reads.request[1], writes.request)):
+                bit = asking[2 * n + half]
+                m.d.comb += [request.valid.eq(bit), request.p.address.eq(registers[half] + LANE * n),
+                             request.p.beats.eq(registers[2])]
+                with m.If(request.ready):
+                    m.d.sync += bit.eq(0)
+            fifo = emit.add(m, f"fifo{n}", "copier_fifo", Fifo(8 * self.config.beat_bytes, 8))
+            m.d.comb += [
+                fifo.i.valid.eq(reads.response[1].valid),
+                fifo.i.payload.eq(reads.response[1].p.data),
+                reads.response[1].ready.eq(fifo.i.ready),
+                reads.window_limit.eq(0xFFFFFFFF),
+                writes.window_limit.eq(0xFFFFFFFF),
+            ]
+            connect(m, fifo.o, writes.data)
         with m.If(start):
-            m.d.sync += [asking.eq(3), running.eq(1), self.irq.eq(0)]
-        with m.Elif(running & (asking == 0) & ~start & reads.idle & writes.idle):
+            m.d.sync += [asking.eq(-1), running.eq(1), self.irq.eq(0)]
+        with m.Elif(running & (asking == 0) & ~start & idle):
             m.d.sync += [running.eq(0), self.irq.eq(1)]
-        m.d.comb += [
-            fifo.i.valid.eq(reads.response[1].valid),
-            fifo.i.payload.eq(reads.response[1].p.data),
-            reads.response[1].ready.eq(fifo.i.ready),
-            reads.window_limit.eq(0xFFFFFFFF),
-            writes.window_limit.eq(0xFFFFFFFF),
-        ]
-        connect(m, fifo.o, writes.data)
         return m
 
 
@@ -87,9 +98,9 @@ def config(request):
     return PRESETS[request.param]
 
 
-def source_text(config):
+def source_text(config, ports=1):
     with emit.library() as library:
-        text = verilog.convert(Copier(config), name="copier", emit_src=False, strip_internal_attrs=True)
+        text = verilog.convert(Copier(config, ports), name="copier", emit_src=False, strip_internal_attrs=True)
     return {"copier.v": "\n".join([*library.sources.values(), text])}
 
 
@@ -101,6 +112,11 @@ def files(config):
 @pytest.fixture(scope="module")
 def small_files():
     return source_text(PRESETS["small"])
+
+
+@pytest.fixture(scope="module")
+def two_ports():
+    return source_text(PRESETS["small"], 2)
 
 
 def copy(device, beats, source=0x1000, target=0x9000):
@@ -156,6 +172,40 @@ def test_bandwidth(small_files, bandwidth, low, high):
         data, cycles = copy(device, 300)
         assert device.read(0x9000, len(data)) == data
         assert low <= cycles <= high
+
+
+@pytest.mark.parametrize(("dram", "low", "high"), [
+    (DramModel(), 300, 340),
+    (DramModel(bandwidth=16), 300, 345),
+    (DramModel(bandwidth=8), 600, 660),
+    (DramModel(bandwidth=Fraction(1, 2)), 9550, 9750),
+    (DramModel(stall=0.3, seed=4), 380, 800),
+    (DramModel(bandwidth=6, stall={"r": 0.4}, latency=50), 800, 1000),
+])
+def test_ports_share_the_bandwidth(two_ports, dram, low, high):
+    """Two ports copy 300 beats of 4 bytes each: both see the whole memory, none is starved."""
+    rng = random.Random(9)
+    with RtlDevice(two_ports, top="copier", dram_bytes=1 << 20, dram=dram, track_writes=True) as device:
+        lanes = [rng.randbytes(300 * device.beat_bytes) for _ in range(2)]
+        for n, data in enumerate(lanes):
+            device.write(0x1000 + LANE * n, data)
+        for register, value in ((SOURCE, 0x1000), (TARGET, 0x9000), (BEATS, 300), (START, 1)):
+            device.csr_write(register, value)
+        began = device.cycle
+        cycles = device.run(100000)
+        for n, data in enumerate(lanes):
+            assert device.read(0x9000 + LANE * n, len(data)) == data
+        assert low <= cycles <= high
+        ends = [device.last_write(0x9000 + LANE * n + 299 * device.beat_bytes) - began for n in range(2)]
+        assert min(ends) > 0.75 * cycles
+        assert device.counts() == {"read_beats": 600, "write_beats": 600, "read_bursts": 10, "write_bursts": 10}
+
+
+def test_ports_stall_independently(two_ports):
+    with RtlDevice(two_ports, top="copier", dram_bytes=1 << 20, dram=DramModel(stall=0.5), track_writes=True) as device:
+        copy(device, 100)
+        at = [[device.last_write(0x9000 + LANE * n + 4 * beat) for beat in range(100)] for n in range(2)]
+        assert at[0] != at[1]
 
 
 def test_latency(small_files):
