@@ -72,13 +72,18 @@ states and batches and read tensors.
 | `tokens` | semaphores |
 | `memory`, `layout`, `plan` | addresses, formats, images |
 
-A tile is one group of output channels (three for kernel 1) of as many images as half of every buffer
-holds. A layer of which not even one image fits in the
-whole of a buffer is refused with the layer's name, the buffer and both sizes. If not all input groups of
-a tile fit in the input buffer or in the weight
-buffer, the tile is computed in several CONV commands that add up (`acc`); kernels above 3 x 3 take one
-CONV a window. Weight gradients accumulate over all
-images of the batch in one CONV if they fit, else over several (`clear` in the first, `drain` in the last).
+A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
+cycles: rows that the WPUs cannot share evenly cost array cycles, inputs that do not stay on chip are loaded once for
+every output group; there are at least two ranges of images, so that a layer begins while the one before it
+is finished. The A-Core takes as many planes of a tile at once as half of its stream buffers holds. A layer of which
+not even one image fits in the whole of a buffer is refused with the layer's name, the buffer and both sizes. If not
+all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in several CONV commands
+that add up (`acc`); kernels above 3 x 3 take one CONV a window.
+
+Weight gradients (`gradient_blocks`): inputs and errors of some images stay on chip while every pair of a block of output
+tiles and input steps sweeps over them; the drain of later images adds to the sums of earlier ones (`dacc`), and after
+the last images a pair's weights are updated. Blocks and images are chosen by cycles too. Updates are emitted beside the
+A-Core's work on the layer before (`pacing`), because engines take their commands in the order of the program.
 
 A fully connected layer is a convolution whose kernel is its input's plane: windows of 3 x 3 for a larger
 plane, kernel 1 for a plane of one position.
@@ -88,9 +93,8 @@ plane, kernel 1 for a plane of one position.
 1. LDHYP; SEED of every weight and velocity tensor.
 2. Forward, layer by layer; the last layer's logits go to DRAM and, with the labels, through SOFTMAX.
 3. Backward, layers in reverse: the error of the layer's output (by its main consumer's backward
-   convolution or pool, with the shortcut's error added), the weight
-   update of that consumer, the error of the layer's accumulators with the gradient sums, the update of
-   its parameters.
+   convolution or pool, with the shortcut's error added), then side by side the weight update of that
+   consumer and the error of the layer's accumulators with the gradient sums and the update of its parameters.
 4. `e[W] = e[W_NEXT]`, then SCALE to W_NEXT; V alike; SCALE of every delayed feature and error.
 5. ADDBASE of inputs, labels and logits; LOOP.
 

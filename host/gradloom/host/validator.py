@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gradloom.host.assembler import AssemblyError, Instruction, Shift, offsets, split_program
 from gradloom.host.layout import ceil_div
 from gradloom.host.token_check import check_tokens
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import PE_TAPS, Config
 from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Dest, Opcode, Pattern, Source, XSource
 from gradloom.rtl.microprograms import TABLE
 
@@ -287,6 +287,8 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
     pattern = Pattern(f["pattern"])
     groups = ceil_div(f["units"], config.wpus)
     if f["wg"]:
+        if f["ebank"] >= PE_TAPS:
+            yield f"ebank must be below {PE_TAPS}, not {f['ebank']}"
         yield from _within(
             "error buffer addresses",
             f["ebase"],

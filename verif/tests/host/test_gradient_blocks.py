@@ -1,0 +1,57 @@
+"""How weight gradients are cut."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from gradloom.host.gradient_blocks import GradientShape, choose_blocks
+from gradloom.host.tiling import ScheduleError
+from gradloom.host.windows import Shape, forward_sweep
+from gradloom.rtl.config import PRESETS
+
+ETA = dataclasses.replace(PRESETS["eta"], ibuf_depth=1024, ebuf_depth=1024, dw_depth=512)
+
+
+def gradient(config, *, cg, mg, y, x, kernel=3, stride=1):
+    shape = Shape(cg, mg, y, x, y // stride, x // stride, kernel, kernel, stride, kernel // 2)
+    sweep = forward_sweep(shape, config)
+    tiles, steps = (-(-mg // 3), -(-cg // 3)) if sweep.k1 else (mg, cg)
+    return GradientShape("layer", sweep, tiles, mg, steps, shape.yo, (shape.xo + 1) // 2, 9 * config.block_beats)
+
+
+def covers(ranges, low, high):
+    assert ranges[0][0] == low and ranges[-1][1] == high
+    assert all(a[1] == b[0] and a[0] < a[1] for a, b in itertools.pairwise([*ranges, (high, high)]))
+
+
+@pytest.mark.parametrize("cg,mg,y,x", [(2, 2, 32, 32), (4, 4, 16, 16), (8, 8, 8, 8), (64, 64, 2, 2), (1, 8, 32, 32)])
+def test_blocks_fit_and_cover(cg, mg, y, x):
+    shape = gradient(ETA, cg=cg, mg=mg, y=y, x=x)
+    blocks = choose_blocks(shape, ETA, (0, 16))
+    covers(blocks.images, 0, 16)
+    covers(blocks.tiles, 0, shape.tiles)
+    covers(blocks.steps, 0, shape.steps)
+    images, tiles, steps = (max(high - low for low, high in ranges) for ranges in (blocks.images, blocks.tiles, blocks.steps))
+    assert steps * shape.sweep.addresses(ETA, images) <= ETA.ibuf_depth
+    assert -(-tiles // 3) * shape.error_addresses(ETA, images) <= ETA.ebuf_depth
+    assert images == 16 or tiles * steps * shape.beats <= ETA.dw_depth
+
+
+def test_all_pairs_of_a_wide_layer_share_their_operands():
+    """ResNet20's first stage: 16 images of 32 x 32 do not fit, three do, for all four pairs of 8 x 8 channels."""
+    blocks = choose_blocks(gradient(ETA, cg=2, mg=2, y=32, x=32), ETA, (0, 16))
+    assert blocks.tiles == ((0, 2),) and blocks.steps == ((0, 2),)
+    assert all((high - low) % 3 == 0 for low, high in blocks.images[:-1])
+
+
+def test_whole_batch_at_once_needs_no_open_gradients():
+    """VGG16's last stage: 4096 pairs, more than the gradient buffer holds, but all images fit."""
+    assert choose_blocks(gradient(ETA, cg=64, mg=64, y=2, x=2), ETA, (0, 16)).images == ((0, 16),)
+
+
+def test_layer_that_does_not_fit():
+    config = dataclasses.replace(PRESETS["small"], ibuf_depth=8)
+    message = r"layer 'layer': one image takes \d+ addresses of each input row bank.*raise them or shrink"
+    with pytest.raises(ScheduleError, match=message):
+        choose_blocks(gradient(config, cg=2, mg=2, y=32, x=32), config, (0, 4))
