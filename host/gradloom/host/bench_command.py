@@ -52,12 +52,13 @@ def _steps(options: argparse.Namespace, network: Network, batch: int) -> Steps:
 
 
 def _peak_bytes(config: Config, memory: MemoryOptions) -> float:
-    """Bytes a cycle that the memory gives at most: as set, or one beat each way."""
-    return 2.0 * config.beat_bytes if memory.bytes_per_cycle is None else memory.bytes_per_cycle
+    """Bytes a cycle that the memory gives at most: as set, or a beat for every channel of the machine."""
+    channels = config.load_channels + config.store_channels
+    return float(channels * config.beat_bytes) if memory.bytes_per_cycle is None else memory.bytes_per_cycle
 
 
 def _memory_text(memory: MemoryOptions) -> str:
-    share = "a beat each way" if memory.bytes_per_cycle is None else f"{memory.bytes_per_cycle:g} bytes"
+    share = "a beat for every channel" if memory.bytes_per_cycle is None else f"{memory.bytes_per_cycle:g} bytes"
     return f"{share} a cycle, latency {memory.latency} cycles" + (f", stalls {memory.stalls:g}" if memory.stalls else "")
 
 

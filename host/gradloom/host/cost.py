@@ -8,6 +8,7 @@ The constants are those of the RTL (its pipelines' depths); ``gradloom bench --c
 """
 
 import dataclasses
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 
@@ -19,30 +20,34 @@ from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl import microprograms
 from gradloom.rtl.acore import ACore
+from gradloom.rtl.axi import BURST_BEATS
+from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.ccore import CCore
 from gradloom.rtl.channels import Unit, engine_of, units
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, SEMAPHORES, Engine, Opcode, Pattern
 from gradloom.rtl.loader import Loader
 from gradloom.rtl.microcode import Kind, Loop, Operand, OutB
+from gradloom.rtl.program_fetch import AHEAD, CHUNK
 from gradloom.rtl.storer import Storer
 
 __all__ = ["Costs", "DramCost", "replay"]
 
-_BURST_BEATS = 16
-_OUTSTANDING = 32
-"""Read bursts under way; many short runs are bound by them and the latency."""
 _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
 _WRITE_SETUP, _WRITE_END = 6, 3
-_FEED, _CONV_END, _WG_END, _DRAIN_END = 3, 13, 5, 10
+_FEED, _CONV_END, _DRAIN_END = 3, 15, 10
 _FETCH, _ADD1, _CODE, _ADD2, _MUL2 = 3, 7, 7, 6, 2
 """Stages of the A-Core's lanes (``gradloom.rtl.apu``); an encoder takes ``_CODE``."""
 _DIVISION = 14
 """Cycles of one division of the A-Core."""
-_SEQUENCER = {Opcode.SCALE: 18, Opcode.EXPSET: 18, Opcode.SEED: 30, Opcode.SETBASE: 6, Opcode.ADDBASE: 6, Opcode.BARRIER: 4}
-_JUMP = 16
-"""Cycles of a jump in the program (LOOP; LDHYP makes two) beside the memory's latency."""
+_SEQUENCER = {Opcode.SCALE: 14, Opcode.EXPSET: 14, Opcode.SEED: 30, Opcode.SETBASE: 3, Opcode.ADDBASE: 3, Opcode.BARRIER: 4,
+              Opcode.LOOP: 6, Opcode.LDHYP: 70}
+"""Cycles of the Sequencer's own commands behind their last word."""
+_FETCH_SETUP = 12
+"""Cycles of a read of the program beside the memory's latency."""
+_READ_ISSUE = 6
+"""Cycles from a LOAD's start until its first request is at the memory."""
 _HANDOUT = 3
 """Cycles of the Sequencer for a command beside one for each of its words."""
 _AHEAD = 64
@@ -76,11 +81,13 @@ class Cost:
     issue : :class:`int`
         Until its engine can take the next command.
     latency : :class:`int`
-        Until its first beat is on the bus (0: it moves nothing).
+        Until its first beat or window is in the engine's one pipeline.
     transfer : :class:`int`
-        From there until its last beat or result.
+        From there until its last one.
     end : :class:`int`
         From there until it is done.
+    apart : :class:`int`
+        Least cycles from the end of the engine's previous command to its own.
     bytes : :class:`int`
         What it moves.
     """
@@ -89,6 +96,7 @@ class Cost:
     latency: int
     transfer: int
     end: int = 0
+    apart: int = 2
     bytes: int = 0
 
 
@@ -116,29 +124,27 @@ class Costs:
 
     def _move(self, instruction: Instruction, *, read: bool) -> Cost:
         n0, runs = instruction["n0"], instruction["n1"] * instruction["n2"]
-        beats, bursts = n0 * runs, runs * ceil_div(n0, _BURST_BEATS)
+        beats, bursts = n0 * runs, runs * ceil_div(n0, BURST_BEATS)
         size = beats * self.config.beat_bytes
         if not read:
-            return Cost(beats + 4, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, size)
+            return Cost(beats + 4, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
         round_trip = self.dram.latency + 2 * _READ_SETUP
-        transfer = max(beats, bursts * round_trip // _OUTSTANDING)
-        waiting = max(0, bursts - _OUTSTANDING) * transfer // bursts
-        return Cost(4 + bursts + waiting, _READ_SETUP + self.dram.latency, transfer, _READ_END, size)
+        transfer = max(beats, bursts * round_trip // OUTSTANDING_READS)
+        waiting = max(0, bursts - OUTSTANDING_READS) * transfer // bursts
+        return Cost(4 + bursts + waiting, _READ_SETUP + self.dram.latency, transfer, _READ_END, bytes=size)
 
     def _conv(self, instruction: Instruction) -> Cost:
         groups = ceil_div(instruction["units"], self.config.wpus)
         tokens = windows(instruction, self.config) + instruction["preload"] * groups * instruction["steps"]
-        if not instruction["wg"]:
-            cycles = tokens + _FEED + _CONV_END
-        elif not instruction["drain"]:
-            cycles = tokens + _FEED + _WG_END
-        else:
-            rows = instruction["nr"]
-            if instruction["pattern"] == Pattern.K1:
-                rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
-            blocks = rows * instruction["nk"] * self.config.block_beats + PE_ROWS - rows
-            cycles = tokens + _FEED + blocks + _DRAIN_END
-        return Cost(cycles, 0, cycles)
+        # Rows are walked two ahead of their windows; the next command may come when the last one is walked.
+        issue = max(2, tokens + _FEED - 2 * (instruction["cols"] + instruction["preload"]))
+        if not (instruction["wg"] and instruction["drain"]):
+            return Cost(issue, _FEED, tokens, _CONV_END)
+        rows = instruction["nr"]
+        if instruction["pattern"] == Pattern.K1:
+            rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
+        blocks = rows * instruction["nk"] * self.config.block_beats + PE_ROWS - rows
+        return Cost(issue, _FEED, tokens, blocks + _DRAIN_END, apart=blocks)
 
     # A-Core
 
@@ -185,7 +191,9 @@ class Costs:
 
 
 def _in_flight(unit: Unit) -> int:
-    return {Engine.LOAD: Loader, Engine.CCORE: CCore, Engine.ACORE: ACore, Engine.STORE: Storer}[engine_of(unit)].IN_FLIGHT
+    depths = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT, Engine.ACORE: ACore.IN_FLIGHT,
+              Engine.STORE: Storer.IN_FLIGHT}
+    return depths[engine_of(unit)]
 
 
 class _Engine:
@@ -200,6 +208,59 @@ class _Engine:
         self.bus = 0
         self.under_way: deque[int] = deque([0] * in_flight, maxlen=in_flight)
         """Ends of the latest commands."""
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        """Of every command so far: its start, and the cycle after its last beat."""
+
+
+class _Fetch:
+    """The program on its way to the Sequencer: bursts read ahead, on the read channel that the first Loader uses too."""
+
+    def __init__(self, config: Config, dram: DramCost) -> None:
+        self.dram = dram
+        self.beats = CHUNK // config.beat_bytes
+        self.words = self.beats * config.beat_bytes // 4
+        self.under_way = FETCH_BEATS // self.beats
+        self.ahead = AHEAD // self.words
+        self.jump(0)
+
+    def jump(self, time: int) -> None:
+        """Begin anew; the first request leaves at ``time``."""
+        self.origin = time
+        self.ends: list[int] = []
+        self.taken: list[int] = []
+        self.used = 0
+
+    def take(self, count: int, time: int, load: _Engine) -> int:
+        """Cycle in which the last of ``count`` words is taken, one a cycle from ``time`` on."""
+        while count:
+            if len(self.ends) == len(self.taken):
+                self._request(load)
+            step = min(count, self.words - self.used)
+            self.used += step
+            count -= step
+            time = max(time + step, self.ends[-1] - self.beats + ceil_div(self.used * self.beats, self.words))
+            if self.used == self.words:
+                self.taken.append(time)
+                self.used = 0
+        return time
+
+    def _request(self, load: _Engine) -> None:
+        number = len(self.ends)
+        issue = self.origin
+        if number >= self.under_way:
+            issue = max(issue, self.ends[number - self.under_way])
+        if number >= self.ahead:
+            issue = max(issue, self.taken[number - self.ahead])
+        first = issue + self.dram.latency + _FETCH_SETUP
+        # Data come in the order of the requests: those of the Loader's commands that started earlier come first.
+        place = bisect_right(load.starts, issue - _READ_ISSUE) - 1
+        if place >= 0:
+            first = max(first, load.ends[place])
+        end = max(first, self.ends[-1] if self.ends else 0) + self.beats
+        if load.bus > first:
+            load.bus += self.beats
+        self.ends.append(end)
 
 
 class _Replay:
@@ -216,7 +277,10 @@ class _Replay:
         self.start = np.full(len(program), -1, np.int64)
         self.done = np.full(len(program), -1, np.int64)
         self.memory = 0.0
+        self.fetch = _Fetch(config, dram)
         self.place, self.time = 0, 0
+        self.there = self._fetched()
+        """When the words of the command at ``place`` are there."""
 
     def run(self) -> None:
         """The earliest next event, one after the other: a command that the Sequencer hands out, or one that starts."""
@@ -244,15 +308,13 @@ class _Replay:
         if engine is not None:
             if engine.handed and engine.words + length > self.config.queue_words:
                 return None
-            return self.time + length + _HANDOUT
+            return max(self.there, self.time + length) + _HANDOUT
         instruction = self.program[self.place]
         if instruction.opcode in (Opcode.BARRIER, Opcode.END):
             if any(engine.handed for engine in self.engines.values()):
                 return None
-            return max(self.time, *(engine.under_way[-1] for engine in self.engines.values())) + _SEQUENCER[Opcode.BARRIER]
-        jump = self.dram.latency + _JUMP
-        cycles = {Opcode.LOOP: jump, Opcode.LDHYP: 2 * jump}.get(instruction.opcode) or _SEQUENCER[instruction.opcode]
-        return self.time + cycles
+            return max(self.there, *(engine.under_way[-1] for engine in self.engines.values())) + _SEQUENCER[Opcode.BARRIER]
+        return self.there + _SEQUENCER[instruction.opcode]
 
     def _hand_out(self, time: int) -> None:
         engine = self.engine_of[self.place]
@@ -260,7 +322,16 @@ class _Replay:
             if engine.handed:
                 engine.words += self.lengths[self.place]
             engine.handed.append((self.place, time))
+        opcode = self.program[self.place].opcode
+        if opcode in (Opcode.LOOP, Opcode.LDHYP):
+            self.fetch.jump(time)
         self.place, self.time = self.place + 1, time
+        self.there = self._fetched()
+
+    def _fetched(self) -> int:
+        if self.place == len(self.program):
+            return self.time
+        return self.fetch.take(self.lengths[self.place], self.time, self.engines[Unit.LOAD])
 
     def _ready(self, engine: _Engine) -> int | None:
         """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
@@ -290,9 +361,10 @@ class _Replay:
         if cost.bytes and self.dram.bytes_per_cycle is not None:
             self.memory = max(self.memory, float(first)) + cost.bytes / self.dram.bytes_per_cycle
             end = max(end, round(self.memory))
-        if cost.bytes:
-            engine.bus = end + 1
-        done = max(end + cost.end, engine.under_way[-1] + 2)
+        engine.bus = end + (1 if cost.bytes else 0)
+        engine.starts.append(time)
+        engine.ends.append(engine.bus)
+        done = max(end + cost.end, engine.under_way[-1] + cost.apart)
         engine.free = max(time + cost.issue, end - _AHEAD if cost.bytes else 0)
         engine.under_way.append(done)
         self.start[place], self.done[place] = time, done
