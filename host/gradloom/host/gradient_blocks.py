@@ -117,4 +117,4 @@ def _cycles(shape: GradientShape, config: Config, batch: int, count: int, tiles:
     inputs = batch * sweep.groups_in * sweep.rows * sweep.xe * (1 if once and step_blocks == 1 else output_blocks)
     errors = batch * shape.outputs * shape.error_rows * shape.error_entries * (1 if once and output_blocks == 1 else step_blocks)
     loads = inputs + errors
-    return max(array, loads), loads
+    return max(array, inputs, errors) if config.load_channels == 3 else max(array, loads), loads
