@@ -17,7 +17,7 @@ from gradloom.rtl.drain import Drain
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Dest, Opcode, Pattern
-from gradloom.rtl.psum import PsumControl, PsumStore
+from gradloom.rtl.psum import PsumControl, PsumStore, psum_read_layout
 from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
 from gradloom.rtl.weight_network import WeightNetwork
@@ -117,6 +117,7 @@ class CCore(wiring.Component):
             columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
             columns.weights.eq(weights.ready), weights.swap.eq(token.swap), columns.drained.eq(drain.ready),
             *(part.token.eq(token) for part in (feed, psum_control, sum_control, drain)), self.mac_use.eq(token.use),
+            *(psum_control.read[name].eq(getattr(self, f"prd_{name}")) for name in psum_read_layout().members),
             sum_control.en.eq(self.srd_en), sum_control.half.eq(self.srd_half), sum_control.k.eq(self.srd_k),
             sum_control.plane.eq(self.srd_plane),
             drain.en.eq(self.drd_en), drain.addr.eq(self.drd_addr), self.drd_data.eq(drain.q)]
@@ -130,9 +131,9 @@ class CCore(wiring.Component):
 
         faulted = Signal()
         code = Signal(8)
-        clash = self.prd_en & psum_control.reading.bit_select(self.prd_half, 1)
         bad = finished & (order.o.payload == _Kind.ILLEGAL)
-        with m.If(Cat(bad, feed.fault, weights.fault, psum_control.fault, sum_control.fault, drain.fault, clash).any()):
+        illegal = (bad, feed.fault, weights.fault, psum_control.fault, psum_control.clash, sum_control.fault, drain.fault)
+        with m.If(Cat(illegal).any()):
             m.d.comb += code.eq(FAULT_ILLEGAL)
         with m.Elif(psum_overflow):
             m.d.comb += code.eq(FAULT_PSUM)
@@ -194,10 +195,7 @@ class CCore(wiring.Component):
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth))
                 m.d.comb += [
-                    store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out),
-                    store.read.en.eq(self.prd_en & (self.prd_wpu == w)), store.read.half.eq(self.prd_half),
-                    store.read.bank0.eq(self.prd_bank0), store.read.addr0.eq(self.prd_addr0),
-                    store.read.bank1.eq(self.prd_bank1), store.read.addr1.eq(self.prd_addr1)]
+                    store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out)]
                 sums = emit.add(m, f"sums_{cluster}_{w}", "gradloom_sums", SumStore(config),
                                 (config.psum_width, config.max_planes))
                 m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),

@@ -1,6 +1,6 @@
 """Partial sums: read-modify-write at one window a cycle, double-buffered for the A-Core (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -20,12 +20,14 @@ HALVES = 2
 def psum_control_layout(config: Config) -> data.StructLayout:
     """What every :class:`PsumStore` gets from :class:`PsumControl`, each field in its own cycle.
 
-    Cycle -1: ``read`` addresses. Cycle 0 (sums arrive): ``source`` output per bank, ``fresh``, ``half``. Cycle 1: ``we``,
-    ``write`` addresses, ``write_half``.
+    Cycle -1: ``read`` addresses of each half, its own or the A-Core's. Cycle 0 (sums arrive): ``source`` output per bank,
+    ``fresh``, ``half``. Cycle 1: ``we``, ``write`` addresses, ``write_half``. One cycle behind a read of the A-Core: the half and
+    the bank per lane that it asked for.
     """
     addresses = data.ArrayLayout(address_bits(config.psum_depth), PSUM_BANKS)
-    return data.StructLayout({"read": addresses, "source": data.ArrayLayout(2, PSUM_BANKS), "fresh": 1, "half": 1,
-                              "we": PSUM_BANKS, "write": addresses, "write_half": 1})
+    return data.StructLayout({"read": data.ArrayLayout(addresses, HALVES), "source": data.ArrayLayout(2, PSUM_BANKS),
+                              "fresh": 1, "half": 1, "we": PSUM_BANKS, "write": addresses, "write_half": 1,
+                              "out_half": 1, "out_bank": data.ArrayLayout(2, 2)})
 
 
 def psum_read_layout() -> data.StructLayout:
@@ -34,7 +36,7 @@ def psum_read_layout() -> data.StructLayout:
 
 
 class PsumControl(wiring.Component):
-    """Addresses of the partial sums, delayed along the array.
+    """Addresses of the partial sums, delayed along the array, and those of the A-Core's reads.
 
     The same address recurs only in a later step, of this command or of one that adds to it in the same order, and swap
     tokens are at least 3 cycles apart (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its
@@ -48,11 +50,14 @@ class PsumControl(wiring.Component):
     Members
     -------
     token : ``In(token_layout)``
+    read : ``In(psum_read_layout)``
+        The A-Core's read of all stores at once. Each half's read ports serve the C-Core or the A-Core: they work on
+        different halves.
     control : ``Out(psum_control_layout)``
     mask : ``Out(wpus)``
         WPUs that take ``control.we``.
-    reading : ``Out(2)``
-        Halves that are read in this cycle.
+    clash : ``Out(1)``
+        The A-Core reads the half that the C-Core reads.
     fault : ``Out(1)``
         An address beyond the buffer; nothing is written there.
     """
@@ -60,8 +65,9 @@ class PsumControl(wiring.Component):
     def __init__(self, config: Config, *, latency: int) -> None:
         self.config = config
         self.latency = latency
-        super().__init__({"token": In(token_layout(config)), "control": Out(psum_control_layout(config)),
-                          "mask": Out(config.wpus), "reading": Out(HALVES), "fault": Out(1)})
+        super().__init__({"token": In(token_layout(config)), "read": In(psum_read_layout()),
+                          "control": Out(psum_control_layout(config)), "mask": Out(config.wpus), "clash": Out(1),
+                          "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -110,18 +116,25 @@ class PsumControl(wiring.Component):
                      used1.eq(used0), addresses0.eq(addresses), addresses1.eq(addresses0), mask0.eq(value.mask),
                      mask1.eq(mask0), half0.eq(value.half), half1.eq(half0)]
         m.d.comb += [
-            self.control.half.eq(half0), self.control.write_half.eq(half1), self.control.read.eq(addresses),
-            self.control.source.eq(source0),
+            self.control.half.eq(half0), self.control.write_half.eq(half1), self.control.source.eq(source0),
             self.control.fresh.eq(fresh0), self.control.we.eq(used1), self.control.write.eq(addresses1),
-            self.mask.eq(mask1),
-            *(self.reading[h].eq(store & ~value.fresh & (value.half == h)) for h in range(HALVES))]
+            self.mask.eq(mask1)]
+
+        read = self.read
+        own = store & ~value.fresh
+        m.d.comb += self.clash.eq(read.en & own & (read.half == value.half))
+        for h in range(HALVES):
+            for b in range(PSUM_BANKS):
+                asked = Mux(read.bank0 == b, read.addr0, read.addr1)
+                m.d.comb += self.control.read[h][b].eq(Mux(read.en & (read.half == h), asked, addresses[b]))
+        out = Signal(data.StructLayout({"half": 1, "bank": data.ArrayLayout(2, 2)}), reset_less=True)
+        m.d.sync += [out.half.eq(read.half), out.bank[0].eq(read.bank0), out.bank[1].eq(read.bank1)]
+        m.d.comb += [self.control.out_half.eq(out.half), self.control.out_bank.eq(out.bank)]
         return m
 
 
 class PsumStore(wiring.Component):
     """The partial sums of one cluster of one WPU: 2 halves x 4 banks x ``psum_depth``.
-
-    Each half's read port serves the C-Core or the A-Core: they work on different halves.
 
     Members
     -------
@@ -130,12 +143,10 @@ class PsumStore(wiring.Component):
         This WPU has a unit (with ``control.we``).
     sums : ``In(ArrayLayout(signed(psum_width), 4))``
         Outputs of the Wpu in cycle 0.
-    read : ``In(psum_read_layout)``
-        The A-Core's read.
     total : ``Out(ArrayLayout(signed(psum_width), 4))``
         Cycle 1: what is written per bank.
     q : ``Out(ArrayLayout(signed(psum_width), 2))``
-        Its two lanes one cycle later.
+        The A-Core's two lanes, one cycle after ``control.read``.
     ovf : ``Out(1)``
         A sum that was written overflowed.
     """
@@ -145,17 +156,15 @@ class PsumStore(wiring.Component):
         width = signed(config.psum_width)
         super().__init__({
             "control": In(psum_control_layout(config)), "enable": In(1), "sums": In(data.ArrayLayout(width, WPU_OUTPUTS)),
-            "read": In(psum_read_layout()), "total": Out(data.ArrayLayout(width, PSUM_BANKS)),
+            "total": Out(data.ArrayLayout(width, PSUM_BANKS)),
             "q": Out(data.ArrayLayout(width, 2)), "ovf": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         width, depth = self.config.psum_width, self.config.psum_depth
-        control, read = self.control, self.read
-        half1, bank0, bank1 = Signal(), Signal(2), Signal(2)
-        m.d.sync += [half1.eq(read.half), bank0.eq(read.bank0), bank1.eq(read.bank1)]
+        control = self.control
         overflows = []
-        lanes: tuple[list[Value], list[Value]] = ([], [])
+        read_out = []
         for b in range(PSUM_BANKS):
             total = Signal(signed(width), name=f"total{b}", reset_less=True)
             overflow = Signal(name=f"overflow{b}", reset_less=True)
@@ -164,8 +173,7 @@ class PsumStore(wiring.Component):
                 m.submodules[f"bank{h}_{b}"] = memory = Memory(shape=signed(width), depth=depth, init=[])
                 port, write = memory.read_port(), memory.write_port()
                 m.d.comb += [
-                    port.en.eq(1),
-                    port.addr.eq(Mux(read.en & (read.half == h), Mux(read.bank0 == b, read.addr0, read.addr1), control.read[b])),
+                    port.en.eq(1), port.addr.eq(control.read[h][b]),
                     write.en.eq(control.we[b] & self.enable & (control.write_half == h)), write.addr.eq(control.write[b]),
                     write.data.eq(total)]
                 halves.append(port.data)
@@ -176,11 +184,14 @@ class PsumStore(wiring.Component):
             m.d.sync += [total.eq(wide), overflow.eq(wide[width] ^ wide[width - 1])]
             m.d.comb += self.total[b].eq(total)
             overflows.append(overflow & control.we[b])
-            both = Mux(half1, halves[1], halves[0])
-            for lane, bank in enumerate((bank0, bank1)):
-                lanes[lane].append(Mux(bank == b, both, 0))
+            both = Signal(signed(width), name=f"both{b}")
+            m.d.comb += both.eq(Mux(control.out_half, halves[1], halves[0]))
+            read_out.append(both)
         m.d.sync += self.ovf.eq(Cat(overflows).any() & self.enable)
-        m.d.comb += [self.q[lane].eq(terms[0] | terms[1] | terms[2] | terms[3]) for lane, terms in enumerate(lanes)]
+        for lane in range(2):
+            bank = control.out_bank[lane]
+            low, high = (Mux(bank[0], read_out[i + 1], read_out[i]) for i in (0, 2))
+            m.d.comb += self.q[lane].eq(Mux(bank[1], high, low))
         return m
 
     def _source(self, m: Module, b: int) -> Signal:

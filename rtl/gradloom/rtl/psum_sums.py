@@ -152,7 +152,7 @@ class SumStore(wiring.Component):
             wide = Signal(SUM_BITS + 1, name=f"wide{k}")
             negative = value[-1]
             # |x| = (x ^ sign) + sign; the sign enters the adder as its carry.
-            m.d.comb += wide.eq(Cat(negative, sum_) + Cat(negative, value ^ negative.replicate(width)))
+            m.d.comb += wide.eq(Cat(negative, value ^ negative.replicate(width)) + Cat(negative, sum_))
             m.d.sync += value.eq(source)
             with m.If(control.open):
                 m.d.sync += sum_.eq(0)

@@ -32,9 +32,9 @@ class Pair(wiring.Component):
         m = Module()
         m.submodules.control, m.submodules.store = control, store = self.control, self.store
         m.d.comb += [
-            control.token.eq(self.token),
+            control.token.eq(self.token), control.read.eq(self.read),
             store.control.eq(control.control), store.enable.eq(control.mask[1]), store.sums.eq(self.sums),
-            store.read.eq(self.read), self.q.eq(store.q), self.ovf.eq(store.ovf),
+            self.q.eq(store.q), self.ovf.eq(store.ovf),
             self.fault.eq(control.fault)]
         return m
 
