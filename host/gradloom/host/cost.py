@@ -50,8 +50,8 @@ _READ_ISSUE = 6
 """Cycles from a LOAD's start until its first request is at the memory."""
 _HANDOUT = 3
 """Cycles of the Sequencer for a command beside one for each of its words."""
-_AHEAD = 64
-"""Beats by which a Loader or Storer takes its next command before the present one's last beat, at most."""
+_STORE_FIFO = 16
+"""Beats that the Storer has read and not written."""
 _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
@@ -79,7 +79,9 @@ class Cost:
     Parameters
     ----------
     issue : :class:`int`
-        Until its engine can take the next command.
+        Until its engine can take the next command, at least.
+    ahead : :class:`int`
+        Cycles by which that may come before its last beat or window, at most.
     latency : :class:`int`
         Until its first beat or window is in the engine's one pipeline.
     transfer : :class:`int`
@@ -93,6 +95,7 @@ class Cost:
     """
 
     issue: int
+    ahead: int
     latency: int
     transfer: int
     end: int = 0
@@ -113,13 +116,14 @@ class Costs:
             return self._conv(instruction)
         if opcode == Opcode.RUN:
             cycles = self._run(instruction)
-            return Cost(cycles, 0, cycles)
+            return Cost(cycles, 0, 0, cycles)
         if opcode == Opcode.UCODE:
-            return Cost(len(instruction.tail) + 3, 0, len(instruction.tail) + 3)
+            cycles = len(instruction.tail) + 3
+            return Cost(cycles, 0, 0, cycles)
         if opcode == Opcode.SOFTMAX:
             classes = instruction["classes"]
             cycles = 1 + instruction["images"] * (classes * (1 if instruction["squared"] else 11) + 13)
-            return Cost(cycles, 0, cycles)
+            return Cost(cycles, 0, 0, cycles)
         return self._move(instruction, read="dest" in instruction.fields)
 
     def _move(self, instruction: Instruction, *, read: bool) -> Cost:
@@ -127,24 +131,27 @@ class Costs:
         beats, bursts = n0 * runs, runs * ceil_div(n0, BURST_BEATS)
         size = beats * self.config.beat_bytes
         if not read:
-            return Cost(beats + 4, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
+            return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
         round_trip = self.dram.latency + 2 * _READ_SETUP
         transfer = max(beats, bursts * round_trip // OUTSTANDING_READS)
         waiting = max(0, bursts - OUTSTANDING_READS) * transfer // bursts
-        return Cost(4 + bursts + waiting, _READ_SETUP + self.dram.latency, transfer, _READ_END, bytes=size)
+        latency = _READ_SETUP + self.dram.latency
+        ahead = latency + OUTSTANDING_READS * transfer // bursts
+        return Cost(4 + bursts + waiting, ahead, latency, transfer, _READ_END, bytes=size)
 
     def _conv(self, instruction: Instruction) -> Cost:
         groups = ceil_div(instruction["units"], self.config.wpus)
         tokens = windows(instruction, self.config) + instruction["preload"] * groups * instruction["steps"]
         # Rows are walked two ahead of their windows; the next command may come when the last one is walked.
-        issue = max(2, tokens + _FEED - 2 * (instruction["cols"] + instruction["preload"]))
+        ahead = 2 * (instruction["cols"] + instruction["preload"])
+        issue = max(2, tokens + _FEED - ahead)
         if not (instruction["wg"] and instruction["drain"]):
-            return Cost(issue, _FEED, tokens, _CONV_END)
+            return Cost(issue, ahead, _FEED, tokens, _CONV_END)
         rows = instruction["nr"]
         if instruction["pattern"] == Pattern.K1:
             rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
         blocks = rows * instruction["nk"] * self.config.block_beats + PE_ROWS - rows
-        return Cost(issue, _FEED, tokens, blocks + _DRAIN_END, apart=blocks)
+        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END, apart=blocks)
 
     # A-Core
 
@@ -213,11 +220,26 @@ class _Engine:
         """Of every command so far: its start, and the cycle after its last beat."""
 
 
+class _Memory:
+    """The bandwidth that all channels share; transfers are served in the order in which they begin."""
+
+    def __init__(self, dram: DramCost) -> None:
+        self.bytes_per_cycle = dram.bytes_per_cycle
+        self.free = 0.0
+
+    def move(self, first: int, beats: int, size: int) -> int:
+        """Cycle after the last of ``beats`` beats (``size`` bytes) whose first is there at ``first``."""
+        if self.bytes_per_cycle is None:
+            return first + beats
+        self.free = max(self.free, float(first)) + size / self.bytes_per_cycle
+        return max(first + beats, round(self.free))
+
+
 class _Fetch:
     """The program on its way to the Sequencer: bursts read ahead, on the read channel that the first Loader uses too."""
 
-    def __init__(self, config: Config, dram: DramCost) -> None:
-        self.dram = dram
+    def __init__(self, config: Config, dram: DramCost, memory: _Memory) -> None:
+        self.dram, self.memory = dram, memory
         self.beats = CHUNK // config.beat_bytes
         self.words = self.beats * config.beat_bytes // 4
         self.under_way = FETCH_BEATS // self.beats
@@ -257,7 +279,7 @@ class _Fetch:
         place = bisect_right(load.starts, issue - _READ_ISSUE) - 1
         if place >= 0:
             first = max(first, load.ends[place])
-        end = max(first, self.ends[-1] if self.ends else 0) + self.beats
+        end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
         if load.bus > first:
             load.bus += self.beats
         self.ends.append(end)
@@ -276,8 +298,8 @@ class _Replay:
         self.given = [[bit for bit in range(SEMAPHORES) if instruction.signal >> bit & 1] for instruction in program]
         self.start = np.full(len(program), -1, np.int64)
         self.done = np.full(len(program), -1, np.int64)
-        self.memory = 0.0
-        self.fetch = _Fetch(config, dram)
+        self.memory = _Memory(dram)
+        self.fetch = _Fetch(config, dram, self.memory)
         self.place, self.time = 0, 0
         self.there = self._fetched()
         """When the words of the command at ``place`` are there."""
@@ -357,15 +379,12 @@ class _Replay:
             self.signals[bit].popleft()
         cost = self.costs(instruction)
         first = max(time + cost.latency, engine.bus)
-        end = first + cost.transfer
-        if cost.bytes and self.dram.bytes_per_cycle is not None:
-            self.memory = max(self.memory, float(first)) + cost.bytes / self.dram.bytes_per_cycle
-            end = max(end, round(self.memory))
+        end = self.memory.move(first, cost.transfer, cost.bytes) if cost.bytes else first + cost.transfer
         engine.bus = end + (1 if cost.bytes else 0)
         engine.starts.append(time)
         engine.ends.append(engine.bus)
         done = max(end + cost.end, engine.under_way[-1] + cost.apart)
-        engine.free = max(time + cost.issue, end - _AHEAD if cost.bytes else 0)
+        engine.free = max(time + cost.issue, end - cost.ahead)
         engine.under_way.append(done)
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
