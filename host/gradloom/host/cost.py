@@ -9,7 +9,7 @@ The constants are those of the RTL (its pipelines' depths); ``gradloom bench --c
 
 import dataclasses
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -221,18 +221,31 @@ class _Engine:
 
 
 class _Memory:
-    """The bandwidth that all channels share; transfers are served in the order in which they begin."""
+    """The bandwidth that all channels share: what is left of it in every slice of time goes to whoever asks first."""
 
-    def __init__(self, dram: DramCost) -> None:
-        self.bytes_per_cycle = dram.bytes_per_cycle
-        self.free = 0.0
+    _SLICE = 64
+
+    def __init__(self, config: Config, dram: DramCost) -> None:
+        channels = config.load_channels + config.store_channels
+        self.slice_bytes: float | None = None
+        if dram.bytes_per_cycle is not None and dram.bytes_per_cycle < channels * config.beat_bytes:
+            self.slice_bytes = dram.bytes_per_cycle * self._SLICE
+        self.used: defaultdict[int, float] = defaultdict(float)
 
     def move(self, first: int, beats: int, size: int) -> int:
         """Cycle after the last of ``beats`` beats (``size`` bytes) whose first is there at ``first``."""
-        if self.bytes_per_cycle is None:
+        if self.slice_bytes is None:
             return first + beats
-        self.free = max(self.free, float(first)) + size / self.bytes_per_cycle
-        return max(first + beats, round(self.free))
+        rate, left, time = size / beats, float(size), first
+        while True:
+            number = time // self._SLICE
+            end = (number + 1) * self._SLICE
+            taken = min(left, rate * (end - time), self.slice_bytes - self.used[number])
+            self.used[number] += taken
+            left -= taken
+            if left < 1:
+                return min(end, time + ceil_div(round(taken), round(rate) or 1))
+            time = end
 
 
 class _Fetch:
@@ -298,7 +311,7 @@ class _Replay:
         self.given = [[bit for bit in range(SEMAPHORES) if instruction.signal >> bit & 1] for instruction in program]
         self.start = np.full(len(program), -1, np.int64)
         self.done = np.full(len(program), -1, np.int64)
-        self.memory = _Memory(dram)
+        self.memory = _Memory(config, dram)
         self.fetch = _Fetch(config, dram, self.memory)
         self.place, self.time = 0, 0
         self.there = self._fetched()
