@@ -12,7 +12,12 @@ from amaranth.utils import exact_log2
 from gradloom.rtl.config import Config
 
 __all__ = ["BURST_BEATS", "ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRITE_RESPONSE", "ERROR_WRITE_WINDOW",
-           "REQUEST", "BurstSplitter", "lite_members", "port_prefix", "read_members", "response_layout", "write_members"]
+           "REQUEST", "SETTLE", "BurstSplitter", "FaultReport", "lite_members", "port_prefix", "read_members",
+           "response_layout", "write_members"]
+
+SETTLE = 8
+"""Cycles from the last answer of a command to the end of the command in its queue, at most. An error is reported so long
+after everything ahead of it is answered, so that the command at fault is the oldest one under way."""
 
 BURST_BEATS = 64
 """Longest burst in beats. 64 beats of at most 16 bytes divide 4 KiB, so bursts that do not cross a multiple of 64
@@ -81,6 +86,43 @@ def constant_address_signals(manager: wiring.Component, channel: str, config: Co
         getattr(manager, f"m_axi_{channel}cache").eq(0b0011),
         getattr(manager, f"m_axi_{channel}prot").eq(0),
     ]
+
+
+class FaultReport(wiring.Component):
+    """The first fault of a manager, told when the commands ahead of the faulty one have ended.
+
+    Members
+    -------
+    window, response : ``In(1)``, client : ``In(1)``
+        A burst was refused; an answer was an error. ``client`` is the one that it belongs to. An answer counts before a
+        burst that was refused earlier, for it belongs to an earlier burst.
+    drained : ``In(1)``
+        Every issued burst is answered.
+    clear : ``In(1)``
+        Forget everything.
+    refused, failed : ``Out(1)``
+        From the next cycle on, until ``clear``.
+    valid, of_response, of_client : ``Out(1)``
+        One cycle, :data:`SETTLE` cycles after an error answer, or after the last answer ahead of a refused burst.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"window": In(1), "response": In(1), "client": In(1), "drained": In(1), "clear": In(1),
+                          "refused": Out(1), "failed": Out(1), "valid": Out(1), "of_response": Out(1), "of_client": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        left = Signal(range(SETTLE + 1))
+        m.d.comb += [self.of_response.eq(self.failed), self.valid.eq(left == 1)]
+        with m.If(self.clear):
+            m.d.sync += [self.refused.eq(0), self.failed.eq(0), left.eq(0)]
+        with m.Elif(self.response & ~self.failed):
+            m.d.sync += [self.failed.eq(1), self.of_client.eq(self.client), left.eq(SETTLE)]
+        with m.Elif(self.window & ~self.refused & ~self.failed):
+            m.d.sync += [self.refused.eq(1), self.of_client.eq(self.client), left.eq(SETTLE)]
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(Mux(self.failed | self.drained, left - 1, SETTLE))
+        return m
 
 
 class BurstSplitter(wiring.Component):

@@ -11,6 +11,7 @@ from gradloom.rtl.axi import (
     ERROR_READ_WINDOW,
     REQUEST,
     BurstSplitter,
+    FaultReport,
     constant_address_signals,
     read_members,
     response_layout,
@@ -36,7 +37,8 @@ class ReadManager(wiring.Component):
     clients. Client 0 may stall at will: its bursts are issued only when its response buffer (2 cycles) has room for all
     of their beats.
 
-    A burst outside the window is not issued; after any error no further burst is issued until a flush.
+    A burst outside the window is not issued; after any error no further burst is issued until a flush, and after an error
+    response no further beat is handed on.
 
     Members
     -------
@@ -54,7 +56,8 @@ class ReadManager(wiring.Component):
     beat : ``Out(1)``
         A beat is taken from R in this cycle.
     error : ``Out(8)``
-        Non-zero in one cycle: 0x30 (SLVERR or DECERR), 0x31 (window). Not during a flush.
+        Non-zero in one cycle: 0x30 (SLVERR or DECERR), 0x31 (window), when the commands ahead of the faulty one have
+        ended (:class:`gradloom.rtl.axi.FaultReport`). Not during a flush.
     error_client : ``Out(1)``
         The client of that burst.
     """
@@ -62,6 +65,7 @@ class ReadManager(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.splitters = [BurstSplitter(config) for _ in range(2)]
+        self.report = FaultReport()
         super().__init__(read_members(config) | {
             "request": In(stream.Signature(REQUEST)).array(2),
             "response": Out(stream.Signature(response_layout(config))).array(2),
@@ -88,13 +92,10 @@ class ReadManager(wiring.Component):
                 splitter.clear.eq(self.flush),
             ]
 
-        stopped = Signal()
+        m.submodules.report = report = self.report
         bad_window = Signal()
         bad_response = Signal()
-        with m.If(self.flush):
-            m.d.sync += stopped.eq(0)
-        with m.Elif(bad_window | bad_response):
-            m.d.sync += stopped.eq(1)
+        stopped = report.refused | report.failed
 
         # Room in the fetch buffer is reserved when a burst is issued, so R never waits for the program fetch.
         reserved = Signal(range(FETCH_BEATS + 1))
@@ -137,9 +138,10 @@ class ReadManager(wiring.Component):
             m.d.sync += reserved.eq(0)
 
         head = under_way.o.p
-        arrives = self.m_axi_rvalid & under_way.o.valid & ~self.flush
+        dropped = self.flush | report.failed | (self.m_axi_rresp != 0)
+        arrives = self.m_axi_rvalid & under_way.o.valid & ~dropped
         m.d.comb += [
-            self.m_axi_rready.eq(under_way.o.valid & (self.flush | ~head.client | self.response[1].ready)),
+            self.m_axi_rready.eq(under_way.o.valid & (dropped | ~head.client | self.response[1].ready)),
             self.beat.eq(self.m_axi_rvalid & self.m_axi_rready),
             under_way.o.ready.eq(self.beat & self.m_axi_rlast),
             fetch.clear.eq(self.flush),
@@ -153,9 +155,14 @@ class ReadManager(wiring.Component):
         for target in (fetch.i, self.response[1]):
             m.d.comb += [target.p.data.eq(self.m_axi_rdata), target.p.last.eq(self.m_axi_rlast & head.last)]
 
-        m.d.comb += bad_response.eq(self.beat & (self.m_axi_rresp != 0) & ~self.flush)
-        m.d.sync += [
-            self.error.eq(Mux(bad_response, ERROR_READ_RESPONSE, Mux(bad_window, ERROR_READ_WINDOW, 0))),
-            self.error_client.eq(Mux(bad_response, head.client, client)),
+        m.d.comb += [
+            bad_response.eq(self.beat & (self.m_axi_rresp != 0) & ~self.flush),
+            report.window.eq(bad_window),
+            report.response.eq(bad_response),
+            report.client.eq(Mux(bad_response, head.client, client)),
+            report.drained.eq(~under_way.o.valid),
+            report.clear.eq(self.flush),
+            self.error.eq(Mux(report.valid & ~self.flush, Mux(report.of_response, ERROR_READ_RESPONSE, ERROR_READ_WINDOW), 0)),
+            self.error_client.eq(report.of_client),
         ]
         return m

@@ -10,6 +10,7 @@ from gradloom.rtl.axi import (
     ERROR_WRITE_WINDOW,
     REQUEST,
     BurstSplitter,
+    FaultReport,
     constant_address_signals,
     write_members,
 )
@@ -46,11 +47,12 @@ class WriteManager(wiring.Component):
     idle : ``Out(1)``
         No request is stored, and every burst has its response.
     completed : ``Out(1)``
-        The last burst of a command has its response in this cycle (requests with ``end``).
+        The last burst of a command has its response in this cycle (requests with ``end``); none after an error response.
     beat : ``Out(1)``
         A beat leaves on W in this cycle.
     error : ``Out(8)``
-        Non-zero in one cycle: 0x32 (SLVERR or DECERR), 0x33 (window). Not during a flush.
+        Non-zero in one cycle: 0x32 (SLVERR or DECERR), 0x33 (window), when the commands ahead of the faulty one have
+        ended (:class:`gradloom.rtl.axi.FaultReport`). Not during a flush.
     """
 
     def __init__(self, config: Config) -> None:
@@ -81,13 +83,10 @@ class WriteManager(wiring.Component):
             *constant_address_signals(self, "aw", self.config),
         ]
 
-        stopped = Signal()
+        m.submodules.report = report = FaultReport()
         bad_window = Signal()
         bad_response = Signal()
-        with m.If(self.flush):
-            m.d.sync += stopped.eq(0)
-        with m.Elif(bad_window | bad_response):
-            m.d.sync += stopped.eq(1)
+        stopped = report.refused | report.failed
 
         burst = splitter.burst.p
         inside = Signal()
@@ -142,8 +141,14 @@ class WriteManager(wiring.Component):
             self.m_axi_bready.eq(1),
             bad_response.eq(answered & (self.m_axi_bresp != 0) & ~self.flush),
             due.o.ready.eq(answered),
-            self.completed.eq(answered & due.o.payload),
+            self.completed.eq(answered & due.o.payload & ~report.failed & ~bad_response),
             self.idle.eq(~due.o.valid & ~self.m_axi_awvalid & ~splitter.busy),
         ]
-        m.d.sync += self.error.eq(Mux(bad_response, ERROR_WRITE_RESPONSE, Mux(bad_window, ERROR_WRITE_WINDOW, 0)))
+        m.d.comb += [
+            report.window.eq(bad_window),
+            report.response.eq(bad_response),
+            report.drained.eq(~due.o.valid),
+            report.clear.eq(self.flush),
+            self.error.eq(Mux(report.valid & ~self.flush, Mux(report.of_response, ERROR_WRITE_RESPONSE, ERROR_WRITE_WINDOW), 0)),
+        ]
         return m

@@ -1,6 +1,6 @@
 """Counting semaphores that order the commands of different engines."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
@@ -44,7 +44,7 @@ class Semaphores(wiring.Component):
     ready : ``Out(32)``
         Semaphores above 0.
     overflow : ``Out(1)``
-        A semaphore would pass 255: the counter keeps 255 and the program is at fault.
+        A semaphore would pass 255: the program is at fault, and the counter is wrong until the reset.
     """
 
     def __init__(self, requesters: int) -> None:
@@ -71,11 +71,14 @@ class Semaphores(wiring.Component):
         overflows = Signal(SEMAPHORES)
         for n, counter in enumerate(counters):
             taken = Cat(self.grant[r] & self.needs[r][n] for r in range(self.requesters)).any()
-            update = Signal(signed(WIDTH + 3), name=f"update{n}")
+            # At least -1, and only with the counter above 0: a carry into the next bit is a sum above 255.
+            change = Signal(signed(_ones([Const(1)] * self.requesters).shape().width + 1), name=f"change{n}")
+            update = Signal(WIDTH + 1, name=f"update{n}")
             m.d.comb += [
-                update.eq(counter + _ones([self.signal[r][n] for r in range(self.requesters)]) - taken),
-                overflows[n].eq(update > 2**WIDTH - 1),
+                change.eq(_ones([self.signal[r][n] for r in range(self.requesters)]) - taken),
+                update.eq(counter + change),
+                overflows[n].eq(update[WIDTH]),
             ]
-            m.d.sync += counter.eq(Mux(overflows[n], 2**WIDTH - 1, update))
+            m.d.sync += counter.eq(update)
         m.d.comb += self.overflow.eq(overflows.any())
         return m

@@ -67,7 +67,7 @@ def test_read_window():
     ("issue.eq(take & inside)", "issue.eq(take)"),
     ("size=burst.beats * self.config.beat_bytes", "size=self.config.beat_bytes"),
     ("(~self.m_axi_arvalid | self.m_axi_arready)", "under_way.i.ready"),
-    ("with m.Elif(bad_window | bad_response):", "with m.Elif(bad_response):"),
+    ("stopped = report.refused | report.failed", "stopped = report.failed"),
 ])
 def test_read_bugs(before, after):
     bug = planted_bug(READ, before, after)
@@ -84,7 +84,7 @@ def test_write():
     ("free = ~self.m_axi_wvalid | self.m_axi_wready", "free = ~self.m_axi_wvalid | self.m_axi_wready | self.flush"),
     ("last.eq(sent == lengths.o.payload - 1)", "last.eq(sent == lengths.o.payload)"),
     ("lengths.o.ready.eq(send & last)", "lengths.o.ready.eq(send)"),
-    ("self.idle.eq((due == 0) & ~self.m_axi_awvalid", "self.idle.eq(~lengths.o.valid & ~self.m_axi_awvalid"),
+    ("self.idle.eq(~due.o.valid & ~self.m_axi_awvalid", "self.idle.eq(~lengths.o.valid & ~self.m_axi_awvalid"),
 ])
 def test_write_bugs(before, after):
     bug = planted_bug(WRITE, before, after)

@@ -13,7 +13,7 @@ from gradloom.host.assembler import HEADER_BYTES, Instruction, assemble, offsets
 from gradloom.host.runner import ProgramRunner
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, Opcode
+from gradloom.rtl.isa import COMMANDS, PROGRAM_VERSION, SEMAPHORES, Opcode
 from gradloom.rtl.regmap import ERROR_DOCS, ErrorCode, offset, register
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 from gradloom.verif.system_bench import make_case, open_runner, verify_step
@@ -116,7 +116,7 @@ BUS = {
     "program header": (("program", 0, 16), ErrorCode.READ_RESPONSE, Unit.SEQ),
     "program body": (("program", 2048, 2052), ErrorCode.READ_RESPONSE, Unit.SEQ),
     "hyperparameters": (("", "hyper"), ErrorCode.READ_RESPONSE, Unit.SEQ),
-    "input": (("input", "z"), ErrorCode.READ_RESPONSE, Unit.LOAD),
+    "input": (("input", "z"), ErrorCode.READ_RESPONSE, Unit.LOAD1),
     "labels": (("input", "labels"), ErrorCode.READ_RESPONSE, Unit.LOAD1),
     "weights": (("merge", "w"), ErrorCode.READ_RESPONSE, Unit.LOAD),
     "parameters": (("left", "parameters"), ErrorCode.READ_RESPONSE, Unit.LOAD1),
@@ -213,7 +213,7 @@ def put(bench: Bench, image: bytes) -> None:
     ("word", "value", "code"),
     [
         (0, 0x12345678, ErrorCode.PROGRAM_HEADER),
-        (1, 2, ErrorCode.PROGRAM_HEADER),
+        (1, PROGRAM_VERSION + 1, ErrorCode.PROGRAM_HEADER),
         (3, 0, ErrorCode.PROGRAM_HEADER),
         (2, 0xFFFFFFFC, ErrorCode.PROGRAM_ADDRESS),
         (2, 0, ErrorCode.MALFORMED_COMMAND),
@@ -293,8 +293,8 @@ def random_command(rng: random.Random) -> Instruction:
         fields,
         (),
         rng.getrandbits(16),
-        rng.choice((0, 0, 0, 1 << rng.randrange(16))),
-        rng.choice((0, 0, 1 << rng.randrange(16))),
+        rng.choice((0, 0, 0, 1 << rng.randrange(SEMAPHORES))),
+        rng.choice((0, 0, 1 << rng.randrange(SEMAPHORES))),
     )
 
 

@@ -188,10 +188,8 @@ class ReadSpec(wiring.Component):
             m.d.comb += _burst_exists(splitter)
         if not self.refusal:
             return m
-        refused = Signal()
-        m.d.sync += refused.eq(~self.flush & (refused | (dut.error == axi.ERROR_READ_WINDOW)))
         appears = dut.m_axi_arvalid & ~_past(m, dut.m_axi_arvalid & ~self.arready, "ar_old")
-        m.d.comb += Assert(~(refused & ~self.flush & appears))
+        m.d.comb += Assert(~(dut.report.refused & ~self.flush & appears))
         return m
 
 
