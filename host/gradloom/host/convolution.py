@@ -14,8 +14,10 @@ __all__ = ["Convolution"]
 
 _OVERLAP = 2
 """Ranges into which the images of every layer are cut at least."""
-_COMMAND_CYCLES = 40
+_COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
+_TOLERANCE = 1.005
+"""Cost of smaller tiles that is paid for their shorter loads."""
 _EVERY_WINDOW = (0, 1 << 16)
 """Third range of a conflict box of weights: kernel windows."""
 
@@ -64,8 +66,9 @@ class Convolution:
         """Ranges of images that the array sweeps at once.
 
         Half of the partial sums and of the buffers in ``also`` holds them, and there are at least two ranges, so that a
-        layer begins while the one before it is finished. Among these the number of images that costs least: rows that
-        the WPUs cannot share evenly cost array cycles, and inputs that do not stay on chip are loaded for every output group.
+        layer begins while the one before it is finished. Among these the smallest number of images that costs hardly more than
+        the least: rows that the WPUs cannot share evenly cost array cycles, and inputs that do not stay on chip are
+        loaded for every output group, but small tiles are loaded sooner.
         """
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
@@ -83,8 +86,15 @@ class Convolution:
         ]
         if not fitting:
             self._refuse()
-        best = min(fitting, key=lambda images: (self._cycles(high - low, images), images))
+        costs = {images: self._cycles(high - low, images) for images in fitting}
+        best = next(images for images, cost in costs.items() if cost <= min(costs.values()) * _TOLERANCE)
         return list(itertools.pairwise([*range(low, high, best), high]))
+
+    def cycles(self, images: tuple[int, int]) -> int:
+        """Cycles of the array for all output groups of some images."""
+        sweep, count = self.sweep, images[1] - images[0]
+        groups = ceil_div(count * sweep.upi, self.builder.config.wpus)
+        return len(self.tiles()) * self.steps * len(sweep.windows) * groups * sweep.cols
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the larger of array and input loads."""
@@ -92,7 +102,7 @@ class Convolution:
         total = 0
         for low in range(0, batch, images):
             count = min(images, batch - low)
-            array = tiles * self.steps * len(sweep.windows) * ceil_div(count * sweep.upi, config.wpus) * sweep.cols
+            array = self.cycles((low, low + count))
             loads = count * sweep.groups_in * sweep.rows * sweep.xe * (1 if self.resident(count) else tiles)
             half = self.steps * sweep.addresses(config, count) <= config.ibuf_depth // 2
             total += max(array, loads) if half else array + loads // 2

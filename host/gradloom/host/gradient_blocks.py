@@ -17,7 +17,7 @@ __all__ = ["Blocks", "GradientShape", "choose_blocks"]
 
 Range = tuple[int, int]
 
-_COMMAND_CYCLES = 30
+_COMMAND_CYCLES = 10
 """What one more command of the array costs beside its data."""
 
 

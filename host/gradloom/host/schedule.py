@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
-from gradloom.host.pacing import Pacer
+from gradloom.host.pacing import Lane, Pacer
 from gradloom.host.plan import Plan
 from gradloom.host.schedule_rounding import seeds
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
@@ -166,7 +166,7 @@ class _Step:
         else:
             self._seeds()
             for layer in network.layers:
-                schedule_forward.forward(self.builder, layer)
+                self._forward(layer)
         recorder.tag = 0
         regions = {
             "input": memory[INPUT, "z"],
@@ -237,65 +237,78 @@ class _Step:
         operation(False)
 
     def _forward(self, layer: Layer) -> None:
+        """One layer; what only the A-Core works at trails behind until somebody needs it."""
         builder = self.builder
-        if layer.name == self.network.logits.name or isinstance(layer, Subsample):
-            schedule_forward.forward(builder, layer)
-            return
-        self._scaled(
-            builder.tid(layer.name, Kind.Z),
-            schedule_forward.forward_zero(builder, layer),
-            lambda dry: schedule_forward.forward(builder, layer, dry=dry),
-        )
+        self.pacer.need(layer.input, layer.residual if isinstance(layer, Conv | FullyConnected) else None)
+        if self.calibrate and layer.name != self.network.logits.name and not isinstance(layer, Subsample):
+            self._scaled(
+                builder.tid(layer.name, Kind.Z),
+                schedule_forward.forward_zero(builder, layer),
+                lambda dry: self.pacer.run(schedule_forward.forward(builder, layer, dry=dry)),
+            )
+        elif isinstance(layer, Conv | FullyConnected):
+            self.pacer.run(schedule_forward.forward(builder, layer))
+        else:
+            self.pacer.defer(schedule_forward.forward(builder, layer), Lane.ACORE, layer.name)
 
     def _backward(self, *, first: bool, last: bool) -> None:
         """Layers in reverse. A layer's weights are updated once its backward convolution has used them, beside the
-        A-Core's work on the layer before it."""
+        work on the layers before it."""
         builder, network = self.builder, self.network
+        self.pacer.flush()
         for layer in reversed(network.layers):
             name = layer.name
             if not network.needs_error(name):
                 continue
             if isinstance(layer, Subsample):
-                self._output_error(name, False)
-                schedule_shortcut.scatter(builder, layer)
+                self.pacer.defer(schedule_backward.output_error(builder, name), Lane.ACORE)
+                self.pacer.defer(schedule_shortcut.scatter(builder, layer), Lane.ACORE, name)
                 continue
+            shortcut = network.shortcut(name)
+            self.pacer.need(shortcut.layer if shortcut else None)
+            weighted = layer if isinstance(layer, Conv | FullyConnected) else None
+            rest = None
+            if weighted:
+                rest = schedule_backward.Accumulation(builder, weighted, first=first, last=last)
             if name != network.logits.name:
-                main = network.main_consumer(name)
-                if isinstance(main, Conv | FullyConnected):
-                    self.pacer.flush()
+                follow = rest if rest and rest.fits and not self.calibrate else None
                 self._scaled(
                     builder.tid(name, Kind.DZ),
                     schedule_backward.output_zero(builder, name),
-                    functools.partial(self._output_error, name),
+                    functools.partial(self._output_error, name, follow),
                 )
+                if follow:
+                    rest = None
+                main = network.main_consumer(name)
                 if isinstance(main, Conv | FullyConnected):
                     self._update(main, first, last)
-            if isinstance(layer, Conv | FullyConnected):
-                self._weighted(layer, first, last)
+            if weighted:
+                self._weighted(weighted, rest, first, last)
         self.pacer.flush()
 
-    def _output_error(self, name: str, dry: bool) -> None:
-        schedule_backward.output_error(self.builder, name, dry=dry)
+    def _output_error(self, name: str, follow: schedule_backward.Accumulation | None, dry: bool) -> None:
+        self.pacer.run(schedule_backward.output_error(self.builder, name, dry=dry, follow=follow))
 
-    def _weighted(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
+    def _weighted(
+        self, layer: Conv | FullyConnected, rest: schedule_backward.Accumulation | None, first: bool, last: bool
+    ) -> None:
+        """dx of a layer, unless it has followed dz (``rest`` is None), and what else depends on it."""
         builder, network, name = self.builder, self.network, layer.name
-        if layer.norm == "frn":
+        if rest and layer.norm == "frn":
+            dry_run = schedule_backward.Accumulation(builder, layer, dry=True, first=first, last=last)
             self._scaled(
                 builder.tid(name, Kind.DX),
                 schedule_backward.accumulator_zero(builder, layer),
-                lambda dry: self.pacer.run(
-                    schedule_backward.accumulator_error(builder, layer, dry=dry, first=first, last=last)
-                ),
+                lambda dry: self.pacer.run((dry_run if dry else rest).by_groups()),
                 dry_shift=DX_CALIBRATION + network.rounding.f(Kind.DX),
             )
-        else:
-            self.pacer.run(schedule_backward.accumulator_error(builder, layer, first=first, last=last))
+        elif rest:
+            self.pacer.run(rest.by_groups())
         if network.sends_ds(name):
-            self.pacer.flush()
             self._scaled(
                 builder.tid(name, Kind.DS),
                 schedule_backward.ds_zero(builder, layer),
-                lambda dry: schedule_backward.second_error(builder, layer, dry=dry),
+                lambda dry: self.pacer.run(schedule_backward.second_error(builder, layer, dry=dry)),
             )
         if network.sends_ds(name) or not network.needs_error(layer.input):
             self._update(layer, first, last)
@@ -311,6 +324,5 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
             self.pacer.run(schedule_update.weight_update(builder, layer, dry=True, first=first, last=last))
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
-        self.pacer.defer(
-            schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
-        )
+        update = schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
+        self.pacer.defer(update, Lane.ARRAY)

@@ -1,5 +1,7 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
+from collections.abc import Iterator
+
 from gradloom.host.convolution import Convolution
 from gradloom.host.pacing import Work
 from gradloom.host.schedule_rounding import plane_rounding
@@ -10,7 +12,7 @@ from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsam
 from gradloom.rtl.isa import Dest, Kind, Source, XSource
 
 __all__ = [
-    "accumulator_error",
+    "Accumulation",
     "accumulator_zero",
     "ds_zero",
     "dx_kind",
@@ -20,6 +22,7 @@ __all__ = [
     "second_error",
 ]
 
+Range = tuple[int, int]
 Zero = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Constant, tensors added, tensors subtracted of the exponent at which a converter's shift is 0."""
 
@@ -73,22 +76,34 @@ def _relative(tid: int, zero: Zero) -> Zero:
     return -constant, (tid, *minus), plus
 
 
-def output_error(builder: Builder, name: str, *, dry: bool = False) -> None:
+def output_error(builder: Builder, name: str, *, dry: bool = False, follow: "Accumulation | None" = None) -> Work:
     """dz of a layer: what its main consumer sends back, plus the shortcut's error.
 
-    dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error.
+    dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error. ``follow`` takes
+    every range of images one range later, when its dz has reached the memory.
     """
     main = builder.network.main_consumer(name)
-    builder.recorder.tag = 8 * builder.network.index(main.name if main else name) + 1
     if main is None or isinstance(main, Conv | FullyConnected):
-        _convolved_error(builder, name, main, dry)
+        tiles = _convolved_error(builder, name, main, dry)
     else:
-        _pool(builder, name, main, dry)
+        tiles = _pool(builder, name, main, dry)
+    before: Range | None = None
+    for images, cycles in builder.tagged(8 * builder.network.index(main.name if main else name) + 1, tiles):
+        if follow is not None and before is not None:
+            follow.images(before)
+        before = images
+        yield cycles
+    if follow is not None and before is not None:
+        follow.images(before)
+        follow.finish()
 
 
-def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> None:
+def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> Work:
     """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own."""
-    builder.recorder.tag = 8 * builder.network.index(layer.name) + 1
+    return builder.tagged(8 * builder.network.index(layer.name) + 1, _second_error(builder, layer, dry))
+
+
+def _second_error(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> Work:
     work, plane = _backward_work(builder, layer)
     limit = builder.planes_at_once(layer.name, plane, bits=False)
     tail = shifts(SH1=_relative(builder.tid(layer.name, Kind.DS), ds_zero(builder, layer)))
@@ -102,6 +117,7 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
                     fields |= plane_rounding(builder, layer.name, Kind.DS, builder.network.shape(layer.input), part, group)
                     reads = [(f"PSUM{half}", 0, 1)]
                     _encode(builder, "BP_OUT", fields, tail, part, group, plane, (layer.name, "ds"), dry, reads)
+        yield work.cycles(images)
 
 
 def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
@@ -139,7 +155,9 @@ def _encode(
         builder.store_planes(Source.OA, builder.memory[target], images, group, oa)
 
 
-def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | None, dry: bool) -> None:
+def _convolved_error(
+    builder: Builder, name: str, main: Conv | FullyConnected | None, dry: bool
+) -> Iterator[tuple[Range, int]]:
     network, memory = builder.network, builder.memory
     channels, y, x = network.shape(name)
     plane, zero = Plane(y, x), output_zero(builder, name)
@@ -175,9 +193,11 @@ def _convolved_error(builder: Builder, name: str, main: Conv | FullyConnected | 
                         fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part, group)
                         reads.append(("AM", fields["sm0"], count * plane.bits))
                     _encode(builder, program, fields, tail, part, group, plane, (name, "dz"), dry, reads)
+        planes = (images[1] - images[0]) * builder.groups(channels)
+        yield images, work.cycles(images) if work else planes * plane.nb
 
 
-def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
+def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Iterator[tuple[Range, int]]:
     """dz of a pool's input; planes of the pooled size come in, planes of the input's size go out."""
     network, memory = builder.network, builder.memory
     geometry = network.geometry(pool.name)
@@ -230,46 +250,69 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> None:
                 dry,
                 reads,
             )
+        yield images, (images[1] - images[0]) * builder.groups(channels) * big.nb
 
 
-def accumulator_error(
-    builder: Builder,
-    layer: Conv | FullyConnected,
-    *,
-    dry: bool = False,
-    first: bool = True,
-    last: bool = True,
-) -> Work:
-    """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update."""
-    tag = 8 * builder.network.index(layer.name) + 2
-    network, memory, name = builder.network, builder.memory, layer.name
-    channels, y, x = network.shape(name)
-    plane = Plane(y, x)
-    limit = builder.planes_at_once(name, plane)
-    sums = memory["", "zeros"] if first else memory[name, "sums"]
-    for group in range(builder.groups(channels)):
-        builder.recorder.tag = tag
-        start = builder.load_parameters(name, group, sums=sums)
-        for images in image_groups(builder.images, limit):
-            builder.recorder.tag = tag
-            _accumulate(builder, layer, images, group, start, plane, dry)
-            yield (images[1] - images[0]) * plane.nb
-        builder.recorder.tag = tag
-        if dry:
-            continue
-        if not last:
-            region = memory[name, "sums"]
-            builder.store(
-                Source.PBUF,
-                region,
-                [((group, group + 1), (0, 1))],
-                region.at(group),
-                n0=12,
-                addr=start + 3,
-                length=3,
-            )
-            continue
-        _update_parameters(builder, layer, group, start)
+class Accumulation:
+    """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update.
+
+    :meth:`images` for ranges of images in order, then :meth:`finish`: the sums of all channel groups are on chip at the
+    same time. Where they do not fit, :meth:`by_groups` takes one channel group after the other.
+    """
+
+    def __init__(
+        self, builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False, first: bool = True, last: bool = True
+    ) -> None:
+        self.builder, self.layer = builder, layer
+        self.dry, self.first, self.last = dry, first, last
+        channels, y, x = builder.network.shape(layer.name)
+        self.plane, self.groups = Plane(y, x), builder.groups(channels)
+        self.fits = self.groups <= builder.parameter_sets
+        self._tag = 8 * builder.network.index(layer.name) + 2
+        self._limit = builder.planes_at_once(layer.name, self.plane)
+        self._places: list[int] = []
+
+    def _start(self, group: int) -> int:
+        memory = self.builder.memory
+        sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
+        return self.builder.load_parameters(self.layer.name, group, sums=sums)
+
+    def images(self, images: Range) -> None:
+        """All channel groups of some images."""
+        self.builder.recorder.tag = self._tag
+        if not self._places:
+            self._places = [self._start(group) for group in range(self.groups)]
+        for group, place in enumerate(self._places):
+            for part in image_groups(images, self._limit):
+                _accumulate(self.builder, self.layer, part, group, place, self.plane, self.dry)
+
+    def finish(self) -> None:
+        """What becomes of the sums."""
+        self.builder.recorder.tag = self._tag
+        for group, place in enumerate(self._places):
+            self._end(group, place)
+
+    def by_groups(self) -> Work:
+        """Everything, one channel group after the other."""
+        for group in range(self.groups):
+            self.builder.recorder.tag = self._tag
+            place = self._start(group)
+            for part in image_groups(self.builder.images, self._limit):
+                self.builder.recorder.tag = self._tag
+                _accumulate(self.builder, self.layer, part, group, place, self.plane, self.dry)
+                yield (part[1] - part[0]) * self.plane.nb
+            self.builder.recorder.tag = self._tag
+            self._end(group, place)
+
+    def _end(self, group: int, place: int) -> None:
+        if self.dry:
+            return
+        if self.last:
+            _update_parameters(self.builder, self.layer, group, place)
+            return
+        region = self.builder.memory[self.layer.name, "sums"]
+        box = [((group, group + 1), (0, 1))]
+        self.builder.store(Source.PBUF, region, box, region.at(group), n0=12, addr=place + 3, length=3)
 
 
 def _accumulate(

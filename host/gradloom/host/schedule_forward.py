@@ -2,6 +2,7 @@
 
 from gradloom.host import schedule_shortcut
 from gradloom.host.convolution import Convolution
+from gradloom.host.pacing import Work
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
@@ -34,18 +35,18 @@ def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], 
     return -15 - reciprocal(builder.network.geometry(layer.name).kernel[0] ** 2)[1], (source,), ()
 
 
-def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> None:
+def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> Work:
     """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
-    builder.recorder.tag = 8 * builder.network.index(layer.name)
     if isinstance(layer, Conv | FullyConnected):
-        _conv(builder, layer, dry)
+        work = _conv(builder, layer, dry)
     elif isinstance(layer, Subsample):
-        schedule_shortcut.forward(builder, layer)
+        work = schedule_shortcut.forward(builder, layer)
     else:
-        _pool(builder, layer, dry)
+        work = _pool(builder, layer, dry)
+    return builder.tagged(8 * builder.network.index(layer.name), work)
 
 
-def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
+def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> Work:
     network, config, name = builder.network, builder.config, layer.name
     _, y, x = network.shape(name)
     plane, last = Plane(y, x), name == network.logits.name
@@ -85,6 +86,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> None:
             errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)
             for part in image_groups(images, builder.planes_at_once(name, plane, also=(errors,))):
                 _loss(builder, part, logits + (part[0] - images[0]) * shape.mg, shape.mg)
+        yield work.cycles(images)
 
 
 def _load_sides(
@@ -212,7 +214,7 @@ def _loss(builder: Builder, images: tuple[int, int], logits: int, groups: int) -
     )
 
 
-def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
+def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
     network, name = builder.network, layer.name
     geometry = network.geometry(name)
     (_, yi, xi), (channels, yo, xo) = geometry.in_shape, geometry.out_shape
@@ -270,3 +272,4 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> None:
             builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
             if maximum and builder.training:
                 builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob)
+        yield count * builder.groups(channels) * big.nb

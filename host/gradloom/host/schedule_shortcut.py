@@ -1,5 +1,6 @@
 """Subsampling shortcuts: planes copied by pooling windows of one position, their errors masked and scattered back."""
 
+from gradloom.host.pacing import Work
 from gradloom.host.tiling import Builder, Plane, image_groups, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
@@ -18,7 +19,7 @@ def _groups(builder: Builder, layer: Subsample, small: Plane, big: Plane) -> lis
     return image_groups(builder.images, builder.planes_at_once(layer.name, big, bits=False, also=(need,)))
 
 
-def forward(builder: Builder, layer: Subsample) -> None:
+def forward(builder: Builder, layer: Subsample) -> Work:
     """z: the mean of one position is that position's value, so every code is kept.
 
     Appended channel groups are zeros that are in memory from the start (:meth:`gradloom.host.plan.Plan.write_program`).
@@ -40,9 +41,10 @@ def forward(builder: Builder, layer: Subsample) -> None:
                 writes=[("OA", oa, count * small.nb)],
             )
             builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
+        yield count * builder.groups(channels) * big.nb
 
 
-def scatter(builder: Builder, layer: Subsample) -> None:
+def scatter(builder: Builder, layer: Subsample) -> Work:
     """ds: every code of dz at the position that was kept, 0 elsewhere.
 
     A constant index names the window's position in the channels of the input, and none in padding channels, which
@@ -70,3 +72,4 @@ def scatter(builder: Builder, layer: Subsample) -> None:
                 writes=[("OA", oa, count * big.nb)],
             )
             builder.store_planes(Source.OA, memory[name, "ds"], images, group, oa)
+        yield count * builder.groups(channels) * big.nb

@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from gradloom.host.assembler import Shift
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
@@ -19,8 +20,11 @@ __all__ = ["BASE", "Builder", "Needs", "Plane", "ScheduleError", "image_groups",
 
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
+_Step = TypeVar("_Step")
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
+_PARAMETER_SHARE = 12
+"""Entries of the parameter buffer for each set of 6 of a channel group: the other half holds reciprocals."""
 Needs = tuple[tuple[str, str, int, int], ...]
 """What one image or plane takes: a text with {} for the number, the configuration's field, the number, how many there are."""
 
@@ -108,18 +112,29 @@ class Builder:
                 ("LOGIT", logits),
             )
         }
-        sets = 4 if config.pbuf_depth >= 96 else 2
+        sets = max(2, config.pbuf_depth // _PARAMETER_SHARE)
         if config.pbuf_depth < 6 * sets + 2:
             raise ScheduleError(
                 f"configuration {config.name!r} has a pbuf_depth of {config.pbuf_depth}: "
                 f"raise it to {6 * sets + 2}"
             )
+        self.parameter_sets = sets
         self.ring["PARAMETERS"] = Ring(6 * sets)
         self.ring["PBUF"] = Ring(config.pbuf_depth - 6 * sets, first=6 * sets)
         self._half = 0
 
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
+
+    def tagged(self, tag: int, steps: Iterator[_Step]) -> Iterator[_Step]:
+        """The same steps; what each emits gets ``tag``."""
+        while True:
+            self.recorder.tag = tag
+            try:
+                step = next(steps)
+            except StopIteration:
+                return
+            yield step
 
     def next_half(self) -> int:
         """Half of the partial-sum buffers for the next tile."""
@@ -154,7 +169,7 @@ class Builder:
         )
         most = min(self.ring["PBUF"].size // 2, config.max_planes, self.images[1] - self.images[0])
         for planes in range(most, 1, -1):
-            if all(unit * planes <= size // 2 for _, _, unit, size in needs):
+            if all(unit * planes <= size // 4 for _, _, unit, size in needs):
                 return planes
         self.refuse(layer, needs)
         return 1

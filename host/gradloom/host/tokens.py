@@ -16,8 +16,9 @@ comes from a later command than it need, or a barrier takes its place.
 """
 
 import dataclasses
+import itertools
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gradloom.host.assembler import Instruction
 from gradloom.rtl.channels import Unit, semaphore, units
@@ -38,12 +39,56 @@ class Access:
     box: Box
 
 
-@dataclasses.dataclass(frozen=True)
+_CELL_ADDRESSES = 32
+_CELL_INDICES = 4
+"""Sizes of the cells by which past accesses are found."""
+
+
+@dataclasses.dataclass(eq=False)
 class _Past:
     position: int
     engine: Unit
     write: bool
     box: Box
+    live: bool = True
+
+
+class _Space:
+    """What has been accessed of one memory or tensor, found by place: cells of some addresses, or of some indices in the
+    first two dimensions."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[int, ...], list[_Past]] = {}
+
+    def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
+        if len(box) == 1:
+            (low, high), = box
+            return ((cell,) for cell in range(low // _CELL_ADDRESSES, (high - 1) // _CELL_ADDRESSES + 1))
+        return itertools.product(
+            *(range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1) for low, high in box[:2])
+        )
+
+    def near(self, box: Box) -> Iterator[_Past]:
+        """All that may overlap ``box``; some of it more than once."""
+        for key in self._keys(box):
+            cell = self._cells.get(key)
+            if cell:
+                dead = 0
+                for past in cell:
+                    if past.live:
+                        yield past
+                    else:
+                        dead += 1
+                if 2 * dead > len(cell):
+                    self._cells[key] = [past for past in cell if past.live]
+
+    def add(self, new: _Past) -> None:
+        """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
+        for past in self.near(new.box):
+            if (new.write or (past.engine == new.engine and not past.write)) and _inside(past.box, new.box):
+                past.live = False
+        for key in self._keys(new.box):
+            self._cells.setdefault(key, []).append(new)
 
 
 def _overlap(a: Box, b: Box) -> bool:
@@ -105,7 +150,7 @@ class Recorder:
         self._known: dict[int, dict[Unit, int]] = {}
         self._last: dict[Unit, int] = {}
         self._floor = -1
-        self._spaces: dict[str, list[_Past]] = {}
+        self._spaces: dict[str, _Space] = {}
         self._running = False
 
     def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
@@ -152,10 +197,13 @@ class Recorder:
         self._known[position] = known
         self._last[engine] = position
         for access in reads:
-            self._remember(access, _Past(position, engine, False, access.box))
+            self._space(access).add(_Past(position, engine, False, access.box))
         for access in writes:
-            self._remember(access, _Past(position, engine, True, access.box))
+            self._space(access).add(_Past(position, engine, True, access.box))
         return position
+
+    def _space(self, access: Access) -> _Space:
+        return self._spaces.setdefault(access.space, _Space())
 
     def _conflicts(
         self, engine: Unit, reads: tuple[Access, ...], writes: tuple[Access, ...]
@@ -163,7 +211,8 @@ class Recorder:
         needs: dict[Unit, int] = {}
         for write, accesses in ((False, reads), (True, writes)):
             for access in accesses:
-                for past in self._spaces.get(access.space, ()):
+                space = self._spaces.get(access.space)
+                for past in space.near(access.box) if space else ():
                     if (
                         past.engine != engine
                         and (write or past.write)
@@ -227,14 +276,3 @@ class Recorder:
         emitted = self._emitted[other]
         found = bisect_left(emitted, waits[-self._most_tokens])
         return emitted[found] if found < len(emitted) else None
-
-    def _remember(self, access: Access, new: _Past) -> None:
-        """Forget what the new access stands for: all inside a write, its engine's reads inside a read."""
-        kept = [
-            past
-            for past in self._spaces.get(access.space, ())
-            if not (
-                _inside(past.box, new.box) and (new.write or (past.engine == new.engine and not past.write))
-            )
-        ]
-        self._spaces[access.space] = [*kept, new]

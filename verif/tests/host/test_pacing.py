@@ -1,6 +1,6 @@
 """Interleaving of independent work."""
 
-from gradloom.host.pacing import Pacer
+from gradloom.host.pacing import Lane, Pacer
 
 
 def piece(name, log, cycles):
@@ -9,29 +9,41 @@ def piece(name, log, cycles):
         yield count
 
 
-def test_deferred_work_keeps_pace():
+def test_deferred_work_keeps_one_step_ahead():
     log, pacer = [], Pacer()
-    pacer.defer(piece("w", log, [10] * 6))
+    pacer.defer(piece("w", log, [10] * 8), Lane.ARRAY)
     pacer.run(piece("a", log, [20, 20]))
-    assert log == ["a0", "w0", "w1", "a1", "w2", "w3"]
+    assert log == ["a0", "w0", "w1", "w2", "w3", "a1", "w4", "w5"]
     pacer.flush()
-    assert log[6:] == ["w4", "w5"]
+    assert log[8:] == ["w6", "w7"]
     pacer.flush()
 
 
-def test_second_run_goes_on_where_the_first_left_off():
+def test_next_run_begins_with_deferred_work():
     log, pacer = [], Pacer()
-    pacer.defer(piece("w", log, [25] * 4))
     pacer.run(piece("a", log, [10]))
-    pacer.run(piece("b", log, [10, 10, 10]))
-    assert log == ["a0", "w0", "b0", "w1", "b1", "b2", "w2"]
+    pacer.defer(piece("w", log, [5] * 9), Lane.ARRAY)
+    pacer.run(piece("b", log, [10, 10]))
+    assert log == ["a0", "w0", "w1", "b0", "w2", "w3", "b1", "w4", "w5"]
 
 
-def test_several_deferred_pieces_stay_in_order():
+def test_lanes_are_independent():
     log, pacer = [], Pacer()
-    pacer.defer(piece("v", log, [5]))
-    pacer.defer(piece("w", log, [5]))
-    pacer.flush()
+    pacer.defer(piece("w", log, [100] * 2), Lane.ARRAY)
+    pacer.defer(piece("p", log, [10] * 3), Lane.ACORE)
+    pacer.run(piece("a", log, [10, 10]))
+    assert log == ["a0", "w0", "p0", "p1", "a1", "p2"]
+
+
+def test_what_is_needed_comes_first():
+    log, pacer = [], Pacer()
+    pacer.defer(piece("v", log, [5]), Lane.ACORE, "v")
+    pacer.defer(piece("w", log, [5]), Lane.ACORE, "w")
+    pacer.need(None, "x")
+    assert log == []
+    pacer.need("v")
+    assert log == ["v0"]
+    pacer.need("w")
     assert log == ["v0", "w0"]
 
 
