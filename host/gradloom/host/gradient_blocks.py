@@ -33,7 +33,7 @@ class GradientShape:
     outputs : output groups
     steps : input steps (an input group, or three for kernel 1)
     error_rows, error_entries : rows of an image's errors, entries of a row
-    beats : beats of the gradients of one tile and step, all kernel windows
+    beats : beats of the gradients of one tile and step in one kernel window, at most
     """
 
     layer: str
@@ -52,9 +52,10 @@ class GradientShape:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Ranges of images, output tiles and input steps, in the order outputs, steps, images."""
+    """Ranges of images, kernel windows, output tiles and input steps, in the order windows, outputs, steps, images."""
 
     images: tuple[Range, ...]
+    windows: tuple[Range, ...]
     tiles: tuple[Range, ...]
     steps: tuple[Range, ...]
 
@@ -78,21 +79,22 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
     """
     batch, sweep = images[1] - images[0], shape.sweep
     sets = 1 if sweep.k1 else PE_TAPS
-    best: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
+    every = len(sweep.windows)
+    best: tuple[tuple[int, int, int], tuple[int, int, int, int]] | None = None
     for count in range(1, batch + 1):
         if row_banks_conflict(sweep, config, count):
             continue
-        for tiles, steps in itertools.product(_sizes(shape.tiles), _sizes(shape.steps)):
+        for windows, tiles, steps in itertools.product({1, every}, _sizes(shape.tiles), _sizes(shape.steps)):
             inputs = steps * sweep.addresses(config, count)
             errors = ceil_div(tiles, sets) * shape.error_addresses(config, count)
             share = 2 if count > 1 or tiles > 1 or steps > 1 else 1
             if inputs > config.ibuf_depth // share or errors > config.ebuf_depth // share:
                 continue
-            if count < batch and tiles * steps * shape.beats > config.dw_depth // share:
+            if count < batch and windows * tiles * steps * shape.beats > config.dw_depth // share:
                 continue
-            cost = (*_cycles(shape, config, batch, count, tiles, steps), -count)
+            cost = (*_cycles(shape, config, batch, count, windows, tiles, steps), -count)
             if best is None or cost < best[0]:
-                best = cost, (count, tiles, steps)
+                best = cost, (count, windows, tiles, steps)
     if best is None:
         raise ScheduleError(
             f"layer {shape.layer!r}: one image takes {sweep.addresses(config, 1)} addresses "
@@ -101,20 +103,27 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
             f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
             f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
         )
-    count, tiles, steps = best[1]
-    return Blocks(_ranges(*images, count), _ranges(0, shape.tiles, tiles), _ranges(0, shape.steps, steps))
+    count, windows, tiles, steps = best[1]
+    return Blocks(
+        _ranges(*images, count), _ranges(0, every, windows), _ranges(0, shape.tiles, tiles), _ranges(0, shape.steps, steps)
+    )
 
 
-def _cycles(shape: GradientShape, config: Config, batch: int, count: int, tiles: int, steps: int) -> tuple[int, int]:
+def _cycles(
+    shape: GradientShape, config: Config, batch: int, count: int, windows: int, tiles: int, steps: int
+) -> tuple[int, int]:
     """Cycles of whichever is slowest, and beats of all loads."""
     sweep = shape.sweep
     chunks = [min(count, batch - low) for low in range(0, batch, count)]
-    windows = shape.tiles * shape.steps * len(sweep.windows)
+    sweeps = shape.tiles * shape.steps * len(sweep.windows)
     groups = sum(ceil_div(images * sweep.upi, config.wpus) for images in chunks)
-    array = windows * (groups * sweep.cols + _COMMAND_CYCLES * len(chunks))
+    array = sweeps * (groups * sweep.cols + _COMMAND_CYCLES * len(chunks))
     once = len(chunks) == 1
     output_blocks, step_blocks = ceil_div(shape.tiles, tiles), ceil_div(shape.steps, steps)
-    inputs = batch * sweep.groups_in * sweep.rows * sweep.xe * (1 if once and step_blocks == 1 else output_blocks)
-    errors = batch * shape.outputs * shape.error_rows * shape.error_entries * (1 if once and output_blocks == 1 else step_blocks)
+    window_blocks = ceil_div(len(sweep.windows), windows)
+    again = 1 if once and step_blocks == 1 else output_blocks * window_blocks
+    inputs = batch * sweep.groups_in * sweep.rows * sweep.xe * again
+    again = 1 if once and output_blocks == 1 else step_blocks * window_blocks
+    errors = batch * shape.outputs * shape.error_rows * shape.error_entries * again
     loads = inputs + errors
     return max(array, inputs, errors) if config.load_channels == 3 else max(array, loads), loads

@@ -104,7 +104,7 @@ class _Update:
             steps=self.work.steps,
             error_rows=self.shape.yo,
             error_entries=self.ee,
-            beats=self.shape.ky * self.shape.kx * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
+            beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
         )
 
     # Order
@@ -113,13 +113,13 @@ class _Update:
         tiles = [tuple(tile) for tile in self.work.tiles()]
         blocks = choose_blocks(self.gradients, self.builder.config, self.builder.images)
         kept: _Operands | None = None
-        for outputs, steps in itertools.product(blocks.tiles, blocks.steps):
+        for windows, outputs, steps in itertools.product(blocks.windows, blocks.tiles, blocks.steps):
             self._places: dict[_Tile, int] = {}
             for images in blocks.images:
                 self._tag()
                 kept = self._load(kept, images, steps, tiles[slice(*outputs)])
                 for outs in tiles[slice(*outputs)]:
-                    for part in self._sets(outs, *steps):
+                    for part in self._sets(outs, *steps, range(*windows)):
                         self._tag()
                         self._tiles(part, kept, images == blocks.images[0], images == blocks.images[-1])
                         yield self._cycles(part, images)
@@ -156,12 +156,12 @@ class _Update:
         inputs = (row * self.work.steps + step for row in range(PE_ROWS))
         return _Tile(step, outputs, tuple(c for c in inputs if c < self.shape.cg), window)
 
-    def _sets(self, outputs: tuple[int, ...], low: int, high: int) -> Iterator[list[_Tile]]:
+    def _sets(self, outputs: tuple[int, ...], low: int, high: int, chosen: range) -> Iterator[list[_Tile]]:
         """Tiles whose weights lie in DRAM in the order of the drain; else one tile at a time."""
         windows = len(self.sweep.windows)
         if self.sweep.k1 or windows > 1 or self.columns > PE_TAPS:
             for step in range(low, high):
-                for window in range(windows):
+                for window in chosen:
                     yield [self._tile(step, outputs, window)]
             return
         limit = max(

@@ -32,7 +32,8 @@ def test_blocks_fit_and_cover(cg, mg, y, x):
     covers(blocks.images, 0, 16)
     covers(blocks.tiles, 0, shape.tiles)
     covers(blocks.steps, 0, shape.steps)
-    images, tiles, steps = (max(high - low for low, high in ranges) for ranges in (blocks.images, blocks.tiles, blocks.steps))
+    cuts = (blocks.images, blocks.tiles, blocks.steps)
+    images, tiles, steps = (max(high - low for low, high in ranges) for ranges in cuts)
     assert steps * shape.sweep.addresses(ETA, images) <= ETA.ibuf_depth
     assert -(-tiles // 3) * shape.error_addresses(ETA, images) <= ETA.ebuf_depth
     assert images == 16 or tiles * steps * shape.beats <= ETA.dw_depth
