@@ -270,7 +270,7 @@ def test_several_steps_of_one_start_and_evaluation():
         ),
         (
             {"ebuf_depth": 30},
-            r"layer 'a': one image takes 15 addresses of each input row bank and 40 of each error row bank",
+            r"layer 'a': one image takes 15 addresses of each input row bank, 40 of each error row bank",
         ),
         ({"pbuf_depth": 12}, r"configuration 'x' has a pbuf_depth of 12: raise it to 14"),
         ({"tensors": 20}, r"network 'n' has 24 tensor numbers, configuration 'x' has 20 \(tensors\)"),
