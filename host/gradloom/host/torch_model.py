@@ -1,0 +1,351 @@
+"""A training loop's view of the machine: ``model.step(images, labels)``, tensors by layer name, evaluation."""
+
+import dataclasses
+import functools
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gradloom.host.data import quantise
+from gradloom.host.files import UserError
+from gradloom.host.imported import Imported, build
+from gradloom.host.session import MemoryOptions, Session
+from gradloom.host.torch_tensors import LayerTensors, Tensors
+from gradloom.host.torch_trace import trace
+from gradloom.models import golden, pint
+from gradloom.models.golden import Hyper
+from gradloom.models.layers import Training
+from gradloom.models.network import Network
+from gradloom.models.rounding import Rounding
+from gradloom.models.state import State
+from gradloom.rtl.config import Config, load_config
+
+__all__ = ["Evaluation", "Model", "Step"]
+
+_DEVICES = ("golden", "emulator", "rtl")
+_FRACTION = 20
+"""Fraction bits with which images reach the encoder."""
+_EXPONENTS = range(-64, 128)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One training step.
+
+    Parameters
+    ----------
+    number : :class:`int`
+        From 0.
+    loss, accuracy : :class:`float`
+        Mean loss and share of correct images of the batch, before the step's update.
+    cycles : :class:`int`, optional
+        Simulated cycles of the step.
+    """
+
+    number: int
+    loss: float
+    accuracy: float
+    cycles: int | None
+
+
+@dataclasses.dataclass
+class _Past:
+    """What is remembered of a step. ``before`` is given where the exponents that the step used are not known yet."""
+
+    used: dict[int, int]
+    after: dict[int, int]
+    before: tuple[State, np.ndarray, np.ndarray, Hyper] | None
+    tensors: dict[tuple[str, str], np.ndarray] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Mean loss and share of correct images of a data set."""
+
+    loss: float
+    accuracy: float
+    images: int
+
+
+class Model:
+    """A module on a device. Close it, or use it as a context manager.
+
+    Parameters
+    ----------
+    module : :class:`torch.nn.Module`, or :class:`~gradloom.host.imported.Imported`
+    config : :class:`str` or :class:`~gradloom.rtl.config.Config`
+        Machine: a preset's name, a TOML file or a configuration.
+    device : :class:`str`
+        "golden", "emulator" or "rtl".
+    batch : :class:`int`, optional
+        Images of a step; default: those of the first one.
+    lr, momentum, weight_decay : :class:`float`
+        SGD; :attr:`lr` may be changed between steps.
+    loss : :class:`str`
+        "softmax" or "squared".
+    rounding : dict, optional
+        :meth:`~gradloom.models.network.Network.rounded`'s changes.
+    seed : :class:`int`
+        Of the stochastic rounding.
+    input_shape : (channels, rows, columns), optional
+        Default: that of the first step's images; the network is made then.
+    input_exponent : :class:`int`, optional
+        Images are quantised to PINT values times 2^input_exponent; default: the first step's largest magnitude fits just.
+    keep : :class:`int`
+        Steps of which :meth:`tensors` can tell. Those before the latest are copied to the host.
+    memory : :class:`~gradloom.host.session.MemoryOptions`, optional
+        DRAM of the simulated hardware.
+    quiet : :class:`bool`
+        Do not print :attr:`notes`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | Imported,
+        *,
+        config: str | Config = "small",
+        device: str = "golden",
+        batch: int | None = None,
+        lr: float = 0.02,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        loss: str = "softmax",
+        rounding: Mapping[str, str] | None = None,
+        seed: int = 1,
+        input_shape: tuple[int, int, int] | None = None,
+        input_exponent: int | None = None,
+        name: str | None = None,
+        keep: int = 1,
+        memory: MemoryOptions | None = None,
+        quiet: bool = False,
+    ) -> None:
+        if device not in _DEVICES:
+            raise UserError(f"there is no device {device!r}: give one of {', '.join(_DEVICES)}")
+        if keep < 1:
+            raise UserError(f"keep must be 1 or more steps, not {keep}")
+        if input_exponent is not None and input_exponent not in _EXPONENTS:
+            raise UserError(f"input_exponent must lie in -64..127, not {input_exponent}")
+        self._module, self._device, self._loss, self._seed = module, device, loss, seed
+        self._config = load_config(config) if isinstance(config, str) else config
+        self._batch, self._keep, self._quiet = batch, keep, quiet
+        self._memory = memory or MemoryOptions()
+        self._exponent = input_exponent
+        self._saturated = False
+        self._name = name
+        self._settings: dict[str, Any] = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        self._rounding = Rounding().changed(rounding or {})
+        self._imported: Imported | None = None
+        self._session: Session | None = None
+        self._past: dict[int, _Past] = {}
+        self.steps = 0
+        """Steps done."""
+        if isinstance(module, Imported) or input_shape is not None:
+            self._import(input_shape)
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the device."""
+        if self._session is not None:
+            self._session.__exit__(None, None, None)
+            self._session = None
+
+    @property
+    def imported(self) -> Imported:
+        """The network and its parameters' names."""
+        if self._imported is None:
+            raise UserError("the network is made at the first step, from the shape of its images: give input_shape to have it now")
+        return self._imported
+
+    @property
+    def network(self) -> Network:
+        return self.imported.network
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is trained otherwise than the module says."""
+        return self.imported.notes
+
+    @property
+    def batch(self) -> int:
+        """Images of a step."""
+        if self._batch is None:
+            raise UserError("the batch is that of the first step: give batch to have it now")
+        return self._batch
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next step."""
+        return self._settings["lr"]
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        settings = self._settings | {"lr": value}
+        if self._imported is not None:
+            dataclasses.replace(self._imported.network, train=Training(**settings))
+        self._settings = settings
+
+    def step(self, images: Any, labels: Any) -> Step:
+        """Train on a batch: float or uint8 images (B, C, Y, X) and class numbers (B,).
+
+        Raises
+        ------
+        :exc:`UserError`
+            If they do not fit the network or the batch.
+        """
+        x, y = _array(images), _labels(labels)
+        if self._imported is None:
+            self._import(_image_shape(x))
+        if self._batch is None:
+            self._batch = len(x)
+        codes = self._codes(x, y)
+        if len(y) != self.batch:
+            raise UserError(f"a step takes {self.batch} images, this batch has {len(y)}: set drop_last=True in the DataLoader, "
+                            f"or batch={len(y)}")
+        session = self._open()
+        before = session.state() if not self._past and self.steps == 0 else None
+        used = session.exponents()
+        cycles = session.cycles
+        hyper = Hyper.from_floats(**self._settings)
+        outcome = session.train([codes], [y], [hyper])[0]
+        number, self.steps = self.steps, self.steps + 1
+        replay = None if before is None else (before, codes, y, hyper)
+        self._past[number] = _Past(used, session.exponents(), replay, self._copy() if self._keep > 1 else None)
+        self._past.pop(number - self._keep, None)
+        spent = None if session.cycles is None else session.cycles - (cycles or 0)
+        return Step(number, outcome.loss, outcome.correct / self.batch, spent)
+
+    def evaluate(self, loader: Iterable[tuple[Any, Any]]) -> Evaluation:
+        """Forward passes over a loader's (images, labels); the state stays as it is, and batches may have any size."""
+        if self.steps == 0:
+            raise UserError("there is nothing to evaluate before the first step: it calibrates the exponents")
+        loss, correct, count = 0.0, 0, 0
+        for images, labels in loader:
+            y = _labels(labels)
+            score = self._open().evaluate(self._codes(_array(images), y), y)
+            loss, correct, count = loss + score.loss * score.images, correct + score.correct, count + score.images
+        if not count:
+            raise UserError("the loader gave no images: give one with at least a batch")
+        return Evaluation(loss / count, correct / count, count)
+
+    def tensors(self, step: int | None = None) -> Mapping[str, LayerTensors]:
+        """Tensors of a step, by default the latest, by layer name."""
+        if self.steps == 0:
+            raise UserError("there are no tensors before the first step")
+        number = self.steps - 1 if step is None else step
+        if number not in self._past:
+            raise UserError(f"there are no tensors of step {number}: those of steps {min(self._past)}..{max(self._past)} are "
+                            "kept, give keep to keep more")
+        past = self._past[number]
+        if past.before is not None:
+            # The first step finds its exponents itself, and only what follows from them is on the device afterwards.
+            state, codes, labels, hyper = past.before
+            past.used, past.before = golden.train_step(self.network, state, codes, labels, hyper).exponents, None
+        return Tensors({
+            layer.name: LayerTensors(self.network, layer, self.batch, functools.partial(self._read, number), past.used, past.after)
+            for layer in self.network.layers
+        })
+
+    def state(self) -> State:
+        """The device's state."""
+        return self._open().state()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Trained parameters by the module's own names (:func:`gradloom.host.torch.to_state_dict`)."""
+        return {name: torch.from_numpy(array) for name, array in self.imported.arrays(self.state()).items()}
+
+    # Inside
+
+    def _import(self, shape: tuple[int, int, int] | None) -> None:
+        if isinstance(self._module, Imported):
+            imported = self._module
+        else:
+            assert shape is not None
+            name = self._name or type(self._module).__name__
+            imported = build(trace(self._module, shape).found, name, None, self._loss, None)
+        train = Training(batch=self._batch or 1, **self._settings)
+        network = dataclasses.replace(imported.network, train=train, rounding=self._rounding)
+        self._imported = dataclasses.replace(imported, network=network)
+        if not self._quiet:
+            for note in imported.notes:
+                print(f"gradloom: note: {note}", file=sys.stderr)
+
+    def _open(self) -> Session:
+        if self._session is None:
+            if self.steps:
+                raise UserError("this model is closed: compile the module anew")
+            if self._exponent is None or self._batch is None:
+                raise UserError("the device is opened at the first step: give batch and input_exponent to have it now")
+            self._session = Session(self.network, self._config, self._batch, self._device, self._exponent, self._seed, self._memory)
+            self._session.load(self.imported.state(seed=self._seed, input_exponent=self._exponent))
+        return self._session
+
+    def _codes(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        if _image_shape(x) != self.network.input_shape:
+            raise UserError(f"the network takes images of {_text(self.network.input_shape)}, these are {_text(x.shape[1:])}: "
+                            "give images of one size")
+        if len(y) != len(x):
+            raise UserError(f"there are {len(x)} images and {len(y)} labels: give as many")
+        if len(y) and not 0 <= y.min() <= y.max() < self.network.classes:
+            raise UserError(f"labels must lie in 0..{self.network.classes - 1}, these are {y.min()}..{y.max()}: give class numbers")
+        if not np.isfinite(x).all():
+            raise UserError("the images hold values that are not finite: replace them")
+        if self._exponent is None:
+            self._exponent = quantise(x)[1]
+        wide = np.rint(np.ldexp(x, _FRACTION - self._exponent))
+        peak = np.ldexp(4096.0, _FRACTION)
+        if not self._saturated and (np.abs(wide) > peak).any():
+            self._saturated = True
+            warnings.warn(
+                f"images reach {np.abs(x).max():g}, and input_exponent {self._exponent} holds at most "
+                f"{np.ldexp(4032.0, self._exponent):g}: they saturate; give a larger input_exponent",
+                stacklevel=3,
+            )
+        return pint.encode(np.clip(wide, -2 * peak, 2 * peak).astype(np.int64), _FRACTION).code
+
+    def _copy(self) -> dict[tuple[str, str], np.ndarray]:
+        session = self._open()
+        return {key: np.array(session.tensor(*key)) for key in golden.expected_tensors(self.network)}
+
+    def _read(self, step: int, layer: str, tensor: str) -> np.ndarray:
+        past = self._past.get(step)
+        if past is not None and past.tensors is not None:
+            return past.tensors[layer, tensor]
+        if step != self.steps - 1:
+            raise UserError(f"the tensors of step {step} are gone, step {self.steps - 1} has overwritten them: give keep to keep "
+                            "more")
+        return np.asarray(self._open().tensor(layer, tensor))
+
+
+def _array(images: Any) -> np.ndarray:
+    array = images.detach().cpu().numpy() if isinstance(images, torch.Tensor) else np.asarray(images)
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"images must hold numbers, not {array.dtype}")
+    return array.astype(np.float64)
+
+
+def _labels(labels: Any) -> np.ndarray:
+    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        raise UserError(f"labels must be one whole class number for each image, not {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
+
+
+def _image_shape(x: np.ndarray) -> tuple[int, int, int]:
+    if x.ndim != 4 or 0 in x.shape:
+        raise UserError(f"images must have the shape (images, channels, rows, columns), not {x.shape}")
+    return int(x.shape[1]), int(x.shape[2]), int(x.shape[3])
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
