@@ -218,8 +218,11 @@ class _Fuser:
             )
 
     def _ordered(self, drafts: Iterable[_Draft]) -> list[_Draft]:
-        """Every layer after what it reads; a shortcut as late as may be, so that the main branch is its source's first reader."""
+        """The given order if every layer follows what it reads. Else a shortcut comes as late as may be, so that the main branch is
+        its source's first reader."""
         waiting = sorted(drafts, key=lambda draft: draft.number)
+        if all(read is None or read.number < draft.number for draft in waiting for read in (draft.source, draft.residual)):
+            return waiting
         shortcuts = {id(draft.residual) for draft in waiting if draft.residual is not None}
         placed: dict[int, _Draft] = {}
         while waiting:
