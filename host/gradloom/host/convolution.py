@@ -226,10 +226,11 @@ class Convolution:
                 )
         return addr
 
-    def compute(self, images: tuple[int, int], outputs: list[int], inputs: int | None) -> int:
+    def compute(self, images: tuple[int, int], outputs: list[int], inputs: int | None, *, norms: bool = False) -> int:
         """All CONV commands of a tile.
 
-        ``inputs``: address of resident inputs. Returns the half that holds the sums.
+        ``inputs``: address of resident inputs. ``norms``: the last one gathers the sum of magnitudes of every plane.
+        Returns the half that holds the sums.
         """
         builder, sweep = self.builder, self.sweep
         count = images[1] - images[0]
@@ -249,6 +250,8 @@ class Convolution:
                     if sweep.k1
                     else {"half": half, "acc": acc, "steps": size, "istep": step}
                 )
+                if norms and chunk == chunks[-1] and window == len(sweep.windows) - 1:
+                    fields["sums"] = 1
                 builder.recorder.emit(
                     Opcode.CONV,
                     fields,
@@ -296,4 +299,5 @@ class Convolution:
             "psc": sweep.psc,
             "pw0": unit % wpus,
             "prg0": unit // wpus,
+            "ps0": slot,
         }

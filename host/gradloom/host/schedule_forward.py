@@ -65,7 +65,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> Work:
         for tile in work.tiles():
             # What the A-Core needs first is loaded before the array's own operands can hold it up.
             sides = _load_sides(builder, layer, parts[0], tile[0])
-            half = work.compute(images, tile, inputs)
+            half = work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
             for tap, m in enumerate(tile):
                 for part in parts:
                     if tap or part != parts[0]:

@@ -167,8 +167,8 @@ class Accelerator(wiring.Component):
         for n, storer in enumerate(storers):
             connect(m, storer.bus, acore.store[n])
         _copy(m, acore, ccore, ("prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
-                                "drd_en", "drd_addr"))
-        _copy(m, ccore, acore, ("prd_data", "drd_data"))
+                                "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k", "srd_plane"))
+        _copy(m, ccore, acore, ("prd_data", "drd_data", "srd_data"))
         _copy(m, acore, scale, ("exp_en", "exp_tid", "stat_valid", "stat_tid", "stat_value"))
         _copy(m, csr, acore, ("lm", "momentum", "decay_off"))
         m.d.comb += [

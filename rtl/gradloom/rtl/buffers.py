@@ -1,6 +1,6 @@
 """The A-Core's on-chip memories with their Loader and Storer sides (docs/machine.md section 3)."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
@@ -28,12 +28,14 @@ class Buffers(wiring.Component):
     load, store : ``In(LoadBus).array(load_channels)``, ``In(StoreBus).array(store_channels)``
         A memory listens to the bus of its channel (:mod:`gradloom.rtl.channels`).
     aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
+    first_aa_addr, first_ab_addr, first_am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
+        Read side of the first pass.
     xin_addr : ``In(16)`` -> ``xin_data`` ``Out(128 G)``
     label_addr : ``In(16)`` -> ``label_data`` ``Out(16)``
     logit_addr : ``In(16)`` -> ``logit_data`` ``Out(32 G)``
     p_addr : ``In(16)`` -> ``p_data`` ``Out(64 G)``
-    p_we, p_waddr, p_wdata : ``In``
-        Write PBUF in a cycle of ``p_ready``.
+    p_we, p_waddr, p_wdata : ``In(G)``, ``In(16)``, ``In(64)``
+        Write channels of a PBUF entry, in a cycle of ``p_ready``.
     p_ready : ``Out(1)``
         The Loader is not writing PBUF in this cycle (it cannot wait, the A-Core can).
     oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
@@ -45,11 +47,12 @@ class Buffers(wiring.Component):
         self.widths = {"oa": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
         members = {"load": In(LoadBus(config)).array(config.load_channels),
                    "store": In(StoreBus(config)).array(config.store_channels), "p_ready": Out(1)}
-        for name, width in (("aa", beat), ("ab", beat), ("am", beat), ("xin", 8 * beat), ("label", 16),
-                            ("logit", 2 * beat), ("p", 4 * beat)):
+        for name, width in (("aa", beat), ("ab", beat), ("am", beat), ("first_aa", beat), ("first_ab", beat), ("first_am", beat),
+                            ("xin", 8 * beat), ("label", 16), ("logit", 2 * beat), ("p", 4 * beat)):
             members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
         for name, width in self.widths.items():
-            members |= {f"{name}_we": In(1), f"{name}_waddr": In(16), f"{name}_wdata": In(width)}
+            members |= {f"{name}_we": In(config.group if name == "p" else 1), f"{name}_waddr": In(16),
+                        f"{name}_wdata": In(64 if name == "p" else width)}
         super().__init__(members)
 
     def elaborate(self, platform) -> Module:
@@ -62,6 +65,7 @@ class Buffers(wiring.Component):
             return made
 
         def read(made: Memory, name: str) -> None:
+            """A read port of its own: the memory's read side is duplicated."""
             port = made.read_port()
             m.d.comb += [port.addr.eq(getattr(self, f"{name}_addr")), getattr(self, f"{name}_data").eq(port.data)]
 
@@ -71,6 +75,8 @@ class Buffers(wiring.Component):
             width = len(getattr(self, f"{name}_data"))
             made = memory(name, width, depth)
             read(made, name)
+            if name in ("aa", "ab", "am"):
+                read(made, f"first_{name}")
             write = made.write_port(granularity=min(width, beat))
             load = self.load[load_channel(config, dest)]
             taken = load.valid & (load.dest == dest)
@@ -84,13 +90,16 @@ class Buffers(wiring.Component):
         load = self.load[load_channel(config, Dest.PBUF)]
         to_p = Signal()
         m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
+        part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
         for name, of in made.items():
             we, addr, data = (getattr(self, f"{name}_{suffix}") for suffix in ("we", "waddr", "wdata"))
-            write = of.write_port(granularity=beat if name == "p" else None)
+            write = of.write_port(granularity=part if name == "p" else None)
             if name == "p":
+                channels = Cat(bit.replicate(64 // part) for bit in we)
+                whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
                 m.d.comb += [write.addr.eq(Mux(to_p, load.addr, addr)),
-                             write.en.eq(Mux(to_p, 1 << load.sub[:2], we.replicate(4))),
-                             write.data.eq(Mux(to_p, load.data.replicate(4), data))]
+                             write.en.eq(Mux(to_p, whole, channels)),
+                             write.data.eq(Mux(to_p, load.data.replicate(4), data.replicate(config.group)))]
             else:
                 m.d.comb += [write.addr.eq(addr), write.en.eq(we), write.data.eq(data)]
         read(made["p"], "p")

@@ -8,9 +8,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
+from gradloom.rtl.align import SHIFT_BITS, Shifter, saturated
+from gradloom.rtl.delay import delayed
 from gradloom.rtl.pint import CODE_BITS, V_BITS, all_equal, code_of
 
-__all__ = ["V_MAX", "V_MIN", "Converter", "Rounder"]
+__all__ = ["V_MAX", "V_MIN", "Converter", "Rounder", "statistic"]
 
 V_MAX = 4032
 V_MIN = -4096
@@ -30,6 +33,8 @@ class Rounder(wiring.Component):
     Members
     -------
     g : ``In(signed(width))``
+    beyond : ``In(1)``
+        g is larger than its bits say, with the sign of its highest one.
     f16 : ``In(1)``
         F = 16, else 8.
     stochastic : ``In(1)``
@@ -45,7 +50,7 @@ class Rounder(wiring.Component):
         if width < 31:
             raise ValueError(f"width must be at least 31, not {width}")
         self.width = width
-        super().__init__({"g": In(signed(width)), "f16": In(1), "stochastic": In(1), "x24": In(24),
+        super().__init__({"g": In(signed(width)), "beyond": In(1), "f16": In(1), "stochastic": In(1), "x24": In(24),
                           "v": Out(signed(V_BITS))})
 
     def elaborate(self, platform) -> Module:
@@ -70,7 +75,7 @@ class Rounder(wiring.Component):
             addend.eq(Mux(self.stochastic, Mux(self.f16, Cat(Const(1, 1), self.x24[8:]),
                                                Cat(Const(0, 8), Const(1, 1), self.x24[16:])),
                           1 << (_FRACTION - 1))),
-            beyond.eq(~Mux(self.f16, all_equal(self.g[len(g) - 1:]), all_equal(self.g[len(g) - 9:]))),
+            beyond.eq(self.beyond | ~Mux(self.f16, all_equal(self.g[len(g) - 1:]), all_equal(self.g[len(g) - 9:]))),
             negative.eq(sign),
         ]
 
@@ -97,6 +102,8 @@ class Converter(wiring.Component):
     -------
     a : ``In(signed(64))``
         Wide integer A of exponent e_A.
+    enable : ``In(1)``
+        Else A is 0, and so are the code and the statistic.
     sh : ``In(signed(9))``
         e_out - e_A.
     f16 : ``In(1)``
@@ -104,72 +111,42 @@ class Converter(wiring.Component):
     stochastic : ``In(1)``
         Round with the top F bits of ``x24``, else to nearest.
     x24 : ``In(24)``
+    y : ``Out(signed(64))``
+        A * 2^(F + 1 - sh), floored, modulo 2^64; ``ALIGN_LATENCY`` cycles later.
+    beyond, negative : ``Out(1)``
+        It does not fit 64 bits, A is negative; with ``y``. Saturated, it is the g of :func:`statistic`.
     code : ``Out(8)``
     v : ``Out(signed(13))``
         Value of ``code``.
-    stat : ``Out(64)``
-        g ^ (g >> 63), where g = A * 2^(F + 1 - sh) (right shifts floor, left shifts saturate at 64 bits).
     """
 
-    ALIGN_LATENCY = 5
+    ALIGN_LATENCY = 1 + Shifter.LATENCY
     LATENCY = ALIGN_LATENCY + Rounder.LATENCY
 
     def __init__(self) -> None:
         super().__init__({
-            "a": In(signed(64)), "sh": In(signed(9)), "f16": In(1), "stochastic": In(1), "x24": In(24),
-            "code": Out(CODE_BITS), "v": Out(signed(V_BITS)), "stat": Out(64)})
+            "a": In(signed(64)), "enable": In(1), "sh": In(signed(9)), "f16": In(1), "stochastic": In(1), "x24": In(24),
+            "y": Out(signed(64)), "beyond": Out(1), "negative": Out(1), "code": Out(CODE_BITS), "v": Out(signed(V_BITS))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-
-        def stage(value: Value, name: str) -> Signal:
-            register = Signal(Value.cast(value).shape(), name=name, reset_less=True)
-            m.d.sync += register.eq(value)
-            return register
-
-        def rotated(value: Signal, amount: Signal, bits: range) -> Signal:
-            """``value`` rotated right by those bits of ``amount``."""
-            for bit in bits:
-                level = Signal(64, name=f"level{bit}")
-                m.d.comb += level.eq(Mux(amount[bit], Cat(value[1 << bit:], value[:1 << bit]), value))
-                value = level
-            return value
-
-        # Both directions are one rotation right, by r or by 64 - n, then a mask for the bits that wrapped.
         left_by = Signal(signed(11))
         m.d.comb += left_by.eq(Mux(self.f16, 17, 9) - self.sh)
-        left = [stage(left_by > 0, "left1")]
-        amount = [stage(Mux(left_by > 63, 64 - 63, Mux(left_by < -63, 63, (-left_by)[:6])), "amount1")]
-        word = stage(self.a.as_unsigned(), "word1")
-        sign = [stage(self.a[-1], "sign1")]
-        for i in (2, 3):
-            word = stage(rotated(word, amount[-1], range(3 * i - 6, 3 * i - 3)), f"word{i}")
-            amount.append(stage(amount[-1], f"amount{i}"))
-            left.append(stage(left[-1], f"left{i}"))
-            sign.append(stage(sign[-1], f"sign{i}"))
-
-        mask, signs, wrapped = (Signal(64, name=name) for name in ("mask", "signs", "wrapped"))
-        m.d.comb += [mask.eq(Const(2**64 - 1, 64) >> amount[-1]),
-                     signs.eq(sign[-1].replicate(64)),
-                     wrapped.eq((word ^ signs) & mask)]
-        shifted = stage(Mux(left[-1], word & ~mask, (word & mask) | (signs & ~mask)), "shifted")
-        lost = stage(Cat(wrapped[8 * i:8 * i + 8].any() for i in range(8)) & left[-1].replicate(8), "lost")
-        left4, sign4 = stage(left[-1], "left4"), stage(sign[-1], "sign4")
-        saturated = left4 & (lost.any() | (shifted[-1] != sign4))
-        g = stage(Mux(saturated, Cat((~sign4).replicate(63), sign4), shifted), "g")
-
-        controls = Cat(self.f16, self.stochastic, self.x24)
-        for i in range(self.ALIGN_LATENCY):
-            controls = stage(controls, f"controls{i + 1}")
+        shifter = emit.add(m, "shifter", "shifter", Shifter())
+        m.d.comb += [shifter.x.eq(delayed(m, Mux(self.enable, self.a, 0).as_signed(), "operand")),
+                     shifter.n.eq(delayed(m, saturated(left_by, SHIFT_BITS), "distance")),
+                     self.y.eq(shifter.y), self.beyond.eq(shifter.beyond), self.negative.eq(shifter.negative)]
         m.submodules.rounder = rounder = Rounder(64)
-        stat = g ^ g[-1].replicate(64)
-        for i in range(Rounder.LATENCY):
-            stat = stage(stat, f"stat{i + 1}")
         m.d.comb += [
-            rounder.g.eq(g),
-            Cat(rounder.f16, rounder.stochastic, rounder.x24).eq(controls),
+            rounder.g.eq(Cat(shifter.y[:63], shifter.negative).as_signed()), rounder.beyond.eq(shifter.beyond),
+            Cat(rounder.f16, rounder.stochastic, rounder.x24).eq(
+                delayed(m, Cat(self.f16, self.stochastic, self.x24), "controls", self.ALIGN_LATENCY)),
             self.v.eq(rounder.v),
             self.code.eq(code_of(rounder.v)),
-            self.stat.eq(stat),
         ]
         return m
+
+
+def statistic(y: Value, beyond: Value, negative: Value) -> Value:
+    """g ^ (g >> 63), 63 bits, of a converter's aligned operand g."""
+    return (y.as_unsigned()[:63] ^ negative.replicate(63)) | beyond.replicate(63)

@@ -27,6 +27,8 @@ class Divider(wiring.Component):
         Dividend, at least 1 (0 gives q = 0).
     done : ``Out(1)``
         One cycle, ``LATENCY`` cycles after ``start``; ``q`` and ``le`` hold until the next ``start``.
+    busy : ``Out(1)``
+        From the cycle after ``start`` to ``done``.
     q : ``Out(16)``
     le : ``Out(8)``
     """
@@ -34,7 +36,8 @@ class Divider(wiring.Component):
     LATENCY = 3 + _STEPS
 
     def __init__(self) -> None:
-        super().__init__({"start": In(1), "s": In(_S_BITS), "n": In(_N_BITS), "done": Out(1), "q": Out(16), "le": Out(8)})
+        super().__init__({"start": In(1), "s": In(_S_BITS), "n": In(_N_BITS), "done": Out(1), "busy": Out(1), "q": Out(16),
+                          "le": Out(8)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -96,6 +99,7 @@ class Divider(wiring.Component):
         whole = quotient[17]
         m.d.comb += [
             self.done.eq(phase == self.LATENCY),
+            self.busy.eq(phase != 0),
             self.q.eq(Mux(whole, quotient[2:18], quotient[1:17])),
             self.le.eq(scale - whole),
         ]

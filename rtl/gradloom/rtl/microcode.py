@@ -1,23 +1,27 @@
-"""Microinstructions of the A-Core: each is one sweep over the planes of a RUN command, with one setting of the APUs.
+"""Microinstructions of the A-Core: what a RUN command prepares for its planes, and how its one sweep sets the lanes.
 
-A microprogram is a list of microinstructions in the program memory, from a RUN's ``uprog`` to the first one with ``end``.
-There are no branches. The pipeline of a lane, in order (x, a, b, d and the registers are per channel):
+A microprogram is a list of microinstructions in the program memory, from a RUN's ``uprog`` to its SWEEP or to the first one
+with ``end``. There are no branches. A RUN passes three stages (:mod:`gradloom.rtl.acore`), each of which may hold a command:
+
+1. FIRST_PASS: sums of gradients of every plane, gathered if the first microinstruction is SUMS.
+2. PREPARE: LOAD and SCALAR, one after the other. A SCALAR computes one number per channel, or per channel and plane, in the
+   pipeline of :mod:`gradloom.rtl.scalars`: t = +-align(``sx`` * ``sf``, ``ssh``) + ``st2``, which goes to ``sdst``.
+3. SWEEP: every beat of every plane goes through the lanes, one a cycle.
+
+The pipeline of a lane, in order (x, a, b, d and the registers are per channel):
 
 ====== ===================================================================================================
-stage  what a microinstruction chooses
+stage  what a SWEEP chooses
 ====== ===================================================================================================
 fetch  a, b = decoded bytes of streams A, B; d = bitmap bit (or ``keep``) ? a : 0; x = operand ``x``
 MUL1   p = x * ``factor`` (x saturated to 48 bits) or x itself
-ADD1   t = +-align(p, ``sh1``) + ``t2`` + ``t3``; t may go to a register (``dst``)
+ADD1   t = align(p, ``sh1``) + ``t2`` + ``t3``
 CONV1  v = encoder 1 of t, shift ``c1`` (+ le); skipped by the stages below unless ``long``
 MUL2   p = ``m2a`` * ``m2b``; u = sat18((d << 4) - sgn(b) mean)
 ADD2   y = ``base`` + ``y2`` + ``y3``
 CMP    bit and r of y by ``cmp``
-CONV2  z = encoder 2 of r, shift ``c2`` (+ le)
+CONV2  z = encoder 2 of r, shift +-``c2`` (+ le)
 ====== ===================================================================================================
-
-Accumulators: ``acc`` sums abs(x) or the product of MUL2 over each plane and writes plane register S at its end; with the
-product it also adds the plane's sum to sg. ``sums`` adds d to sb and a - d to st.
 
 Every microinstruction is four 32-bit words in the program memory's word addresses (the fourth is not stored).
 """
@@ -35,13 +39,11 @@ __all__ = [
     "MICRO_WORDS",
     "Y2",
     "Y3",
-    "Accumulate",
     "Base",
     "Compare",
-    "Destination",
+    "Each",
     "Factor",
     "Kind",
-    "Loop",
     "MicroField",
     "MicroLayout",
     "Multiplicand",
@@ -49,6 +51,10 @@ __all__ = [
     "Operand",
     "OutB",
     "Register",
+    "ScalarDestination",
+    "ScalarFactor",
+    "ScalarOperand",
+    "ScalarTerm",
     "Shift",
     "Term2",
     "Term3",
@@ -65,25 +71,14 @@ MICRO_BITS = 96
 class Kind(enum.IntEnum):
     """What a microinstruction does."""
 
-    SWEEP = 0   #: send beats through the lanes
-    LOAD = 1    #: PBUF to registers: ``count`` entries from pb0 + ``reg`` (``loop`` ONCE), or lam of every plane (PLANES)
-    STORE = 2   #: the reverse; skipped when the command is dry
-    DIVIDE = 3  #: {le, q} of every plane = n / S
-
-
-class Loop(enum.IntEnum):
-    """Which beats a sweep issues."""
-
-    BEATS = 0   #: every beat of every plane, both lanes
-    PLANES = 1  #: one beat a plane, lane 0 (scalars)
-    ONCE = 2    #: one beat, lane 0 (scalars)
+    SWEEP = 0   #: all beats through the lanes; the last microinstruction
+    LOAD = 1    #: parameter entries pb0 + ``reg`` .. pb0 + ``reg`` + ``count`` - 1 to gamma, beta, tau
+    SCALAR = 2  #: one number per channel or plane
+    SUMS = 3    #: first pass over the planes, with ``keep``; only as the first microinstruction
 
 
 class Register(enum.IntEnum):
-    """Channel registers, by parameter-buffer entry relative to pb0.
-
-    A load of GAMMA, BETA or TAU also sets {V, P}, and a store of them takes it.
-    """
+    """Parameter-buffer entries relative to pb0."""
 
     GAMMA = 0
     BETA = 1
@@ -93,28 +88,73 @@ class Register(enum.IntEnum):
     ST = 5
 
 
+class Each(enum.IntEnum):
+    """How often a SCALAR is computed, and which parameter-buffer entry it sees."""
+
+    CHANNEL = 0  #: once a channel, entry pb0 + ``reg``
+    PLANE = 1    #: once a channel of every plane, entry pl0 + plane
+
+
+class ScalarOperand(enum.IntEnum):
+    """``sx``."""
+
+    ENTRY = 0     #: entry, 64 bits
+    MASTER = 1    #: master in the entry, 32 bits
+    VELOCITY = 2  #: velocity in the entry, 32 bits
+    R = 3         #: channel register R, 64 bits
+    Q = 4         #: q in the entry, 16 bits unsigned
+    PLANE = 5     #: sum of d b over the plane, of the first pass
+    NORM = 6      #: sum of abs(X) over the plane, from the C-Core
+    N = 7         #: positions of a plane
+
+
+class ScalarFactor(enum.IntEnum):
+    """``sf``, 18 bits signed; the operand is saturated to 48 bits before the product."""
+
+    NONE = 0
+    INV = 1
+    MOMENTUM = 2
+    LM = 3
+    GAMMA = 4
+
+
+class ScalarTerm(enum.IntEnum):
+    """``st2``."""
+
+    NONE = 0
+    R = 1        #: channel register R
+    MASTER = 2   #: master in the entry
+    TOTAL = 3    #: sum number ``reg`` - 3 of the first pass over all planes: d b, d, a - d
+    EPSILON = 4  #: register epsilon
+
+
+class ScalarDestination(enum.IntEnum):
+    """``sdst``: where t goes, saturated to the width named."""
+
+    R = 0        #: channel register R, 64 bits
+    R32 = 1      #: channel register R, 32 bits
+    PARAMETER = 2  #: the entry = {R, t}, 28 bits (a master stays within -2^27 .. 2^27 - 1); not when dry
+    ENTRY = 3    #: the entry, 64 bits; not when dry
+    EPSILON = 4  #: register epsilon, at least 1
+    MEAN = 5     #: plane register mean, 24 bits (u is the same for any wider mean)
+    SCALE = 6    #: plane register scale, 16 bits, and le of the entry to plane register le
+    DIVIDE = 7   #: q, le of n / t to plane registers scale, le; {le, q} to the entry, not when dry
+
+
 class Operand(enum.IntEnum):
-    """``x``: the wide operand. SUM, P, V, S, Q are for scalar sweeps (lane 0)."""
+    """``x``: the wide operand of the lanes."""
 
     ZERO = 0
     IN = 1    #: partial sums or weight gradients (+ XIN), as the command's xsrc says
     POOL = 2  #: maximum or sum of the window
-    S = 3     #: plane register S, 64 bits
-    SUM = 4   #: channel register ``reg`` (SG, SB, ST)
-    Q = 5     #: plane register q
-    P = 6     #: master (int32)
-    V = 7     #: velocity (int32)
 
 
 class Factor(enum.IntEnum):
     """``factor`` of MUL1, 18 bits signed."""
 
     NONE = 0
-    Q = 1
+    Q = 1    #: plane register scale, unsigned
     INV = 2
-    MOMENTUM = 3
-    LM = 4
-    GAMMA = 5
 
 
 class Shift(enum.IntEnum):
@@ -137,7 +177,6 @@ class Term2(enum.IntEnum):
     NONE = 0
     R = 1         #: channel register R
     MOMENTUM = 2  #: (momentum * b) << 8
-    P = 3         #: master
 
 
 class Term3(enum.IntEnum):
@@ -146,46 +185,26 @@ class Term3(enum.IntEnum):
     DECAY = 2  #: the same, unless weight decay is off
 
 
-class Destination(enum.IntEnum):
-    """Where t of lane 0 goes, saturated to the width named."""
-
-    NONE = 0
-    R = 1      #: channel register R, 64 bits
-    GRAD = 2   #: channel register R, 32 bits
-    V = 3      #: velocity, 32 bits
-    P = 4      #: master, clamped to -2^27 .. 2^27 - 1
-    MEAN = 5   #: plane register mean, 24 bits (u is the same for any wider mean)
-    GL = 6     #: plane register gl, 16 bits
-    S = 7      #: plane register S, first beat of the plane
-    LOGIT = 8  #: LOGIT[ob0 + plane om0], 24 bits
-
-
-class Accumulate(enum.IntEnum):
-    NONE = 0
-    ABS = 1      #: abs(x), from epsilon on
-    PRODUCT = 2  #: product of MUL2, from 0 on
-
-
 class Multiplicand(enum.IntEnum):
-    V = 0  #: value of encoder 1
-    U = 1
-    D = 2
+    V = 0  #: value of encoder 1 (only with ``long``)
+    U = 1  #: (only without ``long``)
 
 
 class Multiplier(enum.IntEnum):
     GAMMA = 0
-    GL = 1
+    SCALE = 1  #: plane register scale, signed (only without ``long``)
     LM = 2
-    B = 3
 
 
 class Base(enum.IntEnum):
-    T = 0
+    T = 0        #: (only without ``long``)
     PRODUCT = 1
     ZERO = 2
 
 
 class Y2(enum.IntEnum):
+    """Added to a base other than T."""
+
     NONE = 0
     BETA = 1  #: beta << 8
     A = 2     #: a << 16
@@ -194,7 +213,7 @@ class Y2(enum.IntEnum):
 class Y3(enum.IntEnum):
     NONE = 0
     A = 1        #: + align(a, shy)
-    PRODUCT = 2  #: - align(product, shy)
+    PRODUCT = 2  #: - align(product, shy); the product has at most 22 bits
 
 
 class Compare(enum.IntEnum):
@@ -221,39 +240,44 @@ class MicroField:
 
 
 FIELDS: dict[str, MicroField] = {field.name: field for field in (
-    MicroField("end", 0, 1, "last microinstruction of the program"),
+    MicroField("end", 0, 1, "last microinstruction of a program without a sweep"),
     MicroField("kind", 1, 2, "what it does", Kind),
-    MicroField("loop", 3, 2, "beats of the sweep", Loop),
-    MicroField("reg", 5, 3, "first entry of a LOAD or STORE; the sum that is operand x", Register),
-    MicroField("count", 8, 2, "entries of a LOAD or STORE"),
-    MicroField("x", 10, 3, "operand x", Operand),
-    MicroField("factor", 13, 3, "factor of MUL1", Factor),
-    MicroField("sh1", 16, 4, "shift of p before ADD1", Shift),
-    MicroField("right1", 20, 1, "sh1 counts to the right"),
-    MicroField("minus1", 21, 1, "subtract p in ADD1"),
-    MicroField("t2", 22, 2, "second term of ADD1", Term2),
-    MicroField("t3", 24, 2, "third term of ADD1", Term3),
-    MicroField("sh3", 26, 4, "shift of the third term", Shift),
-    MicroField("keep", 30, 1, "d = a, whatever the bitmap says"),
-    MicroField("dst", 32, 4, "register that takes t", Destination),
-    MicroField("acc", 36, 2, "sum over each plane", Accumulate),
-    MicroField("sums", 38, 1, "add d to sb and a - d to st"),
-    MicroField("c1", 40, 4, "shift of encoder 1", Shift),
-    MicroField("c1le", 44, 1, "add le of the plane to it"),
-    MicroField("long", 45, 1, "the stages from MUL2 on take encoder 1's result"),
-    MicroField("m2a", 46, 2, "multiplicand of MUL2", Multiplicand),
-    MicroField("m2b", 48, 2, "multiplier of MUL2", Multiplier),
-    MicroField("base", 50, 2, "first term of ADD2", Base),
-    MicroField("y2", 52, 2, "second term of ADD2", Y2),
-    MicroField("y3", 54, 2, "third term of ADD2", Y3),
-    MicroField("shy", 56, 4, "shift of the third term", Shift),
-    MicroField("cmp", 60, 2, "comparison", Compare),
-    MicroField("c2", 64, 4, "shift of encoder 2", Shift),
-    MicroField("c2le", 68, 1, "add le of the plane to it"),
-    MicroField("wa", 69, 1, "output A = code of encoder 2"),
-    MicroField("wb", 70, 2, "output B", OutB),
-    MicroField("wm", 72, 1, "output bitmap = bit"),
-    MicroField("wx", 73, 1, "wide output = x"),
+    MicroField("keep", 3, 1, "d = a, whatever the bitmap says"),
+    MicroField("reg", 4, 3, "first entry of a LOAD; entry and sum of a SCALAR", Register),
+    MicroField("count", 7, 2, "entries of a LOAD"),
+    MicroField("chain", 9, 1, "begin before the results of the previous SCALAR are there"),
+    MicroField("each", 10, 1, "how often a SCALAR is computed", Each),
+    MicroField("sx", 11, 3, "operand of a SCALAR", ScalarOperand),
+    MicroField("sf", 14, 3, "factor of a SCALAR", ScalarFactor),
+    MicroField("ssh", 17, 4, "shift of a SCALAR's product", Shift),
+    MicroField("sright", 21, 1, "ssh counts to the right"),
+    MicroField("sminus", 22, 1, "subtract the product"),
+    MicroField("st2", 23, 3, "term that is added", ScalarTerm),
+    MicroField("sdst", 26, 3, "destination of a SCALAR", ScalarDestination),
+    MicroField("x", 32, 2, "operand x", Operand),
+    MicroField("factor", 34, 2, "factor of MUL1", Factor),
+    MicroField("sh1", 36, 4, "shift of p before ADD1", Shift),
+    MicroField("t2", 40, 2, "second term of ADD1", Term2),
+    MicroField("t3", 42, 2, "third term of ADD1", Term3),
+    MicroField("sh3", 44, 4, "shift of the third term", Shift),
+    MicroField("c1", 48, 4, "shift of encoder 1", Shift),
+    MicroField("c1le", 52, 1, "add le of the plane to it"),
+    MicroField("long", 53, 1, "the stages from MUL2 on take encoder 1's result"),
+    MicroField("m2a", 54, 1, "multiplicand of MUL2", Multiplicand),
+    MicroField("m2b", 55, 2, "multiplier of MUL2", Multiplier),
+    MicroField("base", 57, 2, "first term of ADD2", Base),
+    MicroField("y2", 59, 2, "second term of ADD2", Y2),
+    MicroField("y3", 61, 2, "third term of ADD2", Y3),
+    MicroField("shy", 64, 4, "shift of the third term", Shift),
+    MicroField("cmp", 68, 2, "comparison", Compare),
+    MicroField("c2", 70, 4, "shift of encoder 2", Shift),
+    MicroField("c2left", 74, 1, "c2 counts to the left"),
+    MicroField("c2le", 75, 1, "add le of the plane to it"),
+    MicroField("wa", 76, 1, "output A = code of encoder 2"),
+    MicroField("wb", 77, 2, "output B", OutB),
+    MicroField("wm", 79, 1, "output bitmap = bit"),
+    MicroField("wx", 80, 1, "wide output = x"),
+    MicroField("wl", 81, 1, "LOGIT[ob0 + plane om0] = encoder 2's aligned value of the plane's first position, 24 bits (F = 8)"),
 )}
 """Every field, in order."""
 

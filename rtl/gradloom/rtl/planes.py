@@ -10,10 +10,10 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import PsumLayout, XSource
 
-__all__ = ["Beat", "PlaneWalk", "PsumAddress", "row_stride"]
+__all__ = ["Beat", "PlaneWalk", "PsumAddress", "StreamWalk", "row_stride"]
 
-Beat = StructLayout({"v": 1, "v0": 1, "v1": 1, "first": 1, "last": 1, "plane": 7})
-"""One beat in the lanes' pipeline: valid, valid per lane, first and last of its plane, plane number."""
+Beat = StructLayout({"v": 1, "v0": 1, "v1": 1, "first": 1, "last": 1, "final": 1, "plane": 7})
+"""One beat in a pipeline: valid, valid per lane, first and last of its plane, last of the command, plane number."""
 
 PsumAddress = StructLayout({"wpu": 2, "bank0": 2, "addr0": 16, "bank1": 2, "addr1": 16, "zero0": 1, "zero1": 1})
 """Where lanes 0 and 1 of a beat lie in a half of the partial-sum buffer; ``zero``: nowhere, the sum is 0."""
@@ -33,13 +33,13 @@ def row_stride(fields: SimpleNamespace):
              group.eq(Mux(rows, fields.prg0 >> 1, fields.prg0))])
 
 
-class PlaneWalk(wiring.Component):
-    """Position within the planes of a RUN command: combinational outputs of the present beat, ``step`` goes to the next.
+class StreamWalk(wiring.Component):
+    """Beats of contiguous streams and bitmaps: combinational outputs of the present beat, ``step`` goes to the next.
 
     Parameters
     ----------
     fields : namespace
-        Fields of the RUN command (:func:`gradloom.rtl.command.decode`), stable while the command runs.
+        Fields of the RUN command (:func:`gradloom.rtl.command.decode`), stable from ``start`` to the last ``step``.
 
     Members
     -------
@@ -47,15 +47,73 @@ class PlaneWalk(wiring.Component):
         Go to the first beat of plane 0.
     step : ``In(1)``
         Go to the next beat.
-    row0, stride : ``In(16)``, ``In(13)``
-        Bank words before the first unit's row, and from row to row (:func:`row_stride`).
     beat : ``Out(Beat)``
-    row_last, final : ``Out(1)``
-        Last beat of a row; of the last plane.
+    column : ``Out(12)``
+        Beat within the row.
+    row_last : ``Out(1)``
+        Last beat of a row.
     offset : ``Out(16)``
         Of this beat from the first address of a contiguous stream.
     bits_addr, bits_slot : ``Out(16)``, ``Out(3)``
         Bitmap beat from the first address, and which eighth of it.
+    """
+
+    def __init__(self, config: Config, fields: SimpleNamespace) -> None:
+        self.config = config
+        self.fields = fields
+        super().__init__({
+            "start": In(1), "step": In(1), "beat": Out(Beat), "column": Out(12), "row_last": Out(1), "offset": Out(16),
+            "bits_addr": Out(16), "bits_slot": Out(3)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        f = self.fields
+        beat = Signal(16)
+        plane = Signal(7)
+        plane_last = Signal()
+        row_end = Signal()
+        one_lane = f.xsrc == XSource.DW if self.config.group == 1 else 0
+        m.d.comb += [
+            plane_last.eq(beat == f.nb - 1),
+            row_end.eq(self.column == f.xe - 1),
+            self.row_last.eq(row_end | plane_last),
+            self.beat.v.eq(1),
+            self.beat.v0.eq(1),
+            self.beat.v1.eq(~(f.xodd & row_end) & ~one_lane),
+            self.beat.first.eq(beat == 0),
+            self.beat.last.eq(plane_last),
+            self.beat.final.eq(plane_last & (plane == f.planes - 1)),
+            self.beat.plane.eq(plane),
+        ]
+        with m.If(self.start):
+            m.d.sync += [beat.eq(0), self.column.eq(0), plane.eq(0), self.offset.eq(0), self.bits_addr.eq(0),
+                         self.bits_slot.eq(0)]
+        with m.Elif(self.step):
+            m.d.sync += [
+                beat.eq(Mux(plane_last, 0, beat + 1)),
+                self.column.eq(Mux(self.row_last, 0, self.column + 1)),
+                plane.eq(plane + plane_last),
+                self.offset.eq(self.offset + 1),
+                self.bits_slot.eq(Mux(plane_last, 0, self.bits_slot + 1)),
+                self.bits_addr.eq(self.bits_addr + (plane_last | (self.bits_slot == 7))),
+            ]
+        return m
+
+
+class PlaneWalk(wiring.Component):
+    """Position within the planes of a RUN command: combinational outputs of the present beat, ``step`` goes to the next.
+
+    Parameters
+    ----------
+    fields : namespace
+        Fields of the RUN command (:func:`gradloom.rtl.command.decode`), stable from ``start`` to the last ``step``.
+
+    Members
+    -------
+    start, step, beat, row_last, offset, bits_addr, bits_slot
+        As those of :class:`StreamWalk`.
+    row0, stride : ``In(16)``, ``In(13)``
+        Bank words before the first unit's row, and from row to row (:func:`row_stride`).
     psum : ``Out(PsumAddress)``
     idx : ``Out(24)``
         Element index of lane 0, channel 0.
@@ -66,44 +124,17 @@ class PlaneWalk(wiring.Component):
         self.fields = fields
         super().__init__({
             "start": In(1), "step": In(1), "row0": In(16), "stride": In(13), "beat": Out(Beat), "row_last": Out(1),
-            "final": Out(1), "offset": Out(16), "bits_addr": Out(16), "bits_slot": Out(3), "psum": Out(PsumAddress),
-            "idx": Out(24)})
+            "offset": Out(16), "bits_addr": Out(16), "bits_slot": Out(3), "psum": Out(PsumAddress), "idx": Out(24)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        f = self.fields
-        weights = f.xsrc == XSource.DW
-
-        beat = Signal(16)
-        column = Signal(12)
-        plane = Signal(7)
-        plane_last = Signal()
-        m.d.comb += [
-            plane_last.eq(beat == f.nb - 1),
-            self.row_last.eq((column == f.xe - 1) | plane_last),
-            self.final.eq(plane_last & (plane == f.planes - 1)),
-            self.beat.v.eq(1),
-            self.beat.v0.eq(1),
-            self.beat.v1.eq(~(f.xodd & (column == f.xe - 1)) & ~(weights if self.config.group == 1 else 0)),
-            self.beat.first.eq(beat == 0),
-            self.beat.last.eq(plane_last),
-            self.beat.plane.eq(plane),
-        ]
-        with m.If(self.start):
-            m.d.sync += [beat.eq(0), column.eq(0), plane.eq(0), self.offset.eq(0), self.bits_addr.eq(0),
-                         self.bits_slot.eq(0)]
-        with m.Elif(self.step):
-            m.d.sync += [
-                beat.eq(Mux(plane_last, 0, beat + 1)),
-                column.eq(Mux(self.row_last, 0, column + 1)),
-                plane.eq(plane + plane_last),
-                self.offset.eq(self.offset + 1),
-                self.bits_slot.eq(Mux(plane_last, 0, self.bits_slot + 1)),
-                self.bits_addr.eq(self.bits_addr + (plane_last | (self.bits_slot == 7))),
-            ]
-
-        self._walk_partial_sums(m, column, plane_last)
-        self._walk_index(m, weights, plane_last)
+        m.submodules.stream = stream = StreamWalk(self.config, self.fields)
+        m.d.comb += [stream.start.eq(self.start), stream.step.eq(self.step)]
+        m.d.comb += [getattr(self, name).eq(getattr(stream, name))
+                     for name in ("row_last", "offset", "bits_addr", "bits_slot")]
+        m.d.comb += self.beat.eq(stream.beat)
+        self._walk_partial_sums(m, stream.column, self.beat.last)
+        self._walk_index(m, self.fields.xsrc == XSource.DW, self.beat.last)
         return m
 
     def _walk_partial_sums(self, m: Module, column: Signal, plane_last: Signal) -> None:

@@ -37,12 +37,14 @@ class Bench:
         """One clock cycle; answers the read ports."""
         d = self.driver
         await d.settle()
-        prd = drd = None
+        prd = drd = srd = None
         if d.get("prd_en"):
             prd = [d.get(f"prd_{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
             assert prd[2] != prd[4], "the banks of a read of partial sums must differ"
         if d.get("drd_en"):
             drd = d.get("drd_addr")
+        if d.get("srd_en"):
+            srd = self.ref.norms.get(tuple(d.get(f"srd_{k}") for k in ("half", "k", "plane")))
         exp = self.ref.exponents.get(d.get("exp_tid"), 0) if d.get("exp_en") else None
         seed = self.ref.seeds.get(d.get("seed_tid"), 0) if d.get("seed_en") else None
         if d.get("stat_valid"):
@@ -52,8 +54,8 @@ class Bench:
         # Data two cycles after the request: one cycle has gone by, the value is due in the next.
         for name, value in self._next.items():
             d.set(name, value)
-        self._next = {}
         group = self.config.group
+        self._next = {"srd_data": (1 << (48 * group)) // 3 if srd is None else self._pack(srd, 48)}
         if prd:
             half, wpu, *banks = prd
             self._next["prd_data"] = self._pack(
@@ -114,35 +116,55 @@ class Bench:
     async def execute(self, words: list[int], limit: int = 100_000, *,
                       disturb: Callable[[], Awaitable[None]] | None = None) -> tuple[int, int]:
         """Run one command; returns (cycles, fault). ``disturb`` is awaited in every cycle."""
+        begin = self.cycles
+        [fault] = await self.stream([words], limit, disturb=disturb)
+        return self.cycles - begin, fault
+
+    async def stream(self, commands: list[list[int]], limit: int = 100_000, *, in_flight: int = 1,
+                     disturb: Callable[[], Awaitable[None]] | None = None) -> list[int]:
+        """Run commands, each as soon as the A-Core is free and fewer than ``in_flight`` are under way. Returns their faults."""
         d = self.driver
-        d.set("port__cmd", sum(word << (32 * i) for i, word in enumerate(words)))
-        d.set("port__start", 1)
-        fault = 0
-        for cycles in range(limit):
+        started, faults, ends = 0, [], []
+        for now in range(limit):
             await d.settle()
-            fault |= d.get("port__fault")
-            done = d.get("port__done")
-            if disturb is not None and not done:
+            # Two cycles lie between two starts, and what runs sees its words until the next start.
+            start = (started < len(commands) and started - len(faults) < in_flight and d.get("port__free")
+                     and not d.get("port__start"))
+            if d.get("port__done"):
+                faults.append(d.get("port__fault"))
+                ends.append(now)
+                assert len(ends) < 2 or ends[-1] - ends[-2] >= 2, "two commands are done in successive cycles"
+            else:
+                assert not d.get("port__fault"), "a fault without done"
+            if disturb is not None:
                 await disturb()
             else:
                 await self.cycle()
-            d.set("port__start", 0)
-            if done:
-                return cycles, fault
-        raise AssertionError(f"the command did not end within {limit} cycles")
+            d.set("port__start", int(start))
+            if start:
+                d.set("port__cmd", sum(word << (32 * i) for i, word in enumerate(commands[started])))
+                started += 1
+            if len(faults) == len(commands):
+                self.ends = ends
+                return faults
+        raise AssertionError(f"{len(commands)} commands did not end within {limit} cycles")
 
     def set_hyper(self) -> None:
         for name in ("lm", "momentum", "decay_off"):
             self.driver.set(name, getattr(self.ref, name))
 
+    def prepare(self, name: str, address: int, fields: dict[str, int], shifts: list[dict[str, int]]) -> list[int]:
+        """Run microprogram ``name`` on the reference; returns the words of the command."""
+        self.ref.run(name, fields, shifts)
+        words = command(Opcode.RUN, [shift_word(**s) for s in shifts], uprog=address, **fields)
+        assert len(words) == FIRST_SHIFT_WORD + len(shifts)
+        return words
+
     async def run(self, name: str, address: int, fields: dict[str, int], shifts: list[dict[str, int]]) -> int:
         """Run microprogram ``name`` on both sides and compare every output memory. Returns the cycles of the RTL."""
         self.set_hyper()
         self.ref.fault = 0
-        self.ref.run(name, fields, shifts)
-        words = command(Opcode.RUN, [shift_word(**s) for s in shifts], uprog=address, **fields)
-        assert len(words) == FIRST_SHIFT_WORD + len(shifts)
-        cycles, fault = await self.execute(words)
+        cycles, fault = await self.execute(self.prepare(name, address, fields, shifts))
         assert fault == self.ref.fault, f"{name}: fault {fault:#x}, expected {self.ref.fault:#x}"
         await self.compare(name)
         return cycles
@@ -209,7 +231,8 @@ def _plane(rng: random.Random, layout: PsumLayout | None = None) -> dict[str, in
               "half": rng.randint(0, 1), "pbase": rng.randrange(0, 64, 2), "prg0": rng.randint(0, 9),
               "pk": rng.randint(0, 2), "psr": rng.randint(0, 1), "psc": rng.randint(0, 1), "n": py * width,
               "sa0": rng.randrange(4), "sb0": rng.randrange(4), "sm0": rng.randrange(4), "oa0": rng.randrange(9),
-              "ob0": rng.randrange(9), "om0": rng.randrange(9), "pl0": 16, "t1": 8, "t2": 9, "f1": 8, "f2": 8}
+              "ob0": rng.randrange(9), "om0": rng.randrange(9), "pl0": 16, "ps0": rng.randrange(250),
+              "t1": 8, "t2": 9, "f1": 8, "f2": 8}
     if layout is not PsumLayout.SPLIT:
         fields["psr"] = fields["psc"] = 0
     return fields
@@ -308,6 +331,64 @@ async def pools(bench: Bench, seed: int) -> None:
         await bench.run("AVGPOOL_BWD", TABLE["AVGPOOL_BWD"], backward_fields, shift_sum(1, 15 + k + rng.randint(-2, 1)))
 
 
+def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str, int], list[dict[str, int]]]:
+    """Some microprogram with its fields and shifts. ``slot``: image slot of the sums that FRN takes."""
+    config = bench.config
+    name = rng.choice([name for name in TABLE if "POOL" not in name])
+    fields = _plane(rng) | {"pw0": rng.randrange(config.wpus), "t1": rng.randint(8, 11), "t2": rng.randint(12, 15), "ps0": slot,
+                            "pb0": rng.choice((0, 6)), "r2": rng.randint(0, 1), "idx0": rng.getrandbits(24),
+                            "s_ch": rng.getrandbits(8)}
+    inv, k = reciprocal(fields["n"])
+    shifts = shift_sum(0, rng.randint(-12, 4)) + shift_sum(1, rng.randint(8, 20)) + shift_sum(2, rng.randint(-4, 12))
+    if name.startswith("FRN_BWD"):
+        shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 19 + k)
+    elif name.startswith("FRN"):
+        shifts = shift_sum(0, -12, -10) + shift_sum(1, 20, 9) + shift_sum(2, 8)
+    elif name.endswith("BWD"):
+        shifts = []
+    elif name.endswith("UPD"):
+        fields |= {"planes": 1, "nb": 1, "xe": 1}
+        shifts = shift_sum(0, rng.randint(-20, -2) - k) + shift_sum(1, rng.randint(-12, -2) - k) + shift_sum(2, 0, -1)
+    elif name in ("WU", "DW_EXPORT"):
+        nr, nk = rng.randint(1, 3), rng.randint(1, 3)
+        nb = nr * nk * config.block_beats
+        fields |= {"planes": 1, "nb": nb, "xe": nb, "xodd": 0, "nr": nr, "nk": nk, "r1": 1, "f1": 16, "xin": rng.randint(0, 1),
+                   "s_k": rng.getrandbits(20), "s_lane": rng.getrandbits(8)}
+        shifts += shift_sum(3, rng.randint(-4, 8)) + shift_sum(4, 16)
+    elif name == "LOGITS":
+        fields |= {"nb": 1, "xe": 1, "py": 1, "xodd": 1, "layout": PsumLayout.K1, "pj": 1, "ob0": 0, "om0": 1, "t1": 0, "t2": 0}
+        shifts = shift_sum(0, rng.randint(-6, 6)) + shift_sum(1, rng.randint(-12, 4))
+    if "BWD" in name or "UPD" in name:
+        fields["xsrc"] = XSource.NONE
+    elif name in ("WU", "DW_EXPORT"):
+        fields["xsrc"] = XSource.DW
+    return name, fields | {"inv": inv}, shifts
+
+
+async def overlapping(bench: Bench, seed: int) -> None:
+    """Commands that follow each other as closely as they can, now and then one that is illegal, and one to the program memory."""
+    ref, rng = bench.ref, random.Random(seed)
+    bench.set_hyper()
+    for in_flight in (4, 2, 4):
+        commands, faults = [], []
+        for i in range(20):
+            ref.fault = 0
+            name, fields, shifts = any_run(bench, rng, 10 * i)
+            kind = rng.random()
+            if kind < 0.05:
+                commands.append(command(Opcode.RUN, uprog=TABLE[name], **fields | {"nb": 0}))
+                faults.append(0x20)
+            elif kind < 0.1:
+                commands.append(command(Opcode.UCODE, [rng.getrandbits(32)] * 3, address=4 * (bench.config.microcode_depth - 1)))
+                faults.append(0)
+            else:
+                commands.append(bench.prepare(name, TABLE[name], fields, shifts))
+                faults.append(ref.fault)
+        assert await bench.stream(commands, in_flight=in_flight) == faults
+        await bench.compare(f"{in_flight} commands under way")
+
+
 SCENARIOS: dict[str, Callable[[Bench, int], Awaitable[None]]] = {
-    "forward": forward, "layouts": layouts, "logits": logits, "backward": backward, "weights": weights, "pools": pools}
+    "forward": forward, "layouts": layouts, "logits": logits, "backward": backward, "weights": weights, "pools": pools,
+    "overlapping": overlapping}
 """By name; a scenario expects a bench whose reference was filled and loaded."""

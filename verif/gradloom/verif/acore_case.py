@@ -112,6 +112,8 @@ class AuxReference:
         self.stats: dict[int, int] = defaultdict(int)
         self.lm, self.momentum, self.decay_off = 200, 230, 0
         self.psum_override: dict[tuple[int, ...], int] = {}
+        self.norms: dict[tuple[int, ...], list[int]] = {}
+        """Sums of abs(X) that the C-Core has gathered: (half, k, image slot) to one a channel."""
         self.fault = 0
 
     # memories
@@ -265,6 +267,8 @@ class AuxReference:
                 sums[plane] += abs(self._x(plane, beat, lane, c))
         scale = []
         for plane, total in enumerate(sums):
+            norms = self.norms.setdefault((f["half"], f["pk"], f["ps0"] + plane & 0xFF), [0] * self.config.group)
+            norms[c] = total - max(1, align(f["n"], sh[0]))
             le = 0
             while (f["n"] << le) // total < 1 << 15:
                 le += 1

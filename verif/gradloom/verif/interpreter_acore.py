@@ -166,8 +166,12 @@ class _Run:
             raise ValueError(f"FRN over {f['n']} positions of a plane of {f['py']} x {self.x_columns}")
         gamma, beta, tau = (self.master(i) >> 12 for i in range(3))
         extra = arith.align(self.decoded(self.chip.aa, f["sa0"]), self.sh[2]) if residual else None
+        x = self.x()
+        norms = self.chip.norms[f["half"], f["pk"], f["ps0"] : f["ps0"] + f["planes"]]
+        if (norms != abs(x).sum(axis=(2, 3))).any():
+            raise ValueError("FRN over planes whose sums of magnitudes the C-Core has not gathered")
         result = frn.forward(
-            self.x(), gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold,
+            x, gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold,
             mode_xhat=self.mode(1), mode_z=self.mode(2),
         )
         self.statistic(2, result.z.stat)

@@ -161,6 +161,9 @@ def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> N
             for i, (bank, addr) in enumerate(places):
                 where = wpu, bank, f["pbase"] + addr
                 psum[where] = total[unit, j, i] + (psum[where] if f["acc"] else 0)
+                if f["sums"] and pattern != Pattern.BP2:
+                    norms = chip.norms[f["half"], i, unit // f["upi"]]
+                    norms[:] = abs(psum[where]) + (norms if unit % f["upi"] or j else 0)
 
 
 def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
 from gradloom.rtl.acore import ACore
-from gradloom.rtl.align import Align
+from gradloom.rtl.align import Align, Shifter
 from gradloom.rtl.apu import Apu
 from gradloom.rtl.axi_read import ReadManager
 from gradloom.rtl.axi_write import WriteManager
@@ -27,6 +27,7 @@ from gradloom.rtl.divider import Divider
 from gradloom.rtl.drain import Drain
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.feed import Feed
+from gradloom.rtl.first_pass import ChannelSums
 from gradloom.rtl.isa import Engine
 from gradloom.rtl.loader import Loader
 from gradloom.rtl.mac import PRODUCT_BITS, factor_of, factor_shape, mac_operand, multiply
@@ -34,6 +35,7 @@ from gradloom.rtl.pe import Pe
 from gradloom.rtl.pint import V_BITS, decode
 from gradloom.rtl.psum import PsumStore
 from gradloom.rtl.queue import CommandQueue, command_words
+from gradloom.rtl.scalars import Scalars
 from gradloom.rtl.scale_unit import ScaleUnit
 from gradloom.rtl.seed_unit import SeedUnit
 from gradloom.rtl.semaphores import Semaphores
@@ -132,6 +134,7 @@ def _parts() -> list[Part]:
     part("PINT decoder", Decoder)
     part("PINT converter", Converter)
     part("dither", Dither)
+    part("shifter 64", Shifter)
     part("align 64", Align)
     part("divider", Divider)
     for mac in ("decode_once", "post_shift"):
@@ -147,6 +150,8 @@ def _parts() -> list[Part]:
     part("C-Core nano", CCore, nano)
     part("C-Core small", CCore, small)
     part("APU nano", Apu, nano)
+    part("first pass of a channel", ChannelSums)
+    part("scalars nano", Scalars, nano)
     part("softmax nano", Softmax, nano)
     part("A-Core nano", ACore, nano)
     for config in (nano, ulx3s):

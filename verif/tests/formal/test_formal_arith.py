@@ -33,10 +33,14 @@ CONVERTER_BUGS = [
     (False, True, "1 << (_FRACTION - 1))", "(1 << (_FRACTION - 1)) - 1)"),
     (True, True, "is_middle.eq(all_equal(t[9:]))", "is_middle.eq(all_equal(t[10:]))"),
     (True, False, "Cat(Const(1, 1), self.x24[8:])", "Cat(Const(1, 1), self.x24[:16])"),
-    (False, True, "left4 & (lost.any() | (shifted[-1] != sign4))", "left4 & (shifted[-1] != sign4)"),
-    (False, False, "left_by < -63, 63", "left_by < -127, 63"),
+    (False, False, "saturated(left_by, SHIFT_BITS)", "left_by[:SHIFT_BITS]"),
     (True, False, "m.Elif(q == 64)", "m.Elif(q == 65)"),
     (False, False, "all_equal(self.g[len(g) - 9:])", "all_equal(self.g[len(g) - 8:])"),
+]
+SHIFTER_BUGS = [
+    (True, "left4 & (lost | (y[-1] != sign4))", "left4 & (y[-1] != sign4)"),
+    (True, "left4 & (lost | (y[-1] != sign4))", "left4 & lost"),
+    (False, "(here[i // 8] & part[i % 8])", "(here[i // 8] & part[i % 8 - 1])"),
 ]
 
 
@@ -68,6 +72,13 @@ def test_converter(f16, left):
 def test_converter_bug(f16, left, old, new):
     design = planted_bug("gradloom.rtl.converter", old, new)
     assert not run_formal(lambda: ConverterSpec(f16=f16, left=left, design=design), "bmc", CONVERTER_DEPTH)
+
+
+@pytest.mark.parametrize(("left", "old", "new"), SHIFTER_BUGS)
+def test_shifter_bug(left, old, new):
+    design = planted_bug("gradloom.rtl.converter", "V_MIN = -4096", "V_MIN = -4096")  # a private copy without a bug
+    design.Shifter = planted_bug("gradloom.rtl.align", old, new).Shifter
+    assert not run_formal(lambda: ConverterSpec(f16=False, left=left, design=design), "bmc", CONVERTER_DEPTH)
 
 
 class CounterSpec(wiring.Component):

@@ -37,7 +37,9 @@ async def check(dut, cases: list[tuple]) -> None:
     """Stream (a, sh, f, x24, expected) through the converter, one a cycle."""
     Clock(dut.clk, 10, unit="ns").start()
     dut.rst.value = 0
+    dut.enable.value = 1
     await RisingEdge(dut.clk)
+    statistics: list[int] = []
     for cycle in range(len(cases) + Converter.LATENCY):
         if cycle < len(cases):
             a, sh, f, x24, _ = cases[cycle]
@@ -47,9 +49,12 @@ async def check(dut, cases: list[tuple]) -> None:
             dut.stochastic.value = x24 is not None
             dut.x24.value = x24 or 0
         await FallingEdge(dut.clk)
+        if cycle >= Converter.ALIGN_LATENCY:
+            beyond, negative = (bool(port.value) for port in (dut.beyond, dut.negative))
+            statistics.append((1 << 63) - 1 if beyond else (int(dut.y.value) ^ -negative) & (1 << 63) - 1)
         if cycle >= Converter.LATENCY:
             *case, expected = cases[cycle - Converter.LATENCY]
-            got = dut.v.value.to_signed(), int(dut.code.value), int(dut.stat.value)
+            got = dut.v.value.to_signed(), int(dut.code.value), statistics[cycle - Converter.LATENCY]
             assert got == expected, f"{case}: {got}, expected {expected}"
         await RisingEdge(dut.clk)
 
@@ -106,5 +111,22 @@ async def whole_range(dut):
     await check(dut, with_expected(cases))
 
 
+@cocotb.test()
+async def disabled(dut):
+    """A value that is not enabled gives code 0 and no statistic, whatever its neighbours are."""
+    Clock(dut.clk, 10, unit="ns").start()
+    rng = random.Random(4)
+    dut.sh.value, dut.f16.value, dut.stochastic.value = 5, 1, 1
+    enabled = [rng.getrandbits(1) for _ in range(200)]
+    seen = []
+    for enable in [*enabled, *[0] * Converter.LATENCY]:
+        dut.a.value, dut.x24.value, dut.enable.value = 1 << 40 | rng.getrandbits(40), rng.getrandbits(24), enable
+        await FallingEdge(dut.clk)
+        seen.append((int(dut.y.value), bool(dut.code.value)))
+        await RisingEdge(dut.clk)
+    for i, enable in enumerate(enabled[:-Converter.LATENCY]):
+        assert (seen[i + Converter.ALIGN_LATENCY][0] != 0, seen[i + Converter.LATENCY][1]) == (enable == 1, enable == 1), i
+
+
 def test_converter(tmp_path):
-    assert run_cocotb(Converter, __file__, tmp_path) == 3
+    assert run_cocotb(Converter, __file__, tmp_path) == 4

@@ -6,7 +6,21 @@ import re
 import pytest
 
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.microcode import FIELDS, MICRO_BITS, MICRO_WORDS, Kind, MicroLayout, Operand, decode, encode
+from gradloom.rtl.microcode import (
+    FIELDS,
+    MICRO_BITS,
+    MICRO_WORDS,
+    Base,
+    Each,
+    Kind,
+    MicroLayout,
+    OutB,
+    ScalarDestination,
+    ScalarOperand,
+    ScalarTerm,
+    decode,
+    encode,
+)
 from gradloom.rtl.microprograms import PROGRAMS, TABLE, WORDS
 
 NAMES = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "LOGITS", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD",
@@ -44,11 +58,11 @@ def test_layout_agrees_with_fields():
 
 
 def test_unknown_field():
-    with pytest.raises(ValueError, match=re.escape("a microinstruction has no field 'foo'; the fields are end, kind, loop,")):
+    with pytest.raises(ValueError, match=re.escape("a microinstruction has no field 'foo'; the fields are end, kind, keep,")):
         encode(foo=1)
 
 
-@pytest.mark.parametrize("values", [{"x": 8}, {"end": 2}, {"t2": -1}, {"dst": 9}, {"sh1": 3}])
+@pytest.mark.parametrize("values", [{"x": 3}, {"end": 2}, {"t2": -1}, {"sdst": 8}, {"sh1": 3}])
 def test_values_that_do_not_fit(values):
     name, value = next(iter(values.items()))
     with pytest.raises(ValueError, match=re.escape(f"field {name!r} of a microinstruction cannot be {value!r}")):
@@ -64,14 +78,25 @@ def test_table():
     assert all(len(micro) <= config.microcode_depth for config in PRESETS.values())
 
 
-def test_programs_store_only_what_they_loaded():
+def test_programs_keep_the_rules():
+    """What the hardware leaves to the microprograms (docstrings of gradloom.rtl.microcode)."""
     for name, program in PROGRAMS.items():
-        loaded = set()
-        for micro in program:
-            entries = set(range(micro.get("reg", 0), micro.get("reg", 0) + micro.get("count", 0)))
-            if micro.get("kind") == Kind.LOAD:
-                loaded |= entries
-            if micro.get("kind") == Kind.STORE:
-                assert entries <= loaded, name
-            if micro.get("x") == Operand.SUM:
-                assert micro["reg"] in loaded, name
+        kinds = [micro["kind"] for micro in program]
+        assert Kind.SWEEP not in kinds[:-1], name
+        assert Kind.SUMS not in kinds[1:], name
+        for before, micro in zip([{}, *program], program, strict=False):
+            if micro["kind"] == Kind.SCALAR:
+                uses_sums = micro["sx"] == ScalarOperand.PLANE or micro.get("st2") == ScalarTerm.TOTAL
+                assert not uses_sums or kinds[0] == Kind.SUMS, name
+                if micro.get("chain"):
+                    # Neither result depends on the other, nor do both go to the same registers.
+                    assert before["sdst"] != micro["sdst"] or before["reg"] != micro["reg"], name
+                    assert ScalarDestination.DIVIDE not in (before["sdst"], micro["sdst"]), name
+                if micro["sx"] in (ScalarOperand.Q, ScalarOperand.PLANE, ScalarOperand.NORM):
+                    assert micro["each"] == Each.PLANE, name
+            if micro["kind"] == Kind.SWEEP and micro.get("long"):
+                assert micro.get("wb") == OutB.CODE1, name
+                assert micro["base"] != Base.T, name
+            if micro["kind"] == Kind.SWEEP and micro.get("base") == Base.T:
+                assert "y2" not in micro, name
+                assert "y3" not in micro, name

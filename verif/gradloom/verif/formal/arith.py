@@ -95,12 +95,12 @@ class ConverterSpec(wiring.Component):
         m.submodules.dut = dut = self.design.Converter()
         latency = self.design.Converter.LATENCY
         fraction = 17 if self.f16 else 9
-        m.d.comb += [dut.a.eq(self.a), dut.sh.eq(self.sh), dut.f16.eq(self.f16),
+        m.d.comb += [dut.a.eq(self.a), dut.enable.eq(1), dut.sh.eq(self.sh), dut.f16.eq(self.f16),
                      dut.stochastic.eq(self.stochastic), dut.x24.eq(self.x24),
                      Assume(~ResetSignal()), Assume((self.sh <= fraction) == self.left)]
 
-        def history(value: Value) -> Signal:
-            for _ in range(latency):
+        def history(value: Value, cycles: int = latency) -> Value:
+            for _ in range(cycles):
                 register = Signal(value.shape(), reset_less=True)
                 m.d.sync += register.eq(value)
                 value = register
@@ -128,10 +128,11 @@ class ConverterSpec(wiring.Component):
             code.eq(Mux((v >= -8) & (v < 8), v[:7],
                         Mux((v >= -512) & (v < 512), v[3:10] | 128, v[6:13]))),
         ]
+        stat = history(self.design.statistic(dut.y, dut.beyond, dut.negative), latency - self.design.Converter.ALIGN_LATENCY)
         age = Signal(range(latency + 1))
         with m.If(age == latency):
             m.d.comb += [Assert(dut.v == v), Assert(dut.code == code),
-                         Assert(dut.stat == (g ^ (g >> 63))[:64])]
+                         Assert(stat == (g ^ (g >> 63))[:64])]
         with m.Else():
             m.d.sync += age.eq(age + 1)
         return m

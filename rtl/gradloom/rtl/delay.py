@@ -1,0 +1,34 @@
+"""Registers that only delay: a value and its later copies, made as they are asked for."""
+
+from amaranth.hdl import Module, Signal, Value
+
+__all__ = ["Line", "delayed"]
+
+
+def delayed(m: Module, value: Value, name: str, cycles: int = 1) -> Value:
+    """``value`` that many cycles later, without reset."""
+    for i in range(cycles):
+        register = Signal(Value.cast(value).shape(), name=f"{name}_{i + 1}" if cycles > 1 else name, reset_less=True)
+        m.d.sync += register.eq(value)
+        value = register
+    return value
+
+
+class Line:
+    """``line[n]`` is the value ``n`` cycles later.
+
+    Parameters
+    ----------
+    reset : :class:`bool`
+        The copies are reset; for valid bits.
+    """
+
+    def __init__(self, m: Module, value: Value, name: str, *, reset: bool = False) -> None:
+        self.m, self.name, self.reset, self.taps = m, name, reset, [Value.cast(value)]
+
+    def __getitem__(self, cycles: int) -> Value:
+        while len(self.taps) <= cycles:
+            register = Signal(self.taps[-1].shape(), name=f"{self.name}_{len(self.taps)}", reset_less=not self.reset)
+            self.m.d.sync += register.eq(self.taps[-1])
+            self.taps.append(register)
+        return self.taps[cycles]

@@ -1,0 +1,229 @@
+"""The A-Core's scalar pipeline: every destination, operand and term; divisions; the queue to the parameter buffer."""
+
+import random
+
+from amaranth.sim import Simulator
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.microcode import ScalarDestination as To
+from gradloom.rtl.microcode import ScalarFactor as Factor
+from gradloom.rtl.microcode import ScalarOperand as Operand
+from gradloom.rtl.microcode import ScalarTerm as Term
+from gradloom.rtl.scalars import Scalars, dividers
+from gradloom.verif.acore_case import align, saturate, wrap
+
+CONFIG = Config(name="scalars", clusters=2, wpus=1, cols=2, max_planes=4)
+GROUP = CONFIG.group
+
+
+class Bench:
+    """Answers the memories around the unit: ``entries[address][channel]``, ``sums[plane]``, ``norms[plane]``."""
+
+    def __init__(self, ctx, dut: Scalars, rng: random.Random) -> None:
+        self.ctx, self.dut, self.rng = ctx, dut, rng
+        self.entries = [[rng.getrandbits(64) for _ in range(GROUP)] for _ in range(16)]
+        self.sums = [[rng.randint(-(1 << 42), (1 << 42) - 1) >> rng.randint(0, 40) for _ in range(GROUP)] for _ in range(4)]
+        self.norms = [[rng.getrandbits(rng.randint(1, 48)) for _ in range(GROUP)] for _ in range(4)]
+        self.ready, self.overflow = 1.0, 0
+        self._pending: list[int | None] = [None] * 4
+
+    async def tick(self, op: dict[str, int] | None = None) -> None:
+        ctx, dut = self.ctx, self.dut
+        ctx.set(dut.issue, op is not None)
+        ctx.set(dut.op, op or {})
+        ready = self.rng.random() < self.ready
+        ctx.set(dut.put_ready, ready)
+        if ready and ctx.get(dut.put):
+            channel = ctx.get(dut.put_channel).bit_length() - 1
+            self.entries[ctx.get(dut.put_addr)][channel] = ctx.get(dut.put_data)
+        self.overflow |= ctx.get(dut.overflow)
+        entry = self.entries[op["entry"]] if op else [0] * GROUP
+        plane = op["plane"] if op else 0
+        self._pending = [plane if op else None, *self._pending[:3]]
+        await ctx.tick()
+        ctx.set(dut.entry, sum(value << (64 * c) for c, value in enumerate(entry)))
+        ctx.set(dut.sums, self.sums[plane])
+        ctx.set(dut.norms, self.norms[self._pending[3]] if self._pending[3] is not None else [(1 << 48) - 1] * GROUP)
+
+    async def settle(self) -> None:
+        for _ in range(2000):
+            await self.tick()
+            if not self.ctx.get(self.dut.busy):
+                return
+        raise AssertionError("busy for 2000 cycles")
+
+    async def each(self, *, planes: int = 1, spacing: int = 0, **op: int) -> None:
+        """The same scalar for all channels of ``planes`` planes."""
+        base = op.pop("entry", 0)
+        for plane in range(planes):
+            for channel in range(GROUP):
+                while not self.ctx.get(self.dut.room):
+                    await self.tick()
+                await self.tick({"channel": channel, "plane": plane, "entry": base + plane, **op})
+                for _ in range(spacing):
+                    await self.tick()
+
+    def master(self, address: int, channel: int) -> tuple[int, int]:
+        value = self.entries[address][channel]
+        return wrap(value, 32), wrap(value >> 32, 32)
+
+
+def simulate(body, seed: int) -> None:
+    dut = Scalars(CONFIG)
+
+    async def testbench(ctx):
+        await body(Bench(ctx, dut, random.Random(seed)))
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+def test_update_of_a_parameter():
+    """R32 from a sum, velocity, then {velocity, master} as one entry; random operands over the whole range of 48 bits."""
+    async def body(bench: Bench) -> None:
+        ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        for _ in range(40):
+            inv, momentum, lm = rng.randint(1 << 15, 1 << 16), rng.getrandbits(8), rng.getrandbits(8)
+            shift, rate = rng.randint(-50, -10), rng.randint(-20, 4)
+            for name, value in (("inv", inv), ("momentum", momentum), ("lm", lm)):
+                ctx.set(getattr(dut, name), value)
+            bench.entries[3] = [rng.randint(-(1 << 47), (1 << 47) - 1) >> rng.randint(0, 40) & (1 << 64) - 1 for _ in range(GROUP)]
+            for c in range(GROUP):
+                bench.entries[0][c] = rng.getrandbits(32) << 32 | rng.getrandbits(27)
+            expected = []
+            for c in range(GROUP):
+                p, v = bench.master(0, c)
+                gradient = saturate(align(wrap(bench.entries[3][c]) * inv, shift), 32)
+                v = saturate((momentum * v >> 8) + gradient, 32)
+                p = saturate(p - align(v * lm, rate), 28)
+                expected.append((v & 0xFFFFFFFF) << 32 | p & 0xFFFFFFFF)
+            await bench.each(operand=Operand.ENTRY, entry=3, factor=Factor.INV, shift=shift, destination=To.R32)
+            await bench.settle()
+            await bench.each(operand=Operand.VELOCITY, factor=Factor.MOMENTUM, shift=-8, term=Term.R, destination=To.R32)
+            await bench.settle()
+            await bench.each(operand=Operand.R, factor=Factor.LM, shift=rate, minus=1, term=Term.MASTER, destination=To.PARAMETER)
+            await bench.settle()
+            assert bench.entries[0] == expected
+        assert not bench.overflow
+
+    simulate(body, 1)
+
+
+def test_sums_saturate_with_a_fault():
+    """A total is added to its entry; 64 bits, saturated."""
+    async def body(bench: Bench) -> None:
+        ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        totals = [{"product": rng.randint(-(1 << 49), (1 << 49) - 1), "kept": rng.randint(-(1 << 37), (1 << 37) - 1),
+                   "cut": rng.randint(-(1 << 37), (1 << 37) - 1)} for _ in range(GROUP)]
+        ctx.set(dut.totals, totals)
+        for number, name in enumerate(("product", "kept", "cut")):
+            bench.entries[4] = [rng.getrandbits(60) for _ in range(GROUP)]
+            expected = [value + totals[c][name] & (1 << 64) - 1 for c, value in enumerate(bench.entries[4])]
+            await bench.each(operand=Operand.ENTRY, entry=4, total=number, term=Term.TOTAL, destination=To.ENTRY)
+            await bench.settle()
+            assert bench.entries[4] == expected
+        assert not bench.overflow
+        sign = totals[1]["kept"] > 0
+        bench.entries[4][1] = (1 << 63) - 1 if sign else 1 << 63
+        await bench.each(operand=Operand.ENTRY, entry=4, total=1, term=Term.TOTAL, destination=To.ENTRY)
+        await bench.settle()
+        assert bench.entries[4][1] == ((1 << 63) - 1 if sign else 1 << 63)
+        assert bench.overflow
+
+    simulate(body, 2)
+
+
+def test_operand_beyond_48_bits():
+    """What does not fit the multiplier is reported; without a factor an operand passes whole."""
+    async def body(bench: Bench) -> None:
+        ctx, dut = bench.ctx, bench.dut
+        ctx.set(dut.inv, 1 << 15)
+        for value, factor, fault in (((1 << 47) - 1, Factor.INV, 0), (-(1 << 47), Factor.INV, 0), (1 << 47, Factor.NONE, 0),
+                                     (-(1 << 63), Factor.NONE, 0), (1 << 47, Factor.INV, 1), (-(1 << 47) - 1, Factor.INV, 1)):
+            bench.overflow = 0
+            bench.entries[5] = [value & (1 << 64) - 1] * GROUP
+            await bench.each(operand=Operand.ENTRY, entry=5, factor=factor, destination=To.R)
+            await bench.settle()
+            assert bench.overflow == fault
+            if not fault:
+                assert [ctx.get(dut.r[c]) for c in range(GROUP)] == [value << 15 if factor else value] * GROUP
+
+    simulate(body, 3)
+
+
+def test_plane_registers():
+    """scale and le from an entry, mean from a plane's sum, in either half."""
+    async def body(bench: Bench) -> None:
+        ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        gamma = [rng.randint(-(1 << 15), (1 << 15) - 1) for _ in range(GROUP)]
+        ctx.set(dut.gamma, gamma)
+        ctx.set(dut.inv, inv := 40000)
+        expected = {}
+        for bank in (1, 0):
+            ctx.set(dut.bank, bank)
+            shift = rng.randint(-26, -16)
+            await bench.each(planes=4, operand=Operand.Q, entry=8, factor=Factor.GAMMA, shift=-16, destination=To.SCALE)
+            await bench.each(planes=4, operand=Operand.PLANE, factor=Factor.INV, shift=shift, destination=To.MEAN)
+            await bench.settle()
+            for plane in range(4):
+                for c in range(GROUP):
+                    entry = bench.entries[8 + plane][c]
+                    expected[bank, plane, c] = (gamma[c] * (entry & 0xFFFF) >> 16, entry >> 16 & 0xFF,
+                                                saturate(align(bench.sums[plane][c] * inv, shift), 24))
+            bench.sums.reverse()
+            bench.entries[8:12] = bench.entries[12:16]
+        for (bank, plane, c), values in expected.items():
+            ctx.set(dut.at, plane | bank << 7)
+            await ctx.tick()
+            register = ctx.get(dut.planes[c])
+            assert (register.scale, register.le, register.mean) == values
+
+    simulate(body, 4)
+
+
+def test_division():
+    """{le, q} of n / (norm + epsilon) for every channel and plane, in the plane registers and in the entries unless dry."""
+    async def body(bench: Bench) -> None:
+        ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        for dry in (0, 1):
+            n, shift = rng.randint(1, 1 << 14), rng.randint(-20, 10)
+            ctx.set(dut.n, n)
+            ctx.set(dut.dry, dry)
+            before = [list(entry) for entry in bench.entries]
+            await bench.each(operand=Operand.N, shift=shift, destination=To.EPSILON)
+            await bench.settle()
+            await bench.each(planes=4, entry=8, spacing=13 // dividers(CONFIG), operand=Operand.NORM, term=Term.EPSILON,
+                             destination=To.DIVIDE)
+            await bench.settle()
+            for plane in range(4):
+                ctx.set(dut.at, plane)
+                await ctx.tick()
+                for c in range(GROUP):
+                    total, le = bench.norms[plane][c] + max(1, align(n, shift)), 0
+                    while (n << le) // total < 1 << 15:
+                        le += 1
+                    q = (n << le) // total
+                    register = ctx.get(dut.planes[c])
+                    assert (register.scale & 0xFFFF, register.le) == (q, le)
+                    assert bench.entries[8 + plane][c] == (before[8 + plane][c] if dry else le << 16 | q)
+        assert not bench.overflow
+
+    simulate(body, 5)
+
+
+def test_a_busy_parameter_buffer_loses_nothing():
+    async def body(bench: Bench) -> None:
+        ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        ctx.set(dut.totals, [{"product": 5, "kept": 0, "cut": 0}] * GROUP)
+        bench.ready = 0.1
+        for _ in range(8):
+            bench.entries[:14] = [[rng.getrandbits(60) for _ in range(GROUP)] for _ in range(14)]
+            expected = [[value + 5 for value in entry] for entry in bench.entries[:14]]
+            for entry in range(14):
+                await bench.each(operand=Operand.ENTRY, entry=entry, term=Term.TOTAL, destination=To.ENTRY)
+            await bench.settle()
+            assert bench.entries[:14] == expected
+
+    simulate(body, 6)
