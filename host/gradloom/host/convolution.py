@@ -4,7 +4,7 @@ import itertools
 
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import Region
-from gradloom.host.tiling import Builder, Needs, ScheduleError
+from gradloom.host.tiling import INPUTS, Builder, Needs, ScheduleError
 from gradloom.host.tokens import Access
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
@@ -12,10 +12,10 @@ from gradloom.rtl.isa import Dest, Opcode, XSource
 
 __all__ = ["Convolution"]
 
-_OVERLAP = 2
-"""Ranges into which the images of every layer are cut at least."""
 _COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
+_TURNAROUND = 800
+"""From the last partial sum of a layer to the next one's first operand, about."""
 _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
 _EVERY_WINDOW = (0, 1 << 16)
@@ -33,6 +33,13 @@ class Convolution:
         Output groups of this phase.
     transpose : :class:`bool`
         Backward: weight blocks are exchanged.
+    ring : :class:`str`
+        Which addresses of the input buffer.
+
+    Attributes
+    ----------
+    half : :class:`int`
+        Addresses that a tile may take so that the next one's inputs, or another convolution's, fit beside it.
     """
 
     def __init__(
@@ -45,8 +52,12 @@ class Convolution:
         outputs: int,
         *,
         transpose: bool,
+        ring: str = INPUTS,
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
+        self.ring = builder.ring[ring]
+        shared = ring != INPUTS
+        self.half = self.ring.size if shared else self.ring.size // 2
         self.inputs, self.outputs, self.transpose = inputs, outputs, transpose
         self.weights = builder.memory[layer, "w"]
         taps = shape.ky * shape.kx
@@ -65,22 +76,23 @@ class Convolution:
     def image_tiles(self, also: Needs = ()) -> list[tuple[int, int]]:
         """Ranges of images that the array sweeps at once.
 
-        Half of the partial sums and of the buffers in ``also`` holds them, and there are at least two ranges, so that a
-        layer begins while the one before it is finished. Among these the smallest number of images that costs hardly more than
-        the least: rows that the WPUs cannot share evenly cost array cycles, and inputs that do not stay on chip are
-        loaded for every output group, but small tiles are loaded sooner.
+        Half of the partial sums and of the buffers in ``also`` holds them. Among these the smallest number of images that
+        costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs that do not
+        stay on chip are loaded for every output group and weights for every range, and a layer in one piece begins when the one
+        before it is finished; but small tiles are loaded sooner.
         """
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
         needs = (
-            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), config.ibuf_depth),
+            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), self.ring.size),
             *also,
         )
         builder.refuse(self.layer, needs)
         fitting = [
             images
-            for images in range(1, min(ceil_div(high - low, _OVERLAP) + config.wpus - 1, config.max_planes) + 1)
-            if (images == 1 or all(unit * images <= size // 2 for _, _, unit, size in needs))
+            for images in range(1, min(high - low, config.max_planes) + 1)
+            if (images == 1 or sweep.addresses(config, images) <= self.half)
+            and (images == 1 or all(unit * images <= size // 2 for _, _, unit, size in also))
             and psum_words(sweep, config, images) <= config.psum_depth
             and not row_banks_conflict(sweep, config, images)
         ]
@@ -97,17 +109,18 @@ class Convolution:
         return len(self.tiles()) * self.steps * len(sweep.windows) * groups * sweep.cols
 
     def _cycles(self, batch: int, images: int) -> int:
-        """Cycles of a batch in tiles of ``images``: the larger of array and input loads."""
+        """Cycles of a batch in tiles of ``images``: the larger of array, input and weight loads, and what begins too late."""
         config, sweep, tiles = self.builder.config, self.sweep, len(self.tiles())
+        weights = self.weights.outer * self.weights.outer_bytes // config.beat_bytes
         total = 0
         for low in range(0, batch, images):
             count = min(images, batch - low)
             array = self.cycles((low, low + count))
             loads = count * sweep.groups_in * sweep.rows * sweep.xe * (1 if self.resident(count) else tiles)
-            half = self.steps * sweep.addresses(config, count) <= config.ibuf_depth // 2
-            total += max(array, loads) if half else array + loads // 2
-            total += _COMMAND_CYCLES * tiles
-        return total
+            half = self.steps * sweep.addresses(config, count) <= self.half
+            moved = max(loads, weights) if config.load_channels == 3 else loads + weights
+            total += (max(array, moved) if half else array + moved // 2) + _COMMAND_CYCLES * tiles
+        return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
 
     def _refuse(self) -> None:
         config, words = self.builder.config, psum_words(self.sweep, self.builder.config, 1)
@@ -125,9 +138,7 @@ class Convolution:
 
     def resident(self, images: int) -> bool:
         """Whether all input groups of a tile fit at once."""
-        return (
-            self.steps * self.sweep.addresses(self.builder.config, images) <= self.builder.config.ibuf_depth
-        )
+        return self.steps * self.sweep.addresses(self.builder.config, images) <= self.ring.size
 
     def _chunks(self, images: int) -> list[tuple[int, int]]:
         config = self.builder.config
@@ -139,7 +150,7 @@ class Convolution:
             )
         limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
         if not self.resident(images):
-            limit = min(limit, max(1, config.ibuf_depth // 2 // self.sweep.addresses(config, images)))
+            limit = min(limit, max(1, self.ring.size // 2 // self.sweep.addresses(config, images)))
         count = ceil_div(self.steps, limit)
         edges = [self.steps * i // count for i in range(count + 1)]
         return list(itertools.pairwise(edges))
@@ -156,7 +167,7 @@ class Convolution:
         chunk = chunk or (0, self.steps)
         count = images[1] - images[0]
         step = sweep.addresses(builder.config, count)
-        addr = builder.ring["IBUF"].take((chunk[1] - chunk[0]) * step)
+        addr = self.ring.take((chunk[1] - chunk[0]) * step)
         rows = [(row, *self._row_groups(row, chunk)) for row in range(PE_ROWS)] if sweep.k1 else [(0, *chunk)]
         for bank, first, last in rows:
             if first < last:

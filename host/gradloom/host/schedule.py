@@ -271,6 +271,9 @@ class _Step:
             if weighted:
                 rest = schedule_backward.Accumulation(builder, weighted, first=first, last=last)
             if name != network.logits.name:
+                main = network.main_consumer(name)
+                if isinstance(main, Conv | FullyConnected) and schedule_backward.needs_whole_buffer(builder, main):
+                    self.pacer.flush()
                 follow = rest if rest and rest.fits and not self.calibrate else None
                 self._scaled(
                     builder.tid(name, Kind.DZ),
@@ -279,7 +282,6 @@ class _Step:
                 )
                 if follow:
                     rest = None
-                main = network.main_consumer(name)
                 if isinstance(main, Conv | FullyConnected):
                     self._update(main, first, last)
             if weighted:
@@ -305,6 +307,8 @@ class _Step:
         elif rest:
             self.pacer.run(rest.by_groups())
         if network.sends_ds(name):
+            if schedule_backward.needs_whole_buffer(builder, layer):
+                self.pacer.flush()
             self._scaled(
                 builder.tid(name, Kind.DS),
                 schedule_backward.ds_zero(builder, layer),
@@ -322,7 +326,12 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
-            self.pacer.run(schedule_update.weight_update(builder, layer, dry=True, first=first, last=last))
+            self.pacer.flush()
+            self.pacer.run(schedule_update.WeightUpdate(builder, layer, dry=True, first=first, last=last).emit())
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
-        update = schedule_update.weight_update(builder, layer, export=self.export_dw, first=first, last=last)
-        self.pacer.defer(update, Lane.ARRAY)
+        update = schedule_update.WeightUpdate(builder, layer, export=self.export_dw, first=first, last=last)
+        if update.whole_buffer:
+            self.pacer.flush()
+        self.pacer.defer(update.emit(), Lane.ARRAY)
+        if update.whole_buffer:
+            self.pacer.flush()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gradloom.host.convolution import Convolution
 from gradloom.host.pacing import Work
 from gradloom.host.schedule_rounding import plane_rounding
-from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
+from gradloom.host.tiling import BACKWARD_INPUTS, INPUTS, Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
@@ -17,6 +17,7 @@ __all__ = [
     "ds_zero",
     "dx_kind",
     "dx_region_name",
+    "needs_whole_buffer",
     "output_error",
     "output_zero",
     "second_error",
@@ -120,11 +121,19 @@ def _second_error(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> 
         yield work.cycles(images)
 
 
+def needs_whole_buffer(builder: Builder, layer: Conv | FullyConnected) -> bool:
+    """Whether a backward convolution leaves no room for other inputs: nothing may be emitted beside it."""
+    sweep = backward_sweep(shape_of(builder.network, layer, builder.config))
+    return sweep.addresses(builder.config, 1) > builder.ring[BACKWARD_INPUTS].size
+
+
 def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
     shape = shape_of(builder.network, layer, builder.config)
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
+    sweep = backward_sweep(shape)
+    ring = INPUTS if needs_whole_buffer(builder, layer) else BACKWARD_INPUTS
     return (
-        Convolution(builder, layer.name, shape, backward_sweep(shape), region, shape.cg, transpose=True),
+        Convolution(builder, layer.name, shape, sweep, region, shape.cg, transpose=True, ring=ring),
         Plane(shape.yi, shape.xi),
     )
 

@@ -11,7 +11,7 @@ from gradloom.host.memory import Region
 from gradloom.host.pacing import Work
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
-from gradloom.host.tiling import Builder, shape_of, shifts
+from gradloom.host.tiling import GRADIENT_INPUTS, INPUTS, Builder, shape_of, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import Shape, forward_sweep
 from gradloom.models.arith import reciprocal
@@ -19,7 +19,7 @@ from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
-__all__ = ["weight_update"]
+__all__ = ["WeightUpdate"]
 
 _INDEX_MASK = (1 << 24) - 1
 _FULL_SETS = 4
@@ -54,28 +54,30 @@ class _Operands:
     errors: dict[tuple[int, ...], tuple[int, int]]
 
 
-def weight_update(
-    builder: Builder,
-    layer: Conv | FullyConnected,
-    *,
-    dry: bool = False,
-    export: bool = False,
-    first: bool = True,
-    last: bool = True,
-) -> Work:
+class WeightUpdate:
     """Weight gradients of a layer and what becomes of them.
 
     Parameters
     ----------
-    dry : only the statistics of the velocities export : also store the weight gradients first, last : whether
-    this is the first, the last part of the batch; parts before the last only store their sums
+    dry : only the statistics of the velocities
+    export : also store the weight gradients
+    first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
+
+    Attributes
+    ----------
+    whole_buffer : :class:`bool`
+        The inputs leave no room for others: nothing may be emitted beside it.
     """
-    return _Update(builder, layer, dry, export, first, last).emit()
 
-
-class _Update:
     def __init__(
-        self, builder: Builder, layer: Conv | FullyConnected, dry: bool, export: bool, first: bool, last: bool
+        self,
+        builder: Builder,
+        layer: Conv | FullyConnected,
+        *,
+        dry: bool = False,
+        export: bool = False,
+        first: bool = True,
+        last: bool = True,
     ) -> None:
         self.builder, self.layer, self.dry = builder, layer, dry
         self.first, self.last = first, last
@@ -90,6 +92,7 @@ class _Update:
             builder.memory[layer.input, "z"],
             self.shape.mg,
             transpose=False,
+            ring=GRADIENT_INPUTS,
         )
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
         self.ee = even(self.shape.xo) // 2
@@ -106,12 +109,19 @@ class _Update:
             error_entries=self.ee,
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
         )
+        self.blocks = choose_blocks(self.gradients, builder.config, builder.images)
+        images = max(high - low for low, high in self.blocks.images)
+        steps = max(high - low for low, high in self.blocks.steps)
+        self.whole_buffer = steps * self.sweep.addresses(builder.config, images) > self.work.ring.size
+        if self.whole_buffer:
+            self.work.ring = builder.ring[INPUTS]
 
     # Order
 
     def emit(self) -> Work:
+        """All commands."""
         tiles = [tuple(tile) for tile in self.work.tiles()]
-        blocks = choose_blocks(self.gradients, self.builder.config, self.builder.images)
+        blocks = self.blocks
         kept: _Operands | None = None
         for windows, outputs, steps in itertools.product(blocks.windows, blocks.tiles, blocks.steps):
             self._places: dict[_Tile, int] = {}

@@ -16,13 +16,30 @@ from gradloom.rtl import microprograms
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Opcode, Source
 
-__all__ = ["BASE", "Builder", "Needs", "Plane", "ScheduleError", "image_groups", "shape_of", "shifts"]
+__all__ = [
+    "BACKWARD_INPUTS",
+    "BASE",
+    "GRADIENT_INPUTS",
+    "INPUTS",
+    "Builder",
+    "Needs",
+    "Plane",
+    "ScheduleError",
+    "image_groups",
+    "shape_of",
+    "shifts",
+]
 
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
+INPUTS, BACKWARD_INPUTS, GRADIENT_INPUTS = "IBUF", "IBUF, first half", "IBUF, second half"
+"""Rings of the input buffer. Backward convolutions and weight gradients that are emitted side by side have a half each: what
+is on chip for one must outlive what the other loads in between."""
 _Step = TypeVar("_Step")
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
+_SHARES = 4
+"""Commands of the A-Core whose planes a stream buffer holds."""
 _PARAMETER_SHARE = 12
 """Entries of the parameter buffer for each set of 6 of a channel group: the other half holds reciprocals."""
 Needs = tuple[tuple[str, str, int, int], ...]
@@ -99,7 +116,8 @@ class Builder:
         self.ring = {
             name: Ring(size)
             for name, size in (
-                ("IBUF", config.ibuf_depth),
+                (INPUTS, config.ibuf_depth),
+                (BACKWARD_INPUTS, config.ibuf_depth // 2),
                 ("EBUF", config.ebuf_depth),
                 ("WBUF", config.wbuf_depth),
                 ("AA", depth),
@@ -112,6 +130,7 @@ class Builder:
                 ("LOGIT", logits),
             )
         }
+        self.ring[GRADIENT_INPUTS] = Ring(config.ibuf_depth - config.ibuf_depth // 2, first=config.ibuf_depth // 2)
         sets = max(2, config.pbuf_depth // _PARAMETER_SHARE)
         if config.pbuf_depth < 6 * sets + 2:
             raise ScheduleError(
@@ -147,7 +166,8 @@ class Builder:
     # Fit
 
     def planes_at_once(self, layer: str, plane: Plane, *, bits: bool = True, also: Needs = ()) -> int:
-        """Planes of one command of the A-Core: as many as half of every stream buffer holds, or one if the whole holds it.
+        """Planes of one command of the A-Core: as many as a quarter of every stream buffer holds, so that loads run ahead and
+        stores lag behind, or one if the whole holds it.
 
         Parameters
         ----------
@@ -169,7 +189,7 @@ class Builder:
         )
         most = min(self.ring["PBUF"].size // 2, config.max_planes, self.images[1] - self.images[0])
         for planes in range(most, 1, -1):
-            if all(unit * planes <= size // 4 for _, _, unit, size in needs):
+            if all(unit * planes <= size // _SHARES for _, _, unit, size in needs):
                 return planes
         self.refuse(layer, needs)
         return 1
