@@ -15,6 +15,7 @@ from gradloom.rtl.config import PRESETS, ConfigError
 
 __all__ = ["main"]
 
+_DEVICES = ("rtl", "golden")
 _INTERRUPTED = 130
 _MOST = 10_000_000
 """Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
@@ -86,16 +87,20 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default="digits", metavar="NAME|FILE",
                         help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
                              "images (default: digits)")
-    parser.add_argument("--device", choices=("rtl", "golden"), default="rtl",
+    parser.add_argument("--device", choices=_DEVICES, default="rtl",
                         help="simulated hardware, or the numpy golden model (default: rtl)")
 
 
-def _memory_arguments(parser: argparse.ArgumentParser) -> None:
+def _dram_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dram-latency", type=int, default=40, metavar="CYCLES", help="read latency of the DRAM model")
     parser.add_argument("--dram-bytes-per-cycle", type=float, default=None, metavar="N",
                         help="bandwidth of the DRAM model, reads and writes together (default: one beat each way)")
     parser.add_argument("--stalls", type=float, default=0.0, metavar="P",
                         help="probability of a random stall on every AXI4 channel and cycle (default: 0)")
+
+
+def _memory_arguments(parser: argparse.ArgumentParser) -> None:
+    _dram_arguments(parser)
     parser.add_argument("--trace-fst", type=Path, default=None, metavar="FILE", help="write an FST waveform")
     parser.add_argument("--trace-cycles", default="0:20000", metavar="FROM:TO", help="cycles of the waveform")
 
@@ -123,6 +128,36 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--trace", type=Path, default=None, metavar="FILE",
                        help="also write every command of the step as a trace for ui.perfetto.dev")
     _memory_arguments(bench)
+
+
+def _step_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=_positive, default=4)
+    parser.add_argument("--steps", type=_positive, default=5)
+    parser.add_argument("--lr", type=_rate)
+    parser.add_argument("--momentum", type=_momentum)
+    parser.add_argument("--weight-decay", type=_decay)
+    _rounding_argument(parser)
+    parser.add_argument("--seed", type=_seed, default=1)
+
+
+def _diff_arguments(diff: argparse.ArgumentParser) -> None:
+    diff.add_argument("runs", nargs="*", type=Path, metavar="RUN",
+                      help="two run folders; without them two devices are compared live")
+    diff.add_argument("--replay", action="store_true",
+                      help="train both runs again up to their first difference and name its tensor and element")
+    diff.add_argument("--device", action="append", choices=_DEVICES,
+                      help="give it for either side (default: golden, then rtl)")
+    diff.add_argument("--config", action="append", metavar="NAME|FILE",
+                      help=f"machine of both sides, or give one for either: {', '.join(PRESETS)} or a TOML file (default: small)")
+    diff.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
+    diff.add_argument("--data", default="digits", metavar="NAME|FILE", help="as of verify (default: digits)")
+    _step_arguments(diff)
+    diff.add_argument("--trace", type=Path, default=None, metavar="FILE",
+                      help="write an FST waveform of the cycles around the first difference")
+    diff.add_argument("--trace-margin", type=_positive, default=2000, metavar="CYCLES",
+                      help="cycles of the waveform before and after it (default: 2000)")
+    _dram_arguments(diff)
+    diff.set_defaults(trace_fst=None, trace_cycles="0:1")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -157,15 +192,10 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = commands.add_parser("verify", help="run golden model and RTL side by side and compare every tensor of every step")
     _machine_arguments(verify)
-    verify.add_argument("--batch", type=_positive, default=4)
-    verify.add_argument("--steps", type=_positive, default=5)
-    verify.add_argument("--lr", type=_rate)
-    verify.add_argument("--momentum", type=_momentum)
-    verify.add_argument("--weight-decay", type=_decay)
-    _rounding_argument(verify)
-    verify.add_argument("--seed", type=_seed, default=1)
+    _step_arguments(verify)
     _memory_arguments(verify)
 
+    _diff_arguments(commands.add_parser("diff", help="the first difference of two runs, or of two devices side by side"))
     _bench_arguments(commands.add_parser("bench", help="what a training step costs on a machine, by layer and phase"))
 
     verilog = commands.add_parser("verilog", help="write the machine's Verilog, register map and configuration")
@@ -203,6 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _check_resume(options)
         elif options.command == "bench":
             from gradloom.host.bench_command import run as command
+        elif options.command == "diff":
+            from gradloom.host.diff_command import run as command
         elif options.command == "eval":
             from gradloom.host.eval_command import run as command
         else:

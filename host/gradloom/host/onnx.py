@@ -91,7 +91,7 @@ class _Writer:
 
     def _layer(self, layer: Layer) -> None:
         g = self.net.geometry(layer.name)
-        pads = {"pads": [g.pad] * 4, "strides": [g.stride] * 2}
+        pads: dict[str, Any] = {"pads": [g.pad] * 4, "strides": [g.stride] * 2}
         if isinstance(layer, Conv):
             self._convolution(layer, pads)
         elif isinstance(layer, FullyConnected):

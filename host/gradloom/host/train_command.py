@@ -183,6 +183,7 @@ class _Trainer:
         for offset, outcome in enumerate(outcomes):
             entry = {"step": first + offset, "loss": outcome.loss, "accuracy": outcome.correct / self.batch}
             self.record["steps"].append(entry)
+        self.record["steps"][-1]["sha256"] = digests.parameters_digest(self.network, self.state)
         self.record["steps"][-1]["cycles"] = None if cycles is None else (session.cycles or 0) - cycles
         if before is not None and not self._check(session, before, batches[-1], first):
             return False

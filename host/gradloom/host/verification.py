@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from gradloom.host.diff_order import execution_order
 from gradloom.models.golden import StepResult, expected_tensors
 from gradloom.models.network import Network
 from gradloom.models.state import State
@@ -50,7 +51,10 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How much was compared, and a difference, if any: of the tensors that differ, of the one that was written first."""
+    """How much was compared, and a difference, if any: of the tensors that differ, of the one that was written first.
+
+    Where the device knows no cycles, the order of a step's operations decides.
+    """
 
     tensors: int
     bytes: int
@@ -90,5 +94,8 @@ def compare_tensors(
         if exponents[tid] != golden_exponent:
             layer = network.layers[tid // 8 - 1].name if tid >= 8 else "input"
             found.append(Difference(step, layer, f"exponent {tid % 8}", (), golden_exponent, exponents[tid], None))
-    found.sort(key=lambda difference: math.inf if difference.cycle is None else difference.cycle)
+    found.sort(key=lambda difference: (
+        math.inf if difference.cycle is None else difference.cycle,
+        execution_order(network, difference.layer, difference.tensor),
+    ))
     return Comparison(tensors, size, found[0] if found else None)

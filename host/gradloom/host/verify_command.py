@@ -14,7 +14,7 @@ from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import load_config
 
-__all__ = ["run"]
+__all__ = ["Material", "material", "run"]
 
 
 def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -29,30 +29,59 @@ def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarra
     return codes, (labels >> 4) % network.classes, -11
 
 
-def run(options: argparse.Namespace) -> int:
-    """Returns 0 only if not one byte differs."""
-    memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network).rounded(options.rounding), load_config(options.config)
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """What a verification trains on.
+
+    Parameters
+    ----------
+    images, labels : arrays (steps * batch, C, Y, X) and (steps * batch,)
+    exponent : :class:`int`
+        Of the images.
+    title : :class:`str`
+        Where the images come from.
+    hypers : list of :class:`~gradloom.models.golden.Hyper`
+        One a step.
+    """
+
+    network: Network
+    images: np.ndarray
+    labels: np.ndarray
+    exponent: int
+    title: str
+    hypers: list[golden.Hyper]
+
+
+def material(options: argparse.Namespace) -> Material:
+    """Network, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
+    network = load_network(options.network).rounded(options.rounding)
     needed = options.batch * options.steps
     data = load_dataset(options.data) if options.data != "random" else None
     if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:
         check_fit(network, data, options.batch)
         order = np.concatenate([epoch_order(len(data.train_y), options.seed, e) for e in range(1 + needed // len(data.train_y))])
-        images, labels, exponent, name = data.train_x[order[:needed]], data.train_y[order[:needed]], data.exponent, data.name
+        images, labels, exponent, title = data.train_x[order[:needed]], data.train_y[order[:needed]], data.exponent, data.name
     else:
         images, labels, exponent = synthetic_images(network, needed, options.seed)
-        name = "hashed images"
+        title = "hashed images"
     train = dataclasses.replace(
         network.train,
         lr=options.lr or network.train.lr,
         momentum=network.train.momentum if options.momentum is None else options.momentum,
         weight_decay=network.train.weight_decay if options.weight_decay is None else options.weight_decay,
     )
-    hypers = golden.schedule_table(train, options.steps)
+    return Material(network, images, labels, exponent, title, golden.schedule_table(train, options.steps))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 only if not one byte differs."""
+    memory, config = MemoryOptions.from_arguments(options), load_config(options.config)
+    given = material(options)
+    network, images, labels, exponent, hypers = given.network, given.images, given.labels, given.exponent, given.hypers
     state = State.initial(network, options.seed, exponent)
     print(
         f"gradloom: verifying {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
-        f"{options.steps} steps of {options.batch} images ({name}), seed {options.seed}",
+        f"{options.steps} steps of {options.batch} images ({given.title}), seed {options.seed}",
         flush=True,
     )
     tensors = size = 0
