@@ -20,16 +20,20 @@ from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl import microprograms
 from gradloom.rtl.acore import ACore
+from gradloom.rtl.apu import ADD1, CODE1, CODE2
 from gradloom.rtl.axi import BURST_BEATS
 from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.ccore import CCore
 from gradloom.rtl.channels import Unit, engine_of, units
 from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.divider import Divider
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, SEMAPHORES, Engine, Opcode, Pattern
 from gradloom.rtl.loader import Loader
-from gradloom.rtl.microcode import Kind, Loop, Operand, OutB
+from gradloom.rtl.microcode import Each, Kind, Operand, ScalarDestination
 from gradloom.rtl.program_fetch import AHEAD, CHUNK
+from gradloom.rtl.scalars import Scalars, dividers
 from gradloom.rtl.storer import Storer
+from gradloom.rtl.sweep import FETCH
 
 __all__ = ["Costs", "DramCost", "replay"]
 
@@ -37,10 +41,11 @@ _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
 _WRITE_SETUP, _WRITE_END = 6, 3
 _FEED, _CONV_END, _DRAIN_END = 3, 15, 10
-_FETCH, _ADD1, _CODE, _ADD2, _MUL2 = 3, 7, 7, 6, 2
-"""Stages of the A-Core's lanes (``gradloom.rtl.apu``); an encoder takes ``_CODE``."""
-_DIVISION = 14
-"""Cycles of one division of the A-Core."""
+_FIRST_PASS_END, _SCALAR_END, _SWEEP_START, _SWEEP_LEAST = 9, 3, 2, 18
+"""A-Core: from the last beat of a first pass to its sums; from the last scalar's result to what needs it; before a sweep's first
+beat; least from there to the last one."""
+_LANES_END = FETCH + ADD1 + CODE2 + 2
+"""From a sweep's last beat to done, on the short path."""
 _SEQUENCER = {Opcode.SCALE: 14, Opcode.EXPSET: 14, Opcode.SEED: 30, Opcode.SETBASE: 3, Opcode.ADDBASE: 3, Opcode.BARRIER: 4,
               Opcode.LOOP: 6, Opcode.LDHYP: 70}
 """Cycles of the Sequencer's own commands behind their last word."""
@@ -115,8 +120,7 @@ class Costs:
         if opcode == Opcode.CONV:
             return self._conv(instruction)
         if opcode == Opcode.RUN:
-            cycles = self._run(instruction)
-            return Cost(cycles, 0, 0, cycles)
+            return self._run(instruction)
         if opcode == Opcode.UCODE:
             cycles = len(instruction.tail) + 3
             return Cost(cycles, 0, 0, cycles)
@@ -155,33 +159,40 @@ class Costs:
 
     # A-Core
 
-    def _run(self, instruction: Instruction) -> int:
-        setup = max(max(2, self.config.group) + 2, instruction.length - FIRST_SHIFT_WORD + 4)
-        if instruction["pool"]:
-            setup = max(setup, 18)
-        cycles = setup + 4
-        for micro in self._programs.get(instruction["uprog"], ()):
-            cycles += 4 + self._micro(instruction, micro)
-        return cycles
+    def _run(self, instruction: Instruction) -> Cost:
+        """First pass and preparation come before the sweep; each of the three may hold a command."""
+        program = self._programs.get(instruction["uprog"], [])
+        beats = instruction["planes"] * instruction["nb"]
+        first = 3 + (beats + _FIRST_PASS_END if program and program[0]["kind"] == Kind.SUMS else 0)
+        prepare = self._prepare(instruction, program)
+        sweep = program[-1] if program and program[-1]["kind"] == Kind.SWEEP else {}
+        pooled = sweep.get("x") == Operand.POOL and instruction["pool"]
+        if pooled:
+            beats = instruction["planes"] * self._taps(instruction) + 17
+        transfer = max(beats if sweep else 1, _SWEEP_LEAST) + _SWEEP_START
+        end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
+        return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end)
 
-    def _micro(self, instruction: Instruction, micro: dict[str, int]) -> int:
-        planes, kind, loop = instruction["planes"], micro.get("kind", Kind.SWEEP), micro.get("loop", Loop.BEATS)
-        if kind == Kind.DIVIDE:
-            return planes * _DIVISION
-        if kind in (Kind.LOAD, Kind.STORE):
-            count = planes if loop == Loop.PLANES else micro.get("count", 0)
+    def _prepare(self, instruction: Instruction, program: list[dict[str, int]]) -> int:
+        """Set-up, then the microinstructions one after the other."""
+        group = self.config.group
+        time = 2
+        ready = time + max(max(2, group), instruction.length - FIRST_SHIFT_WORD) + 3
+        for micro in program:
+            time += 3
+            kind = micro["kind"]
+            if kind in (Kind.SCALAR, Kind.SWEEP) and not micro.get("chain"):
+                time = max(time, ready)
             if kind == Kind.LOAD:
-                return count + 1
-            return 1 if instruction["dry"] else 2 * count + 1
-        encodes = micro.get("wa") or micro.get("wm") or micro.get("wb") == OutB.CODE1
-        drain = _FETCH + _ADD1 + (2 * _CODE + _ADD2 + 5 if encodes else _MUL2 + 6)
-        if loop == Loop.ONCE:
-            return 1 + drain
-        if loop == Loop.PLANES:
-            return planes + drain
-        if micro.get("x") == Operand.POOL and instruction["pool"]:
-            return planes * self._taps(instruction) + drain
-        return planes * instruction["nb"] + drain
+                time = max(time, ready) + micro["count"] + 1
+            if kind == Kind.SCALAR:
+                values = group * (instruction["planes"] if micro["each"] == Each.PLANE else 1)
+                divides = micro["sdst"] == ScalarDestination.DIVIDE
+                bursts = ceil_div(values, dividers(self.config))
+                time += (bursts - 1) * (Divider.LATENCY + 1) + 1 if divides else values
+                ready = time + Scalars.LATENCY + _SCALAR_END + (Divider.LATENCY - 3 if divides else 0)
+            time += 1
+        return max(time, ready) + 1
 
     @staticmethod
     def _taps(instruction: Instruction) -> int:

@@ -30,7 +30,8 @@ class Bench:
         self.driver, self.ref, self.config = driver, reference, reference.config
         self.stats: dict[int, int] = defaultdict(int)
         self.cycles = 0
-        self._reads: list[tuple[int, int, int]] = []
+        self.ends: list[int] = []
+        """Cycles in which the commands of the last stream were done."""
         self._next: dict[str, int] = {}
 
     async def cycle(self) -> None:
@@ -124,7 +125,9 @@ class Bench:
                      disturb: Callable[[], Awaitable[None]] | None = None) -> list[int]:
         """Run commands, each as soon as the A-Core is free and fewer than ``in_flight`` are under way. Returns their faults."""
         d = self.driver
-        started, faults, ends = 0, [], []
+        started = 0
+        faults: list[int] = []
+        ends: list[int] = []
         for now in range(limit):
             await d.settle()
             # Two cycles lie between two starts, and what runs sees its words until the next start.
@@ -376,7 +379,7 @@ async def overlapping(bench: Bench, seed: int) -> None:
             name, fields, shifts = any_run(bench, rng, 10 * i)
             kind = rng.random()
             if kind < 0.05:
-                commands.append(command(Opcode.RUN, uprog=TABLE[name], **fields | {"nb": 0}))
+                commands.append(command(Opcode.RUN, [], uprog=TABLE[name], **(fields | {"nb": 0})))
                 faults.append(0x20)
             elif kind < 0.1:
                 commands.append(command(Opcode.UCODE, [rng.getrandbits(32)] * 3, address=4 * (bench.config.microcode_depth - 1)))
