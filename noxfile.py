@@ -1,4 +1,4 @@
-"""Sessions beyond the README's two commands: ``nox -s lint types tests docs formal synth faults eta``."""
+"""Sessions beyond the README's two commands: ``nox -s lint types tests formal synth faults eta bench``."""
 
 import nox
 
@@ -53,3 +53,12 @@ def faults(session: nox.Session) -> None:
     """Plant every fault of gradloom.verif.planted_faults; each must be noticed by its test."""
     session.install("-e", ".[data,test,formal]")
     session.run("python", "-m", "gradloom.verif.planted", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """A training step of ResNet20 at batch 16 on eta, checked (about a quarter of an hour on 2 cores); writes docs/results/."""
+    session.install("-e", ".[data]")
+    command = ["gradloom", "bench", "--network", "resnet20", "--config", "eta", "--batch", "16", "--steps", "1",
+               "--dram-bytes-per-cycle", "149", "--dram-latency", "40", "--compare"]
+    session.run(*command, "--out", "runs/bench-resnet20-eta-16", *session.posargs)

@@ -207,7 +207,7 @@ class WeightUpdate:
                 stride1=region.outer_bytes,
                 addr=addr,
                 length=length,
-                columns=(place + tap, place + tap + 1),
+                error_bank=place + tap,
                 bank0=place + tap,
                 bstep=PE_ROWS,
                 xe=self.ee,

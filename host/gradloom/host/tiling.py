@@ -227,11 +227,13 @@ class Builder:
         stride2: int = 0,
         addr: int,
         length: int,
-        columns: tuple[int, int] | None = None,
+        error_bank: int = -1,
         **fields: int,
     ) -> None:
-        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of error banks ``columns``)."""
-        place: Box = ((addr, addr + length),) if columns is None else ((addr, addr + length), columns)
+        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of one error bank of every WPU)."""
+        place: Box = ((addr, addr + length),)
+        if error_bank >= 0:
+            place = (*place, (error_bank, error_bank + 1))
         breg, start = self._where(region)
         self.recorder.emit(
             Opcode.LOAD,

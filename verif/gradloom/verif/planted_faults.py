@@ -36,15 +36,15 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "transpose is applied where it is not asked for",
         f"{_RTL}/weight_network.py",
-        "Mux(f.transpose, exchanged, straight)",
-        "Mux(f.transpose, straight, exchanged)",
+        "Mux(transpose, exchanged, straight)",
+        "Mux(transpose, straight, exchanged)",
         f"{_TESTS}/rtl/test_weight_network.py",
     ),
     Fault(
         "kernel is not rotated for the backward pass",
         f"{_RTL}/weight_network.py",
-        "Mux(f.flip & ~k1, PE_TAPS - 1 - k, k)",
-        "Mux(f.flip & k1, PE_TAPS - 1 - k, k)",
+        "Mux(flip, PE_TAPS - 1 - k, k)",
+        "Mux(flip, k, k)",
         f"{_TESTS}/rtl/test_weight_network.py",
     ),
     Fault(
@@ -171,6 +171,27 @@ FAULTS: tuple[Fault, ...] = (
         f"{_HOST}/tokens.py",
         "and (write or past.write)",
         "and past.write",
+        f"{_TESTS}/host/test_schedule.py",
+    ),
+    Fault(
+        "weight gradients of later images replace those of earlier ones",
+        f"{_RTL}/drain.py",
+        "& add2.replicate(width)",
+        "& (add2 & ~add2).replicate(width)",
+        f"{_TESTS}/rtl/test_ccore.py",
+    ),
+    Fault(
+        "a command starts before the engine can say that it is busy",
+        f"{_RTL}/queue.py",
+        "self.port.free & ~self.port.start",
+        "self.port.free",
+        f"{_TESTS}/rtl/test_queue.py",
+    ),
+    Fault(
+        "backward inputs overwrite those of weight gradients",
+        f"{_HOST}/schedule_update.py",
+        "ring=GRADIENT_INPUTS",
+        'ring="IBUF, first half"',
         f"{_TESTS}/host/test_schedule.py",
     ),
     Fault(
