@@ -230,7 +230,7 @@ class Builder:
         error_bank: int = -1,
         **fields: int,
     ) -> None:
-        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of one error bank of every WPU)."""
+        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of one error bank a WPU)."""
         place: Box = ((addr, addr + length),)
         if error_bank >= 0:
             place = (*place, (error_bank, error_bank + 1))
