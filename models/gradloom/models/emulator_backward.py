@@ -1,0 +1,144 @@
+"""Backward pass of the emulator: errors, parameter sums and weight gradients (docs/arithmetic.md, sections 8 to 12)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from gradloom.models import emulator_conv, emulator_frn, emulator_pool, softmax
+from gradloom.models.emulator_numbers import add, align, encode
+from gradloom.models.emulator_run import Run
+from gradloom.models.golden_backward import DX_CALIBRATION
+from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+from gradloom.models.rounding import NEAREST_F
+
+__all__ = ["backward"]
+
+_NARROW_SHIFT = 17
+"""A shortcut's error (13 bits) shifted left by at most so much and added to sums below 2^30 stays in int32."""
+_FLOAT_SHIFT = 38
+"""A shortcut's error (13 bits) shifted left by at most so much and added to 36 bits stays exact in float64."""
+
+
+def backward(run: Run, logits: Tensor, labels: Tensor) -> None:
+    """From the loss gradient to every weight gradient (``dw``) and parameter sum (``sums``)."""
+    net, last = run.net, run.net.logits.name
+    error = _loss_gradient(net.loss, logits.to(torch.int64), labels)[:, :, None, None]
+    run.keep(last, "error", error)
+    run.keep(last, "dz", error)
+    for layer in reversed(net.layers):
+        name = layer.name
+        if not net.needs_error(name):
+            continue
+        if isinstance(layer, Subsample):
+            _subsample(run, layer)
+            continue
+        if name != last:
+            run.keep(name, "dz", _output_error(run, name))
+        if isinstance(layer, Conv | FullyConnected):
+            _accumulator_error(run, layer)
+            if net.sends_ds(name):
+                run.keep(name, "ds", run.encoded(net.tid(name, Kind.DS), _exponent(run, name), _convolution(run, name)))
+            x, dx = run.values[layer.input, "z"], run.values[name, "dx"]
+            run.dw[name] = emulator_conv.weight_gradient(x, dx, run.weights[name], net.geometry(name), name)
+
+
+def _loss_gradient(loss: str, logits: Tensor, labels: Tensor) -> Tensor:
+    """Errors (B, M), float32 values at the loss's fixed exponent, of logits (int64, Q8)."""
+    if loss == "softmax":
+        table = torch.from_numpy(softmax.EXP_TABLE).to(logits.device)
+        d = (logits.amax(1, keepdim=True) - logits).clamp_(max=32767)
+        t = (d * 369) >> 8
+        power = table[t & 255] >> (t >> 8).clamp_(max=16)
+        wide, one, sh = (power << 16) // power.sum(1, keepdim=True), 1 << 16, 4
+    else:
+        wide, one, sh = logits.clone(), 256, 0
+    wide[torch.arange(len(labels), device=labels.device), labels] -= one
+    return encode(wide, sh, NEAREST_F, None)
+
+
+def _exponent(run: Run, name: str) -> int:
+    return run.e[run.net.tid(name, Kind.W)] + run.e[run.net.dx_tid(name)]
+
+
+def _convolution(run: Run, name: str) -> Tensor:
+    return emulator_conv.backward(run.values[name, "dx"], run.weights[name], run.net.geometry(name), name)
+
+
+def _masked(run: Run, name: str) -> Tensor:
+    """bit dz of a layer with FRN and TLU."""
+    if name not in run.masked:
+        run.masked[name] = run.v(name, "dz") * run.raw[name, "bit"]
+    return run.masked[name]
+
+
+def _subsample(run: Run, layer: Subsample) -> None:
+    """dz of a shortcut, the masked values of the adding layer, and where they go in the shortcut's input."""
+    dz = _masked(run, run.net.consumers(layer.name)[0][0].name)
+    spread = torch.empty((len(dz), *run.net.geometry(layer.name).in_shape), device=dz.device,
+                         memory_format=torch.channels_last).zero_()
+    spread[:, :, :: layer.stride, :: layer.stride] = dz[:, : spread.shape[1]]
+    run.keep(layer.name, "dz", dz)
+    run.keep(layer.name, "ds", spread)
+
+
+def _output_error(run: Run, name: str) -> Tensor:
+    """dz of a layer: what its main consumer sends back, plus the shortcut's error, encoded once."""
+    net = run.net
+    main, second, tid = net.main_consumer(name), net.shortcut(name), net.tid(name, Kind.DZ)
+    exponent, error = 0, None
+    if second is not None:
+        residual = second.kind == "residual"
+        exponent = run.e[net.dz_tid(second.layer) if residual else net.ds_tid(second.layer)]
+        error = _masked(run, second.layer) if residual else run.v(second.layer, "ds")
+    if isinstance(main, Conv | FullyConnected):
+        wide, zero = _convolution(run, main.name), _exponent(run, main.name)
+    elif main is not None:
+        wide, zero = _pool(run, main)
+    else:
+        assert error is not None
+        return run.encoded(tid, exponent, error.to(torch.float64))
+    if error is not None:
+        wide = _plus(wide, error, exponent - zero)
+    return run.encoded(tid, zero, wide)
+
+
+def _plus(wide: Tensor, error: Tensor, n: int) -> Tensor:
+    """Sums plus a shortcut's error aligned by ``n``: int32 or float64, or int64 where these are too narrow."""
+    if wide.dtype == torch.int32 and n <= _NARROW_SHIFT:
+        whole = error.to(torch.int32)
+        return wide.add_(whole << n if n >= 0 else whole >> min(-n, 31))
+    if n > _FLOAT_SHIFT:
+        return add("shortcut error", wide.to(torch.int64), align(error.to(torch.int64), n))
+    aligned = error.to(torch.float64).mul_(math.ldexp(1.0, n))
+    return wide.to(torch.float64).add_(aligned if n >= 0 else aligned.floor_())
+
+
+def _pool(run: Run, layer: Layer) -> tuple[Tensor, int]:
+    name, g = layer.name, run.net.geometry(layer.name)
+    dz, exponent = run.v(name, "dz"), run.e[run.net.tid(name, Kind.DZ)]
+    if isinstance(layer, MaxPool):
+        return emulator_pool.max_backward(dz, run.raw[name, "index"], g), exponent
+    wide, fraction = emulator_pool.avg_backward(dz, g)
+    return wide, exponent - fraction
+
+
+def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:
+    """dx of a layer with weights, and its parameter gradients summed over the images."""
+    net, name = run.net, layer.name
+    if layer.norm == "frn":
+        bit = run.raw[name, "bit"] if layer.act == "tlu" else None
+        result = emulator_frn.backward(run.v(name, "dz"), run.v(name, "xhat"), bit, run.masters[name]["gamma"] >> 12,
+                                       run.raw[name, "q"], run.raw[name, "le"])
+        run.masked[name] = result.masked
+        zero = run.e[net.tid(name, Kind.DZ)] - run.accumulator_exponent(layer)
+        dry = DX_CALIBRATION + net.rounding.f(Kind.DX)
+        run.keep(name, "dx", run.encoded(net.tid(name, Kind.DX), zero, result.dx, dry_shift=dry))
+        for key, total in (("sg", result.sg), ("sb", result.sb), ("st", result.st)):
+            run.sums[name, key] = total.sum(0)
+        return
+    if layer.act == "relu":
+        run.keep(name, "dx", _masked(run, name))
+    else:
+        run.values[name, "dx"] = run.values[name, "dz"]
+    run.sums[name, "sb"] = run.v(name, "dx").to(torch.float64).sum((0, 2, 3)).to(torch.int64)

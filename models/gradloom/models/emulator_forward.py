@@ -1,0 +1,99 @@
+"""Forward pass of the emulator, layer by layer (docs/arithmetic.md, sections 8 to 11)."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradloom.models import emulator_frn, emulator_pool
+from gradloom.models.activation import LOGIT_BITS, LOGIT_EXPONENT, MASTER_EXPONENT
+from gradloom.models.emulator_conv import Operand
+from gradloom.models.emulator_conv import forward as convolution
+from gradloom.models.emulator_numbers import EXACT_BITS, add, align, channels_last, saturate, value_table
+from gradloom.models.emulator_run import Run
+from gradloom.models.golden_forward import Q20
+from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+
+__all__ = ["biased", "forward"]
+
+
+def forward(run: Run, x_codes: Tensor) -> Tensor:
+    """uint8 codes (B, C, Y, X) to logits int32 (B, classes)."""
+    values = value_table(str(x_codes.device)).index_select(0, x_codes.reshape(-1).to(torch.int32)).view(x_codes.shape)
+    run.keep(INPUT, "z", channels_last(values))
+    for layer in run.net.layers:
+        if isinstance(layer, Conv | FullyConnected):
+            _convolution(run, layer)
+        elif isinstance(layer, Subsample):
+            run.keep(layer.name, "z", _subsample(run.v(layer.input, "z"), layer))
+            if layer.input == INPUT:
+                # Copied codes, which need not be those of an encoder.
+                run.raw[layer.name, "z"] = _subsample(x_codes, layer)
+        else:
+            _pool(run, layer)
+    return run.raw[run.net.logits.name, "logits"]
+
+
+def _subsample(x: Tensor, layer: Subsample) -> Tensor:
+    kept = x[:, :, :: layer.stride, :: layer.stride]
+    return channels_last(F.pad(kept, (0, 0, 0, 0, 0, layer.out - x.shape[1])))
+
+
+def biased(x: Tensor, master: Tensor, e_x: int) -> Tensor:
+    """Sums of exponent ``e_x`` plus a bias (int64 (C,), Q.24): float64, or int64 where that is too narrow."""
+    n = MASTER_EXPONENT - e_x
+    # The master has 32 bits, the sum one more.
+    if 32 + n + 1 <= EXACT_BITS:
+        return x.to(torch.float64).add_(emulator_frn.plane(master.to(torch.float64).mul_(math.ldexp(1.0, n)).floor_()))
+    return add("bias", x.to(torch.int64), emulator_frn.plane(align(master, n)))
+
+
+def _logits(x: Tensor, n: int) -> Tensor:
+    """Biased sums as logits, int32 (B, M), aligned by ``n`` and saturated."""
+    aligned = x.mul_(math.ldexp(1.0, n)).floor_() if x.dtype == torch.float64 else align(x, n)
+    return saturate(aligned, LOGIT_BITS).to(torch.int32).reshape(len(x), -1)
+
+
+def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
+    net, name = run.net, layer.name
+    ex, tid, masters = run.accumulator_exponent(layer), net.tid(name, Kind.Z), run.masters[name]
+    x = convolution(run.values[layer.input, "z"], run.weights[name], net.geometry(name), name)
+    if layer.norm == "frn":
+        _frn(run, layer, x, ex)
+        return
+    wide = biased(x, masters["beta"], ex)
+    if name == net.logits.name:
+        run.raw[name, "logits"] = _logits(wide, ex - LOGIT_EXPONENT)
+        return
+    if layer.act == "relu":
+        wide = wide.clamp_(min=0)
+        run.raw[name, "bit"] = torch.sign(wide).to(torch.float32)
+    run.keep(name, "z", run.encoded(tid, ex, wide))
+
+
+def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: int) -> None:
+    net, name, masters = run.net, layer.name, run.masters[layer.name]
+    added, shift = None, 0
+    if layer.residual is not None:
+        added, shift = run.v(layer.residual, "z"), Q20 + run.e[net.z_tid(layer.residual)]
+    result = emulator_frn.forward(
+        x, masters["gamma"] >> 12, masters["beta"] >> 12, masters["tau"] >> 12 if layer.act == "tlu" else None, -12 - ex,
+        f=net.rounding.xhat_f, rnd=run.xhat_random(layer, x.shape), residual=added, residual_shift=shift,
+    )
+    run.values[name, "xhat"] = Operand(result.xhat)
+    run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), -Q20, result.out))
+    if result.bit is not None:
+        run.raw[name, "bit"] = result.bit
+    run.raw[name, "q"], run.raw[name, "le"] = result.q, result.le
+
+
+def _pool(run: Run, layer: Layer) -> None:
+    net, name = run.net, layer.name
+    g, x, zero = net.geometry(name), run.v(layer.input, "z"), run.e[net.z_tid(layer.input)]
+    if isinstance(layer, MaxPool):
+        wide, run.raw[name, "index"] = emulator_pool.max_forward(x, g)
+    else:
+        wide, fraction = emulator_pool.avg_forward(x, g)
+        zero -= fraction
+    run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), zero, wide))

@@ -1,0 +1,134 @@
+"""L1-FRN and TLU of the emulator (docs/arithmetic.md, section 9)."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradloom.models.arith import reciprocal
+from gradloom.models.emulator_numbers import add, align, align_int, power_of_two, round_scaled, rounding_bits, saturate
+from gradloom.models.frn import Q_BITS, XHAT_EXPONENT, reciprocal_norm
+
+__all__ = ["Backward", "Forward", "backward", "forward", "plane"]
+
+_FLOAT_NORM = 1 << 36
+"""Norms below this one are divided in float64: a quotient of at most 17 bits that is not an integer lies at least
+1 / S > 2^-36 below the next one, which is more than half a unit in the last place of float64."""
+_NARROW_SHIFT = 18
+"""A residual shifted left by at most so much leaves y in 32 bits: 2^27 + 2^24 + 2^30."""
+_FLOAT_SUM = 4096
+"""Positions whose values (13 bits) float32 adds exactly."""
+
+
+class Forward(NamedTuple):
+    """Results of :func:`forward`: xhat (float32), bits (float32, 0 or 1), max(y, tau) (int32 or int64, Q20), q and le (int64)."""
+
+    xhat: Tensor
+    bit: Tensor | None
+    out: Tensor
+    q: Tensor
+    le: Tensor
+
+
+class Backward(NamedTuple):
+    """Results of :func:`backward`: bit dz (float32), u gl 2^-le (float64, exponent e_dz - eX), sums (B, C), int64."""
+
+    masked: Tensor
+    dx: Tensor
+    sg: Tensor
+    sb: Tensor
+    st: Tensor
+
+
+def plane(x: Tensor) -> Tensor:
+    """(B, C) or (C,) as a factor of (B, C, Y, X)."""
+    return x[..., None, None] if x.dim() == 2 else x[None, :, None, None]
+
+
+def _reciprocal_norm(n: int, total: Tensor, eps: int) -> tuple[Tensor, Tensor]:
+    """q and le, int64, of lambda = n / (total + eps); ``total`` (B, C) is float64 below 2^53."""
+    if float(total.amax()) + eps >= _FLOAT_NORM:
+        exact = total.to(torch.int64).cpu()
+        limit = (1 << 63) - 1
+        s = torch.where(exact > limit - eps, limit, exact + min(eps, limit))
+        q, le = (torch.from_numpy(array).to(total.device) for array in reciprocal_norm(n, s.numpy()))
+        return q, le
+    s = total + eps
+    shift = torch.frexp(s).exponent.to(torch.int64) + (Q_BITS - n.bit_length())
+    q = (n * power_of_two(shift) / s).floor_().to(torch.int64)
+    # The bit lengths leave one place open.
+    large = (q >> Q_BITS).clamp_(max=1)
+    return q >> large, shift - large
+
+
+def forward(
+    x: Tensor, gamma: Tensor, beta: Tensor, tau: Tensor | None, eps_shift: int, *, f: int, rnd: Tensor | None,
+    residual: Tensor | None = None, residual_shift: int = 0,
+) -> Forward:
+    """Normalise, scale, add the residual, apply the threshold.
+
+    Parameters
+    ----------
+    x : float64 or int32 (B, C, Y, X)
+        Sums of the convolution, at most 36 bits; overwritten.
+    gamma, beta, tau : int64 (C,)
+        Q3.12; without ``tau`` there is no TLU.
+    eps_shift : int
+        ``-12 - eX``
+    f, rnd : int, int32 tensor or None
+        Rounding of xhat.
+    residual : float32 (B, C, Y, X)
+        Values that are added, aligned by ``residual_shift``.
+    """
+    n, x = x.shape[2] * x.shape[3], x.to(torch.float64)
+    q, le = _reciprocal_norm(n, x.abs().sum((2, 3)), max(1, align_int(n, eps_shift)))
+    # 36 bits times 16: exact. |xhat| is at most n 2^8, so nothing overflows.
+    scaled = x.mul_(plane(q * power_of_two(rounding_bits(f) - XHAT_EXPONENT - le)))
+    xhat = round_scaled(scaled, f, rnd, torch.int32)
+    normal = xhat.to(torch.float32)
+    offset = (beta if tau is None else beta - tau) << 8
+    if residual is None or residual_shift <= _NARROW_SHIFT:
+        y = xhat.mul_(plane(gamma.to(torch.int32))).add_(plane(offset.to(torch.int32)))
+        if residual is not None:
+            added = residual.to(torch.int32)
+            y += added << residual_shift if residual_shift >= 0 else added >> min(-residual_shift, 31)
+    else:
+        y = add("residual", xhat * plane(gamma) + plane(beta << 8), align(residual.to(torch.int64), residual_shift))
+        if tau is not None:
+            y = add("threshold", y, plane(-(tau << 8)))
+    if tau is None:
+        return Forward(normal, None, y, q, le)
+    # -1 where y is below the threshold.
+    bit = (y >> (8 * y.element_size() - 1)).to(torch.float32).add_(1)
+    return Forward(normal, bit, y.clamp_(min=0).add_(plane((tau << 8).to(y.dtype))), q, le)
+
+
+def _plane_sums(x: Tensor) -> Tensor:
+    """int64 (B, C) sums of values (float32)."""
+    wide = x if x.shape[2] * x.shape[3] <= _FLOAT_SUM else x.to(torch.float64)
+    return wide.sum((2, 3)).to(torch.int64)
+
+
+def backward(dz: Tensor, xhat: Tensor, bit: Tensor | None, gamma: Tensor, q: Tensor, le: Tensor) -> Backward:
+    """Errors of the convolution's sums before their encoding, and the gradient sums of gamma, beta and tau.
+
+    Parameters
+    ----------
+    dz, xhat : float32 (B, C, Y, X), values
+    bit : float32 (B, C, Y, X) or None
+    gamma : int64 (C,), Q3.12
+    q, le : int64 (B, C)
+    """
+    d = dz if bit is None else dz * bit
+    # Two values have 14 significant bits together, so float32 holds the product; the sum needs up to 39.
+    sg = (d * xhat).to(torch.float64).sum((2, 3)).to(torch.int64)
+    sb = _plane_sums(d)
+    st = torch.zeros_like(sb) if bit is None else _plane_sums(dz) - sb
+    inv, k = reciprocal(dz.shape[2] * dz.shape[3])
+    mean = (sg * inv) >> (15 + k + 4)
+    # |mean| <= 2^20 and |16 d| <= 2^16: exact in float32.
+    u = saturate(torch.sign(xhat).mul_(plane(mean.neg().to(torch.float32))).add_(d, alpha=16), 18)
+    gl = (gamma * q) >> 16
+    return Backward(d, u.to(torch.float64).mul_(plane(gl * power_of_two(-le))), sg, sb, st)
+
+

@@ -1,0 +1,123 @@
+"""What forward and backward pass of the emulator share: exponents, rounding, and the tensors written so far."""
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from gradloom.models import dither, scale
+from gradloom.models.emulator_conv import Operand, Weights
+from gradloom.models.emulator_numbers import channels_last, encode, random_bits, stat_of
+from gradloom.models.layers import INPUT, Kind, Layer
+from gradloom.models.network import Network
+from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
+
+__all__ = ["Master", "Run", "indices"]
+
+Master = dict[str, dict[str, Tensor]]
+"""int64 masters (M,) by layer and parameter."""
+
+
+@cache
+def indices(shape: tuple[int, ...], device: str) -> Tensor:
+    """Row-major element indices modulo 2^24, int32; those of four-dimensional features lie with channels last in memory."""
+    index = (torch.arange(math.prod(shape), device=device) & ((1 << 24) - 1)).to(torch.int32).reshape(shape)
+    return channels_last(index)
+
+
+class Run:
+    """One pass over a batch.
+
+    Parameters
+    ----------
+    exponents : dict of int
+        By tensor number; with ``calibrate`` every operation first finds the exponent of what it writes.
+    weights : dict of :class:`~gradloom.models.emulator_conv.Weights`
+    masters : dict
+        Parameters before the step.
+    step, seed : :class:`int`
+        For the random bits.
+
+    Attributes
+    ----------
+    values : dict of :class:`~gradloom.models.emulator_conv.Operand`
+        PINT tensors by (layer, tensor).
+    raw : dict of Tensor
+        The other tensors of a step by (layer, tensor): bits (float32), q and le (int64), indices (int32), logits.
+    sums : dict of Tensor
+        By (layer, "sg" | "sb" | "st"): int64 sums over the batch, per channel.
+    masked : dict of Tensor
+        bit dz (float32) of the layers with FRN.
+    dw : dict of Tensor
+        Weight gradients, int64, by layer.
+    """
+
+    def __init__(
+        self, net: Network, exponents: dict[int, int], weights: dict[str, Weights], masters: Master, *, step: int, seed: int,
+        calibrate: bool,
+    ) -> None:
+        self.net, self.e, self.weights, self.masters = net, exponents, weights, masters
+        self.step, self.seed, self.calibrate = step, seed, calibrate
+        self.values: dict[tuple[str, str], Operand] = {}
+        self.raw: dict[tuple[str, str], Tensor] = {}
+        self.sums: dict[tuple[str, str], Tensor] = {}
+        self.masked: dict[str, Tensor] = {}
+        self.dw: dict[str, Tensor] = {}
+        self._ranges: dict[int, tuple[Tensor, Tensor, int]] = {}
+        self._stats: dict[int, int] = {}
+
+    def v(self, layer: str, name: str) -> Tensor:
+        return self.values[layer, name].v
+
+    def keep(self, layer: str, name: str, v: Tensor) -> None:
+        self.values[layer, name] = Operand(v)
+
+    def encoded(self, tid: int, zero: int, wide: Tensor, *, dry_shift: int = 0) -> Tensor:
+        """The values (float32) of tensor ``tid``, encoded from ``wide`` with exponent ``zero``; may overwrite ``wide``.
+
+        ``dry_shift`` is the shift of the calibrating run.
+        """
+        f = self.net.rounding.f(Kind(tid % 8))
+        if self.calibrate:
+            low, high = torch.stack((wide.amin(), wide.amax())).tolist()
+            self.e[tid] = scale.next_exponent(zero + dry_shift, stat_of(low, high, f + 1 - dry_shift), f)
+        sh = self.e[tid] - zero
+        self.note(tid, wide, f + 1 - sh)
+        return encode(wide, sh, f, self.random(tid, wide.shape, f))
+
+    def note(self, tid: int, wide: Tensor, n: int) -> None:
+        """Keep what the statistics of a tensor need; ``n`` aligns ``wide`` to the converter's fraction."""
+        low, high = wide.amin(), wide.amax()
+        # An int64 does not fit the float64 in which all other ranges are read at the end of the step.
+        if wide.dtype == torch.int64:
+            self._stats[tid] = stat_of(int(low), int(high), n)
+        else:
+            self._ranges[tid] = (low, high, n)
+
+    def stats(self) -> dict[int, int]:
+        """Statistics by tensor number, of which only the bit length counts."""
+        found = dict(self._stats)
+        if self._ranges:
+            ends = torch.stack([end.to(torch.float64) for *pair, _ in self._ranges.values() for end in pair]).tolist()
+            for place, (tid, (_, _, n)) in enumerate(self._ranges.items()):
+                found[tid] = stat_of(ends[2 * place], ends[2 * place + 1], n)
+        return found
+
+    def random(self, tid: int, shape: tuple[int, ...], f: int) -> Tensor | None:
+        """The random bits of a tensor (B, C, Y, X) or (M, C, Ky, Kx), ``None`` for nearest rounding."""
+        if f == NEAREST_F:
+            return None
+        index = indices(tuple(shape), str(self.device))
+        return random_bits(dither.tensor_seed(self.seed, self.step, tid), index, f)
+
+    def xhat_random(self, layer: Layer, shape: tuple[int, ...]) -> Tensor | None:
+        """The random bits of xhat, which draws under a number that no other rounding uses."""
+        return self.random(self.net.tid(layer.name, XHAT_DRAW), shape, self.net.rounding.xhat_f)
+
+    @property
+    def device(self) -> torch.device:
+        return self.values[INPUT, "z"].v.device
+
+    def accumulator_exponent(self, layer: Layer) -> int:
+        return self.e[self.net.tid(layer.name, Kind.W)] + self.e[self.net.z_tid(layer.input)]

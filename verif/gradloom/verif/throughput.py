@@ -1,0 +1,150 @@
+"""Training images a second of the exact emulator, beside plain FP32 training of the same network in PyTorch.
+
+``python -m gradloom.verif.throughput`` prints both and their ratio, and writes docs/results/throughput.json. The FP32
+network has the same layers (L1-FRN and TLU in float32, autograd, ``torch.optim.SGD``), images, batch and threads.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradloom.host.files import write_json
+from gradloom.models import pint
+from gradloom.models.emulator import Emulator
+from gradloom.models.floatref import EPSILON, from_state
+from gradloom.models.golden import Hyper
+from gradloom.models.layers import INPUT, Conv, FullyConnected, MaxPool, Subsample
+from gradloom.models.network import Network, load_network
+from gradloom.models.state import State
+
+__all__ = ["FloatNetwork", "measure"]
+
+INPUT_EXPONENT = -11
+LEARNING_RATE, MOMENTUM = 0.02, 0.9
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "throughput.json"
+
+
+class FloatNetwork(nn.Module):
+    """A network in float32, with the initial weights of an integer state."""
+
+    def __init__(self, net: Network, state: State) -> None:
+        super().__init__()
+        self.net = net
+        self.table = nn.ParameterDict({
+            f"{layer}-{key}".replace(".", "_"): nn.Parameter(torch.from_numpy(value.astype(np.float32)))
+            for (layer, key), value in from_state(net, state, np.float32).parameters.items()
+        })
+
+    def parameter(self, layer: str, key: str) -> Tensor:
+        return self.table[f"{layer}-{key}".replace(".", "_")]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (B, C, Y, X) to logits (B, classes)."""
+        z = {INPUT: x}
+        for layer in self.net.layers:
+            name, source, g = layer.name, z[layer.input], self.net.geometry(layer.name)
+            if isinstance(layer, Conv | FullyConnected):
+                y = F.conv2d(source, self.parameter(name, "w"), stride=g.stride, padding=g.pad)
+                beta = self.parameter(name, "beta")[:, None, None]
+                if layer.norm == "frn":
+                    y = y / (y.abs().mean((2, 3), keepdim=True) + EPSILON)
+                    y = self.parameter(name, "gamma")[:, None, None] * y + beta
+                    if layer.residual is not None:
+                        y = y + z[layer.residual]
+                    z[name] = torch.maximum(y, self.parameter(name, "tau")[:, None, None]) if layer.act == "tlu" else y
+                else:
+                    z[name] = F.relu(y + beta) if layer.act == "relu" else y + beta
+            elif isinstance(layer, Subsample):
+                kept = source[:, :, :: layer.stride, :: layer.stride]
+                z[name] = F.pad(kept, (0, 0, 0, 0, 0, layer.out - kept.shape[1]))
+            elif isinstance(layer, MaxPool):
+                z[name] = F.max_pool2d(source, g.kernel, g.stride, g.pad)
+            else:
+                z[name] = F.avg_pool2d(source, g.kernel, g.stride, g.pad)
+        return z[self.net.logits.name].flatten(1)
+
+
+def _seconds(step: Callable[[], object], repeats: int) -> list[float]:
+    found = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def measure(name: str, batch: int, threads: int, repeats: int) -> dict[str, Any]:
+    """Images per second of both, and their ratio.
+
+    The two take turns, so that a busy machine slows both; a figure is the median of its steps. FP32 runs with
+    channels last in memory or first, whichever is faster.
+    """
+    torch.set_num_threads(threads)
+    net = load_network(name)
+    state = State.initial(net, 1, INPUT_EXPONENT)
+    rng = np.random.default_rng(1)
+    x = pint.encode(rng.integers(-4096, 4096, (batch, *net.input_shape)), 0).code
+    labels = rng.integers(0, net.classes, batch)
+    emulator, hyper = Emulator(net, state), Hyper.from_floats(LEARNING_RATE, MOMENTUM)
+    images, targets = torch.from_numpy(np.ldexp(pint.decode(x).astype(np.float32), INPUT_EXPONENT)), torch.from_numpy(labels)
+
+    def fp32(memory_format: torch.memory_format) -> Callable[[], object]:
+        module = FloatNetwork(net, state).to(memory_format=memory_format)
+        optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE, MOMENTUM)
+        placed = images.contiguous(memory_format=memory_format)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(module(placed), targets).backward()
+            optimizer.step()
+
+        return step
+
+    steps: dict[str, Callable[[], object]] = {
+        "emulator": lambda: emulator.train_step(x, labels, hyper),
+        "channels last": fp32(torch.channels_last),
+        "channels first": fp32(torch.contiguous_format),
+    }
+    times: dict[str, list[float]] = {key: [] for key in steps}
+    for step in steps.values():
+        _seconds(step, 3)
+    for _ in range(repeats):
+        for key, step in steps.items():
+            times[key] += _seconds(step, 1)
+    seconds = {key: statistics.median(found) for key, found in times.items()}
+    layout = min(("channels last", "channels first"), key=lambda key: seconds[key])
+    return {
+        "network": name, "batch": batch, "threads": threads, "steps": repeats, "fp32_layout": layout,
+        "emulator_images_per_second": batch / seconds["emulator"], "fp32_images_per_second": batch / seconds[layout],
+        "ratio": seconds[layout] / seconds["emulator"],
+        "machine": platform.processor() or platform.machine(), "torch": torch.__version__,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m gradloom.verif.throughput", description=__doc__)
+    parser.add_argument("--network", default="resnet20", metavar="NAME|FILE")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
+    options = parser.parse_args()
+    found = measure(options.network, options.batch, options.threads, options.steps)
+    print(f"{found['network']}, batch {found['batch']}, {found['threads']} threads: "
+          f"emulator {found['emulator_images_per_second']:.0f} images/s, "
+          f"FP32 {found['fp32_images_per_second']:.0f} images/s ({found['fp32_layout']}), ratio {found['ratio']:.2f}")
+    write_json(options.out, found)
+
+
+if __name__ == "__main__":
+    main()
