@@ -43,7 +43,7 @@ _BIT_STAGE = ADD2 + 1
 
 
 class Lanes(wiring.Component):
-    """A beat takes 30 cycles from its issue to output A, with ``long`` 38; ``done`` comes 6 cycles after the last one.
+    """A beat takes 26 cycles from its issue to output A, with ``long`` 33; ``done`` comes 3 cycles after the last one.
 
     Settings change in each stage when ``go`` passes it, so that the first beat of a command follows the last one of
     the command before through the pipeline.

@@ -54,10 +54,10 @@ the lanes whose partial sum is nowhere stored (0)."""
 
 
 class Sweep(wiring.Component):
-    """Between the last beat of a command and the first one of the next are 2 cycles; with pools 19.
+    """Between the last beat of a command and the first one of the next are 2 cycles; with pools at most 21.
 
-    A command on the short path behind one with ``long`` waits 8 cycles more. Its set-up must have left the lanes' first
-    stages: from the first beat of one command to that of the next are at least 38 cycles.
+    A command on the short path behind one with ``long`` waits 7 cycles more. The present command's settings must have
+    reached the lanes' last stage: from one command's first beat to the next one's are at least 35 cycles.
 
     Members
     -------
@@ -65,7 +65,7 @@ class Sweep(wiring.Component):
     go : ``Out(1)``
         A command begins: its first beat is issued in the next cycle or later.
     present : ``Out(prepared(config))``
-        The command, from ``go`` on for at least 36 cycles and while its beats are issued.
+        The command, from ``go`` on for at least 33 cycles and while its beats are issued.
     issue : ``Out(Issue)``
     aa_addr, ab_addr, am_addr, xin_addr : ``Out(16)``
         One cycle after the issue.

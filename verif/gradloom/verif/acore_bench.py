@@ -346,6 +346,7 @@ def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str,
     if name.startswith("FRN_BWD"):
         shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 19 + k)
     elif name.startswith("FRN"):
+        fields |= {"r1": rng.randint(0, 1), "s_k": rng.getrandbits(16)}
         shifts = shift_sum(0, -12, -10) + shift_sum(1, 20, 9) + shift_sum(2, 8)
     elif name.endswith("BWD"):
         shifts = []
