@@ -69,12 +69,16 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which they can be computed; ``input`` and ``output`` are names of values."""
+    """Nodes in an order in which they can be computed; ``input`` and ``output`` are names of values.
+
+    ``transposed`` names the matrices whose arrays in the nodes are (outputs, inputs), but (inputs, outputs) in the source.
+    """
 
     nodes: tuple[Node, ...]
     input: str
     output: str
     input_shape: tuple[int, int, int]
+    transposed: frozenset[str] = frozenset()
 
 
 def refuse(where: str, reason: str, fix: str) -> UserError:

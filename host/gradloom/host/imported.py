@@ -35,7 +35,9 @@ class Imported:
         Own names by (layer, "w" | "gamma" | "beta" | "tau"). A parameter without a name is not there; tau of L1-FRN is
         ``NORM.tau``.
     values : dict
-        Float64 values in their own shapes by the same keys.
+        Float64 values by the same keys; matrices are (outputs, inputs).
+    transposed : set of :class:`str`
+        Own names of the matrices that are (inputs, outputs) in the source.
     norms : dict
         The norms by the front end's node names, each with the node of its activation or ``None``.
     notes : tuple of :class:`str`
@@ -45,6 +47,7 @@ class Imported:
     network: Network
     names: Mapping[tuple[str, str], str]
     values: Mapping[tuple[str, str], np.ndarray]
+    transposed: frozenset[str]
     norms: Mapping[str, str | None]
     notes: tuple[str, ...]
 
@@ -82,7 +85,8 @@ class Imported:
             value = real_weights(self.network, state, layer) if key == "w" else np.ldexp(
                 state.parameters[layer][key].astype(np.float64), -24
             )
-            found[own] = value.reshape(self.values[layer, key].shape).astype(np.float32)
+            value = value.reshape(self.values[layer, key].shape).astype(np.float32)
+            found[own] = np.ascontiguousarray(value.T) if own in self.transposed else value
         return found
 
 
@@ -101,6 +105,7 @@ def build(graph: Graph, name: str, classes: int | None, loss: str, train: Traini
         network,
         {key: own for key, (own, _) in fused.parameters.items()},
         {key: value for key, (_, value) in fused.parameters.items()},
+        graph.transposed,
         fused.norms,
         _notes(graph, fused),
     )

@@ -45,6 +45,7 @@ class _Reader:
         """Shapes by name; 0 where a dimension has no number, as the batch."""
         self.nodes: list[Node] = []
         self.trained: set[str] = set()
+        self.transposed: set[str] = set()
 
     def read(self) -> Graph:
         inputs = [value.name for value in self.graph.input if value.name not in self.constants]
@@ -61,7 +62,8 @@ class _Reader:
                 self.constants[node.output[0]] = _constant(node)
             elif any(name in used for name in node.output):
                 self._node(node)
-        return Graph(tuple(self.nodes), inputs[0], self.graph.output[0].name, (shape[0], shape[1], shape[2]))
+        return Graph(tuple(self.nodes), inputs[0], self.graph.output[0].name, (shape[0], shape[1], shape[2]),
+                     frozenset(self.transposed))
 
     def _used(self) -> set[str]:
         """Names of the values that the output depends on."""
@@ -97,13 +99,18 @@ class _Reader:
         if settings.get("alpha", 1.0) != 1 or settings.get("beta", 1.0) != 1 or settings.get("transA", 0):
             raise refuse(where, "alpha, beta and transA are not supported", "leave them at their defaults")
         name, value = self._parameter(node, 1, where)
-        self._linear(node, where, (name, value if settings.get("transB", 0) else value.T), 2 if _given(node, 2) else None)
+        w = (name, value) if settings.get("transB", 0) else self._turned(name, value)
+        self._linear(node, where, w, 2 if _given(node, 2) else None)
 
     def _matmul(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         name, value = self._parameter(node, 1, where)
         if value.ndim != 2:
             raise refuse(where, f"its matrix has {value.ndim} dimensions", "multiply flattened images by a matrix")
-        self._linear(node, where, (name, value.T), None)
+        self._linear(node, where, self._turned(name, value), None)
+
+    def _turned(self, name: str, value: np.ndarray) -> tuple[str, np.ndarray]:
+        self.transposed.add(name)
+        return name, value.T
 
     def _linear(self, node: onnx.NodeProto, where: str, w: tuple[str, np.ndarray], bias: int | None) -> None:
         if len(self.shapes.get(node.input[0], ())) != 2:
