@@ -62,14 +62,15 @@ class Shifter(wiring.Component):
             if i == 3:
                 # The bits below the distance in eights and ones, so that a bit's mask is one function of three signals.
                 eights, ones = n[3:6], n[:3]
-                above = delayed(m, Cat(eights > k for k in range(WIDE // 8)), "above")
-                here = delayed(m, Cat(eights == k for k in range(WIDE // 8)), "here")
-                part = delayed(m, Cat(ones > k for k in range(8)), "part")
+                above = delayed(m, Cat(eights > k for k in range(7)), "above")
+                here = delayed(m, Cat(eights == k for k in range(8)), "here")
+                part = delayed(m, Cat(ones > k for k in range(7)), "part")
             word, n, sign = delayed(m, turned, f"word{i}"), delayed(m, n, f"n{i}"), delayed(m, sign, f"sign{i}")
 
         # To the left, the bits below the distance have wrapped; to the right, all others.
         left = ~n[-1]
         below = Signal(WIDE)
+        above, part = Cat(above, 0), Cat(part, 0)
         m.d.comb += below.eq(Cat(above[i // 8] | (here[i // 8] & part[i % 8]) for i in range(WIDE)))
         shifted = Signal(WIDE)
         m.d.comb += shifted.eq(Cat(Mux(below[i] == left, Mux(left, 0, sign), word[i]) for i in range(WIDE)))
