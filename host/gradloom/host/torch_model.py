@@ -214,13 +214,13 @@ class Model:
                             f"or batch={len(y)}")
         session = self._open()
         before = session.state() if not self._past and self.steps == 0 else None
-        used = session.exponents()
+        used = dict(session.exponents())
         cycles = session.cycles
         hyper = Hyper.from_floats(**self._settings)
         outcome = session.train([codes], [y], [hyper])[0]
         number, self.steps = self.steps, self.steps + 1
         replay = None if before is None else (before, codes, y, hyper)
-        self._past[number] = _Past(used, session.exponents(), replay, self._copy() if self._keep > 1 else None)
+        self._past[number] = _Past(used, dict(session.exponents()), replay, self._copy() if self._keep > 1 else None)
         self._past.pop(number - self._keep, None)
         spent = None if session.cycles is None else session.cycles - (cycles or 0)
         return Step(number, outcome.loss, outcome.correct / self.batch, spent)

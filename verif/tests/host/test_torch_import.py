@@ -64,6 +64,19 @@ def test_resnet_becomes_layers():
     assert ("layer2.0.downsample.0", "tau") not in imported.names
 
 
+def test_torchvision_resnet18_is_the_built_in_one():
+    models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
+    network, built_in = bridge.from_module(models.resnet18(), (3, 224, 224), 1000).network, load_network("resnet18")
+    assert [type(layer) for layer in network.layers] == [type(layer) for layer in built_in.layers]
+    for layer, other in zip(network.layers, built_in.layers, strict=True):
+        assert network.geometry(layer.name) == built_in.geometry(other.name)
+        for key in ("norm", "act"):
+            assert getattr(layer, key, None) == getattr(other, key, None)
+        for key in ("input", "residual"):
+            names = getattr(layer, key, None), getattr(other, key, None)
+            assert names == (None, None) or network.index(names[0]) == built_in.index(names[1])
+
+
 def test_layers_survive_a_file(tmp_path):
     network = bridge.from_module(ResNet(), SHAPE).network
     (tmp_path / "resnet.toml").write_text(network.to_toml())
