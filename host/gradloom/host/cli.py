@@ -15,7 +15,7 @@ from gradloom.rtl.config import PRESETS, ConfigError
 
 __all__ = ["main"]
 
-_DEVICES = ("rtl", "golden")
+_DEVICES = ("rtl", "golden", "emulator")
 _INTERRUPTED = 130
 _MOST = 10_000_000
 """Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
@@ -88,7 +88,7 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
                         help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
                              "images (default: digits)")
     parser.add_argument("--device", choices=_DEVICES, default="rtl",
-                        help="simulated hardware, or the numpy golden model (default: rtl)")
+                        help="simulated hardware, the numpy golden model, or its exact emulator in PyTorch (default: rtl)")
 
 
 def _dram_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gradloom", description="Generate, verify and run DNN training accelerators.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train a network on the simulated hardware or the golden model")
+    train = commands.add_parser("train", help="train a network on the simulated hardware, the golden model or the emulator")
     _machine_arguments(train)
     train.add_argument("--batch", type=_positive, help="images a step (default: the network's)")
     length = train.add_mutually_exclusive_group()
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the result as JSON")
     _memory_arguments(evaluate)
 
-    verify = commands.add_parser("verify", help="run golden model and RTL side by side and compare every tensor of every step")
+    verify = commands.add_parser("verify", help="run golden model and device side by side and compare every tensor of every step")
     _machine_arguments(verify)
     _step_arguments(verify)
     _memory_arguments(verify)

@@ -1,6 +1,6 @@
 """A network on a device: load a state, train steps, read tensors, evaluate. What the command line talks to.
 
-The same calls serve the golden model and the simulated hardware; a device that is reached through a program and a
+The same calls serve the golden model, the emulator and the simulated hardware; a device that is reached through a program and a
 memory image hides behind :class:`~gradloom.host.runner.ProgramRunner`.
 """
 
@@ -16,9 +16,10 @@ import numpy as np
 
 from gradloom.host.data import Dataset
 from gradloom.host.files import UserError
+from gradloom.host.models import GoldenModel, Step, StepModel, emulator
 from gradloom.host.runner import Outcome, ProgramRunner
 from gradloom.models import golden
-from gradloom.models.golden import Hyper, StepResult
+from gradloom.models.golden import Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
@@ -148,10 +149,14 @@ class Session:
         export_dw: bool = True,
     ) -> None:
         self._network, self._batch = network, batch
-        self._state = State.initial(network, seed, input_exponent)
-        self._result: StepResult | None = None
+        self._result: Step | None = None
         self._runner: ProgramRunner | None = None
-        if device == "rtl":
+        self._model: StepModel | None = None
+        if device == "golden":
+            self._model = GoldenModel(network, State.initial(network, seed, input_exponent))
+        elif device == "emulator":
+            self._model = emulator(network, State.initial(network, seed, input_exponent))
+        else:
             self._runner = ProgramRunner(
                 network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory), export_dw=export_dw
             )
@@ -168,6 +173,11 @@ class Session:
             self._runner.close()
 
     @property
+    def _machine(self) -> ProgramRunner:
+        assert self._runner is not None
+        return self._runner
+
+    @property
     def cycles(self) -> int | None:
         """Simulated cycles of this session so far; ``None`` on a device that counts none."""
         return None if self._runner is None else self._runner.cycles
@@ -182,13 +192,14 @@ class Session:
 
     def load(self, state: State) -> None:
         """Put a state on the device."""
-        self._state = state.copy()
-        if self._runner is not None:
-            self._runner.load(self._state)
+        if self._model is not None:
+            self._model.load(state)
+        else:
+            self._machine.load(state.copy())
 
     def state(self) -> State:
         """The device's state."""
-        return self._state.copy() if self._runner is None else self._runner.state()
+        return self._machine.state() if self._model is None else self._model.state()
 
     def train(
         self,
@@ -198,11 +209,11 @@ class Session:
         report: Callable[[float], None] | None = None,
     ) -> list[Outcome]:
         """Train one step per batch, all from one start of the machine; ``report`` hears how many steps are done."""
-        if self._runner is not None:
-            return self._runner.train(images, labels, hypers, report)
+        if self._model is None:
+            return self._machine.train(images, labels, hypers, report)
         outcomes = []
         for number, (x, y, hyper) in enumerate(zip(images, labels, hypers, strict=True)):
-            self._result = golden.train_step(self._network, self._state, x, y, hyper)
+            self._result = self._model.train_step(x, y, hyper)
             outcomes.append(Outcome(self._result.loss, self._result.correct))
             if report is not None:
                 report(number + 1)
@@ -213,11 +224,11 @@ class Session:
         loss, correct = 0.0, 0
         for start in range(0, len(labels), self._batch):
             x, y = images[start : start + self._batch], labels[start : start + self._batch]
-            if self._runner is None:
-                result = golden.evaluate(self._network, self._state, x, y)
+            if self._model is not None:
+                result = self._model.evaluate(x, y)
                 loss, correct = loss + result.loss * len(y), correct + result.correct
             else:
-                logits = self._runner.logits(x)
+                logits = self._machine.logits(x)
                 batch_loss, batch_correct = golden.score(self._network, logits, y)
                 loss, correct = loss + batch_loss * len(y), correct + batch_correct
         return Score(loss / len(labels), correct, len(labels))
@@ -231,7 +242,7 @@ class Session:
 
     def exponents(self) -> dict[int, int]:
         """Exponents by tensor number, after the latest step."""
-        return self._state.exponents if self._runner is None else self._runner.exponents()
+        return self._machine.exponents() if self._model is None else self._model.exponents
 
     def written_at(self, layer: str, name: str, index: tuple[int, ...]) -> int | None:
         """Cycle in which an element was last written, where the device knows."""

@@ -46,7 +46,7 @@ def _keep_freed_memory() -> None:
 
 
 def _values(codes: np.ndarray, device: str) -> Tensor:
-    return value_table(device)[torch.from_numpy(codes).to(device).to(torch.int64)]
+    return value_table(device)[torch.tensor(codes, dtype=torch.int64, device=device)]
 
 
 def _codes(values: Tensor) -> np.ndarray:
@@ -147,7 +147,7 @@ class Emulator:
                 places[name, key] = slice(start, start + len(array))
                 start += len(array)
         vectors = [
-            torch.from_numpy(np.concatenate([tables[name][key] for name, key in places]).astype(np.int64)).to(self.device)
+            torch.tensor(np.concatenate([tables[name][key] for name, key in places]), dtype=torch.int64, device=self.device)
             for tables in (state.parameters, state.parameter_velocities)
         ]
         self.parameters = Parameters(vectors[0], vectors[1], places)
@@ -179,8 +179,8 @@ class Emulator:
         """One training step on a batch: uint8 codes (B, C, Y, X), integers (B,)."""
         net, labels = self.net, np.asarray(labels)
         run = self._run(calibrate=not self._calibrated)
-        logits = forward(run, torch.from_numpy(np.ascontiguousarray(x_codes)).to(self.device))
-        backward(run, logits, torch.from_numpy(labels.astype(np.int64)).to(self.device))
+        logits = forward(run, torch.tensor(x_codes, device=self.device))
+        backward(run, logits, torch.tensor(labels, dtype=torch.int64, device=self.device))
         weights, velocities = {}, {}
         for layer in net.weighted:
             name = layer.name
@@ -207,7 +207,7 @@ class Emulator:
         """
         if not self._calibrated:
             raise ValueError("the exponents are not calibrated: do a training step before evaluating")
-        codes = torch.from_numpy(np.ascontiguousarray(x_codes)).to(self.device)
+        codes = torch.tensor(x_codes, device=self.device)
         logits = _array(forward(self._run(calibrate=False), codes), np.int32)
         labels = np.asarray(labels)
         return Evaluation(*score(self.net, logits, labels), logits)

@@ -262,21 +262,38 @@ def _checked(total: Tensor, terms: int, bits: int, name: str) -> Tensor:
 # float32
 
 
+def _points(x: Tensor, g: Geometry) -> tuple[Tensor, int]:
+    """The positions that a 1 x 1 kernel reads and a stride of 1; any other kernel's input and stride as they are.
+
+    The weight gradient of a 1 x 1 kernel with stride 2 and channels last corrupts memory in oneDNN (PyTorch 2.15).
+    """
+    if g.kernel != (1, 1) or g.stride == 1:
+        return x, g.stride
+    return channels_last(x[:, :, :: g.stride, :: g.stride]), 1
+
+
+def _gradients(e: Tensor, w: Tensor, x: Tensor, stride: int, pad: int, mask: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ops.aten.convolution_backward(e, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0], 1, mask)
+
+
 def _conv(x: Tensor, w: Tensor, g: Geometry) -> Tensor:
-    return F.conv2d(x, w, stride=g.stride, padding=g.pad)
-
-
-def _gradients(e: Tensor, w: Tensor, x: Tensor, g: Geometry, mask: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
-    stride, pad = [g.stride, g.stride], [g.pad, g.pad]
-    return torch.ops.aten.convolution_backward(e, x, w, None, stride, pad, [1, 1], False, [0, 0], 1, mask)
+    x, stride = _points(x, g)
+    return F.conv2d(x, w, stride=stride, padding=g.pad)
 
 
 def _conv_input(e: Tensor, w: Tensor, x: Tensor, g: Geometry) -> Tensor:
-    return _gradients(e, w, x, g, [True, False, False])[0]
+    points, stride = _points(x, g)
+    found = _gradients(e, w, points, stride, g.pad, [True, False, False])[0]
+    if stride == g.stride:
+        return found
+    spread = torch.zeros_like(x)
+    spread[:, :, :: g.stride, :: g.stride] = found
+    return spread
 
 
 def _conv_weight(e: Tensor, w: Tensor, x: Tensor, g: Geometry) -> Tensor:
-    return _gradients(e, w, x, g, [False, True, False])[1]
+    x, stride = _points(x, g)
+    return _gradients(e, w, x, stride, g.pad, [False, True, False])[1]
 
 
 # float64

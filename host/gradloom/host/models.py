@@ -1,0 +1,83 @@
+"""The two software models behind one interface: the numpy golden model, and the exact emulator in PyTorch."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from gradloom.host.files import UserError
+from gradloom.models import golden
+from gradloom.models.golden import Evaluation, Hyper
+from gradloom.models.network import Network
+from gradloom.models.state import State
+
+__all__ = ["GoldenModel", "Step", "StepModel", "emulator"]
+
+
+class Step(Protocol):
+    """What a model's training step wrote, as :class:`~gradloom.models.golden.StepResult` has it."""
+
+    @property
+    def tensors(self) -> Mapping[tuple[str, str], np.ndarray]: ...
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def correct(self) -> int: ...
+
+
+class StepModel(Protocol):
+    """A network in training, as :class:`~gradloom.models.emulator.Emulator` has it."""
+
+    @property
+    def exponents(self) -> dict[int, int]: ...
+
+    def load(self, state: State) -> None: ...
+
+    def state(self) -> State: ...
+
+    def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> Step: ...
+
+    def evaluate(self, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation: ...
+
+
+class GoldenModel:
+    """The golden model with the state that its functions change."""
+
+    def __init__(self, network: Network, state: State) -> None:
+        self._network = network
+        self.load(state)
+
+    @property
+    def exponents(self) -> dict[int, int]:
+        return self._state.exponents
+
+    def load(self, state: State) -> None:
+        self._state = state.copy()
+
+    def state(self) -> State:
+        return self._state.copy()
+
+    def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> Step:
+        return golden.train_step(self._network, self._state, x_codes, labels, hyper)
+
+    def evaluate(self, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
+        return golden.evaluate(self._network, self._state, x_codes, labels)
+
+
+def emulator(network: Network, state: State) -> StepModel:
+    """The emulator.
+
+    Raises
+    ------
+    :exc:`UserError`
+        Without PyTorch.
+    """
+    try:
+        from gradloom.models.emulator import Emulator
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UserError("--device emulator needs PyTorch, which is not installed: pip install 'gradloom[torch]'") from None
+    return Emulator(network, state)
