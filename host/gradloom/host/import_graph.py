@@ -128,7 +128,7 @@ def adaptive(where: str, shape: tuple[int, int, int], size: tuple[int | None, in
     if rows % to[0] or columns % to[1] or rows // to[0] != columns // to[1]:
         raise refuse(
             where,
-            f"{rows} x {columns} to {to[0]} x {to[1]} takes windows of several sizes",
+            f"{rows} x {columns} to {to[0]} x {to[1]} takes windows that overlap or differ in size",
             "choose an output size that divides the input's, or AdaptiveAvgPool2d(1)",
         )
     kernel = rows // to[0]

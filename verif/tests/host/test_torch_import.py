@@ -239,8 +239,8 @@ MODULES = [
      "module 'inner' (AvgPool2d): padding counts as zeros in the mean, and ceil_mode and divisor_override are not supported: leave "
      "these settings at their defaults"),
     (nn.AdaptiveAvgPool2d(3),
-     "module 'inner' (AdaptiveAvgPool2d): 8 x 8 to 3 x 3 takes windows of several sizes: choose an output size that divides the "
-     "input's, or AdaptiveAvgPool2d(1)"),
+     "module 'inner' (AdaptiveAvgPool2d): 8 x 8 to 3 x 3 takes windows that overlap or differ in size: choose an output size that "
+     "divides the input's, or AdaptiveAvgPool2d(1)"),
     (nn.Upsample(scale_factor=2), "module 'inner' (Upsample): the machine has no layer that enlarges planes: remove it"),
     (nn.Linear(8, 8),
      "module 'inner' (Linear): its input is a feature map, a fully connected layer takes every element of an image: put "
