@@ -141,7 +141,10 @@ class Sweep(wiring.Component):
         beat = Signal(Beat)
         m.d.comb += [beat.eq(walk.beat), beat.v.eq(step), beat.final.eq(last)]
         # The maximum or sum of a window is there two cycles after its last tap.
-        held_beat = Beat(Line(m, beat, "held_beat", reset=True)[2])
+        # Only a pooling command's: the next command may be here before the last beat of the one before it is held no more.
+        pooled = Signal(Beat)
+        m.d.comb += pooled.eq(Mux(pooling, beat.as_value(), 0))
+        held_beat = Beat(Line(m, pooled, "held_beat", reset=True)[2])
         held_idx = Line(m, walk.idx, "held_idx")[2]
         from_psum = run.xsrc == XSource.PSUM
         m.d.comb += [
