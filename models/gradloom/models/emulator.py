@@ -17,7 +17,7 @@ from gradloom.models.arith import check_fits
 from gradloom.models.emulator_backward import backward
 from gradloom.models.emulator_conv import Weights, exact_kernels
 from gradloom.models.emulator_forward import forward
-from gradloom.models.emulator_numbers import code_table, value_table
+from gradloom.models.emulator_numbers import channels_last, code_table, value_table
 from gradloom.models.emulator_run import Run
 from gradloom.models.emulator_update import Parameters, update_parameters, update_weights
 from gradloom.models.golden import Evaluation, expected_tensors, score
@@ -46,7 +46,7 @@ def _keep_freed_memory() -> None:
 
 
 def _values(codes: np.ndarray, device: str) -> Tensor:
-    return value_table(device)[torch.tensor(codes, dtype=torch.int64, device=device)]
+    return channels_last(value_table(device)[torch.tensor(codes, dtype=torch.int64, device=device)])
 
 
 def _codes(values: Tensor) -> np.ndarray:

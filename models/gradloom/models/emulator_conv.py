@@ -179,18 +179,18 @@ def backward(dx: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
 
 
 def weight_gradient(x: Operand, dx: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
-    """Weight gradients (M, C, Ky, Kx), int64, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits."""
+    """Weight gradients (M, C, Ky, Kx), float64, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits."""
     plan = _gradient_plan(x, dx) if _use_float32(x.v, w) else None
     if plan is None:
         total = _wide_gradient(x.v, dx.v, g)
     else:
-        total = torch.zeros(w.w.shape, dtype=torch.float64, device=x.v.device)
-        for a, d, images in plan:
-            for start in range(0, len(a), images):
-                part = slice(start, start + images)
-                total += _conv_weight(d[part], w.w, a[part], g)
+        parts = [(a[start : start + images], d[start : start + images])
+                 for a, d, images in plan for start in range(0, len(a), images)]
+        total = _conv_weight(parts[0][1], w.w, parts[0][0], g).to(torch.float64)
+        for a, d in parts[1:]:
+            total += _conv_weight(d, w.w, a, g)
     terms = len(dx.v) * g.out_shape[1] * g.out_shape[2]
-    return _checked(total, terms, GRADIENT_BITS, f"layer {where!r}: weight gradient").to(torch.int64)
+    return channels_last(_checked(total, terms, GRADIENT_BITS, f"layer {where!r}: weight gradient"))
 
 
 def _use_float32(x: Tensor, w: Weights) -> bool:

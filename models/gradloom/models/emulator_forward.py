@@ -79,7 +79,7 @@ def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: int) -> None:
         added, shift = run.v(layer.residual, "z"), Q20 + run.e[net.z_tid(layer.residual)]
     result = emulator_frn.forward(
         x, masters["gamma"] >> 12, masters["beta"] >> 12, masters["tau"] >> 12 if layer.act == "tlu" else None, -12 - ex,
-        f=net.rounding.xhat_f, rnd=run.xhat_random(layer, x.shape), residual=added, residual_shift=shift,
+        f=net.rounding.xhat_f, increment=run.xhat_increments(layer, x.shape), residual=added, residual_shift=shift,
     )
     run.values[name, "xhat"] = Operand(result.xhat)
     run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), -Q20, result.out))

@@ -62,7 +62,7 @@ def _reciprocal_norm(n: int, total: Tensor, eps: int) -> tuple[Tensor, Tensor]:
 
 
 def forward(
-    x: Tensor, gamma: Tensor, beta: Tensor, tau: Tensor | None, eps_shift: int, *, f: int, rnd: Tensor | None,
+    x: Tensor, gamma: Tensor, beta: Tensor, tau: Tensor | None, eps_shift: int, *, f: int, increment: Tensor | None,
     residual: Tensor | None = None, residual_shift: int = 0,
 ) -> Forward:
     """Normalise, scale, add the residual, apply the threshold.
@@ -75,8 +75,8 @@ def forward(
         Q3.12; without ``tau`` there is no TLU.
     eps_shift : int
         ``-12 - eX``
-    f, rnd : int, int32 tensor or None
-        Rounding of xhat.
+    f, increment : int, int32 tensor or None
+        Rounding of xhat, as :func:`~gradloom.models.emulator_numbers.round_scaled` has it.
     residual : float32 (B, C, Y, X)
         Values that are added, aligned by ``residual_shift``.
     """
@@ -84,7 +84,7 @@ def forward(
     q, le = _reciprocal_norm(n, x.abs().sum((2, 3)), max(1, align_int(n, eps_shift)))
     # 36 bits times 16: exact. |xhat| is at most n 2^8, so nothing overflows.
     scaled = x.mul_(plane(q * power_of_two(rounding_bits(f) - XHAT_EXPONENT - le)))
-    xhat = round_scaled(scaled, f, rnd, torch.int32)
+    xhat = round_scaled(scaled, f, increment, torch.int32)
     normal = xhat.to(torch.float32)
     offset = (beta if tau is None else beta - tau) << 8
     if residual is None or residual_shift <= _NARROW_SHIFT:

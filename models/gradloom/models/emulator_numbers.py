@@ -19,7 +19,7 @@ from gradloom.models import pint
 from gradloom.models.arith import ArithmeticFault
 from gradloom.models.rounding import NEAREST_F
 
-__all__ = ["EXACT_BITS", "add", "align", "align_int", "channels_last", "code_table", "encode", "power_of_two", "random_bits",
+__all__ = ["EXACT_BITS", "add", "align", "align_int", "channels_last", "code_table", "encode", "power_of_two", "random_increments",
            "round_scaled", "rounding_bits", "saturate", "split", "stat_of", "value_table"]
 
 EXACT_BITS = 53
@@ -123,14 +123,14 @@ def rounding_bits(f: int) -> int:
     return 1 if f == NEAREST_F else f + 1
 
 
-def round_scaled(scaled: Tensor, f: int, rnd: Tensor | None, dtype: torch.dtype) -> Tensor:
+def round_scaled(scaled: Tensor, f: int, increment: Tensor | None, dtype: torch.dtype) -> Tensor:
     """PINT values (float32 or int32) of A 2^-sh, given as float64 times 2^:func:`rounding_bits`; overwrites it.
 
-    ``rnd`` are F-bit random numbers (int32), or ``None`` for nearest.
+    ``increment`` is 2 r + 1 (int32) of F-bit random numbers r, or ``None`` for nearest.
     """
     bits = 12 + rounding_bits(f)
     fixed = scaled.floor_().clamp_(-(1 << bits), (1 << bits) - 1).to(torch.int32)
-    return _nearest(fixed, dtype) if rnd is None else _stochastic(fixed, f, rnd).to(dtype)
+    return _nearest(fixed, dtype) if increment is None else _stochastic(fixed, f, increment).to(dtype)
 
 
 def _nearest(half: Tensor, dtype: torch.dtype) -> Tensor:
@@ -143,27 +143,32 @@ def _nearest(half: Tensor, dtype: torch.dtype) -> Tensor:
     return table.index_select(0, rows.reshape(-1)).view(rows.shape).permute(0, 3, 1, 2)
 
 
-def _stochastic(g: Tensor, f: int, rnd: Tensor) -> Tensor:
+def _stochastic(g: Tensor, f: int, increment: Tensor) -> Tensor:
+    """int32 values of g, F + 1 fraction bits, cut to the format's range."""
     magnitude = g ^ (g >> 31)
-    s = (magnitude >= 1 << (3 + f + 1)).to(torch.int32).add_(magnitude >= 1 << (9 + f + 1)).mul_(3)
-    v = (((g >> s) + rnd.mul(2).add_(1)) >> (f + 1)) << s
+    s = (magnitude >> (3 + f + 1)).clamp_(max=1)
+    magnitude >>= 9 + f + 1
+    s.add_(magnitude.clamp_(max=1)).mul_(3)
+    v = (g >> s).add_(increment)
+    v >>= f + 1
+    v <<= s
     return v.clamp_(max=pint.MAX_VALUE)
 
 
-def encode(wide: Tensor, sh: int, f: int, rnd: Tensor | None) -> Tensor:
+def encode(wide: Tensor, sh: int, f: int, increment: Tensor | None) -> Tensor:
     """PINT values (float32) of a wide tensor at the shift ``sh``; a float64 or int32 ``wide`` may be overwritten."""
     bits = rounding_bits(f)
     if wide.dtype == torch.int64:
         limit = 1 << (12 + bits)
         fixed = align(wide, bits - sh).clamp_(-limit, limit - 1).to(torch.int32)
-        return _nearest(fixed, torch.float32) if rnd is None else _stochastic(fixed, f, rnd).to(torch.float32)
-    if wide.dtype == torch.int32 and rnd is None and sh >= 1:
+        return _nearest(fixed, torch.float32) if increment is None else _stochastic(fixed, f, increment).to(torch.float32)
+    if wide.dtype == torch.int32 and increment is None and sh >= 1:
         return _nearest((wide >> min(sh - 1, 31)).clamp_(-8192, 8191), torch.float32)
-    return round_scaled(wide.to(torch.float64).mul_(math.ldexp(1.0, bits - sh)), f, rnd, torch.float32)
+    return round_scaled(wide.to(torch.float64).mul_(math.ldexp(1.0, bits - sh)), f, increment, torch.float32)
 
 
-def random_bits(seed: int, index: Tensor, f: int) -> Tensor:
-    """F-bit random numbers (int32) of element indices (int32, already modulo 2^24) under a 32-bit seed."""
+def random_increments(seed: int, index: Tensor, f: int) -> Tensor:
+    """2 r + 1, int32, r the F-bit random numbers of element indices (int32, already modulo 2^24) under a 32-bit seed."""
     # What a product of int32 loses lies above the 24 bits that are kept.
     x = index ^ (seed & _MASK24)
     x.mul_(129).bitwise_and_(_MASK24)
@@ -172,4 +177,5 @@ def random_bits(seed: int, index: Tensor, f: int) -> Tensor:
     x.mul_(9).bitwise_and_(_MASK24)
     x ^= x >> 9
     x.mul_(2049).bitwise_and_(_MASK24)
-    return x >> (24 - f)
+    x >>= 23 - f
+    return x.bitwise_or_(1)

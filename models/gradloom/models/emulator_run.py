@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gradloom.models import dither, scale
 from gradloom.models.emulator_conv import Operand, Weights
-from gradloom.models.emulator_numbers import channels_last, encode, random_bits, stat_of
+from gradloom.models.emulator_numbers import channels_last, encode, random_increments, stat_of
 from gradloom.models.layers import INPUT, Kind, Layer
 from gradloom.models.network import Network
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
@@ -21,7 +21,7 @@ Master = dict[str, dict[str, Tensor]]
 
 @cache
 def indices(shape: tuple[int, ...], device: str) -> Tensor:
-    """Row-major element indices modulo 2^24, int32; those of four-dimensional features lie with channels last in memory."""
+    """Row-major element indices modulo 2^24, int32, with channels last in memory."""
     index = (torch.arange(math.prod(shape), device=device) & ((1 << 24) - 1)).to(torch.int32).reshape(shape)
     return channels_last(index)
 
@@ -50,7 +50,7 @@ class Run:
     masked : dict of Tensor
         bit dz (float32) of the layers with FRN.
     dw : dict of Tensor
-        Weight gradients, int64, by layer.
+        Weight gradients, integers in float64, by layer.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Run:
             self.e[tid] = scale.next_exponent(zero + dry_shift, stat_of(low, high, f + 1 - dry_shift), f)
         sh = self.e[tid] - zero
         self.note(tid, wide, f + 1 - sh)
-        return encode(wide, sh, f, self.random(tid, wide.shape, f))
+        return encode(wide, sh, f, self.increments(tid, wide.shape, f))
 
     def note(self, tid: int, wide: Tensor, n: int) -> None:
         """Keep what the statistics of a tensor need; ``n`` aligns ``wide`` to the converter's fraction."""
@@ -104,16 +104,16 @@ class Run:
                 found[tid] = stat_of(ends[2 * place], ends[2 * place + 1], n)
         return found
 
-    def random(self, tid: int, shape: tuple[int, ...], f: int) -> Tensor | None:
-        """The random bits of a tensor (B, C, Y, X) or (M, C, Ky, Kx), ``None`` for nearest rounding."""
+    def increments(self, tid: int, shape: tuple[int, ...], f: int) -> Tensor | None:
+        """What stochastic rounding adds to a tensor (B, C, Y, X) or (M, C, Ky, Kx), int32; ``None`` for nearest rounding."""
         if f == NEAREST_F:
             return None
         index = indices(tuple(shape), str(self.device))
-        return random_bits(dither.tensor_seed(self.seed, self.step, tid), index, f)
+        return random_increments(dither.tensor_seed(self.seed, self.step, tid), index, f)
 
-    def xhat_random(self, layer: Layer, shape: tuple[int, ...]) -> Tensor | None:
-        """The random bits of xhat, which draws under a number that no other rounding uses."""
-        return self.random(self.net.tid(layer.name, XHAT_DRAW), shape, self.net.rounding.xhat_f)
+    def xhat_increments(self, layer: Layer, shape: tuple[int, ...]) -> Tensor | None:
+        """The same for xhat, which draws under a number that no other rounding uses."""
+        return self.increments(self.net.tid(layer.name, XHAT_DRAW), shape, self.net.rounding.xhat_f)
 
     @property
     def device(self) -> torch.device:

@@ -50,7 +50,7 @@ def _encoded(run: Run, tid: int, wide: Tensor, sh: int, draw: int) -> Tensor:
     """Values (float32) of weights or velocities; ``tid`` takes the statistics, ``draw`` gives the random bits."""
     f = run.net.rounding.f(Kind(draw % 8))
     run.note(tid, wide, f + 1 - sh)
-    return encode(wide, sh, f, run.random(draw, wide.shape, f))
+    return encode(wide, sh, f, run.increments(draw, wide.shape, f))
 
 
 def update_weights(run: Run, layer: Layer, w: Tensor, v: Tensor, hyper: Hyper, batch: int) -> tuple[Tensor, Tensor]:
@@ -87,7 +87,7 @@ def _aligned(x: Tensor, factor: int, n: int, largest: int) -> Tensor:
     bits = (largest * factor).bit_length()
     if max(bits, bits + n) > _TERM_BITS:
         return align(x.to(torch.int64) * factor, n)
-    scaled = x.to(torch.float64) * math.ldexp(factor, n)
+    scaled = x.to(torch.float64).mul(math.ldexp(factor, n))
     return scaled if n >= 0 else scaled.floor_()
 
 

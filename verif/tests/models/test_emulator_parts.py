@@ -38,7 +38,7 @@ def test_encoder(dtype, f):
         given = torch.tensor(wide, dtype=dtype).contiguous(memory_format=torch.channels_last)
         low, high = (end.item() for end in torch.aminmax(given))
         assert numbers.stat_of(low, high, f + 1 - sh).bit_length() == expected.stat.bit_length()
-        found = numbers.encode(given, sh, f, None if draw is None else torch.tensor(draw, dtype=torch.int32))
+        found = numbers.encode(given, sh, f, None if draw is None else torch.tensor(2 * draw + 1, dtype=torch.int32))
         assert found.dtype == torch.float32 and np.array_equal(found.numpy(), expected.value), sh
 
 
@@ -78,11 +78,11 @@ def test_sums_that_overflow_are_faults():
         numbers.add("total", largest, torch.tensor([1]))
 
 
-def test_random_bits():
+def test_random_increments():
     index = np.arange(1 << 24)[:: 4097]
     for seed in (0, 1, 0xFFFFFFFF, 0x89ABCDEF):
-        found = numbers.random_bits(seed, torch.tensor(index, dtype=torch.int32), 16)
-        assert np.array_equal(found.numpy(), dither.random_bits(seed, index, 16))
+        found = numbers.random_increments(seed, torch.tensor(index, dtype=torch.int32), 16)
+        assert np.array_equal(found.numpy(), 2 * dither.random_bits(seed, index, 16) + 1)
 
 
 def test_power_of_two():
@@ -118,7 +118,7 @@ def assert_convolutions(g, x, w, dx):
     assert np.array_equal(found.numpy(), conv.backward(dx, w, x.shape, g.stride, g.pad))
     found = emulator_conv.weight_gradient(
         Operand(tensor(x)), Operand(tensor(dx)), Weights(torch.tensor(w, dtype=torch.float32)), g, "layer")
-    assert found.dtype == torch.int64
+    assert found.dtype == torch.float64
     assert np.array_equal(found.numpy(), conv.weight_gradient(x, dx, g.kernel, g.stride, g.pad))
 
 
@@ -212,7 +212,7 @@ def test_frn_forward(scale, eps_shift, residual_shift):
         expected = frn.forward(x, gamma, beta, tau, eps_shift, sh_z=19, residual=residual, threshold=threshold)
         found = emulator_frn.forward(
             torch.tensor(x, dtype=torch.float64), torch.tensor(gamma), torch.tensor(beta), torch.tensor(tau) if threshold else None,
-            eps_shift, f=8, rnd=None,
+            eps_shift, f=8, increment=None,
             residual=None if residual_shift is None else tensor(added), residual_shift=residual_shift or 0)
         assert np.array_equal(found.q.numpy(), expected.q) and np.array_equal(found.le.numpy(), expected.le)
         assert np.array_equal(found.xhat.numpy(), expected.xhat_value)
@@ -229,7 +229,7 @@ def test_frn_norms_beyond_float64():
     x[0, 1, 0, 0] = 12345
     q, le = frn.reciprocal_norm(4096, np.abs(x).sum((2, 3)) + 1)
     one, zero = torch.tensor([4096, 4096]), torch.tensor([0, 0])
-    found = emulator_frn.forward(torch.tensor(x, dtype=torch.float64), one, zero, zero, -70, f=8, rnd=None)
+    found = emulator_frn.forward(torch.tensor(x, dtype=torch.float64), one, zero, zero, -70, f=8, increment=None)
     assert np.array_equal(found.q.numpy(), q) and np.array_equal(found.le.numpy(), le)
 
 
