@@ -309,25 +309,33 @@ async def weights(bench: Bench, seed: int) -> None:
         await bench.run("DW_EXPORT", TABLE["DW_EXPORT"], fields, [])
 
 
+_WINDOWS = ((2, 2, 0), (3, 2, 1), (3, 1, 1), (3, 2, 0), (2, 3, 0), (1, 1, 0), (5, 3, 2), (1, 2, 0))
+"""Size, stride and padding of pooling windows."""
+
+
+def _pooling(rng: random.Random, kernel: int, stride: int, pad: int) -> tuple[dict[str, int], dict[str, int], int]:
+    """Fields of a pool's forward and backward pass, and k of its reciprocal."""
+    rows, columns = rng.randint(kernel, 6), rng.randint(kernel, 7)
+    out_rows, out_columns = ((n + 2 * pad - kernel) // stride + 1 for n in (rows, columns))
+    inv, k = reciprocal(kernel * kernel)
+    base = {"planes": rng.randint(1, 3), "xsrc": XSource.NONE, "pkern": kernel, "pstride": stride, "ppad": pad, "inv": inv,
+            "t2": 9, "f2": 8, "f1": 8, "sa0": 1, "sb0": 2, "oa0": rng.randint(0, 9), "ob0": rng.randint(0, 9)}
+
+    def size(y: int, x: int) -> dict[str, int]:
+        return {"py": y, "xe": (x + 1) // 2, "nb": y * ((x + 1) // 2), "xodd": x & 1}
+
+    return (base | size(out_rows, out_columns) | {"pool": 1, "pyi": rows, "pxi": columns},
+            base | size(rows, columns) | {"pool": 2, "pyi": out_rows, "pxi": out_columns}, k)
+
+
 async def pools(bench: Bench, seed: int) -> None:
     """Maximum and average pools with every relation of window, stride and padding."""
     ref, rng = bench.ref, random.Random(seed)
-    for kernel, stride, pad in ((2, 2, 0), (3, 2, 1), (3, 1, 1), (3, 2, 0), (2, 3, 0), (1, 1, 0), (5, 3, 2), (1, 2, 0)):
-        rows, columns = rng.randint(kernel, 6), rng.randint(kernel, 7)
-        out_rows, out_columns = ((n + 2 * pad - kernel) // stride + 1 for n in (rows, columns))
-        inv, k = reciprocal(kernel * kernel)
-        base = {"planes": rng.randint(1, 3), "xsrc": XSource.NONE, "pkern": kernel, "pstride": stride, "ppad": pad, "inv": inv,
-                "t2": 9, "f2": 8, "f1": 8, "sa0": 1, "sb0": 2, "oa0": rng.randint(0, 9), "ob0": rng.randint(0, 9)}
-
-        def size(y: int, x: int) -> dict[str, int]:
-            return {"py": y, "xe": (x + 1) // 2, "nb": y * ((x + 1) // 2), "xodd": x & 1}
-
-        forward_fields = base | size(out_rows, out_columns) | {"pool": 1, "pyi": rows, "pxi": columns}
-        backward_fields = base | size(rows, columns) | {"pool": 2, "pyi": out_rows, "pxi": out_columns}
+    for window in _WINDOWS:
+        forward_fields, backward_fields, k = _pooling(rng, *window)
         await bench.run("MAXPOOL_FWD", TABLE["MAXPOOL_FWD"], forward_fields | {"pmax": 1}, shift_sum(1, rng.randint(-2, 1)))
-        index = base["planes"] * forward_fields["nb"]
-        for beat in range(index):
-            ref.ab[base["sb0"] + beat] = ref.ob[base["ob0"] + beat]
+        for beat in range(forward_fields["planes"] * forward_fields["nb"]):
+            ref.ab[forward_fields["sb0"] + beat] = ref.ob[forward_fields["ob0"] + beat]
         await bench.load_all()
         await bench.run("MAXPOOL_BWD", TABLE["MAXPOOL_BWD"], backward_fields | {"pmax": 1}, shift_sum(1, rng.randint(-2, 3)))
         await bench.run("AVGPOOL_FWD", TABLE["AVGPOOL_FWD"], forward_fields, shift_sum(1, 15 + k + rng.randint(-2, 1)))
@@ -337,7 +345,12 @@ async def pools(bench: Bench, seed: int) -> None:
 def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str, int], list[dict[str, int]]]:
     """Some microprogram with its fields and shifts. ``slot``: image slot of the sums that FRN takes."""
     config = bench.config
-    name = rng.choice([name for name in TABLE if "POOL" not in name])
+    name = rng.choice(list(TABLE))
+    if "POOL" in name:
+        forward_fields, backward_fields, k = _pooling(rng, *rng.choice(_WINDOWS))
+        fields = forward_fields if name.endswith("FWD") else backward_fields
+        maximum = int(name.startswith("MAX"))
+        return name, fields | {"pmax": maximum}, shift_sum(1, 0 if maximum else 15 + k)
     fields = _plane(rng) | {"pw0": rng.randrange(config.wpus), "t1": rng.randint(8, 11), "t2": rng.randint(12, 15), "ps0": slot,
                             "pb0": rng.choice((0, 6)), "r2": rng.randint(0, 1), "idx0": rng.getrandbits(24),
                             "s_ch": rng.getrandbits(8)}
@@ -375,7 +388,7 @@ async def overlapping(bench: Bench, seed: int) -> None:
     bench.set_hyper()
     for in_flight in (4, 2, 4):
         commands, faults = [], []
-        for i in range(20):
+        for i in range(25):
             ref.fault = 0
             name, fields, shifts = any_run(bench, rng, 10 * i)
             kind = rng.random()
