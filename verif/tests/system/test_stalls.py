@@ -42,4 +42,5 @@ def test_the_memory_models_do_slow_the_machine():
     fast = cycles.pop("fast")
     assert cycles.pop("no latency") < fast
     assert all(count > fast for count in cycles.values()), (fast, cycles)
-    assert cycles["one byte a cycle"] > 2 * fast and cycles["latency 300"] > 2 * fast
+    # Commands that overlap hide a part of the latency.
+    assert cycles["one byte a cycle"] > 2 * fast and cycles["latency 300"] > 1.5 * fast
