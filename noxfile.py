@@ -1,4 +1,4 @@
-"""Sessions beyond the README's two commands: ``nox -s lint types tests formal synth faults eta bench``."""
+"""Sessions beyond the README's two commands: ``nox -s lint types tests formal synth emulator faults eta bench``."""
 
 import nox
 
@@ -46,6 +46,15 @@ def eta(session: nox.Session) -> None:
     """The 1728-MAC machine: elaboration, build, one training step against golden (about ten minutes)."""
     session.install("-e", ".[data,test]")
     session.run("pytest", "-s", "verif/tests/system/test_eta.py", *session.posargs, env={"GRADLOOM_ETA": "1"})
+
+
+@nox.session
+def emulator(session: nox.Session) -> None:
+    """What needs PyTorch: the emulator against the golden model, PyTorch modules; then the emulator's throughput."""
+    session.install("-e", ".[data,test,torch]")
+    session.run("pytest", "verif/tests/models/test_emulator.py", "verif/tests/models/test_emulator_parts.py",
+                "verif/tests/host/test_emulator_device.py", "verif/tests/host/test_torch_import.py", *session.posargs)
+    session.run("python", "-m", "gradloom.verif.throughput")
 
 
 @nox.session

@@ -1,6 +1,6 @@
 """Training images a second of the exact emulator, beside plain FP32 training of the same network in PyTorch.
 
-``python -m gradloom.verif.throughput`` prints both and their ratio, and writes docs/results/throughput.json. The FP32
+``python -m gradloom.verif.throughput`` prints both and their ratio, and writes docs/results/emulator-throughput.json. The FP32
 network has the same layers (L1-FRN and TLU in float32, autograd, ``torch.optim.SGD``), images, batch and threads.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["FloatNetwork", "measure"]
 
 INPUT_EXPONENT = -11
 LEARNING_RATE, MOMENTUM = 0.02, 0.9
-RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "throughput.json"
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "emulator-throughput.json"
 
 
 class FloatNetwork(nn.Module):
@@ -133,17 +133,21 @@ def measure(name: str, batch: int, threads: int, repeats: int) -> dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.throughput", description=__doc__)
-    parser.add_argument("--network", default="resnet20", metavar="NAME|FILE")
+    parser.add_argument("--network", nargs="+", default=["resnet20", "vgg16", "digits-cnn"], metavar="NAME|FILE")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
-    found = measure(options.network, options.batch, options.threads, options.steps)
-    print(f"{found['network']}, batch {found['batch']}, {found['threads']} threads: "
-          f"emulator {found['emulator_images_per_second']:.0f} images/s, "
-          f"FP32 {found['fp32_images_per_second']:.0f} images/s ({found['fp32_layout']}), ratio {found['ratio']:.2f}")
-    write_json(options.out, found)
+    runs = []
+    for name in options.network:
+        found = measure(name, options.batch, options.threads, options.steps)
+        rates = [f"{title} {found[key]:.0f} images/s" for title, key in (
+            ("emulator", "emulator_images_per_second"), ("FP32", "fp32_images_per_second"))]
+        print(f"{name}, batch {found['batch']}, threads {found['threads']}: {', '.join(rates)} ({found['fp32_layout']}), "
+              f"ratio {found['ratio']:.2f}", flush=True)
+        runs.append(found)
+    write_json(options.out, {"runs": runs})
 
 
 if __name__ == "__main__":
