@@ -181,10 +181,10 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/test_ccore.py",
     ),
     Fault(
-        "a command starts before the engine can say that it is busy",
+        "more commands are under way than the queue remembers",
         f"{_RTL}/queue.py",
-        "self.port.free & ~self.port.start",
-        "self.port.free",
+        "~self.port.start & under_way.i.ready",
+        "~self.port.start",
         f"{_TESTS}/rtl/test_queue.py",
     ),
     Fault(
