@@ -121,6 +121,7 @@ def test_cycles_add_up(found):
         if row["span_cycles"]:
             assert set(row["lost_cycles"]) == set(LOSSES)
             useful = row["useful_macs"] / SMALL.macs
+            # Cycles of useful MACs are a quotient: floats that were added in another order.
             assert sum(row["lost_cycles"].values()) + useful == pytest.approx(row["span_cycles"])
             assert row["pe_use"] == pytest.approx(useful / row["span_cycles"])
             assert row["windows"] * SMALL.macs >= row["useful_macs"]
@@ -137,6 +138,7 @@ def test_rates_follow_from_cycles(found):
     macs = sum(phase_macs(DIGITS, layer.name, phase, BATCH).useful for layer in DIGITS.layers for phase in ("FP", "BP", "WG + WU"))
     seconds = total["cycles"] / 100e6
     assert total["useful_macs"] == macs
+    # Rates are floats, computed here in another order.
     assert total["gops"] == pytest.approx(2 * macs / seconds / 1e9) and total["images_per_second"] == pytest.approx(BATCH / seconds)
     assert total["pe_use"] == pytest.approx(total["gops"] / total["peak_gops"])
     assert total["gops_with_inserted_zeros"] > total["gops"]
@@ -170,6 +172,7 @@ def test_comparison_with_itself_is_exact(found):
 
 def test_published_values():
     """PE use times the peak of 1728 MACs at 200 MHz is the published throughput where no zeros are counted."""
+    # The paper prints PE use in whole percent.
     assert PUBLISHED["vgg16"]["gops"] == pytest.approx(PUBLISHED["vgg16"]["pe_use"] * 691.2, rel=0.01)
     for name in ("resnet20", "resnet18"):
         assert PUBLISHED[name]["zeros_counted"] and PUBLISHED[name]["gops"] > PUBLISHED[name]["pe_use"] * 691.2

@@ -250,6 +250,7 @@ TRAIN_REFUSALS = [
 def test_train_refuses(desk, capsys, arguments, words):
     # Tests may run as root, who can read every ordinary file; only Linux has one that fails for root as well.
     if "/proc/self/mem" in arguments and not Path("/proc/self/mem").exists():
+        # No /proc here (not Linux): there is nothing to be refused.
         pytest.skip("needs a file that cannot be read even by root")
     make_bad_files(desk)
     before = {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()}

@@ -83,6 +83,7 @@ def test_momentum_and_weight_decay():
     speeds = {key: value.copy() for key, value in float_net.velocities.items()}
     second = float_net.train_step(x, labels, 0.25, 0.5)
     for key, value in float_net.parameters.items():
+        # As above.
         assert value == pytest.approx(middle[key] - 0.25 * (0.5 * speeds[key] + second.gradients[key]))
 
 
