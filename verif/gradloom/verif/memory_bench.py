@@ -11,7 +11,7 @@ from cocotbext.axi import AxiRamRead, AxiRamWrite
 
 from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode
 
-__all__ = ["BurstLog", "FaultyRead", "FaultyWrite", "command_bits", "put", "stall", "start_clock"]
+__all__ = ["BurstLog", "FaultyRead", "FaultyWrite", "command_bits", "put", "stall", "start_clock", "stream_commands"]
 
 
 def command_bits(opcode: Opcode, **values: int) -> int:
@@ -59,6 +59,31 @@ async def put(dut: Any, stream: str, payload: int) -> None:
         if taken:
             break
     getattr(dut, f"{stream}__valid").value = 0
+
+
+async def stream_commands(bench: Any, opcode: Opcode, commands: list[dict[str, int]], in_flight: int, limit: int = 100000) -> int:
+    """Run commands as a queue does that lets them overlap; returns the cycles to the last `done` or to a fault.
+
+    Parameters
+    ----------
+    bench
+        Has ``dut`` (with a ``port``), counts ``cycle``, lists the ``ends`` of commands, notes a ``fault``, and gets in ``most``
+        how many commands were under way at once.
+    """
+    dut = bench.dut
+    started, began, wait = 0, bench.cycle, False
+    for _ in range(limit):
+        free = int(dut.port__free.value) and not wait and started - len(bench.ends) < in_flight
+        wait = bool(free and started < len(commands))
+        if wait:
+            dut.port__cmd.value = command_bits(opcode, **commands[started])
+            started += 1
+            bench.most = max(bench.most, started - len(bench.ends))
+        dut.port__start.value = int(wait)
+        await RisingEdge(dut.clk)
+        if bench.fault or len(bench.ends) == len(commands):
+            return bench.cycle - began
+    raise AssertionError(f"timeout after {len(bench.ends)} of {len(commands)} commands")
 
 
 class _Faults:

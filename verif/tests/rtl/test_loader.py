@@ -20,7 +20,7 @@ from gradloom.rtl.isa import Dest, Opcode
 from gradloom.rtl.loader import Loader
 from gradloom.rtl.runs import BASES
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.memory_bench import BurstLog, FaultyRead, command_bits, stall, start_clock
+from gradloom.verif.memory_bench import BurstLog, FaultyRead, command_bits, stall, start_clock, stream_commands
 
 SIZE = 1 << 18
 SUBS = {Dest.PBUF: 4, Dest.XIN: 8}
@@ -162,23 +162,6 @@ class Bench:
                 return self.done - began
         raise AssertionError(f"timeout: {fields}")
 
-    async def stream(self, commands, limit=100000):
-        """Run commands as a queue does that lets them overlap; returns the cycles to the last `done` or to a fault."""
-        dut = self.dut
-        started, began, wait = 0, self.cycle, False
-        for _ in range(limit):
-            free = int(dut.port__free.value) and not wait and started - len(self.ends) < Loader.IN_FLIGHT
-            wait = bool(free and started < len(commands))
-            if wait:
-                dut.port__cmd.value = command_bits(Opcode.LOAD, **commands[started])
-                started += 1
-                self.most = max(self.most, started - len(self.ends))
-            dut.port__start.value = int(wait)
-            await RisingEdge(dut.clk)
-            if self.fault or len(self.ends) == len(commands):
-                return self.cycle - began
-        raise AssertionError(f"timeout after {len(self.ends)} of {len(commands)} commands")
-
 
 @cocotb.test()
 async def random_commands(dut):
@@ -232,7 +215,7 @@ async def overlapping_commands(dut):
     commands = [random_fields(bench.rng, bench.config, bench.base) for _ in range(60)]
     for n in range(0, 60, 3):
         commands[n] |= {"n0": 1, "n1": 1, "n2": 1}
-    await bench.stream(commands)
+    await stream_commands(bench, Opcode.LOAD, commands, Loader.IN_FLIGHT)
     assert bench.most == Loader.IN_FLIGHT
     assert bench.writes == [write for fields in commands
                             for write in expected_writes(bench.config, bench.image, bench.base, fields)]
@@ -243,7 +226,7 @@ async def overlapping_commands(dut):
 async def latency_is_paid_once(dut):
     bench = await Bench(dut, 5).begin()
     commands = [{"dest": Dest.AA, "offset": 0, "n0": 16, "n1": 1, "n2": 1, "xb": 1, "addr0": 16 * n} for n in range(40)]
-    cycles = await bench.stream(commands)
+    cycles = await stream_commands(bench, Opcode.LOAD, commands, Loader.IN_FLIGHT)
     assert cycles < 40 * 17 + 40, f"{cycles} cycles for 40 commands of 16 beats"
 
 
@@ -252,7 +235,7 @@ async def refusal_behind_commands_under_way(dut):
     """The fault belongs to the oldest command: it waits for the earlier ones, and nothing follows."""
     bench = await Bench(dut, 6).begin(0.3)
     good = {"dest": Dest.AB, "offset": 0, "n0": 30, "n1": 1, "n2": 1, "xb": 1}
-    await bench.stream([good, good, good | {"n0": 0}, good])
+    await stream_commands(bench, Opcode.LOAD, [good, good, good | {"n0": 0}, good], Loader.IN_FLIGHT)
     assert bench.fault == 0x20 and len(bench.ends) == 2 and len(bench.writes) == 60
 
 

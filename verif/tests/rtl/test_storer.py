@@ -20,7 +20,7 @@ from gradloom.rtl.isa import Opcode, Source
 from gradloom.rtl.runs import BASES
 from gradloom.rtl.storer import Storer
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.memory_bench import BurstLog, FaultyWrite, command_bits, stall, start_clock
+from gradloom.verif.memory_bench import BurstLog, FaultyWrite, command_bits, stall, start_clock, stream_commands
 
 SIZE = 1 << 18
 SUBS = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}
@@ -118,23 +118,6 @@ class Bench:
                 return self.done - began
         raise AssertionError(f"timeout: {fields}")
 
-    async def stream(self, commands, limit=100000):
-        """Run commands as a queue does that lets them overlap; returns the cycles to the last `done` or to a fault."""
-        dut = self.dut
-        started, began, wait = 0, self.cycle, False
-        for _ in range(limit):
-            free = int(dut.port__free.value) and not wait and started - len(self.ends) < Storer.IN_FLIGHT
-            wait = bool(free and started < len(commands))
-            if wait:
-                dut.port__cmd.value = command_bits(Opcode.STORE, **commands[started])
-                started += 1
-                self.most = max(self.most, started - len(self.ends))
-            dut.port__start.value = int(wait)
-            await RisingEdge(dut.clk)
-            if self.fault or len(self.ends) == len(commands):
-                return self.cycle - began
-        raise AssertionError(f"timeout after {len(self.ends)} of {len(commands)} commands")
-
     def apply(self, fields):
         beat = self.config.beat_bytes
         subs = SUBS.get(fields["src"], 1)
@@ -225,7 +208,7 @@ async def overlapping_commands(dut):
     bench.check()
     bench.ends.clear()
     bench.answers = 0
-    await bench.stream(commands)
+    await stream_commands(bench, Opcode.STORE, commands, Storer.IN_FLIGHT)
     assert bench.most == Storer.IN_FLIGHT
     bench.check()
     assert all(later - earlier >= 2 for (earlier, _), (later, _) in itertools.pairwise(bench.ends))
@@ -237,7 +220,7 @@ async def refusal_behind_commands_under_way(dut):
     """The fault belongs to the oldest command: it waits for the earlier ones, and nothing follows."""
     bench = await Bench(dut, 5).begin(0.3)
     good = {"src": Source.OB, "offset": 0, "n0": 30, "n1": 1, "n2": 1, "addr0": 3}
-    await bench.stream([good, good, good | {"n0": 0}, good])
+    await stream_commands(bench, Opcode.STORE, [good, good, good | {"n0": 0}, good], Storer.IN_FLIGHT)
     assert bench.fault == 0x20 and len(bench.ends) == 2
 
 
