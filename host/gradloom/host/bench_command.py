@@ -127,7 +127,7 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
     """What was run."""
     if steps is None or found is None:
         return {"step": "a steady step, the second of one start", "data": "none", "check": None, "simulation": None,
-                "check_text": "none, the cost model computes no tensors"}
+                "parameters": None, "check_text": "none, the cost model computes no tensors"}
     checked = found.checked
     text = "none (--check off)"
     if checked["steps"]:
@@ -139,6 +139,7 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
         "data": steps.source,
         "check": checked,
         "check_text": text,
+        "parameters": found.parameters,
         "simulation": found.simulated,
     }
 
@@ -191,5 +192,5 @@ def _print(bench: dict[str, Any]) -> None:
     if bench["simulation"] is not None:
         run = bench["simulation"]
         print(f"\nsimulated {run['cycles']:,} cycles in {run['seconds']:.1f} s, {run['cycles_per_second']:,.0f} cycles a second; "
-              f"check: {bench['check_text']}")
+              f"check: {bench['check_text']}; parameters {bench['parameters'][:16]}")
     sys.stdout.flush()

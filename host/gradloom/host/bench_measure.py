@@ -15,7 +15,7 @@ from gradloom.host.runner import ProgramRunner
 from gradloom.host.session import MemoryOptions, rtl_device
 from gradloom.host.trace import Timeline, step_programs, timelines
 from gradloom.host.verification import compare_tensors
-from gradloom.models import golden
+from gradloom.models import digests, golden
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
@@ -53,6 +53,8 @@ class Measured:
         At the memory port in all steps after the calibration, by step.
     checked : dict
         What was compared with the golden model: steps, tensors, bytes.
+    parameters : :class:`str`
+        SHA-256 over all that training has learnt, as it lies in the machine's memory after the last step.
     simulated : dict
         Cycles of all steps and of the calibration, wall-clock seconds, cycles a second.
     """
@@ -61,6 +63,7 @@ class Measured:
     estimated: Timeline
     traffic: tuple[int, int]
     checked: dict[str, Any]
+    parameters: str
     simulated: dict[str, Any]
 
 
@@ -151,11 +154,11 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         after, count, beat = device.counts(), last - first, device.beat_bytes
         traffic = tuple((after[key] - before[key]) * beat // count for key in ("read_beats", "write_beats"))
         timeline = timelines(step_programs(plan.instructions, plan.labels, count), config, *device.events())[-1]
-        total = device.cycle
+        total, parameters = device.cycle, digests.parameters_digest(network, bench.runner.state())
     finally:
         progress.close()
         bench.runner.close()
-    return Measured(timeline, guess, (traffic[0], traffic[1]), bench.checked, {
+    return Measured(timeline, guess, (traffic[0], traffic[1]), bench.checked, parameters, {
         "cycles": total, "calibration_cycles": calibration, "seconds": spent, "cycles_per_second": total / spent,
         "build_seconds": built,
     })
