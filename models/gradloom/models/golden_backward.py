@@ -92,7 +92,7 @@ def _output_error(run: Run, name: str) -> pint.Encoded:
             error = run.values[second.layer, "dz"] * run.tensors[second.layer, "bit"].astype(np.int64)
         else:
             error = run.values[second.layer, "ds"].astype(np.int64)
-        wide = wide + arith.align(error, exponent - zero)
+        wide = arith.add(f"layer {name!r}: shortcut error", wide, arith.align(error, exponent - zero))
     mode = run.mode(tid, wide.shape)
     return run.scaled(tid, zero, lambda shift: pint.encode(wide, shift, f=mode.f, rnd=mode.rnd))
 

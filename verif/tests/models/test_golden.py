@@ -345,3 +345,12 @@ def test_digits_are_learnt():
     assert score.correct / len(test_y) >= 0.95
     assert score.loss < 0.25
     assert golden.evaluate(network, state, train_x, train_y).correct / len(train_y) >= 0.97
+
+
+def test_a_shortcut_s_error_that_leaves_64_bits_is_a_fault():
+    """docs/arithmetic.md, section 2: the aligned error saturates at 2^63 - 1, and the sums of the main consumer come on top."""
+    network = load_network(str(next(file for file in NETWORKS if file.stem == "tiny-residual")))
+    state = started(network, steps=1)
+    state.exponents |= {network.tid("same", Kind.W): -64, network.tid("same", Kind.DX): -64}
+    with pytest.raises(arith.ArithmeticFault, match=r"^layer 'stem': shortcut error: a sum does not fit 64 bits$"):
+        train_step(network, state, *images(network, 4, 1), Hyper.from_floats(0.05))
