@@ -1,11 +1,7 @@
 """The command line: bad input is refused in one sentence with exit code 2, nothing is overwritten; good runs end whole."""
 
-import os
 import pickle
-import signal
-import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -16,55 +12,15 @@ from gradloom.host import cli
 from gradloom.host.device import MachineError
 from gradloom.models import atomic
 
-TINY = """
-name = "tiny"
-input = [1, 6, 6]
-classes = 3
-
-[[layers]]
-type = "conv"
-name = "conv"
-out = 4
-kernel = 3
-pad = 1
-
-[[layers]]
-type = "max_pool"
-name = "pool"
-kernel = 2
-stride = 2
-
-[[layers]]
-type = "fully_connected"
-name = "logits"
-out = 3
-
-[train]
-batch = 4
-epochs = 1
-lr = 0.05
-"""
-IMAGES = 60
-
-
-def write_data(path: Path, count: int = IMAGES, **changes: np.ndarray) -> Path:
-    rng = np.random.default_rng(5)
-    y = rng.integers(0, 3, count)
-    x = rng.normal(size=(count, 1, 6, 6)) + y[:, None, None, None]
-    np.savez(path, **({"x": x, "y": y} | changes))
-    return path
+sys.path.insert(0, str(Path(__file__).parent))
+from cli_desk import GOOD, TINY, lay, write_data
 
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     """A folder with a small network and small data, as the working directory."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.toml").write_text(TINY)
-    write_data(tmp_path / "data.npz")
-    return tmp_path
-
-
-GOOD = ["--network", "tiny.toml", "--data", "data.npz", "--device", "golden"]
+    return lay(tmp_path)
 
 
 def refused(capsys, arguments: list[str], *words: str) -> str:
@@ -437,69 +393,3 @@ def test_full_disk_is_told_in_one_line_and_leaves_the_old_file(desk, monkeypatch
     assert cli.main(["train", *GOOD, "--out", "run"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "gradloom: error: No space left on device"
     assert not (desk / "run").exists()
-
-
-def _listen() -> None:
-    """A run that was started in the background of a shell ignores SIGINT; its children must not."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def start(arguments: list[str], folder: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "gradloom.host.cli", *arguments],
-        cwd=folder,
-        env=os.environ,
-        text=True,
-        preexec_fn=_listen,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def test_exit_code_and_streams_of_the_process(desk):
-    process = start(["train", *GOOD, "--batch", "0"], desk)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 2 and out == "" and len(err.splitlines()) == 1
-
-
-def test_broken_pipe(desk):
-    process = start(["doctor"], desk)
-    process.stdout.close()
-    process.wait(timeout=120)
-    assert "Traceback" not in process.stderr.read()
-    process.stderr.close()
-
-
-def wait_for_checkpoint(process: subprocess.Popen, folder: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not (folder / "checkpoint.npz").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill", "interrupt"])
-def test_stopped_run_resumes_to_the_same_bytes(desk, how):
-    """A run that is killed or interrupted in the middle goes on to the parameters and the record of one that was not."""
-    import json
-
-    arguments = ["train", *GOOD, "--epochs", "12"]
-    process = start([*arguments, "--out", "cut"], desk)
-    wait_for_checkpoint(process, desk / "cut")
-    process.send_signal(how)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == (-9 if how == signal.SIGKILL else 130)
-    if how == signal.SIGINT:
-        assert err.splitlines()[-1].startswith("gradloom: interrupted") and "Traceback" not in err
-    cut = json.loads((desk / "cut" / "run.json").read_text())
-    assert len(cut["steps"]) < cut["total_steps"], "the run must be stopped in its middle"
-    assert cli.main(["train", "--resume", "cut"]) == 0
-    assert cli.main([*arguments, "--out", "whole"]) == 0
-    cut, whole = (json.loads((desk / name / "run.json").read_text()) for name in ("cut", "whole"))
-    assert cut == whole
-    if how == signal.SIGINT:
-        assert not [path for path in (desk / "cut").iterdir() if path.name.startswith(".")], (
-            "no half-written file stays"
-        )
-    with np.load(desk / "cut" / "checkpoint.npz") as a, np.load(desk / "whole" / "checkpoint.npz") as b:
-        assert set(a.files) == set(b.files)
-        assert all(np.array_equal(a[key], b[key]) for key in a.files)

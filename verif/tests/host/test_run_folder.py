@@ -16,6 +16,11 @@ from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS, Config
 
 
+def options(source: str) -> list[str]:
+    """Two epochs on the golden model; without seed and folder."""
+    return ["train", "--device", "golden", "--config", "nano", "--data", source, "--epochs", "2", "--batch", "16"]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """Two epochs of digits-cnn on a tenth of the digits, on the golden model."""
@@ -25,25 +30,7 @@ def run(tmp_path_factory) -> Path:
         np.ldexp(pint.decode(codes).astype(np.float64), exponent) for codes in (x[:140], test_x[:40])
     )
     np.savez(folder / "tenth.npz", x=x, y=y[:140], x_test=test_x, y_test=test_y[:40])
-    code = cli.main(
-        [
-            "train",
-            "--device",
-            "golden",
-            "--config",
-            "nano",
-            "--data",
-            str(folder / "tenth.npz"),
-            "--epochs",
-            "2",
-            "--batch",
-            "16",
-            "--seed",
-            "7",
-            "--out",
-            str(folder / "run"),
-        ]
-    )
+    code = cli.main([*options(str(folder / "tenth.npz")), "--seed", "7", "--out", str(folder / "run")])
     assert code == 0
     return folder / "run"
 
@@ -108,19 +95,7 @@ def test_weights_are_the_checkpoint_in_real_numbers(run):
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(run, tmp_path):
     source = str(run.parent / "tenth.npz")
-    base = [
-        "train",
-        "--device",
-        "golden",
-        "--config",
-        "nano",
-        "--data",
-        source,
-        "--epochs",
-        "2",
-        "--batch",
-        "16",
-    ]
+    base = options(source)
     records = []
     for name, seed in (("same", "7"), ("other", "8")):
         assert cli.main([*base, "--seed", seed, "--out", str(tmp_path / name)]) == 0
@@ -161,21 +136,7 @@ def test_a_record_without_its_checkpoint_starts_anew(run, tmp_path):
     """A run that was killed between record and checkpoint drops the steps that the checkpoint does not hold."""
     source = str(run.parent / "tenth.npz")
     folder = tmp_path / "cut"
-    arguments = [
-        "train",
-        "--device",
-        "golden",
-        "--config",
-        "nano",
-        "--data",
-        source,
-        "--epochs",
-        "2",
-        "--batch",
-        "16",
-        "--seed",
-        "7",
-    ]
+    arguments = [*options(source), "--seed", "7"]
     assert cli.main([*arguments, "--out", str(folder)]) == 0
     (folder / "checkpoint.npz").unlink()
     assert cli.main(["train", "--resume", str(folder)]) == 0
