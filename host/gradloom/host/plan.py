@@ -8,6 +8,7 @@ import numpy as np
 
 from gradloom.host.assembler import Instruction, assemble
 from gradloom.host.device import Device
+from gradloom.host.im2col import Lowered
 from gradloom.host.layout import pack_hyper
 from gradloom.host.memory import ALIGNMENT, MemoryMap, Region
 from gradloom.models.golden import Hyper, expected_tensors
@@ -28,6 +29,8 @@ class Plan:
 
     Parameters
     ----------
+    lowered : :class:`~gradloom.host.im2col.Lowered`
+        The network as the machine runs it.
     memory : :class:`~gradloom.host.memory.MemoryMap`
         Every tensor but the program.
     program_address : :class:`int`
@@ -38,6 +41,7 @@ class Plan:
     """
 
     network: Network
+    lowered: Lowered
     config: Config
     batch: int
     training: bool
@@ -79,6 +83,10 @@ class Plan:
 
     def _write(self, device: Device, key: tuple[str, str], value: Any, slot: int = 0) -> None:
         region = self.memory[key]
+        if key == (INPUT, "z"):
+            value = self.lowered.images(value)
+        elif region.kind in ("blocks", "dw"):
+            value = np.reshape(value, region.shape)
         data = region.pack(value, self.config.group)
         assert len(data) == region.data_bytes(), (
             f"{region.space}: {len(data)} bytes, its region has {region.data_bytes()}"
@@ -87,7 +95,10 @@ class Plan:
 
     def _read(self, device: Device, key: tuple[str, str], slot: int = 0) -> Any:
         region = self.memory[key]
-        return region.unpack(device.read(self._address(region, slot), region.data_bytes()), self.config.group)
+        value = region.unpack(device.read(self._address(region, slot), region.data_bytes()), self.config.group)
+        if key == (INPUT, "z"):
+            return self.lowered.codes(value)
+        return value.reshape(self.network.weight_shape(key[0])) if region.kind in ("blocks", "dw") else value
 
     # In
 

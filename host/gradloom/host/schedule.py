@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
+from gradloom.host.im2col import lower
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.pacing import Lane, Pacer
@@ -66,8 +67,9 @@ def compile_network(
         If something does not fit; the message names layer, resource and sizes.
     """
     _check(network, config, batch, training, calibrate, parts, memory_base)
+    lowered = lower(network, config)
     memory = memory_map(
-        network,
+        lowered.network,
         config,
         batch,
         training=training,
@@ -76,11 +78,12 @@ def compile_network(
         dw=export_dw or parts > 1,
         sums=parts > 1,
     )
-    builder = Builder(network, config, memory, batch=batch, training=training)
+    builder = Builder(lowered.network, config, memory, batch=batch, training=training)
     labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
     address = ceil_div(memory.size, ALIGNMENT) * ALIGNMENT
     return Plan(
         network=network,
+        lowered=lowered,
         config=config,
         batch=batch,
         training=training,

@@ -109,7 +109,7 @@ def _check(network, config, *, batch=3, steps=2, parts=1, order=None):
 
 @pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta"])
 @pytest.mark.parametrize(
-    "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-strided", "tiny-subsample"]
+    "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample"]
 )
 def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
     _check(load_network(str(NETWORKS / f"{name}.toml")), PRESETS[config], batch=2)
