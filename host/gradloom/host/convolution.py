@@ -118,7 +118,7 @@ class Convolution:
             array = self.cycles((low, low + count))
             loads = count * sweep.groups_in * sweep.rows * sweep.xe * (1 if self.resident(count) else tiles)
             half = self.steps * sweep.addresses(config, count) <= self.half
-            moved = max(loads, weights) if config.load_channels == 3 else loads + weights
+            moved = max(loads, weights) if config.load_channels >= 3 else loads + weights
             total += (max(array, moved) if half else array + moved // 2) + _COMMAND_CYCLES * tiles
         return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
 

@@ -126,4 +126,4 @@ def _cycles(
     again = 1 if once and output_blocks == 1 else step_blocks * window_blocks
     errors = batch * shape.outputs * shape.error_rows * shape.error_entries * again
     loads = inputs + errors
-    return max(array, inputs, errors) if config.load_channels == 3 else max(array, loads), loads
+    return max(array, inputs, errors) if config.load_channels >= 3 else max(array, loads), loads

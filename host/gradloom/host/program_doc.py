@@ -52,7 +52,7 @@ addresses outside the window, and semaphores.
 """
 
 _CHANNELS = """\
-A machine has one to three Loaders and one or two Storers (`load_channels`, `store_channels` of the
+A machine has one to four Loaders and one or two Storers (`load_channels`, `store_channels` of the
 configuration); each memory belongs to one of them, so `dest` and `src` say which engine gets the command.
 A number that is no memory goes to the first Loader or Storer, which refuses it.
 """

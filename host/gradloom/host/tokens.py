@@ -5,8 +5,8 @@ of which memory each reads and writes. :class:`Recorder` finds, for every comman
 other engine that it conflicts with and has not yet been ordered behind, and orders the two by a token.
 Every Loader and every Storer is an engine by itself (:class:`~gradloom.rtl.channels.Unit`). Engines take their
 commands in order and finish them in order, so one semaphore for each ordered pair of engines is enough: the n-th
-wait of a pair matches its n-th signal. Pairs that use no memory together have no semaphore
-(:data:`gradloom.rtl.channels.TOKEN_PAIRS`); should two commands of such a pair conflict all the same, and no other
+wait of a pair matches its n-th signal. Pairs that other tokens order have no semaphore
+(:data:`gradloom.rtl.channels.TOKENS`); should two commands of such a pair conflict all the same, and no other
 tokens order them, a barrier does.
 
 Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the

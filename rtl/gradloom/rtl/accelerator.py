@@ -40,7 +40,7 @@ class Accelerator(wiring.Component):
 
     Members
     -------
-    m_axi_*, m1_axi_*, m2_axi_*
+    m_axi_*, m1_axi_*, m2_axi_*, m3_axi_*
         AXI4 managers, 32-bit addresses, data of one beat (``2 cols`` bytes). Port n has the read half of load channel n and
         the write half of store channel n, as far as the configuration has them; port 0 also fetches the program.
     s_axil_*

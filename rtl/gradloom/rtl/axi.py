@@ -48,7 +48,7 @@ def _address_members(prefix: str, channel: str) -> dict[str, Member]:
 
 
 def port_prefix(channel: int) -> str:
-    """Prefix of the machine's AXI4 manager signals of a channel: ``m_axi_``, ``m1_axi_``, ``m2_axi_``."""
+    """Prefix of the machine's AXI4 manager signals of a channel: ``m_axi_``, ``m1_axi_``, ...."""
     return f"m{channel or ''}_axi_"
 
 

@@ -10,7 +10,7 @@ import enum
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 
-__all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKEN_PAIRS", "Unit", "engine_of", "load_channel",
+__all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKENS", "Unit", "engine_of", "load_channel",
            "semaphore", "store_channel", "unit_of", "units"]
 
 
@@ -28,19 +28,22 @@ class Unit(enum.IntEnum):
     LOAD1 = 5
     LOAD2 = 6
     STORE1 = 7
+    LOAD3 = 8
 
 
-LOAD_UNITS = (Unit.LOAD, Unit.LOAD1, Unit.LOAD2)
+LOAD_UNITS = (Unit.LOAD, Unit.LOAD1, Unit.LOAD2, Unit.LOAD3)
 """Loaders by channel."""
 STORE_UNITS = (Unit.STORE, Unit.STORE1)
 """Storers by channel."""
 
+_CCORE_INPUTS = (Dest.IBUF, Dest.EBUF, Dest.WBUF)
 _ACORE_INPUTS = (Dest.AA, Dest.AB, Dest.AM, Dest.PBUF, Dest.XIN, Dest.LABEL)
 
 LOAD_MAP: dict[int, tuple[tuple[Dest, ...], ...]] = {
     1: (tuple(Dest),),
-    2: ((Dest.IBUF, Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
+    2: (_CCORE_INPUTS, _ACORE_INPUTS),
     3: ((Dest.IBUF,), (Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
+    4: ((Dest.IBUF,), (Dest.EBUF, Dest.WBUF), (Dest.AA, Dest.XIN, Dest.LABEL), (Dest.AB, Dest.AM, Dest.PBUF)),
 }
 """By ``load_channels``: the memories that each channel fills."""
 
@@ -82,22 +85,22 @@ def engine_of(unit: Unit) -> Engine:
     return Engine.STORE if unit in STORE_UNITS else Engine(unit)
 
 
-TOKEN_PAIRS: tuple[tuple[Unit, Unit], ...] = (
-    (Unit.LOAD, Unit.CCORE), (Unit.LOAD1, Unit.CCORE),
-    (Unit.LOAD, Unit.ACORE), (Unit.LOAD1, Unit.ACORE), (Unit.LOAD2, Unit.ACORE),
-    (Unit.CCORE, Unit.ACORE),
-    (Unit.ACORE, Unit.STORE), (Unit.ACORE, Unit.STORE1),
-    *((store, load) for store in STORE_UNITS for load in LOAD_UNITS),
-)
-"""Engines that use one memory, on chip or in DRAM, in some machine. Each of these pairs has a semaphore in either
-direction. Any other two are ordered by a BARRIER, if ever: two Loaders write different memories and only read the DRAM,
-two Storers write different tensors, and the C-Core touches nothing that a Storer touches."""
+def _tokens() -> tuple[tuple[Unit, Unit], ...]:
+    """Cores and what fills or drains their memories in some machine, in either direction; Storers and the Loaders behind them."""
+    pairs = [(Unit.CCORE, Unit.ACORE), *((store, Unit.ACORE) for store in STORE_UNITS)]
+    for parts in LOAD_MAP.values():
+        for load, memories in zip(LOAD_UNITS, parts, strict=False):
+            cores = {Unit.CCORE if memory in _CCORE_INPUTS else Unit.ACORE for memory in memories}
+            pairs += [(load, core) for core in sorted(cores) if (load, core) not in pairs]
+    return (*pairs, *((core, unit) for unit, core in pairs), *((store, load) for store in STORE_UNITS for load in LOAD_UNITS))
+
+
+TOKENS: tuple[tuple[Unit, Unit], ...] = _tokens()
+"""(producer, consumer) by the number of their semaphore; the same in every machine. Any other two engines are ordered by tokens of
+a third one, or else by a BARRIER: two Loaders write different memories, two Storers different tensors, the C-Core touches nothing
+that a Storer touches, and a tensor is overwritten by what the cores have computed from what was loaded of it."""
 
 
 def semaphore(producer: Unit, consumer: Unit) -> int | None:
     """Number of the semaphore with which ``producer`` lets ``consumer`` go on; :class:`None` if the two have none."""
-    if (producer, consumer) in TOKEN_PAIRS:
-        return 2 * TOKEN_PAIRS.index((producer, consumer))
-    if (consumer, producer) in TOKEN_PAIRS:
-        return 2 * TOKEN_PAIRS.index((consumer, producer)) + 1
-    return None
+    return TOKENS.index((producer, consumer)) if (producer, consumer) in TOKENS else None

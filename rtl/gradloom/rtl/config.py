@@ -116,7 +116,7 @@ class Config:
         _require(32 <= self.psum_width <= 48, f"psum_width must lie in 32..48 bits, not {self.psum_width}")
         _require(self.psum_width <= self.wg_width <= 48,
                  f"wg_width must lie in psum_width..48 bits, not {self.wg_width}")
-        _require(self.load_channels in (1, 2, 3), f"load_channels must be 1, 2 or 3, not {self.load_channels}")
+        _require(self.load_channels in (1, 2, 3, 4), f"load_channels must be 1, 2, 3 or 4, not {self.load_channels}")
         _require(self.store_channels in (1, 2), f"store_channels must be 1 or 2, not {self.store_channels}")
         for field_name, limit in (("ibuf_depth", 65536), ("ebuf_depth", 65536), ("wbuf_depth", 65536),
                                   ("psum_depth", 16384), ("abuf_depth", 65536), ("mbuf_depth", 65536),
@@ -171,7 +171,7 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
            load_channels=2),
     Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
     Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, queue_words=1024, ibuf_depth=1024, ebuf_depth=1024,
-           psum_depth=512, abuf_depth=2048, dw_depth=512, tensors=512, load_channels=3, store_channels=2),
+           psum_depth=512, abuf_depth=2048, dw_depth=512, tensors=512, load_channels=4, store_channels=2),
 )}
 """Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
 

@@ -32,15 +32,15 @@ class Control(wiring.Component):
         Sequencer.
     overflow : ``In(1)``
         Semaphores.
-    fault : ``In(ArrayLayout(8, 8))``
+    fault : ``In(ArrayLayout(8, 9))``
         Fault codes, by :class:`gradloom.rtl.channels.Unit`; all of an engine that the machine lacks is 0.
-    read_error : ``In(ArrayLayout(8, 3))``, write_error : ``In(ArrayLayout(8, 2))``, read_client : ``In(1)``
+    read_error : ``In(ArrayLayout(8, 4))``, write_error : ``In(ArrayLayout(8, 2))``, read_client : ``In(1)``
         AXI4 managers, by channel; reads of client 0 on channel 0 are the Sequencer's.
     idle : ``In(1)``
         All AXI4 managers are idle.
-    tag : ``In(ArrayLayout(16, 8))``, offset : ``In(ArrayLayout(32, 8))``
+    tag : ``In(ArrayLayout(16, 9))``, offset : ``In(ArrayLayout(32, 9))``
         Of the command at hand, by unit.
-    busy, waiting : ``In(8)``
+    busy, waiting : ``In(9)``
         By unit.
     progress : ``In(1)``
         Something moved in this cycle.
@@ -120,9 +120,9 @@ class Control(wiring.Component):
                 with m.If(code != 0):
                     m.d.sync += [
                         failed.eq(1),
-                        self.error.eq(Cat(code, engine, Const(0, 4), self.tag[engine[:3]])),
-                        self.error_offset.eq(self.offset[engine[:3]]),
-                        self.error_state.eq(Cat(self.busy, self.waiting)),
+                        self.error.eq(Cat(code, engine, Const(0, 4), self.tag[engine])),
+                        self.error_offset.eq(self.offset[engine]),
+                        self.error_state.eq(self.waiting << 16 | self.busy),
                     ]
                     m.next = "FLUSH"
                 with m.Elif(self.seq_done):

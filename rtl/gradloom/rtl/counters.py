@@ -7,7 +7,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
-from gradloom.rtl.channels import Unit, units
+from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.csr import COUNTER_WIDTH
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, perf_entries
@@ -15,7 +15,7 @@ from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, perf_entries
 __all__ = ["Counters"]
 
 UNITS = len(Unit)
-READ_PORTS, WRITE_PORTS = 3, 2
+READ_PORTS, WRITE_PORTS = len(LOAD_UNITS), len(STORE_UNITS)
 """Most AXI4 ports."""
 
 
@@ -73,13 +73,13 @@ class Counters(wiring.Component):
 
     Members
     -------
-    busy, waiting, finish : ``In(8)``
+    busy, waiting, finish : ``In(9)``
         By :class:`gradloom.rtl.channels.Unit`: runs a command, waits for a semaphore, ends its command in this cycle.
         Engines that the configuration lacks count nothing.
-    tag : ``In(ArrayLayout(16, 8))``
+    tag : ``In(ArrayLayout(16, 9))``
         Tag of the running command.
     mac_use : ``In(1)``
-    read_beat : ``In(3)``, write_beat : ``In(2)``
+    read_beat : ``In(4)``, write_beat : ``In(2)``
         By AXI4 port: a beat is transferred in this cycle.
     clear : ``In(1)``
         Start to clear; the totals are 0 in the next cycle, the tables at the end of ``clearing``.

@@ -15,7 +15,7 @@ from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION
 __all__ = ["ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode", "Register",
            "offset", "perf_entries", "perf_index", "register"]
 
-HARDWARE_VERSION = 2
+HARDWARE_VERSION = 3
 
 
 class ErrorCode(enum.IntEnum):
@@ -150,9 +150,9 @@ REGISTERS: tuple[Register, ...] = (
         Bits("clusters", 0, 8, "output channels"), Bits("wpus", 8, 8, "output rows"),
         Bits("cols", 16, 8, "input channels; G, the channel group of the memory formats"),
         Bits("mac", 24, 1, "0 decode_once, 1 post_shift"),
-        Bits("load_channels", 28, 2, "Loaders"), Bits("store_channels", 30, 2, "Storers")),
+        Bits("load_channels", 26, 3, "Loaders"), Bits("store_channels", 29, 3, "Storers")),
         constant=lambda config: (config.clusters | config.wpus << 8 | config.cols << 16 | (config.mac == "post_shift") << 24
-                                 | config.load_channels << 28 | config.store_channels << 30)),
+                                 | config.load_channels << 26 | config.store_channels << 29)),
     _shape("psum_width", 0, "bits of a partial sum"),
     _shape("wg_width", 1, "bits of a weight-gradient accumulator"),
     _shape("ibuf_depth", 2, "entries of an input bank"),
@@ -185,8 +185,8 @@ REGISTERS: tuple[Register, ...] = (
         Bits("tag", 16, 16, "tag of that engine's command"))),
     Register("ERROR_OFFSET", 0x08C, Access.RO, "byte offset of that command from the first command of the program"),
     Register("ERROR_STATE", 0x090, Access.RO, "engines at the time of the error", (
-        Bits("busy", 0, 8, "a command ran (bit = number of the engine)"),
-        Bits("waiting", 8, 8, "a command waited for a semaphore"))),
+        Bits("busy", 0, 16, "a command ran (bit = number of the engine)"),
+        Bits("waiting", 16, 16, "a command waited for a semaphore"))),
     Register("OFFSET", 0x094, Access.RO, "byte offset of the command that the Sequencer is at"),
     Register("PROGRAM", 0x0A0, Access.RW_IDLE, "DRAM byte address of the program header, a multiple of 64",
              stored=True),

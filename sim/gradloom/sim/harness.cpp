@@ -1,7 +1,7 @@
 // A machine and its DRAM behind a C interface (driven by gradloom.sim.rtl_device through ctypes).
 //
 // The Verilated class Vdut has ports clk, rst, s_axil_* (AXI4-Lite subordinate), irq and AXI4 managers m_axi_* and, where the
-// machine has more DMA channels, m1_axi_* and m2_axi_*, each with a read half, a write half or both.
+// machine has more DMA channels, m1_axi_* to m3_axi_*, each with a read half, a write half or both.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -40,14 +40,17 @@ template <class Top> uint64_t events_of(const Top&, long) { return 0; }
 AXI_PORT(m_axi_)
 AXI_PORT(m1_axi_)
 AXI_PORT(m2_axi_)
+AXI_PORT(m3_axi_)
 
 template <class Top> void connect(Top& top, Dram& dram) {
     m_axi_read_half(top, dram, 0);
     m1_axi_read_half(top, dram, 0);
     m2_axi_read_half(top, dram, 0);
+    m3_axi_read_half(top, dram, 0);
     m_axi_write_half(top, dram, 0);
     m1_axi_write_half(top, dram, 0);
     m2_axi_write_half(top, dram, 0);
+    m3_axi_write_half(top, dram, 0);
 }
 
 struct Machine {

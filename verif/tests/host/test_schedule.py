@@ -355,7 +355,7 @@ def test_no_semaphore_passes_its_largest_value():
         assert check_tokens(plan.instructions, PRESETS["small"]) == []
 
 
-@pytest.mark.parametrize(("loads", "stores"), [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("loads", "stores"), [(1, 1), (2, 1), (4, 2)])
 def test_recorded_tokens_order_every_conflict(loads, stores):
     """Random accesses, also of engines without a semaphore for each other: tokens or barriers order every pair of conflicting
     commands, every signal has its wait."""
@@ -405,7 +405,7 @@ def test_recorded_tokens_order_every_conflict(loads, stores):
 def test_compiled_programs_need_no_barrier_for_want_of_a_semaphore(config, monkeypatch):
     """Every conflict of a step is between engines that have a semaphore for each other."""
     machine = PRESETS["small"] if config == "small" else dataclasses.replace(
-        PRESETS["small"], wpus=2, load_channels=3, store_channels=2)
+        PRESETS["small"], wpus=2, load_channels=4, store_channels=2)
     needed = Recorder._needs_barrier
     refused = []
 

@@ -117,7 +117,7 @@ async def channels_side_by_side(dut):
     bench = await MachineBench(dut, seed=8).begin()
     config, beats = bench.config, 32
     present = units(config)
-    memories = {unit_of(config, Opcode.LOAD, dest): dest for dest in (Dest.EBUF, Dest.IBUF, Dest.AA)}
+    memories = {unit_of(config, Opcode.LOAD, dest): dest for dest in (Dest.EBUF, Dest.IBUF, Dest.AA, Dest.AB)}
     rows = {"xb": beats, "bstep": 1, "n0": beats, "n1": 1, "n2": 1}
     head = command(Opcode.SETBASE, value=DATA)
     for stuck, memory in memories.items():

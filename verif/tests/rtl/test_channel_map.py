@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, TOKEN_PAIRS, Unit, semaphore, unit_of, units
+from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, TOKENS, Unit, semaphore, unit_of, units
 from gradloom.rtl.config import PRESETS, ConfigError
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 
@@ -14,21 +14,24 @@ def test_channels_divide_the_memories_and_number_the_semaphores():
         for count, parts in channels.items():
             assert len(parts) == count
             assert sorted(memory for part in parts for memory in part) == sorted(memories)
-    numbers = [semaphore(*pair) for a, b in TOKEN_PAIRS for pair in ((a, b), (b, a))]
-    assert sorted(numbers) == list(range(len(numbers))) and len(numbers) <= SEMAPHORES
+    assert [semaphore(*pair) for pair in TOKENS] == list(range(len(TOKENS))) and len(TOKENS) <= SEMAPHORES
+    for config in PRESETS.values():
+        for memory in Dest:
+            unit, core = unit_of(config, Opcode.LOAD, memory), Unit.CCORE if memory <= Dest.WBUF else Unit.ACORE
+            assert semaphore(unit, core) is not None and semaphore(core, unit) is not None
     assert semaphore(Unit.LOAD, Unit.LOAD1) is None and semaphore(Unit.CCORE, Unit.STORE) is None
     eta, nano = PRESETS["eta"], PRESETS["nano"]
     assert units(eta) == (*LOAD_UNITS, Unit.CCORE, Unit.ACORE, *STORE_UNITS)
     assert units(nano) == (Unit.LOAD, Unit.CCORE, Unit.ACORE, Unit.STORE)
-    assert [unit_of(eta, Opcode.LOAD, memory) for memory in (Dest.IBUF, Dest.EBUF, Dest.PBUF, 15)] == [
-        Unit.LOAD, Unit.LOAD1, Unit.LOAD2, Unit.LOAD]
+    assert [unit_of(eta, Opcode.LOAD, memory) for memory in (Dest.IBUF, Dest.EBUF, Dest.AA, Dest.PBUF, 15)] == [
+        Unit.LOAD, Unit.LOAD1, Unit.LOAD2, Unit.LOAD3, Unit.LOAD]
     assert [unit_of(eta, Opcode.STORE, memory) for memory in (Source.OA, Source.OB, 15)] == [
         Unit.STORE, Unit.STORE1, Unit.STORE]
     assert unit_of(nano, Opcode.STORE, Source.OB) == Unit.STORE and unit_of(eta, Opcode.UCODE) == Unit.ACORE
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("load_channels", 4, "load_channels must be 1, 2 or 3, not 4"),
+    ("load_channels", 5, "load_channels must be 1, 2, 3 or 4, not 5"),
     ("load_channels", 0, "load_channels must be a positive integer, not 0"),
     ("store_channels", 3, "store_channels must be 1 or 2, not 3"),
     ("store_channels", "2", "store_channels must be a positive integer, not '2'"),
@@ -41,4 +44,4 @@ def test_refused_numbers_of_channels(field, value, message):
 
 def test_channels_are_part_of_the_digest():
     small = PRESETS["small"]
-    assert len({dataclasses.replace(small, load_channels=n).digest() for n in (1, 2, 3)}) == 3
+    assert len({dataclasses.replace(small, load_channels=n).digest() for n in (1, 2, 3, 4)}) == 4

@@ -1,4 +1,4 @@
-"""The machine with every DMA channel: steps equal the golden model's in every byte, whatever the memory does on its five ports."""
+"""The machine with every DMA channel: steps equal the golden model's in every byte, whatever the memory does on its six ports."""
 
 import pytest
 
