@@ -65,7 +65,7 @@ def _memory_text(memory: MemoryOptions) -> str:
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 if a step differs from the golden model."""
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network).rounded(options.rounding), load_config(options.config)
+    network, config = load_network(options.network).formatted(options.format).rounded(options.rounding), load_config(options.config)
     batch = options.batch or network.train.batch
     if options.steps > STEPS_PER_START:
         raise UserError(f"--steps must lie in 1..{STEPS_PER_START}, the most of one start, not {options.steps}: give fewer")

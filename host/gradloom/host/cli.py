@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from gradloom.host.device import MachineError
 from gradloom.host.files import UserError
+from gradloom.models.formats import FORMATS, find_format
 from gradloom.models.network import NetworkError
 from gradloom.models.rounding import parse_rounding
 from gradloom.rtl.config import PRESETS, ConfigError
@@ -74,6 +75,19 @@ _decay = _between(0.0, 0.5, "0..0.5")
 _clock = _between(0.001, 100000.0, "0.001..100000 MHz")
 
 
+def _format(text: str) -> str:
+    try:
+        return find_format(text).name
+    except NetworkError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("format ")) from None
+
+
+def _format_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", type=_format, metavar="NAME",
+                        help=f"number format, with its own rounding: {', '.join(FORMATS)}; the machine runs pint8, golden model "
+                             f"and emulator all (default: the network's)")
+
+
 def _rounding_argument(parser: argparse.ArgumentParser, default: str = "the network's") -> None:
     parser.add_argument("--rounding", type=_rounding, metavar="KIND=HOW,...",
                         help="nearest or stochastic rounding of activations, normalised, errors, weights, velocities "
@@ -116,6 +130,7 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--batch", type=_positive, help="images a step (default: the network's)")
     bench.add_argument("--steps", type=_positive, default=2,
                        help="steps after the calibrating one; the last is reported (default: 2)")
+    _format_argument(bench)
     _rounding_argument(bench)
     bench.add_argument("--seed", type=_seed, default=1)
     bench.add_argument("--clock-mhz", type=_clock, default=200.0, metavar="F",
@@ -136,6 +151,7 @@ def _step_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=_rate)
     parser.add_argument("--momentum", type=_momentum)
     parser.add_argument("--weight-decay", type=_decay)
+    _format_argument(parser)
     _rounding_argument(parser)
     parser.add_argument("--seed", type=_seed, default=1)
 
@@ -173,6 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--lr", type=_rate, help="peak learning rate (default: the network's)")
     train.add_argument("--momentum", type=_momentum, help="momentum, rounded to 1/256 (default: the network's)")
     train.add_argument("--weight-decay", type=_decay, help="weight decay, rounded to a power of two (default: the network's)")
+    _format_argument(train)
     _rounding_argument(train)
     train.add_argument("--seed", type=_seed, help="seed of weights, order and rounding (default: 1)")
     train.add_argument("--out", type=Path, default=None, metavar="DIR",
@@ -185,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser("eval", help="accuracy of trained weights on the test images, forward passes only")
     _machine_arguments(evaluate)
     evaluate.add_argument("--weights", type=Path, required=True, metavar="DIR|FILE", help="a run's folder or its checkpoint.npz")
+    _format_argument(evaluate)
     _rounding_argument(evaluate, "that of the training")
     evaluate.add_argument("--batch", type=_positive, help="images a program run (default: the network's)")
     evaluate.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the result as JSON")

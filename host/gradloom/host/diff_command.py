@@ -87,7 +87,7 @@ def _compare(options: argparse.Namespace, batches: Batches, sides: tuple[Side, S
         print(f"gradloom: 0 differences: {found.tensors:,} tensors, {found.bytes:,} bytes compared over {len(batches.labels)} steps"
               + (", no waveform is written" if options.trace is not None else ""))
         return 0
-    print(f"gradloom: DIFFERENT: {describe(found, (sides[0].title, sides[1].title))}", flush=True)
+    print(f"gradloom: DIFFERENT: {describe(batches.network, found, (sides[0].title, sides[1].title))}", flush=True)
     if options.trace is not None:
         window = trace_difference(batches, sides, found, TraceRequest(options.trace, options.trace_margin))
         if window is None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.host.diff_order import PINT_TENSORS, phase
+from gradloom.host.diff_order import element_text, phase
 from gradloom.host.progress import StepProgress
 from gradloom.host.session import MemoryOptions, Session
 from gradloom.host.verification import Comparison, Difference, compare_tensors
-from gradloom.models import pint
 from gradloom.models.golden import Hyper, StepResult, expected_tensors
 from gradloom.models.layers import Kind
 from gradloom.models.network import Network
@@ -115,15 +114,14 @@ def _found(difference: Difference, tensors: int, size: int, sessions: tuple[Sess
     return Found(tensors, size, difference, values, (cycles[0], cycles[1]))
 
 
-def describe(found: Found, titles: tuple[str, str]) -> str:
+def describe(network: Network, found: Found, titles: tuple[str, str]) -> str:
     """The difference in one line."""
     difference = found.difference
     assert difference is not None
     sides = []
     for title, value, cycle in zip(titles, found.values, found.cycles, strict=True):
-        decoded = f" (PINT {int(pint.decode(value))})" if difference.tensor in PINT_TENSORS else ""
         written = "" if cycle is None else f", written in cycle {cycle}"
-        sides.append(f"{title} {value}{decoded}{written}")
+        sides.append(f"{title} {element_text(network, difference.tensor, value)}{written}")
     return (
         f"step {difference.step}, layer {difference.layer!r}, phase {phase(difference.tensor)}, tensor {difference.tensor}, "
         f"element {list(difference.index)}: {'; '.join(sides)}"

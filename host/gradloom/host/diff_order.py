@@ -1,13 +1,21 @@
 """When a step writes its tensors: phases, and an order of all of them."""
 
+from gradloom.models import pint
 from gradloom.models.network import Network
 
-__all__ = ["PINT_TENSORS", "execution_order", "phase"]
+__all__ = ["element_text", "execution_order", "phase"]
 
 _FORWARD = ("z", "xhat", "q", "le", "bit", "index", "logits")
 _BACKWARD = ("dz", "ds", "dx")
 PINT_TENSORS = ("z", "xhat", "dz", "dx", "ds", "error", "w", "v")
 """Tensors of PINT codes."""
+
+
+def element_text(network: Network, tensor: str, value: int) -> str:
+    """An element of a tensor as reports show it: a code of pint8 with its value."""
+    if network.format != "pint8" or tensor not in PINT_TENSORS:
+        return str(value)
+    return f"{value} (PINT {int(pint.decode(value))})"
 
 
 def phase(tensor: str) -> str:

@@ -8,19 +8,19 @@ import numpy as np
 
 from gradloom.host.data import epoch_order, load_dataset
 from gradloom.host.diff_live import Batches, Side
-from gradloom.host.diff_order import PINT_TENSORS, phase
+from gradloom.host.diff_order import element_text, phase
 from gradloom.host.files import UserError
 from gradloom.host.run_folder import RunFolder, load_checkpoint
 from gradloom.host.session import MemoryOptions
-from gradloom.models import golden, pint
-from gradloom.models.layers import NetworkError, Training
+from gradloom.host.train_command import schedule
+from gradloom.models.layers import NetworkError
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
 __all__ = ["Evidence", "Run", "compare_runs", "read_run", "replay"]
 
-_SETTINGS = ("batch", "seed", "rounding", "hyper")
+_SETTINGS = ("batch", "seed", "number_format", "rounding", "hyper")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _network(path: Path, record: dict[str, Any]) -> Network:
         raise UserError(f"{path}: its network cannot be read, {error}") from None
     if network.to_toml() != record["network"]["toml"]:
         raise UserError(f"{path}: network {source!r} has changed since the run began: restore it to compare")
-    return network.rounded(record["rounding"])
+    return network.formatted(record["number_format"]).rounded(record["rounding"])
 
 
 def compare_runs(first: Run, second: Run) -> Evidence:
@@ -91,7 +91,7 @@ def compare_runs(first: Run, second: Run) -> Evidence:
     settings += ["data"] if a["data"]["sha256"] != b["data"]["sha256"] else []
     step, lines = _steps(a, b)
     lines += _epochs(a, b)
-    if a["network"]["toml"] == b["network"]["toml"]:
+    if a["network"]["toml"] == b["network"]["toml"] and a["number_format"] == b["number_format"]:
         lines += _states(first, second)
     return Evidence(tuple(settings), step, tuple(lines))
 
@@ -133,7 +133,7 @@ def _states(first: Run, second: Run) -> list[str]:
         unequal = left != tables[1][layer, tensor]
         if unequal.any():
             index = tuple(int(i) for i in np.argwhere(unequal)[0])
-            values = " and ".join(_value(tensor, int(table[layer, tensor][index])) for table in tables)
+            values = " and ".join(element_text(network, tensor, int(table[layer, tensor][index])) for table in tables)
             return [f"checkpoint after {first.state.step} steps, layer {layer!r}, phase {phase(tensor)}, tensor {tensor}, element "
                     f"{list(index)}: {values}"]
     for tid, exponent in first.state.exponents.items():
@@ -145,16 +145,14 @@ def _states(first: Run, second: Run) -> list[str]:
     return []
 
 
-def _value(tensor: str, value: int) -> str:
-    return f"{value} (PINT {int(pint.decode(value))})" if tensor in PINT_TENSORS else str(value)
-
-
 def _arrays(network: Network, state: State) -> dict[tuple[str, str], np.ndarray]:
     """Weights, velocities and parameters, the last layer first, as a step updates them."""
     found: dict[tuple[str, str], np.ndarray] = {}
     for layer in reversed(network.weighted):
         name = layer.name
-        found |= {(name, "w"): state.weights[name], (name, "v"): state.velocities[name]}
+        for key, table in (("w", state.weights), ("v", state.velocities), ("master", state.masters)):
+            if name in table:
+                found[name, key] = table[name]
         for key in network.parameters(name):
             found[name, key] = state.parameters[name][key]
             found[name, f"v{key}"] = state.parameter_velocities[name][key]
@@ -178,9 +176,7 @@ def replay(first: Run, second: Run, steps: int) -> tuple[Batches, tuple[Side, Si
         epoch_order(len(data.train_y), record["seed"], epoch)[: per_epoch * batch] for epoch in range((steps - 1) // per_epoch + 1)
     ])
     chosen = [order[step * batch : (step + 1) * batch] for step in range(steps)]
-    fields = {field.name for field in dataclasses.fields(Training)}
-    settings = {key: value for key, value in record["hyper"].items() if key in fields} | {"epochs": 1}
-    hypers = golden.schedule_table(Training(**settings), record["total_steps"])[:steps]
+    hypers = schedule(record, first.network)[:steps]
     initial = State.initial(first.network, record["seed"], data.exponent)
     batches = Batches(first.network, initial, [data.train_x[n] for n in chosen], [data.train_y[n] for n in chosen], hypers)
     return batches, (_side(first, "A"), _side(second, "B"))

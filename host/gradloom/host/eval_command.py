@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None and options.out.exists():
         raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network), load_config(options.config)
+    network, config = load_network(options.network).formatted(options.format), load_config(options.config)
     data = load_dataset(options.data)
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
                 "network": network.name,
                 "configuration": config.name,
                 "device": options.device,
+                "number_format": network.format,
                 "rounding": dataclasses.asdict(network.rounding),
                 "steps": state.step,
                 "test_accuracy": outcome.correct / outcome.images,

@@ -182,6 +182,7 @@ def render(run: dict[str, Any]) -> str:
         ("steps", len(run["steps"])),
         ("learning rate", run["hyper"]["lr"]),
         ("momentum", run["hyper"]["momentum"]),
+        ("number format", run["number_format"]),
         ("rounding", ", ".join(f"{key} {value}" for key, value in run["rounding"].items())),
     )
     table = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(value))}</td></tr>" for name, value in facts)

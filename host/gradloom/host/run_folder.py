@@ -13,15 +13,15 @@ import numpy as np
 
 from gradloom.host.files import UserError, write_json, write_text, write_with
 from gradloom.host.report import render
-from gradloom.models import pint
+from gradloom.models.averaging import averaged
 from gradloom.models.network import Kind, Network
 from gradloom.models.state import State, StateError
 
 __all__ = ["RunFolder", "load_checkpoint"]
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 _KEYS = ("network", "configuration", "macs", "data", "device", "batch", "total_steps", "steps_per_epoch", "seed", "check",
-         "rounding", "hyper", "memory", "versions", "steps", "epochs", "cycles")
+         "number_format", "rounding", "hyper", "memory", "versions", "steps", "epochs", "cycles")
 
 
 def load_checkpoint(path: Path, network: Network) -> State:
@@ -96,14 +96,16 @@ class RunFolder:
         state.save(self.path / "checkpoint.npz")
 
     def finish(self, state: State, record: dict[str, Any], network: Network) -> None:
-        """Write the trained weights as real numbers, and the report."""
+        """Write the trained weights (or their averages) as real numbers, and the report."""
         self.save(state, record)
+        learnt = averaged(network, state)
         arrays: dict[str, np.ndarray] = {}
         for layer in network.weighted:
             name = layer.name
-            exponent = state.exponents[network.tid(name, Kind.W)]
-            arrays[f"{name}.weight"] = np.ldexp(pint.decode(state.weights[name]).astype(np.float32), exponent)
+            exponent = learnt.exponents[network.tid(name, Kind.W)]
+            values = network.arithmetic.operand.decode(learnt.weights[name]).astype(np.float32)
+            arrays[f"{name}.weight"] = np.ldexp(values, exponent)
             for key in network.parameters(name):
-                arrays[f"{name}.{key}"] = np.ldexp(state.parameters[name][key].astype(np.float32), -24)
+                arrays[f"{name}.{key}"] = np.ldexp(learnt.parameters[name][key].astype(np.float32), -24)
         write_with(self.path / "weights.npz", lambda stream: np.savez(stream, **cast(Any, arrays)))
         write_text(self.path / "report.html", render(record))

@@ -108,6 +108,11 @@ def _check(
     parts: int,
     memory_base: int,
 ) -> None:
+    if not network.arithmetic.hardware:
+        raise ScheduleError(
+            f"network {network.name!r}: the format {network.format} is software only, the machine runs pint8: give "
+            f"--format pint8, or --device golden or emulator"
+        )
     if memory_base % ALIGNMENT:
         raise ScheduleError(f"memory_base must be a multiple of {ALIGNMENT}, not {memory_base:#x}")
     tensors = 8 * (len(network.layers) + 1)

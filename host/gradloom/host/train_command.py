@@ -21,7 +21,7 @@ from gradloom.models.network import Network, Training, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config, load_config
 
-__all__ = ["run"]
+__all__ = ["run", "schedule"]
 
 
 def _versions() -> dict[str, str]:
@@ -31,7 +31,7 @@ def _versions() -> dict[str, str]:
 
 def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
     network, config = load_network(options.network), load_config(options.config)
-    rounding = network.rounded(options.rounding).rounding
+    chosen = network.formatted(options.format).rounded(options.rounding)
     data = load_dataset(options.data)
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
@@ -58,7 +58,8 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
         "steps_per_epoch": per_epoch,
         "seed": 1 if options.seed is None else options.seed,
         "check": options.check,
-        "rounding": dataclasses.asdict(rounding),
+        "number_format": chosen.format,
+        "rounding": dataclasses.asdict(chosen.rounding),
         "hyper": dataclasses.asdict(train) | {"epochs": steps / per_epoch},
         "memory": MemoryOptions.from_arguments(options).record(),
         "versions": _versions(),
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     network = load_network(record["network"]["source"])
     if network.to_toml() != record["network"]["toml"]:
         raise UserError(f"network {record['network']['source']!r} has changed since the run began: restore it to resume")
-    network = network.rounded(record["rounding"])
+    network = network.formatted(record["number_format"]).rounded(record["rounding"])
     try:
         config = Config(**record["configuration"])
     except TypeError:
@@ -114,6 +115,15 @@ def run(options: argparse.Namespace) -> int:
         folder.discard_empty()
 
 
+def schedule(record: dict[str, Any], network: Network) -> list[golden.Hyper]:
+    """Hyperparameters of every step of a run by its record."""
+    fields = {field.name for field in dataclasses.fields(Training)}
+    total = record["total_steps"]
+    epochs = max(1, round(total / record["steps_per_epoch"]))
+    settings = {key: value for key, value in record["hyper"].items() if key in fields} | {"epochs": epochs}
+    return golden.schedule_table(Training(**settings), total, average=network.arithmetic.average)
+
+
 class _Trainer:
     def __init__(
         self, folder: RunFolder, record: dict[str, Any], network: Network, config: Config, data: Dataset, state: State
@@ -121,9 +131,7 @@ class _Trainer:
         self.folder, self.record, self.network, self.config = folder, record, network, config
         self.data, self.state = data, state
         self.batch, self.total, self.per_epoch = record["batch"], record["total_steps"], record["steps_per_epoch"]
-        fields = {field.name for field in dataclasses.fields(Training)}
-        settings = {key: value for key, value in record["hyper"].items() if key in fields} | {"epochs": 1}
-        self.hypers = golden.schedule_table(Training(**settings), self.total)
+        self.hypers = schedule(record, network)
         self.order: tuple[int, np.ndarray] | None = None
         self.previous: dict[str, Any] | None = None
 

@@ -54,7 +54,7 @@ class Material:
 
 def material(options: argparse.Namespace) -> Material:
     """Network, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
-    network = load_network(options.network).rounded(options.rounding)
+    network = load_network(options.network).formatted(options.format).rounded(options.rounding)
     needed = options.batch * options.steps
     data = load_dataset(options.data) if options.data != "random" else None
     if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:
@@ -70,7 +70,8 @@ def material(options: argparse.Namespace) -> Material:
         momentum=network.train.momentum if options.momentum is None else options.momentum,
         weight_decay=network.train.weight_decay if options.weight_decay is None else options.weight_decay,
     )
-    return Material(network, images, labels, exponent, title, golden.schedule_table(train, options.steps))
+    hypers = golden.schedule_table(train, options.steps, average=network.arithmetic.average)
+    return Material(network, images, labels, exponent, title, hypers)
 
 
 def run(options: argparse.Namespace) -> int:

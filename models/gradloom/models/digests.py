@@ -34,16 +34,21 @@ def tensor_digests(tensors: Mapping[tuple[str, str], np.ndarray]) -> dict[str, s
 def parameters_digest(net: Network, state: State) -> str:
     """Digest of all that training has learnt.
 
-    Layers in network order, each with weight codes, velocity codes, then every parameter's master and
-    velocity; at the end (tensor number, exponent) of every tensor as int64, by number.
+    Layers in network order, each with weight codes, velocity codes (and masters, in formats that have them), then every
+    parameter's master and velocity; sums of averaged weights, if there are any; at the end (tensor number, exponent) of every
+    tensor as int64, by number.
     """
     digest = hashlib.sha256()
     for layer in net.weighted:
         name = layer.name
         _update(digest, f"{name}/w", state.weights[name])
-        _update(digest, f"{name}/v", state.velocities[name])
+        for key, table in (("v", state.velocities), ("master", state.masters)):
+            if name in table:
+                _update(digest, f"{name}/{key}", table[name])
         for key in net.parameters(name):
             _update(digest, f"{name}/{key}", state.parameters[name][key])
             _update(digest, f"{name}/v{key}", state.parameter_velocities[name][key])
+    for path, total in sorted(state.averages.items()):
+        _update(digest, f"average of {state.averaged}/{path}", total)
     _update(digest, "exponents", np.array(sorted(state.exponents.items()), np.int64).reshape(-1, 2))
     return digest.hexdigest()

@@ -8,21 +8,25 @@ import ctypes
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradloom.models.arith import check_fits
+from gradloom.models.averaging import accumulate, averaged
 from gradloom.models.emulator_backward import backward
 from gradloom.models.emulator_conv import Weights, exact_kernels
 from gradloom.models.emulator_forward import forward
-from gradloom.models.emulator_numbers import channels_last, code_table, value_table
+from gradloom.models.emulator_numbers import channels_last, codes
 from gradloom.models.emulator_run import Run
-from gradloom.models.emulator_update import Parameters, update_parameters, update_weights
+from gradloom.models.emulator_update import Learnt, Parameters, update_parameters, update_weights
+from gradloom.models.formats import Coding, Format
 from gradloom.models.golden import Evaluation, expected_tensors, score
 from gradloom.models.golden_update import next_exponents
 from gradloom.models.hyper import Hyper
+from gradloom.models.layers import Kind, Subsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.models.update import MASTER_BITS
@@ -45,17 +49,16 @@ def _keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
-def _values(codes: np.ndarray, device: str) -> Tensor:
-    return channels_last(value_table(device)[torch.tensor(codes, dtype=torch.int64, device=device)])
-
-
-def _codes(values: Tensor) -> np.ndarray:
-    found = code_table(str(values.device))[(values + 4096).to(torch.int64)]
-    return found.contiguous().cpu().numpy()
-
-
 def _array(tensor: Tensor, dtype: type) -> np.ndarray:
     return tensor.contiguous().cpu().numpy().astype(dtype)
+
+
+def _stored(form: Format, learnt: Learnt) -> dict[str, np.ndarray]:
+    """Weights, velocities and masters of a layer as a :class:`State` has them."""
+    found = {"w": codes(learnt.w, form.operand)}
+    if learnt.master is not None and learnt.v is not None:
+        return found | {"v": _array(learnt.v, np.int32), "master": _array(learnt.master, np.int32)}
+    return found if learnt.v is None else found | {"v": codes(learnt.v, form.operand)}
 
 
 class _Tensors(Mapping[tuple[str, str], np.ndarray]):
@@ -64,7 +67,7 @@ class _Tensors(Mapping[tuple[str, str], np.ndarray]):
     def __init__(self, run: Run, after: "Emulator") -> None:
         self._run = run
         self._names = expected_tensors(run.net)
-        self._weights, self._velocities = dict(after.weights), dict(after.velocities)
+        self._learnt = dict(after.learnt)
         parameters = after.parameters
         self._masters, self._speeds = parameters.by_layer(parameters.master), parameters.by_layer(parameters.velocity)
 
@@ -74,13 +77,25 @@ class _Tensors(Mapping[tuple[str, str], np.ndarray]):
             return _array(self._run.raw[key], _TYPES.get(name, np.int64))
         if name == "error" or key in self._run.values:
             value = self._run.v(layer, name)
-            return _codes(value[:, :, 0, 0] if name == "error" else value)
+            if name == "xhat":
+                value = value * 2.0**-self._run.format.normalised_up
+            return codes(value[:, :, 0, 0] if name == "error" else value, self._coding(layer, name))
         if name == "dw":
             return _array(self._run.dw[layer], np.int64)
-        if name in ("w", "v"):
-            return _codes((self._weights if name == "w" else self._velocities)[layer])
+        if name in ("w", "v", "master"):
+            return _stored(self._run.format, self._learnt[layer])[name]
         table, parameter = (self._speeds, name[1:]) if name.startswith("v") else (self._masters, name)
         return _array(table[layer][parameter], np.int32)
+
+    def _coding(self, layer: str, name: str) -> Coding:
+        """Of a tensor (PINT values, or those of the format's codes)."""
+        net = self._run.net
+        if name == "xhat":
+            return self._run.format.normalised
+        kind = {"error": Kind.DZ, "z": Kind.Z, "dz": Kind.DZ, "dx": Kind.DX, "ds": Kind.DS}[name]
+        if name in ("dz", "ds") and isinstance(net.layer(layer), Subsample):
+            return net.coding(net.dz_tid(layer))
+        return net.coding(net.tid(layer, kind))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._names)
@@ -97,7 +112,7 @@ class EmulatorStep:
     """
 
     tensors: Mapping[tuple[str, str], np.ndarray]
-    exponents: dict[int, int]
+    exponents: dict[int, Any]
     loss: float
     correct: int
     run: Run
@@ -121,8 +136,8 @@ class Emulator:
 
     Attributes
     ----------
-    weights, velocities : dict of float32 tensors (M, C, Ky, Kx)
-        Values by layer.
+    learnt : dict of :class:`Learnt`
+        Weights by layer.
     parameters : :class:`Parameters`
     """
 
@@ -136,8 +151,8 @@ class Emulator:
         """Begin with a copy of a state."""
         self._exponents, self._step, self._seed = dict(state.exponents), state.step, state.seed
         self._calibrated, self._rounding = state.calibrated, state.rounding
-        self.weights = {name: _values(codes, self.device) for name, codes in state.weights.items()}
-        self.velocities = {name: _values(codes, self.device) for name, codes in state.velocities.items()}
+        self._averages, self._averaged = dict(state.averages), state.averaged
+        self.learnt = {name: self._learnt(state, name) for name in state.weights}
         places: dict[tuple[str, str], slice] = {}
         start = 0
         for name, table in state.parameters.items():
@@ -152,16 +167,26 @@ class Emulator:
         ]
         self.parameters = Parameters(vectors[0], vectors[1], places)
 
+    def _learnt(self, state: State, name: str) -> Learnt:
+        def place(array: np.ndarray, dtype: torch.dtype) -> Tensor:
+            return channels_last(torch.tensor(array, device=self.device).to(dtype))
+
+        coding = self.net.arithmetic.operand
+        w = place(coding.decode(state.weights[name]), torch.float32)
+        if name in state.masters:
+            return Learnt(w, place(state.velocities[name], torch.int64), place(state.masters[name], torch.int64))
+        return Learnt(w, place(coding.decode(state.velocities[name]), torch.float32) if name in state.velocities else None)
+
     def state(self) -> State:
         """The state after the latest step."""
         masters, velocities = ({name: {key: _array(value, np.int32) for key, value in table.items()}
                                 for name, table in self.parameters.by_layer(vector).items()}
                                for vector in (self.parameters.master, self.parameters.velocity))
-        return State(
-            {name: _codes(values) for name, values in self.weights.items()},
-            {name: _codes(values) for name, values in self.velocities.items()},
-            masters, velocities, dict(self._exponents), self._step, self._seed, self._calibrated, self._rounding,
-        )
+        stored = {name: _stored(self.net.arithmetic, learnt) for name, learnt in self.learnt.items()}
+        weights, speeds, wide = ({name: arrays[key] for name, arrays in stored.items() if key in arrays}
+                                 for key in ("w", "v", "master"))
+        return State(weights, speeds, masters, velocities, dict(self._exponents), self._step, self._seed, self._calibrated,
+                     self._rounding, self.net.format, wide, dict(self._averages), self._averaged)
 
     @property
     def exponents(self) -> dict[int, int]:
@@ -169,44 +194,49 @@ class Emulator:
         return dict(self._exponents)
 
     def _run(self, *, calibrate: bool) -> Run:
-        weights = {name: Weights(values) for name, values in self.weights.items()}
+        weights = {name: Weights(learnt.w) for name, learnt in self.learnt.items()}
         masters = self.parameters.by_layer(self.parameters.master)
         return Run(self.net, dict(self._exponents), weights, masters, step=self._step, seed=self._seed, calibrate=calibrate)
 
     @torch.inference_mode()
     @exact_kernels()
     def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> EmulatorStep:
-        """One training step on a batch: uint8 codes (B, C, Y, X), integers (B,)."""
+        """One training step on a batch: uint8 codes (B, C, Y, X), integers (B,) or targets (B, classes)."""
         net, labels = self.net, np.asarray(labels)
         run = self._run(calibrate=not self._calibrated)
         logits = forward(run, torch.tensor(x_codes, device=self.device))
         backward(run, logits, torch.tensor(labels, dtype=torch.int64, device=self.device))
-        weights, velocities = {}, {}
-        for layer in net.weighted:
-            name = layer.name
-            weights[name], velocities[name] = update_weights(
-                run, layer, self.weights[name], self.velocities[name], hyper, len(labels))
+        learnt = {layer.name: update_weights(run, layer, self.learnt[layer.name], hyper, len(labels)) for layer in net.weighted}
         parameters = update_parameters(run, self.parameters, hyper, len(labels))
         # Nothing is changed before all of the step has gone well.
-        self.weights, self.velocities, self.parameters = weights, velocities, parameters
-        self._exponents = next_exponents(net, run.e, run.stats())
+        self.learnt, self.parameters = learnt, parameters
+        self._exponents = next_exponents(net, self._exponents, run.e, run.stats())
         self._step += 1
         self._calibrated = True
+        if hyper.average:
+            state = self.state()
+            accumulate(net, state)
+            self._averages, self._averaged = state.averages, state.averaged
         loss, correct = score(net, _array(logits, np.int32), labels)
-        return EmulatorStep(_Tensors(run, self), run.e, loss, correct, run)
+        exponents = {tid: e.cpu().numpy() if isinstance(e, Tensor) else e for tid, e in run.e.items()}
+        return EmulatorStep(_Tensors(run, self), exponents, loss, correct, run)
 
     @torch.inference_mode()
     @exact_kernels()
     def evaluate(self, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
-        """Forward pass with the state as it is; it rounds as a training step does.
+        """Forward pass with the state as it is, or with its averaged weights; it rounds as a training step does.
 
         Raises
         ------
         :exc:`ValueError`
             If no step has been done: the exponents are not calibrated.
         """
-        if not self._calibrated:
+        if not self._calibrated and self.net.arithmetic.delayed:
             raise ValueError("the exponents are not calibrated: do a training step before evaluating")
+        if self._averaged:
+            state = averaged(self.net, self.state())
+            state.averages, state.averaged = {}, 0
+            return Emulator(self.net, state, self.device).evaluate(x_codes, labels)
         codes = torch.tensor(x_codes, device=self.device)
         logits = _array(forward(self._run(calibrate=False), codes), np.int32)
         labels = np.asarray(labels)

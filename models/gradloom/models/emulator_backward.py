@@ -1,13 +1,14 @@
 """Backward pass of the emulator: errors, parameter sums and weight gradients (docs/arithmetic.md, sections 8 to 12)."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradloom.models import emulator_conv, emulator_frn, emulator_pool, softmax
-from gradloom.models.emulator_numbers import add, align, encode
-from gradloom.models.emulator_run import Run
+from gradloom.models.emulator_numbers import Exponent, add, align, encode, factor, largest
+from gradloom.models.emulator_run import Run, join_images
 from gradloom.models.golden_backward import DX_CALIBRATION
 from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
 from gradloom.models.rounding import NEAREST_F
@@ -23,7 +24,7 @@ _FLOAT_SHIFT = 38
 def backward(run: Run, logits: Tensor, labels: Tensor) -> None:
     """From the loss gradient to every weight gradient (``dw``) and parameter sum (``sums``)."""
     net, last = run.net, run.net.logits.name
-    error = _loss_gradient(net.loss, logits.to(torch.int64), labels)[:, :, None, None]
+    error = _loss_error(run, _loss_gradient(net.loss, logits.to(torch.int64), labels)[:, :, None, None])
     run.keep(last, "error", error)
     run.keep(last, "dz", error)
     for layer in reversed(net.layers):
@@ -40,24 +41,36 @@ def backward(run: Run, logits: Tensor, labels: Tensor) -> None:
             if net.sends_ds(name):
                 run.keep(name, "ds", run.encoded(net.tid(name, Kind.DS), _exponent(run, name), _convolution(run, name)))
             x, dx = run.values[layer.input, "z"], run.values[name, "dx"]
-            run.dw[name] = emulator_conv.weight_gradient(x, dx, run.weights[name], net.geometry(name), name)
+            exponent = run.e[net.dx_tid(name)] + run.e[net.z_tid(layer.input)]
+            run.dw_exponents[name], shift = join_images(exponent)
+            run.dw[name] = emulator_conv.weight_gradient(x, dx, run.weights[name], net.geometry(name), name, shift=shift)
 
 
 def _loss_gradient(loss: str, logits: Tensor, labels: Tensor) -> Tensor:
-    """Errors (B, M), float32 values at the loss's fixed exponent, of logits (int64, Q8)."""
+    """Errors (B, M), int64, of logits (int64, Q8), at the loss's wide exponent; ``labels`` may be targets (B, M)."""
     if loss == "softmax":
         table = torch.from_numpy(softmax.EXP_TABLE).to(logits.device)
         d = (logits.amax(1, keepdim=True) - logits).clamp_(max=32767)
         t = (d * 369) >> 8
         power = table[t & 255] >> (t >> 8).clamp_(max=16)
-        wide, one, sh = (power << 16) // power.sum(1, keepdim=True), 1 << 16, 4
+        wide, one = (power << 16) // power.sum(1, keepdim=True), 1 << 16
+    elif labels.dim() == 2:
+        return logits - labels
     else:
-        wide, one, sh = logits.clone(), 256, 0
+        wide, one = logits.clone(), 256
     wide[torch.arange(len(labels), device=labels.device), labels] -= one
-    return encode(wide, sh, NEAREST_F, None)
+    return wide
 
 
-def _exponent(run: Run, name: str) -> int:
+def _loss_error(run: Run, wide: Tensor) -> Tensor:
+    """Values of the loss gradient: at its fixed exponent and rounded to nearest, or scaled as all errors of the format are."""
+    tid, zero = run.net.tid(run.net.logits.name, Kind.DZ), softmax.WIDE_EXPONENTS[run.net.loss]
+    if run.format.fixed_loss:
+        return encode(wide, run.e[tid] - zero, NEAREST_F, None, run.net.coding(tid))
+    return run.encoded(tid, zero, wide.to(torch.float64))
+
+
+def _exponent(run: Run, name: str) -> Any:
     return run.e[run.net.tid(name, Kind.W)] + run.e[run.net.dx_tid(name)]
 
 
@@ -86,7 +99,8 @@ def _output_error(run: Run, name: str) -> Tensor:
     """dz of a layer: what its main consumer sends back, plus the shortcut's error, encoded once."""
     net = run.net
     main, second, tid = net.main_consumer(name), net.shortcut(name), net.tid(name, Kind.DZ)
-    exponent, error = 0, None
+    exponent: Exponent = 0
+    error = None
     if second is not None:
         residual = second.kind == "residual"
         exponent = run.e[net.dz_tid(second.layer) if residual else net.ds_tid(second.layer)]
@@ -103,8 +117,12 @@ def _output_error(run: Run, name: str) -> Tensor:
     return run.encoded(tid, zero, wide)
 
 
-def _plus(wide: Tensor, error: Tensor, n: int) -> Tensor:
+def _plus(wide: Tensor, error: Tensor, n: Exponent) -> Tensor:
     """Sums plus a shortcut's error aligned by ``n``: int32 or float64, or int64 where these are too narrow."""
+    if isinstance(n, Tensor):
+        if largest(n) > _FLOAT_SHIFT:
+            return add("shortcut error", wide.to(torch.int64), align(error.to(torch.int64), n))
+        return wide.to(torch.float64).add_(error.to(torch.float64).mul_(factor(n)).floor_())
     if wide.dtype == torch.int32 and n <= _NARROW_SHIFT:
         whole = error.to(torch.int32)
         return wide.add_(whole << n if n >= 0 else whole >> min(-n, 31))
@@ -114,7 +132,7 @@ def _plus(wide: Tensor, error: Tensor, n: int) -> Tensor:
     return wide.to(torch.float64).add_(aligned if n >= 0 else aligned.floor_())
 
 
-def _pool(run: Run, layer: Layer) -> tuple[Tensor, int]:
+def _pool(run: Run, layer: Layer) -> tuple[Tensor, Any]:
     name, g = layer.name, run.net.geometry(layer.name)
     dz, exponent = run.v(name, "dz"), run.e[run.net.tid(name, Kind.DZ)]
     if isinstance(layer, MaxPool):
@@ -134,11 +152,17 @@ def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:
         zero = run.e[net.tid(name, Kind.DZ)] - run.accumulator_exponent(layer)
         dry = DX_CALIBRATION + net.rounding.f(Kind.DX)
         run.keep(name, "dx", run.encoded(net.tid(name, Kind.DX), zero, result.dx, dry_shift=dry))
-        for key, total in (("sg", result.sg), ("sb", result.sb), ("st", result.st)):
-            run.sums[name, key] = total.sum(0)
+        _sum_images(run, name, {"sg": result.sg, "sb": result.sb, "st": result.st})
         return
     if layer.act == "relu":
         run.keep(name, "dx", _masked(run, name))
     else:
         run.values[name, "dx"] = run.values[name, "dz"]
-    run.sums[name, "sb"] = run.v(name, "dx").to(torch.float64).sum((0, 2, 3)).to(torch.int64)
+    _sum_images(run, name, {"sb": run.v(name, "dx").to(torch.float64).sum((2, 3)).to(torch.int64)})
+
+
+def _sum_images(run: Run, name: str, planes: dict[str, Tensor]) -> None:
+    """Gradient sums (B, C) of the parameters, summed over the images."""
+    run.sum_exponents[name], shift = join_images(run.e[run.net.tid(name, Kind.DZ)])
+    for key, sums in planes.items():
+        run.sums[name, key] = (sums if shift is None else align(sums, shift.reshape(-1, 1))).sum(0)

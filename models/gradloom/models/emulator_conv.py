@@ -29,7 +29,7 @@ from torch import Tensor
 
 from gradloom.models.arith import ArithmeticFault
 from gradloom.models.conv import GRADIENT_BITS, SUM_BITS
-from gradloom.models.emulator_numbers import channels_last, split
+from gradloom.models.emulator_numbers import channels_last, power_of_two, split
 from gradloom.models.layers import Geometry
 
 __all__ = ["Operand", "Weights", "backward", "exact_kernels", "float32_is_exact", "forward", "weight_gradient"]
@@ -38,6 +38,8 @@ _EXACT = 1 << 24
 """Integers up to here, inclusive, are exact in float32."""
 _HIGH, _LOW = 64, 32
 """Largest magnitudes of the two pieces of a PINT value, the first in units of 64."""
+_NARROW = 128
+"""Largest magnitude of an 8-bit value."""
 _NARROW_SUM = 1 << 30
 """Sums below it are kept in int32, with a bit to spare for a shortcut's error."""
 _MARGIN = 1.001
@@ -47,10 +49,13 @@ _CHUNK = 1 << 24
 
 
 class Operand:
-    """PINT values (B, C, Y, X), float32, channels last, with their two pieces, made when first asked for."""
+    """Values (B, C, Y, X), float32, channels last, with their two pieces, made when first asked for.
 
-    def __init__(self, v: Tensor) -> None:
-        self.v = v
+    ``narrow`` : the values have 8 bits and need no pieces.
+    """
+
+    def __init__(self, v: Tensor, *, narrow: bool = False) -> None:
+        self.v, self.narrow = v, narrow
         self._pieces: tuple[Tensor, Tensor] | None = None
         self._largest: int | None = None
         self._norms: dict[int, list[float]] = {}
@@ -178,8 +183,16 @@ def backward(dx: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
     return _checked(total, terms, SUM_BITS, f"layer {where!r}: backward sum")
 
 
-def weight_gradient(x: Operand, dx: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
-    """Weight gradients (M, C, Ky, Kx), float64, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits."""
+def weight_gradient(x: Operand, dx: Operand, w: Weights, g: Geometry, where: str, *, shift: Tensor | None = None) -> Tensor:
+    """Weight gradients (M, C, Ky, Kx), float64, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits.
+
+    ``shift`` : int64 (B, 1, 1, 1), by which the errors of every image are aligned first, at most
+    :data:`~gradloom.models.golden_run.SPREAD`.
+    """
+    if shift is not None:
+        # Narrow values and 12 bits of alignment: 2^(7 + 7 + 12) a term, exact in float64 up to 2^27 terms.
+        total = _wide_gradient(x.v, dx.v.to(torch.float64).mul_(power_of_two(shift)).floor_(), g)
+        return channels_last(_checked(total, 1 << (GRADIENT_BITS - 25), GRADIENT_BITS, f"layer {where!r}: weight gradient"))
     plan = _gradient_plan(x, dx) if _use_float32(x.v, w) else None
     if plan is None:
         total = _wide_gradient(x.v, dx.v, g)
@@ -203,6 +216,9 @@ def _narrow(x: Operand, w: Weights, axis: int) -> list[tuple[Tensor, int]] | Non
     if x.v.shape[2:] == (1, 1) or not _use_float32(x.v, w):
         return None
     channels = w.w.shape[axis]
+    if x.narrow:
+        size = w.group(axis, _NARROW)
+        return None if size is None else [(x.v, size)]
     high, low = w.group(axis, _HIGH), w.group(axis, _LOW)
     if high is None or high < channels:
         high = w.group(axis, (x.largest + _LOW) // _HIGH)
@@ -211,7 +227,7 @@ def _narrow(x: Operand, w: Weights, axis: int) -> list[tuple[Tensor, int]] | Non
 
 def _sum_type(x: Operand, w: Weights, axis: int) -> torch.dtype:
     norm = w.norm(axis, w.w.shape[axis])
-    small = 4096 * norm < _NARROW_SUM or x.largest * norm < _NARROW_SUM
+    small = (_NARROW if x.narrow else 4096) * norm < _NARROW_SUM or x.largest * norm < _NARROW_SUM
     return torch.int32 if small else torch.float64
 
 
@@ -228,6 +244,9 @@ def _sum(pieces: list[tuple[Tensor, int]], convolve: Callable[[Tensor, slice], T
 
 def _gradient_plan(x: Operand, dx: Operand) -> list[tuple[Tensor, Tensor, int]] | None:
     """Products of pieces that make up the gradient, each with a number of images whose sum is exact."""
+    if x.narrow:
+        images = _images(x.squares(None), dx.squares(None))
+        return [(x.v, dx.v, images)] if images else None
     plan = [(x.pieces[i], dx.v, _images(x.squares(i), dx.squares(None))) for i in (0, 1)]
     if all(images for _, _, images in plan):
         return plan

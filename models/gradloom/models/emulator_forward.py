@@ -1,7 +1,5 @@
 """Forward pass of the emulator, layer by layer (docs/arithmetic.md, sections 8 to 11)."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,7 +8,7 @@ from gradloom.models import emulator_frn, emulator_pool
 from gradloom.models.activation import LOGIT_BITS, LOGIT_EXPONENT, MASTER_EXPONENT
 from gradloom.models.emulator_conv import Operand
 from gradloom.models.emulator_conv import forward as convolution
-from gradloom.models.emulator_numbers import EXACT_BITS, add, align, channels_last, saturate, value_table
+from gradloom.models.emulator_numbers import EXACT_BITS, Exponent, add, align, channels_last, factor, largest, saturate, value_table
 from gradloom.models.emulator_run import Run
 from gradloom.models.golden_forward import Q20
 from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
@@ -22,12 +20,14 @@ def forward(run: Run, x_codes: Tensor) -> Tensor:
     """uint8 codes (B, C, Y, X) to logits int32 (B, classes)."""
     values = value_table(str(x_codes.device)).index_select(0, x_codes.reshape(-1).to(torch.int32)).view(x_codes.shape)
     run.keep(INPUT, "z", channels_last(values))
+    if run.format.recodes_input:
+        run.keep(INPUT, "z", run.encoded(Kind.Z, run.given, run.v(INPUT, "z").to(torch.float64)))
     for layer in run.net.layers:
         if isinstance(layer, Conv | FullyConnected):
             _convolution(run, layer)
         elif isinstance(layer, Subsample):
             run.keep(layer.name, "z", _subsample(run.v(layer.input, "z"), layer))
-            if layer.input == INPUT:
+            if layer.input == INPUT and not run.format.recodes_input:
                 # Copied codes, which need not be those of an encoder.
                 run.raw[layer.name, "z"] = _subsample(x_codes, layer)
         else:
@@ -40,18 +40,18 @@ def _subsample(x: Tensor, layer: Subsample) -> Tensor:
     return channels_last(F.pad(kept, (0, 0, 0, 0, 0, layer.out - x.shape[1])))
 
 
-def biased(x: Tensor, master: Tensor, e_x: int) -> Tensor:
+def biased(x: Tensor, master: Tensor, e_x: Exponent) -> Tensor:
     """Sums of exponent ``e_x`` plus a bias (int64 (C,), Q.24): float64, or int64 where that is too narrow."""
     n = MASTER_EXPONENT - e_x
     # The master has 32 bits, the sum one more.
-    if 32 + n + 1 <= EXACT_BITS:
-        return x.to(torch.float64).add_(emulator_frn.plane(master.to(torch.float64).mul_(math.ldexp(1.0, n)).floor_()))
-    return add("bias", x.to(torch.int64), emulator_frn.plane(align(master, n)))
+    if 32 + largest(n) + 1 <= EXACT_BITS:
+        return x.to(torch.float64).add_(emulator_frn.plane(master.to(torch.float64)).mul(factor(n)).floor_())
+    return add("bias", x.to(torch.int64), align(emulator_frn.plane(master), n))
 
 
-def _logits(x: Tensor, n: int) -> Tensor:
+def _logits(x: Tensor, n: Exponent) -> Tensor:
     """Biased sums as logits, int32 (B, M), aligned by ``n`` and saturated."""
-    aligned = x.mul_(math.ldexp(1.0, n)).floor_() if x.dtype == torch.float64 else align(x, n)
+    aligned = x.mul_(factor(n)).floor_() if x.dtype == torch.float64 else align(x, n)
     return saturate(aligned, LOGIT_BITS).to(torch.int32).reshape(len(x), -1)
 
 
@@ -72,7 +72,7 @@ def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
     run.keep(name, "z", run.encoded(tid, ex, wide))
 
 
-def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: int) -> None:
+def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: Exponent) -> None:
     net, name, masters = run.net, layer.name, run.masters[layer.name]
     added, shift = None, 0
     if layer.residual is not None:
@@ -80,6 +80,7 @@ def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: int) -> None:
     result = emulator_frn.forward(
         x, masters["gamma"] >> 12, masters["beta"] >> 12, masters["tau"] >> 12 if layer.act == "tlu" else None, -12 - ex,
         f=net.rounding.xhat_f, increment=run.xhat_increments(layer, x.shape), residual=added, residual_shift=shift,
+        coding=run.format.normalised, up=run.format.normalised_up,
     )
     run.values[name, "xhat"] = Operand(result.xhat)
     run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), -Q20, result.out))
@@ -95,5 +96,5 @@ def _pool(run: Run, layer: Layer) -> None:
         wide, run.raw[name, "index"] = emulator_pool.max_forward(x, g)
     else:
         wide, fraction = emulator_pool.avg_forward(x, g)
-        zero -= fraction
+        zero = zero - fraction
     run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), zero, wide))

@@ -6,7 +6,19 @@ import torch
 from torch import Tensor
 
 from gradloom.models.arith import reciprocal
-from gradloom.models.emulator_numbers import add, align, align_int, power_of_two, round_scaled, rounding_bits, saturate
+from gradloom.models.emulator_numbers import (
+    PINT8,
+    Exponent,
+    add,
+    align,
+    align_int,
+    largest,
+    power_of_two,
+    round_scaled,
+    rounding_bits,
+    saturate,
+)
+from gradloom.models.formats import Coding
 from gradloom.models.frn import Q_BITS, XHAT_EXPONENT, reciprocal_norm
 
 __all__ = ["Backward", "Forward", "backward", "forward", "plane"]
@@ -45,12 +57,20 @@ def plane(x: Tensor) -> Tensor:
     return x[..., None, None] if x.dim() == 2 else x[None, :, None, None]
 
 
-def _reciprocal_norm(n: int, total: Tensor, eps: int) -> tuple[Tensor, Tensor]:
+def _epsilon(n: int, shift: Exponent) -> Exponent:
+    """max(1, align(n, shift)), an integer or int64 (B, 1)."""
+    if isinstance(shift, int):
+        return max(1, align_int(n, shift))
+    return align(torch.full_like(shift, n), shift).clamp_(min=1).reshape(-1, 1)
+
+
+def _reciprocal_norm(n: int, total: Tensor, eps: Exponent) -> tuple[Tensor, Tensor]:
     """q and le, int64, of lambda = n / (total + eps); ``total`` (B, C) is float64 below 2^53."""
-    if float(total.amax()) + eps >= _FLOAT_NORM:
+    if float(total.amax()) + largest(eps) >= _FLOAT_NORM:
         exact = total.to(torch.int64).cpu()
         limit = (1 << 63) - 1
-        s = torch.where(exact > limit - eps, limit, exact + min(eps, limit))
+        small = eps.cpu() if isinstance(eps, Tensor) else torch.tensor(min(eps, limit))
+        s = torch.where(exact > limit - small, limit, exact + small)
         q, le = (torch.from_numpy(array).to(total.device) for array in reciprocal_norm(n, s.numpy()))
         return q, le
     s = total + eps
@@ -62,8 +82,8 @@ def _reciprocal_norm(n: int, total: Tensor, eps: int) -> tuple[Tensor, Tensor]:
 
 
 def forward(
-    x: Tensor, gamma: Tensor, beta: Tensor, tau: Tensor | None, eps_shift: int, *, f: int, increment: Tensor | None,
-    residual: Tensor | None = None, residual_shift: int = 0,
+    x: Tensor, gamma: Tensor, beta: Tensor, tau: Tensor | None, eps_shift: Exponent, *, f: int, increment: Tensor | None,
+    residual: Tensor | None = None, residual_shift: Exponent = 0, coding: Coding = PINT8, up: int = 0,
 ) -> Forward:
     """Normalise, scale, add the residual, apply the threshold.
 
@@ -73,25 +93,31 @@ def forward(
         Sums of the convolution, at most 36 bits; overwritten.
     gamma, beta, tau : int64 (C,)
         Q3.12; without ``tau`` there is no TLU.
-    eps_shift : int
+    eps_shift : int, or int64 tensor (B, 1, 1, 1)
         ``-12 - eX``
     f, increment : int, int32 tensor or None
         Rounding of xhat, as :func:`~gradloom.models.emulator_numbers.round_scaled` has it.
     residual : float32 (B, C, Y, X)
         Values that are added, aligned by ``residual_shift``.
+    coding, up
+        Of xhat: its values are those of the coding times 2^up.
     """
     n, x = x.shape[2] * x.shape[3], x.to(torch.float64)
-    q, le = _reciprocal_norm(n, x.abs().sum((2, 3)), max(1, align_int(n, eps_shift)))
+    q, le = _reciprocal_norm(n, x.abs().sum((2, 3)), _epsilon(n, eps_shift))
     # 36 bits times 16: exact. |xhat| is at most n 2^8, so nothing overflows.
-    scaled = x.mul_(plane(q * power_of_two(rounding_bits(f) - XHAT_EXPONENT - le)))
-    xhat = round_scaled(scaled, f, increment, torch.int32)
+    scaled = x.mul_(plane(q * power_of_two(rounding_bits(f) - XHAT_EXPONENT - up - le)))
+    xhat = round_scaled(scaled, f, increment, torch.int32, coding) << up
     normal = xhat.to(torch.float32)
     offset = (beta if tau is None else beta - tau) << 8
-    if residual is None or residual_shift <= _NARROW_SHIFT:
+    if residual is None or largest(residual_shift) <= _NARROW_SHIFT:
         y = xhat.mul_(plane(gamma.to(torch.int32))).add_(plane(offset.to(torch.int32)))
         if residual is not None:
             added = residual.to(torch.int32)
-            y += added << residual_shift if residual_shift >= 0 else added >> min(-residual_shift, 31)
+            if isinstance(residual_shift, Tensor):
+                left, right = residual_shift.clamp(min=0).to(torch.int32), (-residual_shift).clamp(0, 31).to(torch.int32)
+                y += (added << left) >> right
+            else:
+                y += added << residual_shift if residual_shift >= 0 else added >> min(-residual_shift, 31)
     else:
         y = add("residual", xhat * plane(gamma) + plane(beta << 8), align(residual.to(torch.int64), residual_shift))
         if tau is not None:

@@ -1,4 +1,4 @@
-"""Numbers of the emulator: exact integers in tensors, the PINT(8, 3) encoder and random bits (docs/emulator.md).
+"""Numbers of the emulator: exact integers in tensors, the formats' encoders and random bits (docs/emulator.md).
 
 A *wide* tensor holds integers, or integers times a power of two, in one of three types:
 
@@ -6,21 +6,30 @@ A *wide* tensor holds integers, or integers times a power of two, in one of thre
 * int32: what provably fits;
 * int64: the general rules with saturation and faults, for what may need more than 53 bits.
 
+Exponents and shifts are integers, or int64 tensors (B, 1, 1, 1) in formats that give every image its own.
+
 PINT values are float32 tensors (7 significant bits). Features and errors are (B, C, Y, X) with channels last in memory.
 """
 
 import math
 from functools import cache
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gradloom.models import pint
+from gradloom.models import linear, pint
 from gradloom.models.arith import ArithmeticFault
+from gradloom.models.formats import Coding, Linear, Pint
 from gradloom.models.rounding import NEAREST_F
 
-__all__ = ["EXACT_BITS", "add", "align", "align_int", "channels_last", "code_table", "encode", "power_of_two", "random_increments",
-           "round_scaled", "rounding_bits", "saturate", "split", "stat_of", "value_table"]
+__all__ = ["EXACT_BITS", "PINT8", "Exponent", "add", "align", "align_int", "channels_last", "codes", "encode", "factor", "largest",
+           "power_of_two", "random_increments", "round_scaled", "rounding_bits", "saturate", "split", "stat_of", "value_table"]
+
+Exponent: TypeAlias = "int | Tensor"
+"""Of a tensor, or int64 (B, 1, 1, 1) of its images."""
+PINT8 = Pint()
 
 EXACT_BITS = 53
 """Significant bits of float64."""
@@ -32,32 +41,47 @@ _SPLIT = 1.5 * 2.0**29
 
 @cache
 def value_table(device: str) -> Tensor:
-    """float32 (256,): values of the PINT codes."""
+    """float32 (256,): values of the PINT(8, 3) codes."""
     return torch.from_numpy(pint.decode(range(256))).to(device, torch.float32)
 
 
 @cache
-def code_table(device: str) -> Tensor:
-    """uint8 (8192,): the code of value v at v + 4096."""
-    values = torch.from_numpy(pint.decode(range(256))).to(torch.int64)
-    table = torch.zeros(8192, dtype=torch.uint8)
-    # 0x80 and 0xFF decode to values that have another code, and are never written.
-    emitted = [code for code in range(256) if code not in (0x80, 0xFF)]
-    table[values[emitted] + 4096] = torch.tensor(emitted, dtype=torch.uint8)
+def _code_table(coding: Pint, device: str) -> Tensor:
+    """uint8 (2^(2k-3),): the code of value v at v + 2^(2k-4)."""
+    limit = 1 << coding.value_bits
+    values = torch.from_numpy(coding.decode(range(1 << coding.k))).to(torch.int64)
+    emitted = pint.code_of_kd(values.numpy(), coding.k, coding.d)
+    table = torch.zeros(2 * limit, dtype=torch.uint8)
+    table[values + limit] = torch.from_numpy(emitted)
     return table.to(device)
 
 
+def codes(values: Tensor, coding: Coding) -> np.ndarray:
+    """Codes of values (float32), as golden has them."""
+    whole = values.contiguous().to(torch.int64)
+    if isinstance(coding, Pint):
+        return _code_table(coding, str(values.device))[whole + (1 << coding.value_bits)].cpu().numpy()
+    assert isinstance(coding, Linear)
+    return linear.code_of(whole.cpu().numpy(), coding.bits)
+
+
 @cache
-def _nearest_table(device: str, dtype: torch.dtype) -> Tensor:
-    """(16384,): the nearest value, halves upwards, of h / 2 at h + 8192, for h in -8192..8191.
+def _nearest_table(coding: Pint, device: str, dtype: torch.dtype) -> Tensor:
+    """(2^(2k-2),): the nearest value, halves upwards, of h / 2 at h + 2^(2k-3), for all h of that magnitude; PINT(8, 3): 16384.
 
     Rounding to nearest depends on floor(2 A 2^-sh) alone: the bounds of the segments and the halves of their
     steps are multiples of one half.
     """
-    h = torch.arange(-8192, 8192, dtype=torch.int64)
-    s = torch.where((h >= -16) & (h < 16), 0, torch.where((h >= -1024) & (h < 1024), 3, 6))
+    k, d, limit = coding.k, coding.d, 1 << (coding.value_bits + 1)
+    h = torch.arange(-limit, limit, dtype=torch.int64)
+    low, middle = 1 << (d + 1), 1 << (k - 1 + d)
+    s = torch.where((h >= -low) & (h < low), 0, torch.where((h >= -middle) & (h < middle), d, k - 2))
     v = (((h >> s) + 1) >> 1) << s
-    return v.clamp_(max=pint.MAX_VALUE).to(device, dtype)
+    return v.clamp_(max=_top(coding)).to(device, dtype)
+
+
+def _top(coding: Pint) -> int:
+    return (1 << coding.value_bits) - (1 << (coding.k - 2))
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -67,6 +91,16 @@ def channels_last(x: Tensor) -> Tensor:
 def power_of_two(exponent: Tensor) -> Tensor:
     """2^exponent, float64, of int64 exponents in -1022..1023."""
     return ((exponent + 1023) << 52).view(torch.float64)
+
+
+def factor(exponent: Exponent) -> float | Tensor:
+    """2^exponent."""
+    return power_of_two(exponent) if isinstance(exponent, Tensor) else math.ldexp(1.0, exponent)
+
+
+def largest(exponent: Exponent) -> int:
+    """The largest of the images' exponents."""
+    return int(exponent.max()) if isinstance(exponent, Tensor) else exponent
 
 
 def split(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,48 +157,61 @@ def rounding_bits(f: int) -> int:
     return 1 if f == NEAREST_F else f + 1
 
 
-def round_scaled(scaled: Tensor, f: int, increment: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """PINT values (float32 or int32) of A 2^-sh, given as float64 times 2^:func:`rounding_bits`; overwrites it.
+def round_scaled(scaled: Tensor, f: int, increment: Tensor | None, dtype: torch.dtype, coding: Coding = PINT8) -> Tensor:
+    """Values (float32 or int32) of A 2^-sh, given as float64 times 2^:func:`rounding_bits`; overwrites it.
 
     ``increment`` is 2 r + 1 (int32) of F-bit random numbers r, or ``None`` for nearest.
     """
-    bits = 12 + rounding_bits(f)
-    fixed = scaled.floor_().clamp_(-(1 << bits), (1 << bits) - 1).to(torch.int32)
-    return _nearest(fixed, dtype) if increment is None else _stochastic(fixed, f, increment).to(dtype)
+    return _rounded(_limited(scaled.floor_(), f, coding).to(torch.int32), f, increment, dtype, coding)
 
 
-def _nearest(half: Tensor, dtype: torch.dtype) -> Tensor:
-    """Values of int32 numbers of halves in -8192..8191, which are overwritten."""
-    index = half.add_(8192)
-    table = _nearest_table(str(index.device), dtype)
+def _limited(x: Tensor, f: int, coding: Coding) -> Tensor:
+    limit = 1 << (coding.value_bits + rounding_bits(f))
+    return x.clamp_(-limit, limit - 1)
+
+
+def _rounded(fixed: Tensor, f: int, increment: Tensor | None, dtype: torch.dtype, coding: Coding) -> Tensor:
+    """Values of int32 numbers with :func:`rounding_bits`, within the coding's range; may overwrite them."""
+    if isinstance(coding, Linear):
+        low, high = linear.bounds(coding.bits, symmetric=coding.symmetric)
+        v = fixed.add_(1) >> 1 if increment is None else fixed.add_(increment) >> (f + 1)
+        return v.clamp_(low, high).to(dtype)
+    assert isinstance(coding, Pint)
+    return _nearest(fixed, dtype, coding) if increment is None else _stochastic(fixed, f, increment, coding).to(dtype)
+
+
+def _nearest(half: Tensor, dtype: torch.dtype, coding: Pint) -> Tensor:
+    """PINT values of int32 numbers of halves, which are overwritten."""
+    index = half.add_(1 << (coding.value_bits + 1))
+    table = _nearest_table(coding, str(index.device), dtype)
     if index.dim() != 4:
         return table.index_select(0, index.reshape(-1)).view(index.shape)
     rows = index.permute(0, 2, 3, 1)
     return table.index_select(0, rows.reshape(-1)).view(rows.shape).permute(0, 3, 1, 2)
 
 
-def _stochastic(g: Tensor, f: int, increment: Tensor) -> Tensor:
-    """int32 values of g, F + 1 fraction bits, cut to the format's range."""
+def _stochastic(g: Tensor, f: int, increment: Tensor, coding: Pint) -> Tensor:
+    """int32 PINT values of g, F + 1 fraction bits, cut to the format's range."""
+    k, d = coding.k, coding.d
     magnitude = g ^ (g >> 31)
-    s = (magnitude >> (3 + f + 1)).clamp_(max=1)
-    magnitude >>= 9 + f + 1
-    s.add_(magnitude.clamp_(max=1)).mul_(3)
+    s = (magnitude >> (d + f + 1)).clamp_(max=1).mul_(d)
+    magnitude >>= k - 2 + d + f + 1
+    s.add_(magnitude.clamp_(max=1).mul_(k - 2 - d))
     v = (g >> s).add_(increment)
     v >>= f + 1
     v <<= s
-    return v.clamp_(max=pint.MAX_VALUE)
+    return v.clamp_(max=_top(coding))
 
 
-def encode(wide: Tensor, sh: int, f: int, increment: Tensor | None) -> Tensor:
-    """PINT values (float32) of a wide tensor at the shift ``sh``; a float64 or int32 ``wide`` may be overwritten."""
+def encode(wide: Tensor, sh: Exponent, f: int, increment: Tensor | None, coding: Coding = PINT8) -> Tensor:
+    """Values (float32) of a wide tensor at the shift ``sh``; a float64 or int32 ``wide`` may be overwritten."""
     bits = rounding_bits(f)
     if wide.dtype == torch.int64:
-        limit = 1 << (12 + bits)
-        fixed = align(wide, bits - sh).clamp_(-limit, limit - 1).to(torch.int32)
-        return _nearest(fixed, torch.float32) if increment is None else _stochastic(fixed, f, increment).to(torch.float32)
-    if wide.dtype == torch.int32 and increment is None and sh >= 1:
-        return _nearest((wide >> min(sh - 1, 31)).clamp_(-8192, 8191), torch.float32)
-    return round_scaled(wide.to(torch.float64).mul_(math.ldexp(1.0, bits - sh)), f, increment, torch.float32)
+        fixed = _limited(align(wide, bits - sh), f, coding).to(torch.int32)
+        return _rounded(fixed, f, increment, torch.float32, coding)
+    if wide.dtype == torch.int32 and increment is None and isinstance(sh, int) and sh >= 1:
+        return _rounded(_limited(wide >> min(sh - 1, 31), f, coding), f, None, torch.float32, coding)
+    return round_scaled(wide.to(torch.float64).mul_(factor(bits - sh)), f, increment, torch.float32, coding)
 
 
 def random_increments(seed: int, index: Tensor, f: int) -> Tensor:

@@ -2,18 +2,22 @@
 
 import math
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gradloom.models import dither, scale
 from gradloom.models.emulator_conv import Operand, Weights
-from gradloom.models.emulator_numbers import channels_last, encode, random_increments, stat_of
+from gradloom.models.emulator_numbers import Exponent, channels_last, encode, random_increments, stat_of
+from gradloom.models.formats import Linear, Scale
+from gradloom.models.golden_run import SPREAD
 from gradloom.models.layers import INPUT, Kind, Layer
 from gradloom.models.network import Network
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
 
-__all__ = ["Master", "Run", "indices"]
+__all__ = ["Master", "Run", "indices", "join_images"]
 
 Master = dict[str, dict[str, Tensor]]
 """int64 masters (M,) by layer and parameter."""
@@ -32,7 +36,8 @@ class Run:
     Parameters
     ----------
     exponents : dict of int
-        By tensor number; with ``calibrate`` every operation first finds the exponent of what it writes.
+        By tensor number; with ``calibrate`` every operation first finds the exponent of what it writes, as formats without
+        delayed scales always do.
     weights : dict of :class:`~gradloom.models.emulator_conv.Weights`
     masters : dict
         Parameters before the step.
@@ -51,19 +56,25 @@ class Run:
         bit dz (float32) of the layers with FRN.
     dw : dict of Tensor
         Weight gradients, integers in float64, by layer.
+    dw_exponents, sum_exponents : dict of int
+        As of :class:`~gradloom.models.golden_run.Run`.
     """
 
     def __init__(
         self, net: Network, exponents: dict[int, int], weights: dict[str, Weights], masters: Master, *, step: int, seed: int,
         calibrate: bool,
     ) -> None:
-        self.net, self.e, self.weights, self.masters = net, exponents, weights, masters
+        self.net, self.weights, self.masters, self.format = net, weights, masters, net.arithmetic
+        self.given = exponents[Kind.Z]
+        self.e: dict[int, Any] = exponents | net.fixed_exponents(self.given)
         self.step, self.seed, self.calibrate = step, seed, calibrate
         self.values: dict[tuple[str, str], Operand] = {}
         self.raw: dict[tuple[str, str], Tensor] = {}
         self.sums: dict[tuple[str, str], Tensor] = {}
         self.masked: dict[str, Tensor] = {}
         self.dw: dict[str, Tensor] = {}
+        self.dw_exponents: dict[str, int] = {}
+        self.sum_exponents: dict[str, int] = {}
         self._ranges: dict[int, tuple[Tensor, Tensor, int]] = {}
         self._stats: dict[int, int] = {}
 
@@ -71,20 +82,33 @@ class Run:
         return self.values[layer, name].v
 
     def keep(self, layer: str, name: str, v: Tensor) -> None:
-        self.values[layer, name] = Operand(v)
+        self.values[layer, name] = Operand(v, narrow=isinstance(self.format.operand, Linear))
 
-    def encoded(self, tid: int, zero: int, wide: Tensor, *, dry_shift: int = 0) -> Tensor:
+    def encoded(self, tid: int, zero: Exponent, wide: Tensor, *, dry_shift: int = 0) -> Tensor:
         """The values (float32) of tensor ``tid``, encoded from ``wide`` with exponent ``zero``; may overwrite ``wide``.
 
         ``dry_shift`` is the shift of the calibrating run.
         """
-        f = self.net.rounding.f(Kind(tid % 8))
-        if self.calibrate:
+        kind = Kind(tid % 8)
+        f, coding, policy = self.net.rounding.f(kind), self.net.coding(tid), self.format.scale(kind)
+        if policy is Scale.IMAGE:
+            self.e[tid] = self._image_exponents(zero, wide, dry_shift, f, coding.value_bits)
+        elif policy is Scale.TENSOR or (policy is Scale.DELAYED and self.calibrate):
             low, high = torch.stack((wide.amin(), wide.amax())).tolist()
-            self.e[tid] = scale.next_exponent(zero + dry_shift, stat_of(low, high, f + 1 - dry_shift), f)
+            self.e[tid] = scale.next_exponent(zero + dry_shift, stat_of(low, high, f + 1 - dry_shift), f, coding.value_bits)
         sh = self.e[tid] - zero
-        self.note(tid, wide, f + 1 - sh)
-        return encode(wide, sh, f, self.increments(tid, wide.shape, f))
+        if policy is Scale.DELAYED:
+            self.note(tid, wide, f + 1 - sh)
+        return encode(wide, sh, f, self.increments(tid, wide.shape, f), coding)
+
+    @staticmethod
+    def _image_exponents(zero: Exponent, wide: Tensor, dry_shift: int, f: int, bits: int) -> Tensor:
+        """int64 (B, 1, 1, 1): exponents from every image's largest magnitude."""
+        n = f + 1 - dry_shift
+        ends = zip(wide.amin((1, 2, 3)).tolist(), wide.amax((1, 2, 3)).tolist(), strict=True)
+        stats = np.array([stat_of(low, high, n) for low, high in ends], np.int64).reshape(-1, 1, 1, 1)
+        given = zero.cpu().numpy() if isinstance(zero, Tensor) else zero
+        return torch.from_numpy(scale.next_exponent(given + dry_shift, stats, f, bits)).to(wide.device)
 
     def note(self, tid: int, wide: Tensor, n: int) -> None:
         """Keep what the statistics of a tensor need; ``n`` aligns ``wide`` to the converter's fraction."""
@@ -119,5 +143,13 @@ class Run:
     def device(self) -> torch.device:
         return self.values[INPUT, "z"].v.device
 
-    def accumulator_exponent(self, layer: Layer) -> int:
+    def accumulator_exponent(self, layer: Layer) -> Any:
         return self.e[self.net.tid(layer.name, Kind.W)] + self.e[self.net.z_tid(layer.input)]
+
+
+def join_images(exponent: Exponent) -> tuple[int, Tensor | None]:
+    """:func:`gradloom.models.golden_run.join_images` of an integer or an int64 tensor (B, 1, 1, 1)."""
+    if isinstance(exponent, int):
+        return exponent, None
+    common = int(exponent.max()) - SPREAD
+    return common, exponent - common

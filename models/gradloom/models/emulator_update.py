@@ -9,18 +9,38 @@ from torch import Tensor
 from gradloom.models.arith import PRODUCT_BITS, ArithmeticFault, reciprocal
 from gradloom.models.emulator_numbers import add, align, encode, saturate, stat_of
 from gradloom.models.emulator_run import Run
+from gradloom.models.formats import Update
 from gradloom.models.hyper import NO_DECAY, Hyper
 from gradloom.models.layers import Kind, Layer
+from gradloom.models.linear import bounds
+from gradloom.models.rounding import STOCHASTIC_F
 from gradloom.models.scale import next_exponent
-from gradloom.models.update import MASTER_BITS
+from gradloom.models.update import MASTER_BITS, MASTER_EXPONENT, MASTER_WIDTH
 
-__all__ = ["Parameters", "update_parameters", "update_weights"]
+__all__ = ["Learnt", "Parameters", "update_parameters", "update_weights"]
 
 _LARGEST = (1 << 63) - 1
 _VALUE = 4096
 """Largest magnitude of a PINT value."""
 _TERM_BITS = 50
 """Three terms of so many bits add up exactly in float64."""
+
+
+@dataclasses.dataclass
+class Learnt:
+    """Weights of a layer (M, C, Ky, Kx) and what their updates need.
+
+    Attributes
+    ----------
+    w : float32
+        Values of the format's codes.
+    v : float32 values, or int64 (Q.24) in formats with masters; ``None`` in formats without velocities.
+    master : int64 (Q.24) or ``None``
+    """
+
+    w: Tensor
+    v: Tensor | None = None
+    master: Tensor | None = None
 
 
 @dataclasses.dataclass
@@ -50,16 +70,69 @@ def _encoded(run: Run, tid: int, wide: Tensor, sh: int, draw: int) -> Tensor:
     """Values (float32) of weights or velocities; ``tid`` takes the statistics, ``draw`` gives the random bits."""
     f = run.net.rounding.f(Kind(draw % 8))
     run.note(tid, wide, f + 1 - sh)
-    return encode(wide, sh, f, run.increments(draw, wide.shape, f))
+    return encode(wide, sh, f, run.increments(draw, wide.shape, f), run.format.operand)
 
 
-def update_weights(run: Run, layer: Layer, w: Tensor, v: Tensor, hyper: Hyper, batch: int) -> tuple[Tensor, Tensor]:
-    """New weights and velocities (float32 values (M, C, Ky, Kx)) at the exponents W_NEXT and V_NEXT."""
-    net, e, name = run.net, run.e, layer.name
+def update_weights(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
+    """The format's update rule."""
+    rule = {Update.VELOCITY: _velocity, Update.SHIFT: _shift, Update.MASTER: _master}[run.format.update]
+    return rule(run, layer, old, hyper, batch)
+
+
+def _shift(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
+    """DarkFPGA's update (:func:`gradloom.models.update.shifted`)."""
+    net, dw, tid = run.net, run.dw[layer.name], run.net.tid(layer.name, Kind.W)
+    low, high = torch.stack(torch.aminmax(dw)).tolist()
+    f, coding = net.rounding.f(Kind.W), run.format.operand
+    step = encode(dw.clone(), stat_of(low, high, 0).bit_length() - hyper.eta, f, run.increments(tid, dw.shape, f), coding)
+    low, high = bounds(coding.value_bits + 1, symmetric=True)
+    return Learnt((old.w - step).clamp_(low, high))
+
+
+def _master(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
+    """Fox's update (:func:`gradloom.models.update.master_weights`)."""
+    net, name = run.net, layer.name
+    assert old.v is not None and old.master is not None
+    inv, k = reciprocal(batch)
+    dw = run.dw[name].to(torch.int64)
+    _check_product("weight gradients", dw)
+    gradient = saturate(align(dw * inv, run.dw_exponents[name] - 15 - k - MASTER_EXPONENT), 32)
+    if hyper.decay_n != NO_DECAY:
+        gradient = gradient + (old.master >> hyper.decay_n)
+    v = saturate(((old.v * hyper.momentum) >> 8) + gradient, 32)
+    step = align(v * hyper.lm, -hyper.le).clamp_(-(1 << 62), 1 << 62)
+    master = saturate(old.master - step, MASTER_BITS)
+    if run.format.master_bits < MASTER_WIDTH:
+        increment = run.increments(net.tid(name, Kind.V), master.shape, STOCHASTIC_F)
+        assert increment is not None
+        dropped = max(0, _length(master) - (run.format.master_bits - 1))
+        master = ((master + ((increment.to(torch.int64) << dropped) >> 17)) >> dropped) << dropped
+    f, tid, coding = net.rounding.f(Kind.W), net.tid(name, Kind.W), run.format.operand
+    low, high = int(master.amin()), int(master.amax())
+    e = next_exponent(MASTER_EXPONENT, stat_of(low, high, f + 1), f, coding.value_bits)
+    run.e[net.tid(name, Kind.W_NEXT)] = e
+    return Learnt(encode(master, e - MASTER_EXPONENT, f, run.increments(tid, master.shape, f), coding), v, master)
+
+
+def _length(x: Tensor) -> int:
+    """Bits of the largest magnitude."""
+    return stat_of(int(x.amin()), int(x.amax()), 0).bit_length()
+
+
+def _check_product(name: str, x: Tensor) -> None:
+    limit = 1 << (PRODUCT_BITS - 1)
+    if bool(((x < -limit) | (x >= limit)).any()):
+        raise ArithmeticFault(f"{name}: a value does not fit {PRODUCT_BITS} bits")
+
+
+def _velocity(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
+    """8-bit weights and velocities at the exponents W_NEXT and V_NEXT."""
+    net, e, name, w, v = run.net, run.e, layer.name, old.w, old.v
+    assert v is not None
     w_tid, v_tid, w_next, v_next = (net.tid(name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT))
     inv, k = reciprocal(batch)
     ew, ev, dw = e[w_tid], e[v_tid], run.dw[name]
-    sh0 = e[net.dx_tid(name)] + e[net.z_tid(layer.input)] - 15 - k - ev + 16
+    sh0 = run.dw_exponents[name] - 15 - k - ev + 16
     terms = [
         _aligned(dw, inv, sh0, max(int(dw.amax()), -int(dw.amin()))),
         _aligned(v, hyper.momentum, 8, _VALUE),
@@ -70,13 +143,13 @@ def update_weights(run: Run, layer: Layer, w: Tensor, v: Tensor, hyper: Hyper, b
     if run.calibrate:
         f = net.rounding.f(Kind.V)
         low, high = torch.stack(torch.aminmax(t)).tolist()
-        e[v_next], e[w_next] = next_exponent(ev - 16, stat_of(low, high, f + 1), f), ew
+        e[v_next], e[w_next] = next_exponent(ev - 16, stat_of(low, high, f + 1), f, run.format.operand.value_bits), ew
     velocity = _encoded(run, v_next, t, 16 + e[v_next] - ev, v_tid)
     moved = _aligned(velocity, hyper.lm, e[v_next] - hyper.le - ew + 16, _VALUE)
     # Negating -2^63 would wrap; one unit less is far outside any sum that fits.
     moved = moved.neg_() if moved.dtype == torch.float64 else moved.clamp_(min=-_LARGEST).neg_()
     u = _total("weight", [_aligned(w, 1, 16, _VALUE), moved])
-    return _encoded(run, w_next, u, 16 + e[w_next] - ew, w_tid), velocity
+    return Learnt(_encoded(run, w_next, u, 16 + e[w_next] - ew, w_tid), velocity)
 
 
 def _aligned(x: Tensor, factor: int, n: int, largest: int) -> Tensor:
@@ -108,11 +181,9 @@ def update_parameters(run: Run, parameters: Parameters, hyper: Hyper, batch: int
     for (name, key), place in parameters.places.items():
         source, fraction = ("sg", 1) if key == "gamma" else (f"s{key[0]}", 9)
         totals.append(run.sums[name, source])
-        shifts += [run.e[run.net.tid(name, Kind.DZ)] + fraction - k] * (place.stop - place.start)
+        shifts += [run.sum_exponents[name] + fraction - k] * (place.stop - place.start)
     total = torch.cat(totals)
-    limit = 1 << (PRODUCT_BITS - 1)
-    if bool(((total < -limit) | (total >= limit)).any()):
-        raise ArithmeticFault(f"gradient sums: a value does not fit {PRODUCT_BITS} bits")
+    _check_product("gradient sums", total)
     shift = torch.tensor(shifts, dtype=torch.int64, device=total.device)
     gradient = saturate(align(total * inv, shift), 32)
     velocity = saturate(((parameters.velocity * hyper.momentum) >> 8) + gradient, 32)

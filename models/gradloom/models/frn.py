@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arith import INT64_MAX, PRODUCT_BITS, add, align, check_fits, multiply, reciprocal, saturate
-from .pint import NEAREST, Encoded, Mode, encode
+from .pint import NEAREST, Encoded, Quantiser
 
 __all__ = ["MAX_POSITIONS", "Q_BITS", "XHAT_EXPONENT", "FrnBackward", "FrnForward", "backward", "forward",
            "reciprocal_norm"]
@@ -93,9 +93,9 @@ def _column(parameter: Any) -> np.ndarray:
     return np.asarray(parameter).astype(np.int64).reshape(1, -1, 1, 1)
 
 
-def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: int, residual: Any = None,
-            threshold: bool = True, eps: int | None = None, mode_xhat: Mode = NEAREST,
-            mode_z: Mode = NEAREST) -> FrnForward:
+def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: Any, *, sh_z: Any, residual: Any = None,
+            threshold: bool = True, eps: int | None = None, mode_xhat: Quantiser = NEAREST,
+            mode_z: Quantiser = NEAREST) -> FrnForward:
     """Normalise, scale, add the residual, apply the threshold, encode.
 
     Parameters
@@ -104,9 +104,9 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
         Sums of the convolution, exponent eX
     gamma, beta, tau : integers (C,)
         Q3.12 (int16): ``master >> 12``
-    eps_shift : int
+    eps_shift : int, or array (B, 1, 1, 1)
         ``-12 - eX``: epsilon is 2^-12 of the mean magnitude's unit
-    sh_z : int
+    sh_z : int, or array (B, 1, 1, 1)
         ``20 + e_z``
     residual : int64 (B, C, Y, X), optional
         Already aligned to Q20, added before the threshold
@@ -114,7 +114,7 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
         False: no TLU (projection shortcut); every bit is 1
     eps : int, optional
         The integer epsI itself instead of ``eps_shift``
-    mode_xhat, mode_z : Mode
+    mode_xhat, mode_z : Quantiser
         Roundings of xhat and of z
 
     Raises
@@ -128,22 +128,23 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: int, *, sh_z: in
     n = wide.shape[2] * wide.shape[3]
     if not 1 <= n <= MAX_POSITIONS:
         raise ValueError(f"A plane must have 1..{MAX_POSITIONS} positions, not {n}")
-    epsilon = max(1, int(align(n, eps_shift))) if eps is None else eps
+    epsilon = np.maximum(1, align(n, eps_shift)) if eps is None else np.asarray(eps, np.int64)
+    epsilon = epsilon.reshape(-1, 1)
     total = np.abs(wide).sum(axis=(2, 3))
     # epsilon may itself be saturated, when the layer's operands are tiny; so the sum saturates, too.
     q, le = reciprocal_norm(n, np.where(total > INT64_MAX - epsilon, INT64_MAX, total + epsilon))
     scaled = multiply("normalisation", wide, q[:, :, None, None])
-    xhat = encode(scaled, (le + XHAT_EXPONENT)[:, :, None, None], f=mode_xhat.f, rnd=mode_xhat.rnd)
+    xhat = mode_xhat.encode(scaled, (le + XHAT_EXPONENT)[:, :, None, None])
     y = g * xhat.value + (b << 8)
     if residual is not None:
         y = add("residual", y, residual)
     bit = y >= t << 8 if threshold else np.ones(y.shape, dtype=bool)
-    z = encode(np.where(bit, y, t << 8), sh_z, f=mode_z.f, rnd=mode_z.rnd)
+    z = mode_z.encode(np.where(bit, y, t << 8), sh_z)
     return FrnForward(xhat.value, xhat.code, y, bit, z, q, le)
 
 
-def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: int,
-             mode: Mode = NEAREST) -> FrnBackward:
+def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: Any,
+             mode: Quantiser = NEAREST) -> FrnBackward:
     """Errors of the convolution's sums and the gradient sums of gamma, beta and tau.
 
     Parameters
@@ -153,9 +154,9 @@ def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: 
     bit : bool (B, C, Y, X); all ones for a layer without threshold
     gamma : integers (C,), Q3.12
     q, le : integers (B, C), of the forward pass
-    sh0 : int
+    sh0 : int, or array (B, 1, 1, 1)
         ``e_dx - e_dz + eX``; ``le`` of the plane is added to it
-    mode : Mode
+    mode : Quantiser
         Rounding of dx
     """
     error = np.asarray(dz).astype(np.int64)
@@ -167,5 +168,5 @@ def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: 
     mean = (multiply("gradient sums", sg, inv) >> (15 + k + 4))[:, :, None, None]
     u = saturate((d << 4) - np.sign(normal) * mean, 18)
     gl = (_column(gamma) * np.asarray(q).astype(np.int64)[:, :, None, None]) >> 16
-    dx = encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None], f=mode.f, rnd=mode.rnd)
+    dx = mode.encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None])
     return FrnBackward(dx, sg, sb, st)

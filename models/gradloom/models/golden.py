@@ -7,14 +7,17 @@ the neighbouring modules.
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 
 from gradloom.models import arith, conv, softmax
+from gradloom.models.averaging import accumulate, averaged
+from gradloom.models.formats import Update
 from gradloom.models.golden_backward import DX_CALIBRATION, backward
 from gradloom.models.golden_forward import forward
 from gradloom.models.golden_run import Run
-from gradloom.models.golden_update import next_exponents, update_parameters, update_weights
+from gradloom.models.golden_update import Scales, next_exponents, update_parameters, update_weights
 from gradloom.models.hyper import Hyper, schedule_table
 from gradloom.models.layers import Conv, FullyConnected, MaxPool
 from gradloom.models.network import Network
@@ -41,8 +44,9 @@ class StepResult:
     ----------
     tensors : dict
         By (layer, tensor): the arrays that :func:`expected_tensors` lists.
-    exponents : dict of int
-        Exponents by tensor number that the step used (after calibration, before the step's end).
+    exponents : dict
+        Exponents by tensor number that the step used (after calibration, before the step's end): integers, or int64 arrays
+        (B, 1, 1, 1) where every image has its own.
     loss : :class:`float`
         Mean loss of the batch, from the logits.
     correct : :class:`int`
@@ -52,7 +56,7 @@ class StepResult:
     """
 
     tensors: dict[tuple[str, str], np.ndarray]
-    exponents: dict[int, int]
+    exponents: dict[int, Any]
     loss: float
     correct: int
     sums: dict[tuple[str, str], np.ndarray]
@@ -67,13 +71,21 @@ class Evaluation:
     logits: np.ndarray
 
 
+_WEIGHT_TENSORS = {
+    Update.VELOCITY: ("w", "v"),
+    Update.SHIFT: ("w",),
+    Update.MASTER: ("w", "v", "master"),
+}
+
+
 def expected_tensors(net: Network, *, export_dw: bool = True) -> list[tuple[str, str]]:
     """(layer, tensor) of every tensor that a training step writes, in network order.
 
     ``z``, ``xhat``, ``dz``, ``dx``, ``ds``, ``w``, ``v``, ``error``: PINT codes; ``bit``: 0 or 1; ``q``,
     ``le``: reciprocals (B, C); ``index``: max pool's choice; ``logits``: int32 Q8; ``dw``: int64 sums (only
     written where they are exported); ``gamma``, ``beta``, ``tau`` and, with a ``v`` before, their velocities:
-    int32 Q.24.
+    int32 Q.24. In other formats than pint8 codes are those of the format, int8-shift has no ``v``, and bfp8's ``v`` and
+    ``master`` are int32 Q.24.
     """
     found = []
     for layer in net.layers:
@@ -95,7 +107,7 @@ def expected_tensors(net: Network, *, export_dw: bool = True) -> list[tuple[str,
         if isinstance(layer, Conv | FullyConnected):
             names += ["dw"] if export_dw else []
             parameters = net.parameters(layer.name)
-            names += ["w", "v", *parameters, *(f"v{key}" for key in parameters)]
+            names += [*_WEIGHT_TENSORS[net.arithmetic.update], *parameters, *(f"v{key}" for key in parameters)]
         found += [(layer.name, name) for name in names]
     return found
 
@@ -110,7 +122,8 @@ def _slices(count: int, parts: int) -> list[slice]:
 def score(net: Network, logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
     """Mean loss and number of correct images."""
     loss = softmax.loss if net.loss == "softmax" else softmax.squared_loss
-    return float(loss(logits, labels)), int((logits.argmax(axis=1) == labels).sum())
+    classes = labels.argmax(axis=1) if labels.ndim == 2 else labels
+    return float(loss(logits, labels)), int((logits.argmax(axis=1) == classes).sum())
 
 
 def train_step(
@@ -122,15 +135,19 @@ def train_step(
     ----------
     x_codes : uint8 array (B, C, Y, X)
         PINT codes with the exponent of tensor 2.
-    labels : integer array (B,)
+    labels : integer array (B,), or (B, classes)
+        Class numbers; with the loss "squared" also targets in Q8, for regression and reconstruction.
     parts : :class:`int`
         Process the batch in so many parts one after the other; the result does not depend on it.
     """
     x_codes, labels = np.asarray(x_codes), np.asarray(labels)
-    exponents = dict(state.exponents)
-    if not state.calibrated:
+    if parts > 1 and not net.arithmetic.delayed:
+        raise ValueError(f"format {net.format} takes its scales from the batch itself: process it in one part")
+    exponents: dict[int, Any] = dict(state.exponents)
+    if not state.calibrated and net.arithmetic.delayed:
         run = Run(net, state, exponents, calibrate=True)
         backward(run, forward(run, x_codes), labels)
+        exponents = run.e
     stats: dict[int, int] = {}
     sums: dict[tuple[str, str], np.ndarray] = {}
     dw: dict[str, np.ndarray] = {}
@@ -145,19 +162,24 @@ def train_step(
             sums[key] = sums.get(key, 0) + total
         for name, gradient in run.dw.items():
             dw[name] = dw.get(name, 0) + gradient
+    exponents = run.e
+    scales = Scales(exponents, run.dw_exponents, run.sum_exponents, stats)
     tensors = {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
     for layer in net.weighted:
         arith.check_fits(f"layer {layer.name!r}: weight gradient", dw[layer.name], conv.GRADIENT_BITS)
         tensors[layer.name, "dw"] = dw[layer.name]
-        update_weights(net, state, layer, dw[layer.name], exponents, stats, hyper, len(labels))
-        update_parameters(net, state, layer, sums, exponents, hyper, len(labels))
-        tensors[layer.name, "w"] = state.weights[layer.name].copy()
-        tensors[layer.name, "v"] = state.velocities[layer.name].copy()
+        update_weights(net, state, layer, dw[layer.name], scales, hyper, len(labels))
+        update_parameters(net, state, layer, sums, scales, hyper, len(labels))
+        for title, table in (("w", state.weights), ("v", state.velocities), ("master", state.masters)):
+            if layer.name in table:
+                tensors[layer.name, title] = table[layer.name].copy()
         for parameter in net.parameters(layer.name):
             tensors[layer.name, parameter] = state.parameters[layer.name][parameter].copy()
             tensors[layer.name, f"v{parameter}"] = state.parameter_velocities[layer.name][parameter].copy()
     loss, correct = score(net, tensors[net.logits.name, "logits"], labels)
-    state.exponents = next_exponents(net, exponents, stats)
+    state.exponents = next_exponents(net, state.exponents, exponents, stats)
+    if hyper.average:
+        accumulate(net, state)
     state.step += 1
     state.calibrated = True
     return StepResult(tensors, exponents, loss, correct, sums)
@@ -166,13 +188,16 @@ def train_step(
 def evaluate(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
     """Forward pass with the state's weights and exponents, which stay as they are; it rounds as a training step does.
 
+    A state that has averaged weights is evaluated with these.
+
     Raises
     ------
     :exc:`ValueError`
         If no step has been done: the exponents are not calibrated.
     """
-    if not state.calibrated:
+    if not state.calibrated and net.arithmetic.delayed:
         raise ValueError("the exponents are not calibrated: do a training step before evaluating")
+    state = averaged(net, state)
     logits = forward(Run(net, state, dict(state.exponents)), np.asarray(x_codes))
     labels = np.asarray(labels)
     return Evaluation(*score(net, logits, labels), logits)

@@ -1,10 +1,14 @@
 """Backward pass of the golden step: errors, parameter sums and weight gradients (docs/arithmetic.md, sections 8 to 12)."""
 
+from typing import Any
+
 import numpy as np
 
 from gradloom.models import arith, conv, frn, pint, pool, shortcut, softmax
-from gradloom.models.golden_run import Run
+from gradloom.models.formats import Quantiser
+from gradloom.models.golden_run import Run, join_images
 from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+from gradloom.models.rounding import NEAREST_F
 
 __all__ = ["DX_CALIBRATION", "backward"]
 
@@ -20,10 +24,9 @@ for either F: 24 bits more than F = 8 has at shift 0, which reach 2^44.
 def backward(run: Run, logits: np.ndarray, labels: np.ndarray) -> None:
     """From the loss gradient to every weight gradient (``dw``) and parameter sum (``sums``)."""
     net, last = run.net, run.net.logits.name
-    loss_gradient = softmax.gradient if net.loss == "softmax" else softmax.squared
-    error = loss_gradient(logits, labels)[1]
-    run.tensors[last, "error"] = error.code
-    run.values[last, "dz"] = error.value.reshape(*error.value.shape, 1, 1)
+    error = _loss_error(run, logits, labels)
+    run.tensors[last, "error"] = error.code.reshape(logits.shape)
+    run.values[last, "dz"] = error.value.reshape(*logits.shape, 1, 1)
     for layer in reversed(net.layers):
         name = layer.name
         if not net.needs_error(name):
@@ -39,12 +42,28 @@ def backward(run: Run, logits: np.ndarray, labels: np.ndarray) -> None:
                 run.keep(name, "ds", _second_error(run, name))
             g = net.geometry(name)
             x, dx = run.values[layer.input, "z"], run.values[name, "dx"]
+            exponent = run.e[net.dx_tid(name)] + run.e[net.z_tid(layer.input)]
+            run.dw_exponents[name], shift = join_images(exponent)
+            if shift is not None:
+                dx = arith.align(dx, shift)
             dw = conv.weight_gradient(x, dx, g.kernel, g.stride, g.pad, width=None)
             arith.check_fits(f"layer {name!r}: weight gradient", dw, conv.GRADIENT_BITS)
             run.dw[name] = dw
 
 
-def _backward_exponent(run: Run, name: str) -> int:
+def _loss_error(run: Run, logits: np.ndarray, labels: np.ndarray) -> pint.Encoded:
+    """The loss gradient: at its fixed exponent and rounded to nearest, or scaled as all errors of the format are."""
+    net = run.net
+    gradient = (softmax.gradient if net.loss == "softmax" else softmax.squared)(logits, labels)
+    tid, zero = net.tid(net.logits.name, Kind.DZ), softmax.WIDE_EXPONENTS[net.loss]
+    wide = gradient.error[:, :, None, None]
+    if run.format.fixed_loss:
+        return Quantiser(net.coding(tid), NEAREST_F).encode(wide, run.e[tid] - zero)
+    mode = run.mode(tid, wide.shape)
+    return run.scaled(tid, zero, lambda shift: mode.encode(wide, shift))
+
+
+def _backward_exponent(run: Run, name: str) -> Any:
     return run.e[run.net.tid(name, Kind.W)] + run.e[run.net.dx_tid(name)]
 
 
@@ -59,9 +78,7 @@ def _second_error(run: Run, name: str) -> pint.Encoded:
     """DS: what the second convolution on a tensor sends back, a PINT tensor of its own."""
     wide, tid = _convolution(run, name), run.net.tid(name, Kind.DS)
     mode = run.mode(tid, wide.shape)
-    return run.scaled(
-        tid, _backward_exponent(run, name), lambda shift: pint.encode(wide, shift, f=mode.f, rnd=mode.rnd)
-    )
+    return run.scaled(tid, _backward_exponent(run, name), lambda shift: mode.encode(wide, shift))
 
 
 def _subsample(run: Run, layer: Subsample) -> None:
@@ -78,7 +95,7 @@ def _output_error(run: Run, name: str) -> pint.Encoded:
     """dz of a layer: what its main consumer sends back, plus the shortcut's error, encoded once."""
     net = run.net
     main, second, tid = net.main_consumer(name), net.shortcut(name), net.tid(name, Kind.DZ)
-    exponent = 0
+    exponent: Any = 0
     if second is not None:
         exponent = run.e[net.dz_tid(second.layer) if second.kind == "residual" else net.ds_tid(second.layer)]
     if isinstance(main, Conv | FullyConnected):
@@ -94,10 +111,10 @@ def _output_error(run: Run, name: str) -> pint.Encoded:
             error = run.values[second.layer, "ds"].astype(np.int64)
         wide = arith.add(f"layer {name!r}: shortcut error", wide, arith.align(error, exponent - zero))
     mode = run.mode(tid, wide.shape)
-    return run.scaled(tid, zero, lambda shift: pint.encode(wide, shift, f=mode.f, rnd=mode.rnd))
+    return run.scaled(tid, zero, lambda shift: mode.encode(wide, shift))
 
 
-def _pool(run: Run, layer: Layer) -> tuple[np.ndarray, int]:
+def _pool(run: Run, layer: Layer) -> tuple[np.ndarray, Any]:
     name, g = layer.name, run.net.geometry(layer.name)
     dz, exponent = run.values[name, "dz"], run.e[run.net.tid(name, Kind.DZ)]
     shape = (len(dz), *g.in_shape)
@@ -116,9 +133,18 @@ def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:
     if layer.act == "relu":
         bit = run.tensors[name, "bit"]
         dz = dz * bit.astype(np.int64)
-        run.tensors[name, "dx"] = np.where(bit, run.tensors[name, "dz"], 0).astype(np.uint8)
+        codes = run.tensors[name, "dz"]
+        run.tensors[name, "dx"] = np.where(bit, codes, 0).astype(codes.dtype)
     run.values[name, "dx"] = dz
-    run.sums[name, "sb"] = dz.astype(np.int64).sum(axis=(0, 2, 3))
+    _sum_images(run, name, {"sb": dz.astype(np.int64).sum(axis=(2, 3))})
+
+
+def _sum_images(run: Run, name: str, planes: dict[str, np.ndarray]) -> None:
+    """Gradient sums (B, C) of the parameters, summed over the images."""
+    run.sum_exponents[name], shift = join_images(run.e[run.net.tid(name, Kind.DZ)])
+    for key, sums in planes.items():
+        aligned = sums if shift is None else arith.align(sums, shift.reshape(-1, 1))
+        run.sums[name, key] = np.asarray(aligned, np.int64).sum(axis=0)
 
 
 def _frn(run: Run, layer: Conv | FullyConnected, dz: np.ndarray) -> None:
@@ -128,15 +154,14 @@ def _frn(run: Run, layer: Conv | FullyConnected, dz: np.ndarray) -> None:
     q, le = run.tensors[name, "q"], run.tensors[name, "le"]
     tid = net.tid(name, Kind.DX)
     mode = run.mode(tid, dz.shape)
-    results = {}
+    results = []
 
-    def operation(shift: int) -> pint.Encoded:
-        results[shift] = frn.backward(dz, run.values[name, "xhat"], bit, gamma, q, le, sh0=shift, mode=mode)
-        return results[shift].dx
+    def operation(shift: Any) -> pint.Encoded:
+        results.append(frn.backward(dz, run.values[name, "xhat"], bit, gamma, q, le, sh0=shift, mode=mode))
+        return results[-1].dx
 
     zero = run.e[net.tid(name, Kind.DZ)] - run.accumulator_exponent(layer)
     dry = DX_CALIBRATION + net.rounding.f(Kind.DX)
     run.keep(name, "dx", run.scaled(tid, zero, operation, dry_shift=dry))
-    result = results[run.e[tid] - zero]
-    for key in ("sg", "sb", "st"):
-        run.sums[name, key] = np.asarray(getattr(result, key), np.int64).sum(axis=0)
+    result = results[-1]
+    _sum_images(run, name, {"sg": result.sg, "sb": result.sb, "st": result.st})

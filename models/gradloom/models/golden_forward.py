@@ -1,5 +1,7 @@
 """Forward pass of the golden step, layer by layer (docs/arithmetic.md, sections 8 to 11)."""
 
+from typing import Any
+
 import numpy as np
 
 from gradloom.models import activation, arith, conv, frn, pint, pool, shortcut
@@ -14,8 +16,7 @@ Q20 = 20
 
 def forward(run: Run, x_codes: np.ndarray) -> np.ndarray:
     """Codes (B, C, Y, X) to logits int32 (B, classes)."""
-    run.values[INPUT, "z"] = pint.decode(x_codes)
-    run.tensors[INPUT, "z"] = x_codes
+    _input(run, x_codes)
     for layer in run.net.layers:
         if isinstance(layer, Conv | FullyConnected):
             _convolution(run, layer)
@@ -25,6 +26,17 @@ def forward(run: Run, x_codes: np.ndarray) -> np.ndarray:
             _pool(run, layer)
     del run.tensors[INPUT, "z"]
     return run.tensors[run.net.logits.name, "logits"]
+
+
+def _input(run: Run, x_codes: np.ndarray) -> None:
+    """The images: PINT(8, 3) codes as they come, or encoded anew in a format that has other operands."""
+    values = pint.decode(x_codes)
+    if not run.format.recodes_input:
+        run.copy(INPUT, "z", x_codes, values)
+        return
+    tid, given = Kind.Z, run.state.exponents[Kind.Z]
+    mode = run.mode(tid, values.shape)
+    run.keep(INPUT, "z", run.scaled(tid, given, lambda shift: mode.encode(values, shift)))
 
 
 def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
@@ -43,10 +55,10 @@ def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
         run.tensors[name, "bit"] = (biased > 0).astype(np.uint8)
         biased = np.maximum(biased, 0)
     mode = run.mode(tid, biased.shape)
-    run.keep(name, "z", run.scaled(tid, ex, lambda shift: pint.encode(biased, shift, f=mode.f, rnd=mode.rnd)))
+    run.keep(name, "z", run.scaled(tid, ex, lambda shift: mode.encode(biased, shift)))
 
 
-def _frn(run: Run, layer: Conv | FullyConnected, x: np.ndarray, ex: int) -> None:
+def _frn(run: Run, layer: Conv | FullyConnected, x: np.ndarray, ex: Any) -> None:
     name, tid = layer.name, run.net.tid(layer.name, Kind.Z)
     gamma, beta, tau = (run.master(name, key) >> 12 for key in ("gamma", "beta", "tau"))
     residual = None
@@ -54,10 +66,10 @@ def _frn(run: Run, layer: Conv | FullyConnected, x: np.ndarray, ex: int) -> None
         added = run.values[layer.residual, "z"].astype(np.int64)
         residual = arith.align(added, Q20 + run.e[run.net.z_tid(layer.residual)])
     mode_xhat, mode_z = run.xhat_mode(layer, x.shape), run.mode(tid, x.shape)
-    results = {}
+    results = []
 
-    def operation(shift: int) -> pint.Encoded:
-        results[shift] = frn.forward(
+    def operation(shift: Any) -> pint.Encoded:
+        results.append(frn.forward(
             x,
             gamma,
             beta,
@@ -68,11 +80,11 @@ def _frn(run: Run, layer: Conv | FullyConnected, x: np.ndarray, ex: int) -> None
             threshold=layer.act == "tlu",
             mode_xhat=mode_xhat,
             mode_z=mode_z,
-        )
-        return results[shift].z
+        ))
+        return results[-1].z
 
     z = run.scaled(tid, -Q20, operation)
-    result = results[run.e[tid] + Q20]
+    result = results[-1]
     run.keep(name, "z", z)
     run.copy(name, "xhat", result.xhat_code, result.xhat_value)
     if layer.act == "tlu":
@@ -92,7 +104,7 @@ def _pool(run: Run, layer: Layer) -> None:
         wide = pool.avg_forward(x, g.kernel[0], g.stride, g.pad)
         zero = pool.avg_exponent(zero, g.kernel[0])
     mode = run.mode(tid, wide.shape)
-    run.keep(name, "z", run.scaled(tid, zero, lambda shift: pint.encode(wide, shift, f=mode.f, rnd=mode.rnd)))
+    run.keep(name, "z", run.scaled(tid, zero, lambda shift: mode.encode(wide, shift)))
 
 
 def _subsample(run: Run, layer: Subsample) -> None:

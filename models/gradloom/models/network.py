@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gradloom.models import network_file, zoo
+from gradloom.models.formats import NORMALISED_BITS, Coding, Format, Scale, find_format
+from gradloom.models.frn import XHAT_EXPONENT
 from gradloom.models.geometry import MAX_CHANNELS, MAX_SIZE, check_reference, infer
 from gradloom.models.layers import (
     INPUT,
@@ -74,6 +76,8 @@ class Network:
         "softmax" (cross-entropy) or "squared" (error against one-hot targets).
     train : :class:`Training`
     rounding : :class:`Rounding`
+    format : :class:`str`
+        Number format (:data:`~gradloom.models.formats.FORMATS`).
 
     Raises
     ------
@@ -88,11 +92,13 @@ class Network:
     loss: str = "softmax"
     train: Training = dataclasses.field(default_factory=Training)
     rounding: Rounding = dataclasses.field(default_factory=Rounding)
+    format: str = "pint8"
     _geometry: dict[str, Geometry] = dataclasses.field(init=False, repr=False, compare=False)
     _number: dict[str, int] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check_header()
+        find_format(self.format)
         _check_training(self.train)
         object.__setattr__(self, "input_shape", tuple(self.input_shape))
         object.__setattr__(self, "_geometry", {})
@@ -116,6 +122,44 @@ class Network:
     def rounded(self, changes: Mapping[str, str] | None) -> "Network":
         """The same network with some kinds of tensors rounded otherwise (:meth:`Rounding.changed`)."""
         return dataclasses.replace(self, rounding=self.rounding.changed(changes or {}))
+
+    def formatted(self, name: str | None) -> "Network":
+        """The same network in another number format, with that format's own rounding; ``None`` changes nothing."""
+        if name is None or name == self.format:
+            return self
+        return dataclasses.replace(self, format=name, rounding=find_format(name).rounding)
+
+    @property
+    def arithmetic(self) -> Format:
+        """The number format."""
+        return find_format(self.format)
+
+    def coding(self, tid: int) -> Coding:
+        """How a tensor with an exponent of its own is coded: what a convolution reads is narrow, other errors may be wide."""
+        number, kind = divmod(tid, 8)
+        if kind in (Kind.DZ, Kind.DS):
+            layer = self.layers[number - 1]
+            operand = kind == Kind.DZ and isinstance(layer, Conv | FullyConnected) and layer.norm == "none"
+            return self.arithmetic.operand if operand else self.arithmetic.error
+        return self.arithmetic.operand
+
+    def fixed_exponents(self, e_input: int) -> dict[int, int]:
+        """Exponents of the features by tensor number where the format takes them from the network.
+
+        ``e_input`` is that of the images as PINT(8, 3), whose largest values have 12 bits. A normalised layer has a mean
+        magnitude of 1 and takes xhat's unit; any other keeps its input's range, as its weights are scaled to do
+        (docs/formats.md).
+        """
+        form = self.arithmetic
+        if form.activations is not Scale.FIXED:
+            return {}
+        found = {int(Kind.Z): e_input + NORMALISED_BITS - form.operand.value_bits}
+        for layer in self.layers:
+            if not isinstance(layer, Subsample):
+                normal = getattr(layer, "norm", None) == "frn"
+                e = XHAT_EXPONENT + form.normalised_up if normal else found[self.z_tid(layer.input)]
+                found[self.tid(layer.name, Kind.Z)] = e
+        return found
 
     # Structure
 
@@ -153,7 +197,7 @@ class Network:
     @property
     def error_exponent(self) -> int:
         """Fixed exponent of the loss gradient."""
-        return -12 if self.loss == "softmax" else -8
+        return (-12 if self.loss == "softmax" else -8) + NORMALISED_BITS - self.arithmetic.operand.value_bits
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """Per-channel parameters of a layer: gamma, beta, tau of FRN, or beta, the bias, alone."""
@@ -247,7 +291,7 @@ class Network:
     def to_toml(self) -> str:
         """The network as TOML; :func:`load_network` reads it back to an equal network."""
         return network_file.write(
-            self.name, self.input_shape, self.classes, self.layers, self.loss, self.train, self.rounding
+            self.name, self.input_shape, self.classes, self.layers, self.loss, self.train, self.rounding, self.format
         )
 
     # Rules

@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from gradloom.models.formats import find_format
 from gradloom.models.layers import LAYER_TYPES, Layer, NetworkError, Training
 from gradloom.models.rounding import Rounding
 
 __all__ = ["parse", "write"]
 
-_KEYS = ("name", "input", "classes", "loss", "layers", "train", "rounding")
+_KEYS = ("name", "input", "classes", "loss", "layers", "train", "rounding", "format")
 
 
 def parse(table: dict[str, Any], default_name: str) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def parse(table: dict[str, Any], default_name: str) -> dict[str, Any]:
             raise NetworkError(f"key {key!r} is missing: give it")
     if not isinstance(table["layers"], list) or not all(isinstance(entry, dict) for entry in table["layers"]):
         raise NetworkError("layers must be a list of tables: write each layer under [[layers]]")
-    shape = table["input"]
+    shape, name = table["input"], table.get("format", "pint8")
     return {
         "name": table.get("name", default_name),
         "input_shape": tuple(shape) if isinstance(shape, list) else shape,
@@ -36,7 +37,8 @@ def parse(table: dict[str, Any], default_name: str) -> dict[str, Any]:
         "layers": tuple(_layer(entry, number) for number, entry in enumerate(table["layers"], 1)),
         "loss": table.get("loss", "softmax"),
         "train": Training(**_settings(table, "train", Training)),
-        "rounding": Rounding(**_settings(table, "rounding", Rounding)),
+        "rounding": find_format(name).rounding.changed(_settings(table, "rounding", Rounding)),
+        "format": name,
     }
 
 
@@ -76,9 +78,11 @@ def write(
     loss: str,
     train: Training,
     rounding: Rounding,
+    format_name: str,
 ) -> str:
     """The TOML file that :func:`parse` reads back to the same arguments."""
-    lines = [f'name = "{name}"', f"input = {list(input_shape)}", f"classes = {classes}", f'loss = "{loss}"']
+    lines = [f'name = "{name}"', f"input = {list(input_shape)}", f"classes = {classes}", f'loss = "{loss}"',
+             f'format = "{format_name}"']
     for layer in layers:
         kind = next(key for key, cls in LAYER_TYPES.items() if type(layer) is cls)
         lines += ["", "[[layers]]", f'type = "{kind}"', *_pairs(layer)]

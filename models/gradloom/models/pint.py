@@ -5,13 +5,13 @@ See docs/arithmetic.md, sections 3 and 4. The machine uses (8, 3): 13-bit values
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from .arith import align
 
-__all__ = ["MAX_VALUE", "MIN_VALUE", "NEAREST", "Encoded", "Mode", "code_of", "code_of_kd", "decode", "encode",
+__all__ = ["MAX_VALUE", "MIN_VALUE", "NEAREST", "Encoded", "Mode", "Quantiser", "code_of", "code_of_kd", "decode", "encode",
            "encode_kd", "is_legal"]
 
 MIN_VALUE = -4096
@@ -41,6 +41,16 @@ class Mode(NamedTuple):
 
     f: int
     rnd: np.ndarray | None
+
+    def encode(self, a: Any, sh: Any) -> Encoded:
+        """Wide integers as PINT(8, 3): :func:`encode` with this rounding."""
+        return encode(a, sh, f=self.f, rnd=self.rnd)
+
+
+class Quantiser(Protocol):
+    """What encodes a tensor: a :class:`Mode`, or a format's."""
+
+    def encode(self, a: Any, sh: Any) -> Encoded: ...
 
 
 NEAREST = Mode(8, None)

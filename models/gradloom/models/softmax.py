@@ -6,12 +6,14 @@ import numpy as np
 
 from .pint import Encoded, encode
 
-__all__ = ["EXP_TABLE", "SOFTMAX_EXPONENT", "SQUARED_EXPONENT", "LossGradient", "gradient", "loss",
+__all__ = ["EXP_TABLE", "SOFTMAX_EXPONENT", "SQUARED_EXPONENT", "WIDE_EXPONENTS", "LossGradient", "gradient", "loss",
            "probabilities", "squared", "squared_loss"]
 
 SOFTMAX_EXPONENT = -12
 """Fixed exponent of the softmax error."""
 SQUARED_EXPONENT = -8
+WIDE_EXPONENTS = {"softmax": -16, "squared": -8}
+"""Exponents of the wide errors, by loss."""
 ONE = 1 << 16
 """Probability 1."""
 _SOFTMAX_SHIFT = 4
@@ -39,6 +41,13 @@ def _one_hot(shape: tuple[int, ...], labels: Any) -> np.ndarray:
     return chosen[:, None] == classes
 
 
+def _targets(shape: tuple[int, ...], targets: Any) -> np.ndarray:
+    wide = np.asarray(targets)
+    if wide.shape != shape or wide.dtype.kind not in "iu":
+        raise ValueError(f"Targets must be integers (Q8) of shape {shape}, not {wide.dtype} of shape {wide.shape}")
+    return wide.astype(np.int64)
+
+
 def probabilities(logits: Any) -> np.ndarray:
     """Softmax of logits (B, M), int24 in Q8: int64 in Q16, floored."""
     wide = np.asarray(logits).astype(np.int64)
@@ -62,9 +71,12 @@ def gradient(logits: Any, labels: Any) -> LossGradient:
 
 
 def squared(logits: Any, labels: Any) -> LossGradient:
-    """Gradient of half the squared error against one-hot targets: ``logit - 256 onehot``, exponent -8."""
+    """Gradient of half the squared error against one-hot targets: ``logit - 256 onehot``, exponent -8.
+
+    ``labels`` may be targets (B, M) of any values in Q8 instead, as a reconstruction has them.
+    """
     wide = np.asarray(logits).astype(np.int64)
-    error = wide - 256 * _one_hot(wide.shape, labels)
+    error = wide - (_targets(wide.shape, labels) if np.ndim(labels) == 2 else 256 * _one_hot(wide.shape, labels))
     return LossGradient(error, encode(error, 0))
 
 

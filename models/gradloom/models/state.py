@@ -9,16 +9,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from gradloom.models import dither, pint
+from gradloom.models import dither, linear
 from gradloom.models.atomic import write_with
-from gradloom.models.layers import Kind, Subsample
+from gradloom.models.formats import Update
+from gradloom.models.layers import Conv, FullyConnected, Kind, Subsample
 from gradloom.models.network import Network
-from gradloom.models.rounding import Rounding, parse_rounding
+from gradloom.models.rounding import NEAREST_F, Rounding, parse_rounding
 
-__all__ = ["GAMMA_ONE", "State", "StateError", "delayed_kinds", "initial_weights"]
+__all__ = ["GAMMA_ONE", "WIDE_FRACTION", "State", "StateError", "delayed_kinds", "full_range_weights", "wide_weights"]
 
 GAMMA_ONE = 1 << 24
 """1.0 as a parameter master (Q.24)."""
+WIDE_FRACTION = 44
+"""Fraction bits of initial weights before their encoding."""
 _INITIAL_STEP = 0xFFFFFFFF
 """The step number in the seeds of the initial weights, one that no training step has."""
 _EXPONENT_FLOOR = -64
@@ -30,14 +33,17 @@ class StateError(ValueError):
     """A saved state that cannot be used; the message names the file, the array and the fix."""
 
 
-def initial_weights(
-    seed: int, tid: int, shape: tuple[int, int, int, int], *, gain: int
-) -> tuple[np.ndarray, int]:
+def _uniform(seed: int, tid: int, shape: tuple[int, int, int, int]) -> np.ndarray:
+    """Odd integers between -2^24 and 2^24, uniform: 2 h + 1 - 2^24, h the 24-bit hash of (seed, 2^32 - 1, tensor, index)."""
+    index = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    hashed = np.asarray(dither.hash24(dither.tensor_seed(seed, _INITIAL_STEP, tid), index), dtype=np.int64)
+    return 2 * hashed + 1 - (1 << 24)
+
+
+def wide_weights(seed: int, tid: int, shape: tuple[int, int, int, int], *, gain: int) -> np.ndarray:
     """Uniform weights in +-sqrt(gain / fan-in) (He's bound for gain 6, LeCun's for 3; 1 for logits).
 
-    Integers all the way: h = 24-bit hash of (seed, step 2^32 - 1, tensor, OIHW index); the weight is
-    (2 h + 1 - 2^24) * floor(2^20 sqrt(gain / fan-in)) * 2^-44, encoded to nearest at the exponent that
-    brings the largest magnitude into [2048, 4095].
+    Integers all the way: (2 h + 1 - 2^24) * floor(2^20 sqrt(gain / fan-in)), exponent -44.
 
     Parameters
     ----------
@@ -47,16 +53,23 @@ def initial_weights(
 
     Returns
     -------
-    codes : uint8 array of ``shape``
-    exponent : :class:`int`
+    int64 array of ``shape``
     """
-    fan_in = shape[1] * shape[2] * shape[3]
-    bound = math.isqrt((gain << 40) // fan_in)
-    index = np.arange(math.prod(shape), dtype=np.int64)
-    hashed = np.asarray(dither.hash24(dither.tensor_seed(seed, _INITIAL_STEP, tid), index), dtype=np.int64)
-    wide = (2 * hashed + 1 - (1 << 24)) * bound
-    shift = int(np.abs(wide).max()).bit_length() - 12
-    return pint.encode(wide, shift).code.reshape(shape), max(_EXPONENT_FLOOR, shift - 44)
+    return _uniform(seed, tid, shape) * math.isqrt((gain << 40) // math.prod(shape[1:]))
+
+
+def full_range_weights(seed: int, tid: int, shape: tuple[int, int, int, int]) -> tuple[np.ndarray, int]:
+    """Codes of weights in -127..127, uniform, and their exponent -7 - a_shift (DarkFPGA, sections 3.2.1 and 3.2.2).
+
+    ``a_shift = max(ceil(log2(1 / sqrt(6 / fan-in))), 0)``, by which activations are divided, is part of the weights'
+    exponent: W ~ U(-1, 1) then stands for weights within He's bound (docs/formats.md).
+    """
+    a_shift = 0
+    # 2^a_shift >= sqrt(fan-in / 6), in integers.
+    while 6 << (2 * a_shift) < math.prod(shape[1:]):
+        a_shift += 1
+    values = np.clip(_uniform(seed, tid, shape) >> 17, -127, 127)
+    return linear.code_of(values, 8), -7 - a_shift
 
 
 @dataclasses.dataclass
@@ -79,6 +92,12 @@ class State:
         Whether the exponents of features and errors have been set; the first step does it.
     rounding : :class:`Rounding`
         That of the network which this is a state of, so that a saved state tells how it came about.
+    format : :class:`str`
+        Its number format. In others than pint8 weights have the format's codes, and int8-shift has no velocities.
+    masters : dict of int32 arrays
+        Q.24 weights by layer name, in formats that have them; velocities are then int32 Q.24, too.
+    averages : dict of int64 arrays
+        Sums of ``averaged`` weights and parameters, Q.24, by path (:mod:`~gradloom.models.averaging`).
     """
 
     weights: dict[str, np.ndarray]
@@ -90,6 +109,10 @@ class State:
     seed: int
     calibrated: bool
     rounding: Rounding
+    format: str = "pint8"
+    masters: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    averages: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    averaged: int = 0
 
     @classmethod
     def initial(cls, net: Network, seed: int, input_exponent: int) -> "State":
@@ -98,17 +121,13 @@ class State:
         The velocities' exponent starts at the weights' minus 4; features and errors start at 0, calibration
         sets them.
         """
-        state = cls({}, {}, {}, {}, {Kind.Z: input_exponent}, 0, seed, False, net.rounding)
+        state = cls({}, {}, {}, {}, {Kind.Z: input_exponent}, 0, seed, False, net.rounding, net.format)
         for layer in net.layers:
             for kind in delayed_kinds(net, layer.name):
                 state.exponents[net.tid(layer.name, kind)] = 0
         for layer in net.weighted:
             shape = net.weight_shape(layer.name)
-            # Small first logits keep the first errors, which the whole network's scales follow, small.
-            gain = 1 if layer.name == net.logits.name else 3 if layer.act == "none" else 6
-            codes, exponent = initial_weights(seed, net.tid(layer.name, Kind.W), shape, gain=gain)
-            state.weights[layer.name] = codes
-            state.velocities[layer.name] = np.zeros(shape, np.uint8)
+            exponent = state._begin(net, layer, shape)
             for kind, value in ((Kind.W, exponent), (Kind.W_NEXT, exponent)):
                 state.exponents[net.tid(layer.name, kind)] = value
             for kind in (Kind.V, Kind.V_NEXT):
@@ -121,6 +140,24 @@ class State:
         state.exponents[net.tid(net.logits.name, Kind.DZ)] = net.error_exponent
         state.exponents = dict(sorted(state.exponents.items()))
         return state
+
+    def _begin(self, net: Network, layer: Conv | FullyConnected, shape: tuple[int, int, int, int]) -> int:
+        """First weights of a layer, and what its updates need; the weights' exponent."""
+        name, form, tid = layer.name, net.arithmetic, net.tid(layer.name, Kind.W)
+        if form.update is Update.SHIFT:
+            self.weights[name], exponent = full_range_weights(self.seed, tid, shape)
+            return exponent
+        # Small first logits keep the first errors, which the whole network's scales follow, small.
+        gain = 1 if name == net.logits.name else 3 if layer.act == "none" else 6
+        wide = wide_weights(self.seed, tid, shape, gain=gain)
+        shift = int(np.abs(wide).max()).bit_length() - form.operand.value_bits
+        self.weights[name] = form.operand.encode(wide, shift, NEAREST_F, None, per_image=False).code
+        if form.update is Update.MASTER:
+            self.masters[name] = (wide >> (WIDE_FRACTION - 24)).astype(np.int32)
+            self.velocities[name] = np.zeros(shape, np.int32)
+        else:
+            self.velocities[name] = np.zeros(shape, np.uint8)
+        return max(_EXPONENT_FLOOR, shift - WIDE_FRACTION)
 
     def copy(self) -> "State":
         """An independent copy."""
@@ -137,12 +174,18 @@ class State:
             self.seed,
             self.calibrated,
             self.rounding,
+            self.format,
+            {name: array.copy() for name, array in self.masters.items()},
+            {path: total.copy() for path, total in self.averages.items()},
+            self.averaged,
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array of the state by a path: ``weights/LAYER``, ``parameters/LAYER/gamma``, ..."""
         found = {f"weights/{name}": array for name, array in self.weights.items()}
         found |= {f"velocities/{name}": array for name, array in self.velocities.items()}
+        found |= {f"masters/{name}": array for name, array in self.masters.items()}
+        found |= {f"averages/{path}": total for path, total in self.averages.items()}
         for title, tables in (
             ("parameters", self.parameters),
             ("parameter_velocities", self.parameter_velocities),
@@ -158,6 +201,8 @@ class State:
         arrays["step"] = np.array(self.step, np.int64)
         arrays["seed"] = np.array(self.seed, np.int64)
         arrays["calibrated"] = np.array(self.calibrated, np.bool_)
+        arrays["averaged"] = np.array(self.averaged, np.int64)
+        arrays["format"] = np.frombuffer(self.format.encode(), np.uint8)
         arrays["rounding"] = np.frombuffer(str(self.rounding).encode(), np.uint8)
         write_with(Path(path), lambda stream: np.savez(stream, **cast(Any, arrays)))
 
@@ -176,11 +221,18 @@ class State:
         except _DAMAGED as error:
             raise StateError(f"{path} cannot be read as a saved state: {error}") from None
         state = cls.initial(net, 0, 0)
-        text = arrays.pop("rounding", None)
+        text, form = arrays.pop("rounding", None), bytes(arrays.pop("format", np.zeros(0, np.uint8))).decode(errors="replace")
+        if form != net.format:
+            raise StateError(f"{path} is a state of the format {form or 'of an older version'}, network {net.name!r} has "
+                             f"{net.format}: give --format or a state of this format")
         expected = state.arrays()
+        if int(arrays.get("averaged", np.zeros((), np.int64))):
+            state.averages = _no_averages(state)
+            expected = state.arrays()
         expected |= {
             "exponents": np.zeros((len(state.exponents), 2), np.int64),
             "step": np.array(0, np.int64),
+            "averaged": np.array(0, np.int64),
             "seed": np.array(0, np.int64),
             "calibrated": np.array(False),
         }
@@ -205,15 +257,27 @@ class State:
             )
         for name in state.weights:
             state.weights[name] = arrays[f"weights/{name}"]
-            state.velocities[name] = arrays[f"velocities/{name}"]
+            for title, table in (("velocities", state.velocities), ("masters", state.masters)):
+                if name in table:
+                    table[name] = arrays[f"{title}/{name}"]
             for key in state.parameters[name]:
                 state.parameters[name][key] = arrays[f"parameters/{name}/{key}"]
                 state.parameter_velocities[name][key] = arrays[f"parameter_velocities/{name}/{key}"]
+        state.averages = {path: arrays[f"averages/{path}"] for path in state.averages}
+        state.averaged = int(arrays["averaged"])
         state.exponents = exponents
         state.step, state.seed = int(arrays["step"]), int(arrays["seed"])
         state.calibrated = bool(arrays["calibrated"])
         state.rounding = _saved_rounding(path, text)
         return state
+
+
+def _no_averages(state: State) -> dict[str, np.ndarray]:
+    """Sums of nothing, of every path that :func:`gradloom.models.averaging.accumulate` fills."""
+    found = {f"weights/{name}": np.zeros(array.shape, np.int64) for name, array in state.weights.items()}
+    for name, table in state.parameters.items():
+        found |= {f"parameters/{name}/{key}": np.zeros(array.shape, np.int64) for key, array in table.items()}
+    return found
 
 
 def _saved_rounding(path: Path | str, text: np.ndarray | None) -> Rounding:

@@ -1,4 +1,5 @@
-"""Stochastic gradient descent with momentum in integers (ETA equation 7; docs/arithmetic.md, section 13)."""
+"""Stochastic gradient descent in integers: with momentum (ETA equation 7; docs/arithmetic.md, section 13), and the update
+rules of other formats (docs/formats.md): DarkFPGA's shifted gradient, Fox's wide masters."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,12 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arith import INT64_MAX, add, align, multiply, saturate
-from .pint import NEAREST, Encoded, Mode, encode
+from .linear import bounds
+from .pint import NEAREST, Encoded, Quantiser
 
-__all__ = ["MASTER_BITS", "ParameterUpdate", "WeightUpdate", "parameter", "weights"]
+__all__ = ["MASTER_BITS", "MASTER_EXPONENT", "MASTER_WIDTH", "ParameterUpdate", "WeightUpdate", "master_weights", "parameter",
+           "shifted", "shortened", "weights"]
 
 MASTER_BITS = 28
 """Signed bits of a parameter in Q.24: its int16 view ``master >> 12`` never overflows."""
+
+MASTER_EXPONENT = -24
+MASTER_WIDTH = 32
+"""Stored bits of a master."""
 
 
 class WeightUpdate(NamedTuple):
@@ -29,7 +36,7 @@ class ParameterUpdate(NamedTuple):
 
 
 def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts: Sequence[int],
-            decay: bool = False, mode_v: Mode = NEAREST, mode_w: Mode = NEAREST) -> WeightUpdate:
+            decay: bool = False, mode_v: Quantiser = NEAREST, mode_w: Quantiser = NEAREST) -> WeightUpdate:
     """New velocities and weights of one layer.
 
     Parameters
@@ -47,7 +54,7 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
         ``ev' - le_lr - ew + 16``, ``16 + ew' - ew``
     decay : bool
         Add the weight decay 2^-n (in SH2)
-    mode_v, mode_w : Mode
+    mode_v, mode_w : Quantiser
         Roundings of velocities and weights
 
     Raises
@@ -61,11 +68,11 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
     if decay:
         terms.append(align(old_w, sh2))
     t = add("velocity", (momentum * old_v) << 8, *terms)
-    new_v = encode(t, sh1, f=mode_v.f, rnd=mode_v.rnd)
+    new_v = mode_v.encode(t, sh1)
     # Negating -2^63 would wrap; one unit less is far outside any sum that fits.
     step = np.maximum(align(lm * new_v.value.astype(np.int64), sh3), -INT64_MAX)
     u = add("weight", old_w << 16, -step)
-    return WeightUpdate(new_v, encode(u, sh4, f=mode_w.f, rnd=mode_w.rnd))
+    return WeightUpdate(new_v, mode_w.encode(u, sh4))
 
 
 def parameter(master: Any, velocity: Any, total: Any, *, inv: int, shift: int, momentum: int, lm: int,
@@ -97,3 +104,64 @@ def parameter(master: Any, velocity: Any, total: Any, *, inv: int, shift: int, m
     # A step of 2^62 ends at the same bound as any larger one, and cannot overflow the difference.
     step = np.clip(align(new_speed * lm, -le_lr), -(1 << 62), 1 << 62)
     return ParameterUpdate(saturate(old - step, MASTER_BITS), new_speed)
+
+
+def shifted(dw: Any, w: Any, *, eta: int, bits: int, rounding: Quantiser) -> np.ndarray:
+    """New int8 weights of DarkFPGA (section 3.2.4): ``W - Clip((2^eta g + random) >> g_shift)``.
+
+    ``g_shift = leading1(or |g|) + 1``, so the largest step of a tensor is below 2^eta units of a weight, and neither the
+    gradient's exponent nor the batch's size matters.
+
+    Parameters
+    ----------
+    dw : int64 array
+        Weight gradients
+    w : integers of the same shape
+        Weights
+    eta : int
+        Logarithm of the learning rate in units of a weight; may be negative
+    bits : int
+        Of weights and steps
+    rounding : Quantiser
+        Of the step
+    """
+    gradient = np.asarray(dw).astype(np.int64)
+    length = int(np.bitwise_or.reduce(gradient ^ (gradient >> 63), axis=None)).bit_length()
+    low, high = bounds(bits, symmetric=True)
+    return np.clip(np.asarray(w).astype(np.int64) - rounding.encode(gradient, length - eta).value, low, high)
+
+
+def master_weights(master: Any, velocity: Any, dw: Any, *, inv: int, shift: int, momentum: int, lm: int, le_lr: int,
+                   decay_n: int | None) -> ParameterUpdate:
+    """New masters and velocities of weights, Q.24 (Fox, section III: updates in full precision; here 32-bit fixed point).
+
+    Parameters
+    ----------
+    master, velocity : int32 range
+    dw : int64
+        Weight gradients of the whole batch, at most 48 bits
+    inv, momentum, lm, le_lr : int
+        As of :func:`parameter`
+    shift : int
+        ``e_dw - 15 - k + 24``
+    decay_n : int or None
+        Weight decay 2^-n
+    """
+    old, speed = np.asarray(master).astype(np.int64), np.asarray(velocity).astype(np.int64)
+    gradient = saturate(align(multiply("weight gradients", dw, inv), shift), 32)
+    if decay_n is not None:
+        gradient = gradient + (old >> decay_n)
+    new_speed = saturate(((momentum * speed) >> 8) + gradient, 32)
+    step = np.clip(align(new_speed * lm, -le_lr), -(1 << 62), 1 << 62)
+    return ParameterUpdate(saturate(old - step, MASTER_BITS), new_speed)
+
+
+def shortened(master: Any, bits: int, rnd: Any) -> np.ndarray:
+    """Masters (int64, Q.24) rounded stochastically to ``bits`` bits of the tensor's largest magnitude.
+
+    ``rnd`` : 16-bit random numbers.
+    """
+    wide = np.asarray(master).astype(np.int64)
+    dropped = max(0, int(np.bitwise_or.reduce(wide ^ (wide >> 63), axis=None)).bit_length() - (bits - 1))
+    increment = ((2 * np.asarray(rnd).astype(np.int64) + 1) << dropped) >> 17
+    return ((wide + increment) >> dropped) << dropped

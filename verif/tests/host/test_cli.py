@@ -297,7 +297,7 @@ def test_resume_refuses(desk, capsys):
     (desk / "tiny.toml").write_text(TINY)
     write_data(desk / "data.npz", 70)
     refused(capsys, ["train", "--resume", "run"], "data.npz", "changed")
-    for text in ("{", "[]", '{"format": 99}', '{"format": 2}'):
+    for text in ("{", "[]", '{"format": 99}', '{"format": 3}'):
         (desk / "run" / "run.json").write_text(text)
         refused(capsys, ["train", "--resume", "run"], "run.json")
     (desk / "run" / "run.json").write_text(record.replace('"wpus"', '"wheels"'))

@@ -35,6 +35,7 @@ def record(steps: int = 40, device: str = "rtl") -> dict[str, Any]:
         "batch": 16,
         "seed": 1,
         "hyper": {"lr": 0.02, "momentum": 0.9},
+        "number_format": "pint8",
         "rounding": {"errors": "nearest", "weights": "stochastic"},
         "steps_per_epoch": 20,
         "total_steps": steps,

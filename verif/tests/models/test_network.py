@@ -335,7 +335,7 @@ TAIL = '[[layers]]\ntype = "fully_connected"\nname = "fc"\nout = 3\n'
 BAD_FILES = [
     (
         "wrong = 1\n" + HEAD + TAIL,
-        "unknown key 'wrong': the keys are name, input, classes, loss, layers, train, rounding",
+        "unknown key 'wrong': the keys are name, input, classes, loss, layers, train, rounding, format",
     ),
     ("classes = 3\n" + TAIL, "key 'input' is missing: give it"),
     (HEAD + "layers = 3\n", "layers must be a list of tables: write each layer under [[layers]]"),
