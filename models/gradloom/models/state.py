@@ -221,9 +221,11 @@ class State:
         except _DAMAGED as error:
             raise StateError(f"{path} cannot be read as a saved state: {error}") from None
         state = cls.initial(net, 0, 0)
-        text, form = arrays.pop("rounding", None), bytes(arrays.pop("format", np.zeros(0, np.uint8))).decode(errors="replace")
-        if form != net.format:
-            raise StateError(f"{path} is a state of the format {form or 'of an older version'}, network {net.name!r} has "
+        text, form = arrays.pop("rounding", None), arrays.pop("format", None)
+        if form is None:
+            raise StateError(f"{path} has no array 'format': it is not a state of network {net.name!r}")
+        if bytes(form) != net.format.encode():
+            raise StateError(f"{path} is a state of the format {bytes(form).decode(errors='replace')}, network {net.name!r} has "
                              f"{net.format}: give --format or a state of this format")
         expected = state.arrays()
         if int(arrays.get("averaged", np.zeros((), np.int64))):
