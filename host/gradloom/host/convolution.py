@@ -1,16 +1,21 @@
 """Convolution tiles on the array: chunks of input groups, weights, windows, and where the sums lie."""
 
 import itertools
+from collections.abc import Callable, Sequence
 
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import Region
-from gradloom.host.tiling import INPUTS, Builder, Needs, ScheduleError
-from gradloom.host.tokens import Access
+from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.tiling import Builder, Needs, ScheduleError
+from gradloom.host.tokens import Access, Ring
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Opcode, XSource
 
 __all__ = ["Convolution"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
 
 _COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
@@ -33,13 +38,15 @@ class Convolution:
         Output groups of this phase.
     transpose : :class:`bool`
         Backward: weight blocks are exchanged.
-    ring : :class:`str`
-        Which addresses of the input buffer.
+    share : :class:`int`
+        Tiles whose inputs fit side by side, if the layer allows: 2, or 4 if two works run side by side.
 
     Attributes
     ----------
     half : :class:`int`
-        Addresses that a tile may take so that the next one's inputs, or another convolution's, fit beside it.
+        Addresses that a tile may take so that the next one's inputs fit beside it.
+    whole : :class:`int`
+        Addresses that it may take at all.
     """
 
     def __init__(
@@ -52,12 +59,14 @@ class Convolution:
         outputs: int,
         *,
         transpose: bool,
-        ring: str = INPUTS,
+        share: int = 2,
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
-        self.ring = builder.ring[ring]
-        shared = ring != INPUTS
-        self.half = self.ring.size if shared else self.ring.size // 2
+        depth = builder.config.ibuf_depth
+        self.half, self.whole = depth // share, depth // share * 2
+        if sweep.addresses(builder.config, 1) > self.whole:
+            self.half, self.whole = depth // 2, depth
+        self._region: Ring | None = None
         self.inputs, self.outputs, self.transpose = inputs, outputs, transpose
         self.weights = builder.memory[layer, "w"]
         taps = shape.ky * shape.kx
@@ -84,7 +93,7 @@ class Convolution:
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
         needs = (
-            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), self.ring.size),
+            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), config.ibuf_depth),
             *also,
         )
         builder.refuse(self.layer, needs)
@@ -107,6 +116,82 @@ class Convolution:
         sweep, count = self.sweep, images[1] - images[0]
         groups = ceil_div(count * sweep.upi, self.builder.config.wpus)
         return len(self.tiles()) * self.steps * len(sweep.windows) * groups * sweep.cols
+
+    def works(
+        self,
+        tiles: Sequence[Range],
+        needs: Callable[[Range], Parts],
+        gives: Callable[[Range], Parts],
+        emit: Callable[[Range, list[int], int | None], None],
+        beats: int,
+    ) -> list[Work]:
+        """The loads of inputs that stay on chip, and everything else.
+
+        Parameters
+        ----------
+        tiles : ranges of images, as from :meth:`image_tiles`
+        needs : what a range needs; nothing is loaded before all of it is there, as its place on chip is freed by its end only
+        gives : what is there once a range is done
+        emit : emits an output tile of a range; last argument: where its inputs are, or ``None``
+        beats : of one image in a sweep of the A-Core
+        """
+        loaded, places = self.builder.step(), dict[int, int]()
+        return [
+            self._loads(tiles, needs, loaded, places),
+            self._computes(tiles, needs, gives, emit, loaded, places, beats),
+        ]
+
+    def _size(self, images: Range) -> int:
+        """Addresses that a range's inputs take on chip."""
+        need = self.steps * self.sweep.addresses(self.builder.config, images[1] - images[0])
+        return min(need, self.whole)
+
+    def _loads(
+        self, tiles: Sequence[Range], needs: Callable[[Range], Parts], loaded: Callable[[int], Part], places: dict[int, int]
+    ) -> Work:
+        pool = self.builder.pool["IBUF"]
+        for n, images in enumerate(tiles):
+            count = images[1] - images[0]
+            if not self.resident(count):
+                continue
+            beats = count * self.sweep.groups_in * self.sweep.rows * self.sweep.xe
+            yield Piece(
+                Lane.LOAD, beats, needs(images), (loaded(n),), room=((pool, self._size(images)),), opens="tiles"
+            )
+            places[n] = pool.take(self._size(images))
+            self.load_inputs(images, (0, self.steps), places[n])
+
+    def _computes(
+        self,
+        tiles: Sequence[Range],
+        needs: Callable[[Range], Parts],
+        gives: Callable[[Range], Parts],
+        emit: Callable[[Range, list[int], int | None], None],
+        loaded: Callable[[int], Part],
+        places: dict[int, int],
+        beats: int,
+    ) -> Work:
+        outputs, pool = self.tiles(), self.builder.pool["IBUF"]
+        for n, images in enumerate(tiles):
+            resident, cycles = self.resident(images[1] - images[0]), self.cycles(images) // len(outputs)
+            lag = max(0, 2 * cycles - (images[1] - images[0]) * beats)
+            for tile in outputs:
+                last = tile is outputs[-1]
+                yield Piece(
+                    Lane.ARRAY,
+                    cycles,
+                    (*needs(images), loaded(n)) if resident else needs(images),
+                    gives(images) if last else (),
+                    room=() if resident else ((pool, self._size(images)),),
+                    closes="tiles" if last and resident else "",
+                    lag=lag,
+                    sums=True,
+                )
+                start = places[n] if resident else pool.take(self._size(images))
+                self._region = None if resident else Ring(self._size(images), first=start)
+                emit(images, tile, start if resident else None)
+                if last or not resident:
+                    pool.give_back(start)
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the larger of array, input and weight loads, and what begins too late."""
@@ -138,7 +223,7 @@ class Convolution:
 
     def resident(self, images: int) -> bool:
         """Whether all input groups of a tile fit at once."""
-        return self.steps * self.sweep.addresses(self.builder.config, images) <= self.ring.size
+        return self.steps * self.sweep.addresses(self.builder.config, images) <= self.whole
 
     def _chunks(self, images: int) -> list[tuple[int, int]]:
         config = self.builder.config
@@ -150,7 +235,7 @@ class Convolution:
             )
         limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
         if not self.resident(images):
-            limit = min(limit, max(1, self.ring.size // 2 // self.sweep.addresses(config, images)))
+            limit = min(limit, max(1, self.whole // 2 // self.sweep.addresses(config, images)))
         count = ceil_div(self.steps, limit)
         edges = [self.steps * i // count for i in range(count + 1)]
         return list(itertools.pairwise(edges))
@@ -161,13 +246,11 @@ class Convolution:
         limit = min(first + self.steps, self.sweep.groups_in)
         return min(first + chunk[0], limit), min(first + chunk[1], limit)
 
-    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int] | None = None) -> int:
-        """Rows of the input groups of a chunk of steps (default all). Returns the first address."""
+    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int], addr: int) -> None:
+        """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on."""
         builder, sweep, region = self.builder, self.sweep, self.inputs
-        chunk = chunk or (0, self.steps)
         count = images[1] - images[0]
         step = sweep.addresses(builder.config, count)
-        addr = self.ring.take((chunk[1] - chunk[0]) * step)
         rows = [(row, *self._row_groups(row, chunk)) for row in range(PE_ROWS)] if sweep.k1 else [(0, *chunk)]
         for bank, first, last in rows:
             if first < last:
@@ -189,7 +272,6 @@ class Convolution:
                     xb=sweep.xe,
                     ostep=step,
                 )
-        return addr
 
     def _load_weights(self, outputs: list[int], chunk: tuple[int, int]) -> int:
         """Weight blocks of a tile. Returns the address of step 0."""
@@ -250,7 +332,12 @@ class Convolution:
         chunks = self._chunks(count)
         for chunk in chunks:
             size = chunk[1] - chunk[0]
-            base = self.load_inputs(images, chunk) if inputs is None else inputs + chunk[0] * step
+            if inputs is None:
+                assert self._region is not None
+                base = self._region.take(size * step)
+                self.load_inputs(images, chunk, base)
+            else:
+                base = inputs + chunk[0] * step
             weights = self._load_weights(outputs, chunk)
             for window in range(len(sweep.windows)):
                 fields = sweep.row_fields(builder.config, window, base, count) | self._weight_fields(

@@ -35,7 +35,7 @@ from gradloom.rtl.scalars import Scalars, dividers
 from gradloom.rtl.storer import Storer
 from gradloom.rtl.sweep import FETCH
 
-__all__ = ["Costs", "DramCost", "replay"]
+__all__ = ["Costs", "DramCost", "EngineState", "in_flight", "replay"]
 
 _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
@@ -208,24 +208,47 @@ class Costs:
         return held(rows) * held(columns)
 
 
-def _in_flight(unit: Unit) -> int:
+def in_flight(unit: Unit) -> int:
+    """Commands that an engine may have under way."""
     depths = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT, Engine.ACORE: ACore.IN_FLIGHT,
               Engine.STORE: Storer.IN_FLIGHT}
     return depths[engine_of(unit)]
 
 
-class _Engine:
+class EngineState:
+    """When an engine takes its next command, and its one pipeline the next beat or window.
+
+    Attributes
+    ----------
+    free, bus : :class:`int`
+        First cycle in which it could.
+    under_way : :class:`~collections.deque` of :class:`int`
+        Ends of the latest commands, as many as it may have under way.
+    """
+
+    def __init__(self, in_flight: int) -> None:
+        self.free = 0
+        self.bus = 0
+        self.under_way: deque[int] = deque([0] * in_flight, maxlen=in_flight)
+
+    def begin(self, time: int, cost: Cost, end: int) -> int:
+        """A command that starts at ``time`` and whose last beat or window is through at ``end``. Returns when it is done."""
+        self.bus = end + (1 if cost.bytes else 0)
+        self.free = max(time + cost.issue, end - cost.ahead)
+        done = max(end + cost.end, self.under_way[-1] + cost.apart)
+        self.under_way.append(done)
+        return done
+
+
+class _Engine(EngineState):
     """One engine with its queue."""
 
     def __init__(self, in_flight: int) -> None:
+        super().__init__(in_flight)
         self.handed: deque[tuple[int, int]] = deque()
         """(position, cycle in which the last word was there) of commands that have not started."""
         self.words = 0
         """Words in the queue: all of ``handed`` but the first, which is collected beside the queue."""
-        self.free = 0
-        self.bus = 0
-        self.under_way: deque[int] = deque([0] * in_flight, maxlen=in_flight)
-        """Ends of the latest commands."""
         self.starts: list[int] = []
         self.ends: list[int] = []
         """Of every command so far: its start, and the cycle after its last beat."""
@@ -313,7 +336,7 @@ class _Replay:
     def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost) -> None:
         self.program, self.config, self.dram = program, config, dram
         self.costs = Costs(config, dram)
-        self.engines = {unit: _Engine(_in_flight(unit)) for unit in units(config)}
+        self.engines = {unit: _Engine(in_flight(unit)) for unit in units(config)}
         self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
         self.engine_of = [self.engines.get(instruction.unit(config)) for instruction in program]
         """``None`` for a command of the Sequencer."""
@@ -404,12 +427,9 @@ class _Replay:
         cost = self.costs(instruction)
         first = max(time + cost.latency, engine.bus)
         end = self.memory.move(first, cost.transfer, cost.bytes) if cost.bytes else first + cost.transfer
-        engine.bus = end + (1 if cost.bytes else 0)
+        done = engine.begin(time, cost, end)
         engine.starts.append(time)
         engine.ends.append(engine.bus)
-        done = max(end + cost.end, engine.under_way[-1] + cost.apart)
-        engine.free = max(time + cost.issue, end - cost.ahead)
-        engine.under_way.append(done)
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
             self.signals[bit].append(done)

@@ -1,79 +1,210 @@
-"""Commands of independent work, interleaved so that the engines that carry them advance side by side.
+"""The order of a program: pieces of independent work, emitted in about the order in which the machine could run them.
 
-Every engine takes its commands in the order of the program. Weight gradients of a layer (array), the backward convolution of
-the layer before it (array) and that one's normalisation (A-Core) depend on nothing of each other, but one behind the
-other in the program the second would wait for the first. A piece of work is therefore a generator that emits some commands and
-yields the cycles that they keep their engine busy; :class:`Pacer` emits first what is due first.
+Every engine takes its commands in the order of the program, so what should run side by side must be emitted side by side. A
+piece of work (:data:`Work`) is a generator of :class:`Piece`; a piece says what must have been emitted before it and what
+it gives, in images, so that a layer follows the one before it range by range. :class:`Pacer` emits the pieces of all works
+one after the other, as a list scheduler: it knows from the program's clock (:mod:`gradloom.host.clock`) when the engines
+would be through with what they have, and takes the first piece for which the array would not wait, or else the one that can
+start first. What only the A-Core works at goes where the A-Core has time.
 """
 
+import dataclasses
 import enum
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
-__all__ = ["Lane", "Pacer", "Work"]
+from gradloom.host.tokens import Access, Pool, Recorder
+from gradloom.rtl.channels import Unit
 
-Work = Iterator[int]
-"""Emits a few commands at each step, and yields the cycles of the engine that bounds them."""
+__all__ = ["Lane", "Pacer", "Part", "Piece", "Work"]
+
+_AHEAD = 2
+"""Sets of operands on chip for a kind of work: those in use, and the next ones."""
+_PATIENCE = 100
+"""Cycles that the array may wait for a piece rather than take one of a later work."""
+_WHOLE = ((0, 1),)
 
 
 class Lane(enum.Enum):
-    """The engine that bounds deferred work; lanes advance independently of each other."""
+    """The engine that bounds a piece."""
 
+    LOAD = enum.auto()
     ARRAY = enum.auto()
     ACORE = enum.auto()
 
 
-class _Queue:
-    """Deferred work of one lane, in order."""
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some images of a tensor in DRAM, all channel groups, or of something that is done for each image."""
 
-    def __init__(self) -> None:
-        self.pieces: list[tuple[str, Work]] = []
-        self.spent = 0
+    name: str
+    images: tuple[int, int]
+    groups: int = 1
 
-    def advance(self) -> None:
-        cycles = next(self.pieces[0][1], None)
-        if cycles is None:
-            self.pieces.pop(0)
-        else:
-            self.spent += cycles
+    @property
+    def mask(self) -> int:
+        """A bit for each image."""
+        return (1 << self.images[1]) - (1 << self.images[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Commands that are emitted together.
+
+    Parameters
+    ----------
+    lane : the engine that bounds them
+    cycles : of that engine
+    needs, gives : what must have been emitted before, and what has been once these commands are
+    room : addresses that must be free on chip, which these commands take
+    opens, closes : a queue of operands of the array that these commands add to, or have used the oldest of
+    lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
+    sums : whether the piece writes partial sums
+    """
+
+    lane: Lane
+    cycles: int
+    needs: tuple[Part, ...] = ()
+    gives: tuple[Part, ...] = ()
+    room: tuple[tuple[Pool, int], ...] = ()
+    opens: str = ""
+    closes: str = ""
+    lag: int = 0
+    sums: bool = False
+
+
+Work = Iterator[Piece]
+"""Yields every piece before its commands, which are emitted when it is resumed."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Stream:
+    """A work under way: its next piece, and when what that needs is there."""
+
+    work: Work
+    line: str
+    head: Piece
+    ready: int | None = None
 
 
 class Pacer:
-    """Work of the present (`run`) and work that may trail behind it (`defer`).
+    """Emits works side by side (:meth:`add`, then :meth:`finish`).
 
-    Deferred work begins with what runs next and keeps ahead of it by about one step, so that an engine has something to do
-    while the first step's results are on their way.
+    Parameters
+    ----------
+    recorder : :class:`~gradloom.host.tokens.Recorder`
+        Where they emit.
+    inputs : :class:`~gradloom.rtl.channels.Unit`
+        The Loader of the array's inputs.
+    half : callable
+        Number of the half of the partial sums that the next tile takes.
     """
 
-    def __init__(self) -> None:
-        self._queues = {lane: _Queue() for lane in Lane}
-        self._lead = 0
+    def __init__(self, recorder: Recorder, inputs: Unit, half: Callable[[], int]) -> None:
+        self._recorder, self._inputs, self._half = recorder, inputs, half
+        self._streams: list[_Stream] = []
+        self._given: dict[str, int] = {}
+        self._loaded: dict[Part, int] = {}
+        self._open: Counter[str] = Counter()
 
-    def defer(self, work: Work, lane: Lane, gives: str = "") -> None:
-        """Emit ``work``, which computes ``gives``, beside what runs from now on."""
-        self._queues[lane].pieces.append((gives, work))
+    def give(self, part: Part) -> None:
+        """Note what is there."""
+        self._given[part.name] = self._given.get(part.name, 0) | part.mask
 
-    def run(self, work: Work) -> None:
-        """Emit all of ``work``, with deferred work in between."""
-        elapsed = 0
-        starts = {lane: queue.spent for lane, queue in self._queues.items()}
-        while True:
-            for lane, queue in self._queues.items():
-                while queue.pieces and queue.spent - starts[lane] < elapsed + self._lead:
-                    queue.advance()
-            cycles = next(work, None)
-            if cycles is None:
-                return
-            elapsed += cycles
-            self._lead = cycles
+    def add(self, *works: Work, line: str = "") -> None:
+        """Emit works among the others.
 
-    def need(self, *names: str | None) -> None:
-        """Emit deferred work until nothing that gives one of ``names`` is left."""
-        for queue in self._queues.values():
-            while any(gives in names for gives, _ in queue.pieces):
-                queue.advance()
+        Parameters
+        ----------
+        line : :class:`str`
+            Works of one line run one after the other, and only where the array would wait for works that are in none.
+        """
+        for number, work in enumerate(works):
+            head = next(work, None)
+            if head is not None:
+                self._streams.append(_Stream(work, f"{line} {number}" if line else "", head))
 
-    def flush(self) -> None:
-        """Emit all deferred work."""
-        for queue in self._queues.values():
-            while queue.pieces:
-                queue.advance()
+    def finish(self) -> None:
+        """Emit all that has been added."""
+        while self._streams:
+            self._emit(self._choose())
+
+    def _emit(self, stream: _Stream) -> None:
+        """The stream's present piece."""
+        piece, head = stream.head, next(stream.work, None)
+        for part in piece.gives:
+            self.give(part)
+            if piece.lane == Lane.LOAD:
+                self._loaded[part] = self._recorder.clock.latest
+        self._open[piece.opens] += 1
+        self._open[piece.closes] -= 1
+        if head is None:
+            self._streams.remove(stream)
+        else:
+            stream.head, stream.ready = head, None
+
+    # Choice
+
+    def _choose(self) -> _Stream:
+        """The stream whose piece comes next."""
+        found = self._candidates()
+        clock = self._recorder.clock
+        now = clock.free(Unit.CCORE)
+        starts = [(self._start(stream, now), n) for n, stream in enumerate(found[Lane.ARRAY])]
+        chosen = next((pair for pair in starts if pair[0] <= now + _PATIENCE), min(starts, default=None))
+        loads = [(self._load_start(stream), n) for n, stream in enumerate(found[Lane.LOAD])]
+        if loads:
+            time, n = min(loads)
+            if chosen is None or time <= chosen[0]:
+                return found[Lane.LOAD][n]
+        free = clock.free(Unit.ACORE)
+        after = [(max(free, stream.ready or 0), n) for n, stream in enumerate(found[Lane.ACORE])]
+        if after:
+            time, n = min(after)
+            piece = found[Lane.ACORE][n].head
+            if chosen is None or time + piece.cycles <= chosen[0] + found[Lane.ARRAY][chosen[1]].head.lag:
+                return found[Lane.ACORE][n]
+        if chosen is None:
+            raise RuntimeError("the works of a program wait for each other")
+        return found[Lane.ARRAY][chosen[1]]
+
+    def _candidates(self) -> dict[Lane, list[_Stream]]:
+        """Streams whose next piece may come now; those of a line last."""
+        found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
+        lines = set()
+        for stream in self._streams:
+            piece = stream.head
+            if stream.line:
+                if stream.line in lines:
+                    continue
+                lines.add(stream.line)
+            if stream.ready is None:
+                if any(part.mask & ~self._given.get(part.name, 0) for part in piece.needs):
+                    continue
+                stream.ready = max((self._written(part) for part in piece.needs), default=0)
+            if piece.opens and self._open[piece.opens] >= _AHEAD:
+                continue
+            if all(pool.find(count) is not None for pool, count in piece.room):
+                found[bool(stream.line)][piece.lane].append(stream)
+        return {lane: found[False][lane] + found[True][lane] for lane in Lane}
+
+    def _written(self, part: Part) -> int:
+        """When some images of a tensor are in memory, or operands on chip."""
+        if part in self._loaded:
+            return self._loaded[part]
+        return self._recorder.when(Access(part.name, (part.images, (0, part.groups))))
+
+    def _load_start(self, stream: _Stream) -> int:
+        """When a Loader could begin with a piece."""
+        start = max(stream.ready or 0, self._recorder.clock.free(self._inputs))
+        for pool, count in stream.head.room:
+            first = pool.find(count) or 0
+            start = max(start, self._recorder.when(Access(pool.name, ((first, first + count),)), write=True))
+        return start
+
+    def _start(self, stream: _Stream, now: int) -> int:
+        """When the array could begin with a piece."""
+        start = max(now, stream.ready or 0)
+        if stream.head.sums:
+            start = max(start, self._recorder.when(Access(f"PSUM{self._half()}", _WHOLE), write=True))
+        return start

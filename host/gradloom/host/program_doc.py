@@ -82,8 +82,11 @@ that add up (`acc`); kernels above 3 x 3 take one CONV a window.
 
 Weight gradients (`gradient_blocks`): inputs and errors of some images stay on chip while every pair of a block of output
 tiles and input steps sweeps over them; the drain of later images adds to the sums of earlier ones (`dacc`), and after
-the last images a pair's weights are updated. Blocks and images are chosen by cycles too. Updates are emitted beside the
-A-Core's work on the layer before (`pacing`), because engines take their commands in the order of the program.
+the last images a pair's weights are updated. Blocks and images are chosen by cycles too.
+
+Engines take their commands in the order of the program, so layers and phases are interleaved in it by ranges of images
+(`pacing`): a piece of work comes when what it needs has been emitted, and where, by the cost model, the array would not
+wait for it. The order below is that of their dependences.
 
 A fully connected layer is a convolution whose kernel is its input's plane: windows of 3 x 3 for a larger
 plane, kernel 1 for a plane of one position.

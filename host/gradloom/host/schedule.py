@@ -8,17 +8,18 @@ from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut
 from gradloom.host.im2col import lower
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
-from gradloom.host.pacing import Lane, Pacer
+from gradloom.host.pacing import Pacer, Work
 from gradloom.host.plan import Plan
 from gradloom.host.schedule_rounding import seeds
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.models.golden import DX_CALIBRATION
-from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Network, Subsample
+from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Network, Subsample
 from gradloom.models.state import delayed_kinds
 from gradloom.rtl import microprograms
+from gradloom.rtl.channels import unit_of
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
+from gradloom.rtl.isa import Dest, Opcode
 
 __all__ = ["compile_network"]
 
@@ -145,7 +146,7 @@ class _Step:
         self.calibrate, self.export_dw = calibrate, export_dw
         edges = [builder.batch * i // parts for i in range(parts + 1)]
         self.parts = list(itertools.pairwise(edges))
-        self.pacer = Pacer()
+        self.pacer = Pacer(builder.recorder, unit_of(builder.config, Opcode.LOAD, Dest.IBUF), lambda: builder.half)
 
     def emit(self, memory_base: int) -> dict[int, int]:
         """The whole program. Returns the labels of its LOOP."""
@@ -173,8 +174,8 @@ class _Step:
             self._train()
         else:
             self._seeds()
-            for layer in network.layers:
-                self._forward(layer)
+            self._forward()
+            self.pacer.finish()
         recorder.tag = 0
         regions = {
             "input": memory[INPUT, "z"],
@@ -207,26 +208,32 @@ class _Step:
             self.builder.recorder.sequence(Opcode.SEED, tid=tid)
 
     def _train(self) -> None:
-        builder, recorder, network = self.builder, self.builder.recorder, self.network
+        builder, recorder = self.builder, self.builder.recorder
         recorder.tag = 0
         recorder.sequence(Opcode.LDHYP, breg=BASE["hyper"])
         self._seeds()
         for images in self.parts:
             builder.images = images
-            for layer in network.layers:
-                self._forward(layer)
+            self._forward()
             self._backward(first=images == self.parts[0], last=images == self.parts[-1])
+            self.pacer.finish()
         recorder.tag = 4
         for stat, target, f in self._scales():
             if stat != target:
                 recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
             recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
 
+    def _work(self, *works: Work, line: str = "") -> None:
+        """Work beside the rest; alone while calibrating, as the exponents of one operation are an input of the next."""
+        self.pacer.add(*works, line=line)
+        if self.calibrate:
+            self.pacer.finish()
+
     def _scaled(
         self,
         tid: int,
         zero: tuple[int, tuple[int, ...], tuple[int, ...]],
-        operation: Callable[[bool], None],
+        operation: Callable[..., list[Work]],
         *,
         dry_shift: int = 0,
     ) -> None:
@@ -240,87 +247,65 @@ class _Step:
             recorder.sequence(
                 Opcode.EXPSET, shifts(SH0=(constant + dry_shift, plus, minus)), target=tid, clear=1
             )
-            operation(True)
+            self._work(*operation(dry=True))
             recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=self.network.rounding.f(Kind(tid % 8)))
-        operation(False)
+        self._work(*operation(dry=False))
 
-    def _forward(self, layer: Layer) -> None:
-        """One layer; what only the A-Core works at trails behind until somebody needs it."""
-        builder = self.builder
-        self.pacer.need(layer.input, layer.residual if isinstance(layer, Conv | FullyConnected) else None)
-        if self.calibrate and layer.name != self.network.logits.name and not isinstance(layer, Subsample):
-            self._scaled(
-                builder.tid(layer.name, Kind.Z),
-                schedule_forward.forward_zero(builder, layer),
-                lambda dry: self.pacer.run(schedule_forward.forward(builder, layer, dry=dry)),
-            )
-        elif isinstance(layer, Conv | FullyConnected):
-            self.pacer.run(schedule_forward.forward(builder, layer))
-        else:
-            self.pacer.defer(schedule_forward.forward(builder, layer), Lane.ACORE, layer.name)
+    def _forward(self) -> None:
+        builder, network = self.builder, self.network
+        self.pacer.give(builder.part(INPUT, "z", builder.images))
+        for layer in network.layers:
+            if self.calibrate and layer.name != network.logits.name and not isinstance(layer, Subsample):
+                self._scaled(
+                    builder.tid(layer.name, Kind.Z),
+                    schedule_forward.forward_zero(builder, layer),
+                    functools.partial(schedule_forward.forward, builder, layer),
+                )
+            else:
+                self._work(*schedule_forward.forward(builder, layer))
 
     def _backward(self, *, first: bool, last: bool) -> None:
         """Layers in reverse. A layer's weights are updated once its backward convolution has used them, beside the
         work on the layers before it."""
         builder, network = self.builder, self.network
-        self.pacer.flush()
         for layer in reversed(network.layers):
             name = layer.name
             if not network.needs_error(name):
                 continue
             if isinstance(layer, Subsample):
-                self.pacer.defer(schedule_backward.output_error(builder, name), Lane.ACORE)
-                self.pacer.defer(schedule_shortcut.scatter(builder, layer), Lane.ACORE, name)
+                self._work(*schedule_backward.output_error(builder, name))
+                self._work(schedule_shortcut.scatter(builder, layer))
                 continue
-            shortcut = network.shortcut(name)
-            self.pacer.need(shortcut.layer if shortcut else None)
-            weighted = layer if isinstance(layer, Conv | FullyConnected) else None
-            rest = None
-            if weighted:
-                rest = schedule_backward.Accumulation(builder, weighted, first=first, last=last)
             if name != network.logits.name:
-                main = network.main_consumer(name)
-                if isinstance(main, Conv | FullyConnected) and schedule_backward.needs_whole_buffer(builder, main):
-                    self.pacer.flush()
-                follow = rest if rest and rest.fits and not self.calibrate else None
                 self._scaled(
                     builder.tid(name, Kind.DZ),
                     schedule_backward.output_zero(builder, name),
-                    functools.partial(self._output_error, name, follow),
+                    functools.partial(schedule_backward.output_error, builder, name),
                 )
-                if follow:
-                    rest = None
+                main = network.main_consumer(name)
                 if isinstance(main, Conv | FullyConnected):
                     self._update(main, first, last)
-            if weighted:
-                self._weighted(weighted, rest, first, last)
-        self.pacer.flush()
+            if isinstance(layer, Conv | FullyConnected):
+                self._weighted(layer, first, last)
 
-    def _output_error(self, name: str, follow: schedule_backward.Accumulation | None, dry: bool) -> None:
-        self.pacer.run(schedule_backward.output_error(self.builder, name, dry=dry, follow=follow))
-
-    def _weighted(
-        self, layer: Conv | FullyConnected, rest: schedule_backward.Accumulation | None, first: bool, last: bool
-    ) -> None:
-        """dx of a layer, unless it has followed dz (``rest`` is None), and what else depends on it."""
+    def _weighted(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
+        """dx of a layer and what else depends on it."""
         builder, network, name = self.builder, self.network, layer.name
-        if rest and layer.norm == "frn":
-            dry_run = schedule_backward.Accumulation(builder, layer, dry=True, first=first, last=last)
+        sums = functools.partial(schedule_backward.Accumulation, builder, layer, first=first, last=last)
+        if layer.norm == "frn":
             self._scaled(
                 builder.tid(name, Kind.DX),
                 schedule_backward.accumulator_zero(builder, layer),
-                lambda dry: self.pacer.run((dry_run if dry else rest).by_groups()),
+                lambda dry: [sums(dry=dry).emit()],
                 dry_shift=DX_CALIBRATION + network.rounding.f(Kind.DX),
             )
-        elif rest:
-            self.pacer.run(rest.by_groups())
+        else:
+            self._work(sums().emit())
         if network.sends_ds(name):
-            if schedule_backward.needs_whole_buffer(builder, layer):
-                self.pacer.flush()
             self._scaled(
                 builder.tid(name, Kind.DS),
                 schedule_backward.ds_zero(builder, layer),
-                lambda dry: self.pacer.run(schedule_backward.second_error(builder, layer, dry=dry)),
+                functools.partial(schedule_backward.second_error, builder, layer),
             )
         if network.sends_ds(name) or not network.needs_error(layer.input):
             self._update(layer, first, last)
@@ -334,12 +319,7 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
-            self.pacer.flush()
-            self.pacer.run(schedule_update.WeightUpdate(builder, layer, dry=True, first=first, last=last).emit())
+            self._work(*schedule_update.WeightUpdate(builder, layer, dry=True, first=first, last=last).emit())
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
         update = schedule_update.WeightUpdate(builder, layer, export=self.export_dw, first=first, last=last)
-        if update.whole_buffer:
-            self.pacer.flush()
-        self.pacer.defer(update.emit(), Lane.ARRAY)
-        if update.whole_buffer:
-            self.pacer.flush()
+        self._work(*update.emit(), line="gradients")

@@ -1,11 +1,11 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from gradloom.host.convolution import Convolution
-from gradloom.host.pacing import Work
+from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.schedule_rounding import plane_rounding
-from gradloom.host.tiling import BACKWARD_INPUTS, INPUTS, Builder, Plane, image_groups, shape_of, shifts
+from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
@@ -14,10 +14,10 @@ from gradloom.rtl.isa import Dest, Kind, Source, XSource
 __all__ = [
     "Accumulation",
     "accumulator_zero",
+    "convolved",
     "ds_zero",
     "dx_kind",
     "dx_region_name",
-    "needs_whole_buffer",
     "output_error",
     "output_zero",
     "second_error",
@@ -77,63 +77,54 @@ def _relative(tid: int, zero: Zero) -> Zero:
     return -constant, (tid, *minus), plus
 
 
-def output_error(builder: Builder, name: str, *, dry: bool = False, follow: "Accumulation | None" = None) -> Work:
+def convolved(layer: str, images: Range) -> Part:
+    """Says that the backward convolution of a layer has read its weights for the last time for some images."""
+    return Part(f"{layer} backward", images)
+
+
+def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work]:
     """dz of a layer: what its main consumer sends back, plus the shortcut's error.
 
-    dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error. ``follow`` takes
-    every range of images one range later, when its dz has reached the memory.
+    dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error.
     """
     main = builder.network.main_consumer(name)
     if main is None or isinstance(main, Conv | FullyConnected):
-        tiles = _convolved_error(builder, name, main, dry)
+        works = _convolved_error(builder, name, main, dry)
     else:
-        tiles = _pool(builder, name, main, dry)
-    before: Range | None = None
-    for images, cycles in builder.tagged(8 * builder.network.index(main.name if main else name) + 1, tiles):
-        if follow is not None and before is not None:
-            follow.images(before)
-        before = images
-        yield cycles
-    if follow is not None and before is not None:
-        follow.images(before)
-        follow.finish()
+        works = [_pool(builder, name, main, dry)]
+    return [builder.tagged(8 * builder.network.index(main.name if main else name) + 1, work) for work in works]
 
 
-def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> Work:
+def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:
     """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own."""
-    return builder.tagged(8 * builder.network.index(layer.name) + 1, _second_error(builder, layer, dry))
-
-
-def _second_error(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> Work:
     work, plane = _backward_work(builder, layer)
     limit = builder.planes_at_once(layer.name, plane, bits=False)
     tail = shifts(SH1=_relative(builder.tid(layer.name, Kind.DS), ds_zero(builder, layer)))
-    for images in work.image_tiles():
-        inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
-        for tile in work.tiles():
-            half = work.compute(images, tile, inputs)
-            for tap, group in enumerate(tile):
-                for part in image_groups(images, limit):
-                    fields = work.psum_fields(half, tap, part[0] - images[0])
-                    fields |= plane_rounding(builder, layer.name, Kind.DS, builder.network.shape(layer.input), part, group)
-                    reads = [(f"PSUM{half}", 0, 1)]
-                    _encode(builder, "BP_OUT", fields, tail, part, group, plane, (layer.name, "ds"), dry, reads)
-        yield work.cycles(images)
 
+    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
+        half = work.compute(images, tile, inputs)
+        for tap, group in enumerate(tile):
+            for part in image_groups(images, limit):
+                fields = work.psum_fields(half, tap, part[0] - images[0])
+                fields |= plane_rounding(builder, layer.name, Kind.DS, builder.network.shape(layer.input), part, group)
+                reads = [(f"PSUM{half}", 0, 1)]
+                _encode(builder, "BP_OUT", fields, tail, part, group, plane, (layer.name, "ds"), dry, reads)
 
-def needs_whole_buffer(builder: Builder, layer: Conv | FullyConnected) -> bool:
-    """Whether a backward convolution leaves no room for other inputs: nothing may be emitted beside it."""
-    sweep = backward_sweep(shape_of(builder.network, layer, builder.config))
-    return sweep.addresses(builder.config, 1) > builder.ring[BACKWARD_INPUTS].size
+    works = work.works(
+        work.image_tiles(),
+        lambda images: (builder.part(layer.name, dx_region_name(builder, layer), images),),
+        lambda images: (builder.part(layer.name, "ds", images), convolved(layer.name, images)),
+        emit,
+        plane.nb,
+    )
+    return [builder.tagged(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
 
 def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
     shape = shape_of(builder.network, layer, builder.config)
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
-    sweep = backward_sweep(shape)
-    ring = INPUTS if needs_whole_buffer(builder, layer) else BACKWARD_INPUTS
     return (
-        Convolution(builder, layer.name, shape, sweep, region, shape.cg, transpose=True, ring=ring),
+        Convolution(builder, layer.name, shape, backward_sweep(shape), region, shape.cg, transpose=True, share=4),
         Plane(shape.yi, shape.xi),
     )
 
@@ -166,7 +157,7 @@ def _encode(
 
 def _convolved_error(
     builder: Builder, name: str, main: Conv | FullyConnected | None, dry: bool
-) -> Iterator[tuple[Range, int]]:
+) -> list[Work]:
     network, memory = builder.network, builder.memory
     channels, y, x = network.shape(name)
     plane, zero = Plane(y, x), output_zero(builder, name)
@@ -182,31 +173,57 @@ def _convolved_error(
         tid = network.dz_tid if source == "dz" else network.ds_tid
         sums["SH2"] = _relative(tid(shortcut.layer), zero)
     tail = shifts(**sums)
-    for images in work.image_tiles() if work else image_groups(builder.images, limit):
-        inputs = work.load_inputs(images) if work and work.resident(images[1] - images[0]) else None
-        for tile in work.tiles() if work else [[group] for group in range(builder.groups(channels))]:
-            half = work.compute(images, tile, inputs) if work else 0
-            for tap, group in enumerate(tile):
-                for part in image_groups(images, limit):
-                    fields, reads = {"xsrc": int(XSource.NONE)}, []
-                    if encoded:
-                        fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part, group)
-                    if work:
-                        fields |= work.psum_fields(half, tap, part[0] - images[0])
-                        reads.append((f"PSUM{half}", 0, 1))
-                    count = part[1] - part[0]
-                    if shortcut is not None:
-                        fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], part, group)
-                        reads.append(("AA", fields["sa0"], count * plane.nb))
-                    if source == "dz" and shortcut is not None:
-                        fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part, group)
-                        reads.append(("AM", fields["sm0"], count * plane.bits))
-                    _encode(builder, program, fields, tail, part, group, plane, (name, "dz"), dry, reads)
-        planes = (images[1] - images[0]) * builder.groups(channels)
-        yield images, work.cycles(images) if work else planes * plane.nb
+
+    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
+        half = work.compute(images, tile, inputs) if work else 0
+        for tap, group in enumerate(tile):
+            for part in image_groups(images, limit):
+                fields, reads = {"xsrc": int(XSource.NONE)}, []
+                if encoded:
+                    fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part, group)
+                if work:
+                    fields |= work.psum_fields(half, tap, part[0] - images[0])
+                    reads.append((f"PSUM{half}", 0, 1))
+                count = part[1] - part[0]
+                if shortcut is not None:
+                    fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], part, group)
+                    reads.append(("AA", fields["sa0"], count * plane.nb))
+                if source == "dz" and shortcut is not None:
+                    fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part, group)
+                    reads.append(("AM", fields["sm0"], count * plane.bits))
+                _encode(builder, program, fields, tail, part, group, plane, (name, "dz"), dry, reads)
+
+    def others(images: Range) -> tuple[Part, ...]:
+        return (builder.part(shortcut.layer, source, images),) if shortcut else ()
+
+    if work is None or main is None:
+        return [_added_error(builder, name, limit, plane, others, emit)]
+    return work.works(
+        work.image_tiles(),
+        lambda images: (builder.part(main.name, dx_region_name(builder, main), images), *others(images)),
+        lambda images: (builder.part(name, "dz", images), convolved(main.name, images)),
+        emit,
+        plane.nb,
+    )
 
 
-def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Iterator[tuple[Range, int]]:
+def _added_error(
+    builder: Builder,
+    name: str,
+    limit: int,
+    plane: Plane,
+    needs: Callable[[Range], tuple[Part, ...]],
+    emit: Callable[[Range, list[int], int | None], None],
+) -> Work:
+    """dz of a tensor that is only added to another one."""
+    groups = builder.groups(builder.network.shape(name)[0])
+    for images in builder.ranges(builder.images, limit, groups * plane.nb):
+        cycles = (images[1] - images[0]) * groups * plane.nb
+        yield Piece(Lane.ACORE, cycles, needs(images), (builder.part(name, "dz", images),))
+        emit(images, list(range(groups)), None)
+
+
+def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
     """dz of a pool's input; planes of the pooled size come in, planes of the input's size go out."""
     network, memory = builder.network, builder.memory
     geometry = network.geometry(pool.name)
@@ -238,8 +255,12 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Iterator[tuple
         "pxi": xo,
         "inv": reciprocal(geometry.kernel[0] ** 2)[0],
     }
-    for images in image_groups(builder.images, limit):
+    # Windows that hold a position: about the square of kernel by stride, a cycle each.
+    cycles = 2 * big.nb * max(1, -(-geometry.kernel[0] // geometry.stride)) ** 2 * builder.groups(channels)
+    for images in builder.ranges(builder.images, limit, cycles):
         beats = (images[1] - images[0]) * small.nb
+        parts = (builder.part(pool.name, "dz", images),), (builder.part(name, "dz", images),)
+        yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, *parts)
         for group in range(builder.groups(channels)):
             aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group)
             fields, reads = fixed | {"sa0": aa}, [("AA", aa, beats)]
@@ -259,14 +280,13 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Iterator[tuple
                 dry,
                 reads,
             )
-        yield images, (images[1] - images[0]) * builder.groups(channels) * big.nb
 
 
 class Accumulation:
     """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update.
 
-    :meth:`images` for ranges of images in order, then :meth:`finish`: the sums of all channel groups are on chip at the
-    same time. Where they do not fit, :meth:`by_groups` takes one channel group after the other.
+    By images it takes range after range of images, and the sums of all channel groups are on chip meanwhile. Where they do
+    not fit, it takes one channel group after the other.
     """
 
     def __init__(
@@ -276,44 +296,54 @@ class Accumulation:
         self.dry, self.first, self.last = dry, first, last
         channels, y, x = builder.network.shape(layer.name)
         self.plane, self.groups = Plane(y, x), builder.groups(channels)
-        self.fits = self.groups <= builder.parameter_sets
+        self._fits = self.groups <= builder.parameter_sets
         self._tag = 8 * builder.network.index(layer.name) + 2
         self._limit = builder.planes_at_once(layer.name, self.plane)
-        self._places: list[int] = []
 
     def _start(self, group: int) -> int:
         memory = self.builder.memory
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
         return self.builder.load_parameters(self.layer.name, group, sums=sums)
 
-    def images(self, images: Range) -> None:
-        """All channel groups of some images."""
-        self.builder.recorder.tag = self._tag
-        if not self._places:
-            self._places = [self._start(group) for group in range(self.groups)]
-        for group, place in enumerate(self._places):
-            for part in image_groups(images, self._limit):
-                _accumulate(self.builder, self.layer, part, group, place, self.plane, self.dry)
+    def _part(self, images: Range) -> Part:
+        return self.builder.part(self.layer.name, "error" if self.layer.name == self.builder.network.logits.name else "dz", images)
 
-    def finish(self) -> None:
-        """What becomes of the sums."""
-        self.builder.recorder.tag = self._tag
-        for group, place in enumerate(self._places):
+    def emit(self) -> Work:
+        """All commands."""
+        return self.builder.tagged(self._tag, self._by_images() if self._fits else self._by_groups())
+
+    def _by_images(self) -> Work:
+        places: list[int] = []
+        cycles, pool = self.groups * self.plane.nb, self.builder.pool["PARAMETERS"]
+        for images in self.builder.ranges(self.builder.images, self._limit, cycles):
+            room = () if places else ((pool, PARAMETER_ENTRIES * self.groups),)
+            yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, (self._part(images),), self._gives(images), room)
+            places = places or [self._start(group) for group in range(self.groups)]
+            for group, place in enumerate(places):
+                _accumulate(self.builder, self.layer, images, group, place, self.plane, self.dry)
+        yield Piece(Lane.ACORE, self.groups)
+        for group, place in enumerate(places):
             self._end(group, place)
 
-    def by_groups(self) -> Work:
-        """Everything, one channel group after the other."""
+    def _by_groups(self) -> Work:
+        every, place = self.builder.images, 0
         for group in range(self.groups):
-            self.builder.recorder.tag = self._tag
-            place = self._start(group)
-            for part in image_groups(self.builder.images, self._limit):
-                self.builder.recorder.tag = self._tag
-                _accumulate(self.builder, self.layer, part, group, place, self.plane, self.dry)
-                yield (part[1] - part[0]) * self.plane.nb
-            self.builder.recorder.tag = self._tag
-            self._end(group, place)
+            for images in self.builder.ranges(every, self._limit, self.plane.nb):
+                first, last = images[0] == every[0], images[1] == every[1]
+                room = ((self.builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if first else ()
+                gives = self._gives(every) if last and group == self.groups - 1 else ()
+                yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, (self._part(every),), gives, room)
+                place = self._start(group) if first else place
+                _accumulate(self.builder, self.layer, images, group, place, self.plane, self.dry)
+                if last:
+                    self._end(group, place)
+
+    def _gives(self, images: Range) -> tuple[Part, ...]:
+        region = dx_region_name(self.builder, self.layer)
+        return (self.builder.part(self.layer.name, region, images),) if region == "dx" else ()
 
     def _end(self, group: int, place: int) -> None:
+        self.builder.pool["PARAMETERS"].give_back(place)
         if self.dry:
             return
         if self.last:

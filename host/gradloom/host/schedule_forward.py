@@ -2,7 +2,8 @@
 
 from gradloom.host import schedule_shortcut
 from gradloom.host.convolution import Convolution
-from gradloom.host.pacing import Work
+from gradloom.host.layout import even
+from gradloom.host.pacing import Lane, Piece, Work
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
@@ -12,6 +13,8 @@ from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool,
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = ["forward", "forward_program", "forward_zero"]
+
+Range = tuple[int, int]
 
 
 def forward_program(layer: Conv | FullyConnected, *, last: bool) -> str:
@@ -35,18 +38,18 @@ def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], 
     return -15 - reciprocal(builder.network.geometry(layer.name).kernel[0] ** 2)[1], (source,), ()
 
 
-def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> Work:
+def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
     if isinstance(layer, Conv | FullyConnected):
-        work = _conv(builder, layer, dry)
+        works = _conv(builder, layer, dry)
     elif isinstance(layer, Subsample):
-        work = schedule_shortcut.forward(builder, layer)
+        works = [schedule_shortcut.forward(builder, layer)]
     else:
-        work = _pool(builder, layer, dry)
-    return builder.tagged(8 * builder.network.index(layer.name), work)
+        works = [_pool(builder, layer, dry)]
+    return [builder.tagged(8 * builder.network.index(layer.name), work) for work in works]
 
 
-def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> Work:
+def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
     network, config, name = builder.network, builder.config, layer.name
     _, y, x = network.shape(name)
     plane, last = Plane(y, x), name == network.logits.name
@@ -58,35 +61,46 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> Work:
     entries = "one image takes {} entries of the logit buffer"
     also = ((entries, "max_classes", shape.mg, builder.ring["LOGIT"].size),) if last else ()
     limit = builder.planes_at_once(name, plane)
-    for images in work.image_tiles(also):
-        inputs = work.load_inputs(images) if work.resident(images[1] - images[0]) else None
-        logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg) if last else 0
+    logits = 0
+
+    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
+        nonlocal logits
+        if last and tile[0] == 0:
+            logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg)
         parts = image_groups(images, limit)
-        for tile in work.tiles():
-            # What the A-Core needs first is loaded before the array's own operands can hold it up.
-            sides = _load_sides(builder, layer, parts[0], tile[0])
-            half = work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
-            for tap, m in enumerate(tile):
-                for part in parts:
-                    if tap or part != parts[0]:
-                        sides = _load_sides(builder, layer, part, m, sides[0] if part != parts[0] else None)
-                    slot = part[0] - images[0]
-                    fields = {
-                        "planes": part[1] - part[0],
-                        "dry": int(dry),
-                        **plane.fields(),
-                        **work.psum_fields(half, tap, slot),
-                    }
-                    if isinstance(layer, FullyConnected) and last:
-                        first = logits + slot * shape.mg
-                        _logits(builder, layer, part, m, fields, sides[0], first, shape.mg)
-                    else:
-                        _activate(builder, layer, part, m, fields, sides, plane, dry)
-        if last:
+        # What the A-Core needs first is loaded before the array's own operands can hold it up.
+        sides = _load_sides(builder, layer, parts[0], tile[0])
+        half = work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
+        for tap, m in enumerate(tile):
+            for part in parts:
+                if tap or part != parts[0]:
+                    sides = _load_sides(builder, layer, part, m, sides[0] if part != parts[0] else None)
+                slot = part[0] - images[0]
+                fields = {
+                    "planes": part[1] - part[0],
+                    "dry": int(dry),
+                    **plane.fields(),
+                    **work.psum_fields(half, tap, slot),
+                }
+                if isinstance(layer, FullyConnected) and last:
+                    first = logits + slot * shape.mg
+                    _logits(builder, layer, part, m, fields, sides[0], first, shape.mg)
+                else:
+                    _activate(builder, layer, part, m, fields, sides, plane, dry)
+            builder.pool["PARAMETERS"].give_back(sides[0])
+        if last and tile == work.tiles()[-1]:
             errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)
             for part in image_groups(images, builder.planes_at_once(name, plane, also=(errors,))):
                 _loss(builder, part, logits + (part[0] - images[0]) * shape.mg, shape.mg)
-        yield work.cycles(images)
+
+    gives = ("error" if builder.training else "logits") if last else "z"
+    return work.works(
+        work.image_tiles(also),
+        lambda images: tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source),
+        lambda images: (builder.part(name, gives, images),),
+        emit,
+        plane.nb,
+    )
 
 
 def _load_sides(
@@ -236,8 +250,12 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
             ),
         ),
     )
-    for images in image_groups(builder.images, limit):
+    groups = builder.groups(channels)
+    taps = even(xo) * yo * geometry.kernel[0] ** 2
+    for images in builder.ranges(builder.images, limit, groups * taps):
         count = images[1] - images[0]
+        parts = (builder.part(layer.input, "z", images),), (builder.part(name, "z", images),)
+        yield Piece(Lane.ACORE, count * groups * taps, *parts)
         for group in range(builder.groups(channels)):
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group)
             oa = builder.ring["OA"].take(count * small.nb)
@@ -272,4 +290,3 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
             builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
             if maximum and builder.training:
                 builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob)
-        yield count * builder.groups(channels) * big.nb

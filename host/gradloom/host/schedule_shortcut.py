@@ -1,7 +1,7 @@
 """Subsampling shortcuts: planes copied by pooling windows of one position, their errors masked and scattered back."""
 
-from gradloom.host.pacing import Work
-from gradloom.host.tiling import Builder, Plane, image_groups, shifts
+from gradloom.host.pacing import Lane, Piece, Work
+from gradloom.host.tiling import Builder, Plane, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
 from gradloom.rtl.isa import Dest, Source, XSource
@@ -16,7 +16,8 @@ def _windows(layer: Subsample) -> dict[str, int]:
 def _groups(builder: Builder, layer: Subsample, small: Plane, big: Plane) -> list[tuple[int, int]]:
     depth = builder.config.abuf_depth
     need = ("one plane takes {} beats of the A-Core's output buffers", "abuf_depth", small.nb, depth)
-    return image_groups(builder.images, builder.planes_at_once(layer.name, big, bits=False, also=(need,)))
+    cycles = builder.groups(layer.out) * 2 * big.nb
+    return builder.ranges(builder.images, builder.planes_at_once(layer.name, big, bits=False, also=(need,)), cycles)
 
 
 def forward(builder: Builder, layer: Subsample) -> Work:
@@ -29,6 +30,8 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     big, small = Plane(yi, xi), Plane(yo, xo)
     for images in _groups(builder, layer, small, big):
         count = images[1] - images[0]
+        parts = (builder.part(layer.input, "z", images),), (builder.part(name, "z", images),)
+        yield Piece(Lane.ACORE, count * builder.groups(channels) * 2 * small.nb, *parts)
         for group in range(builder.groups(channels)):
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group)
             oa = builder.ring["OA"].take(count * small.nb)
@@ -41,7 +44,6 @@ def forward(builder: Builder, layer: Subsample) -> Work:
                 writes=[("OA", oa, count * small.nb)],
             )
             builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
-        yield count * builder.groups(channels) * big.nb
 
 
 def scatter(builder: Builder, layer: Subsample) -> Work:
@@ -56,6 +58,8 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
     for images in _groups(builder, layer, small, big):
         count = images[1] - images[0]
         beats = count * small.nb
+        parts = (builder.part(name, "dz", images),), (builder.part(name, "ds", images),)
+        yield Piece(Lane.ACORE, count * builder.groups(channels) * 2 * big.nb, *parts)
         for group in range(builder.groups(channels)):
             aa, ab = builder.load_planes(Dest.AA, memory[name, "dz"], images, group), builder.ring["AB"].take(beats)
             index = memory[name, "index"]
@@ -72,4 +76,3 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
                 writes=[("OA", oa, count * big.nb)],
             )
             builder.store_planes(Source.OA, memory[name, "ds"], images, group, oa)
-        yield count * builder.groups(channels) * big.nb

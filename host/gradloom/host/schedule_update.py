@@ -2,24 +2,26 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.gradient_blocks import GradientShape, choose_blocks
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
-from gradloom.host.pacing import Work
-from gradloom.host.schedule_backward import dx_kind, dx_region_name
+from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.schedule_backward import convolved, dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
-from gradloom.host.tiling import GRADIENT_INPUTS, INPUTS, Builder, shape_of, shifts
+from gradloom.host.tiling import Builder, shape_of, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import Shape, forward_sweep
 from gradloom.models.arith import reciprocal
-from gradloom.models.network import Conv, FullyConnected
+from gradloom.models.network import INPUT, Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = ["WeightUpdate"]
+
+Range = tuple[int, int]
 
 _INDEX_MASK = (1 << 24) - 1
 _FULL_SETS = 4
@@ -45,12 +47,34 @@ class _Tile:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Block:
+    """Kernel windows, output tiles, input steps and images that the array sweeps over with what is on chip."""
+
+    windows: Range
+    outputs: tuple[tuple[int, ...], ...]
+    steps: Range
+    images: Range
+
+    @property
+    def inputs(self) -> tuple[Range, Range]:
+        """What its inputs depend on."""
+        return self.images, self.steps
+
+    @property
+    def errors(self) -> tuple[Range, tuple[tuple[int, ...], ...]]:
+        """What its errors depend on."""
+        return self.images, self.outputs
+
+
+@dataclasses.dataclass(frozen=True)
 class _Operands:
-    """What is on chip: inputs of a range of steps from an address on, errors of output tiles at (address, place in the banks)."""
+    """What is on chip: inputs of a range of steps, and errors, from an address on; those of output tiles at (address, place in
+    the banks)."""
 
     images: tuple[int, int]
     steps: tuple[int, int]
     inputs: int
+    first: int
     errors: dict[tuple[int, ...], tuple[int, int]]
 
 
@@ -62,11 +86,6 @@ class WeightUpdate:
     dry : only the statistics of the velocities
     export : also store the weight gradients
     first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
-
-    Attributes
-    ----------
-    whole_buffer : :class:`bool`
-        The inputs leave no room for others: nothing may be emitted beside it.
     """
 
     def __init__(
@@ -92,7 +111,7 @@ class WeightUpdate:
             builder.memory[layer.input, "z"],
             self.shape.mg,
             transpose=False,
-            ring=GRADIENT_INPUTS,
+            share=4,
         )
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
         self.ee = even(self.shape.xo) // 2
@@ -110,50 +129,65 @@ class WeightUpdate:
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
         )
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images)
-        images = max(high - low for low, high in self.blocks.images)
-        steps = max(high - low for low, high in self.blocks.steps)
-        self.whole_buffer = steps * self.sweep.addresses(builder.config, images) > self.work.ring.size
-        if self.whole_buffer:
-            self.work.ring = builder.ring[INPUTS]
 
     # Order
 
-    def emit(self) -> Work:
-        """All commands."""
+    def emit(self) -> list[Work]:
+        """The loads of operands, and everything else. Nothing of it comes before the last use of the weights in the backward
+        pass."""
         tiles = [tuple(tile) for tile in self.work.tiles()]
-        blocks = self.blocks
-        kept: _Operands | None = None
-        for windows, outputs, steps in itertools.product(blocks.windows, blocks.tiles, blocks.steps):
-            self._places: dict[_Tile, int] = {}
-            for images in blocks.images:
-                self._tag()
-                kept = self._load(kept, images, steps, tiles[slice(*outputs)])
-                for outs in tiles[slice(*outputs)]:
-                    for part in self._sets(outs, *steps, range(*windows)):
-                        self._tag()
-                        self._tiles(part, kept, images == blocks.images[0], images == blocks.images[-1])
-                        yield self._cycles(part, images)
+        blocks = [
+            _Block(windows, tuple(tiles[slice(*outputs)]), steps, images)
+            for windows, outputs, steps in itertools.product(self.blocks.windows, self.blocks.tiles, self.blocks.steps)
+            for images in self.blocks.images
+        ]
+        loaded, places = self.builder.step(), dict[int, _Operands]()
+        works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
+        return [self.builder.tagged(8 * self.builder.network.index(self.layer.name) + 3, work) for work in works]
 
-    def _load(
-        self, kept: _Operands | None, images: tuple[int, int], steps: tuple[int, int], outputs: list[tuple[int, ...]]
-    ) -> _Operands:
+    def _loads(self, blocks: list[_Block], loaded: Callable[[int], Part], places: dict[int, _Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
-        errors = {}
-        for n, outs in enumerate(outputs):
-            if kept is not None and kept.images == images and outs in kept.errors:
-                errors[outs] = kept.errors[outs]
-                continue
-            place = 0 if self.sweep.k1 else n % PE_TAPS
-            if place == 0:
-                addr = self.builder.ring["EBUF"].take(self.gradients.error_addresses(self.builder.config, images[1] - images[0]))
-            errors[outs] = (addr, place)
-            self._load_errors(images, outs, addr, place)
-        if kept is not None and (kept.images, kept.steps) == (images, steps):
-            return dataclasses.replace(kept, errors=errors)
-        return _Operands(images, steps, self.work.load_inputs(images, steps), errors)
+        builder, sweep, every = self.builder, self.sweep, self.builder.images
+        needs = [builder.part(self.layer.name, dx_region_name(builder, self.layer), every)]
+        if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
+            needs.append(convolved(self.layer.name, every))
+        before: _Block | None = None
+        for n, block in enumerate(blocks):
+            count = block.images[1] - block.images[0]
+            inputs = (block.steps[1] - block.steps[0]) * sweep.addresses(builder.config, count)
+            length = self.gradients.error_addresses(builder.config, count)
+            sets = 1 if self.sweep.k1 else PE_TAPS
+            errors = ceil_div(len(block.outputs), sets) * length
+            new_inputs = before is None or before.inputs != block.inputs
+            new_errors = before is None or before.errors != block.errors
+            room = [(builder.pool["IBUF"], inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
+            beats = count * sweep.groups_in * sweep.rows * sweep.xe
+            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens="gradients")
+            start = builder.pool["IBUF"].take(inputs) if new_inputs else places[n - 1].inputs
+            first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
+            found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
+            places[n] = _Operands(block.images, block.steps, start, first, found)
+            if new_errors:
+                for outs, (address, place) in found.items():
+                    self._load_errors(block.images, outs, address, place)
+            if new_inputs:
+                self.work.load_inputs(block.images, block.steps, start)
+            before = block
 
-    def _tag(self) -> None:
-        self.builder.recorder.tag = 8 * self.builder.network.index(self.layer.name) + 3
+    def _computes(self, blocks: list[_Block], loaded: Callable[[int], Part], places: dict[int, _Operands]) -> Work:
+        first, last = self.blocks.images[0], self.blocks.images[-1]
+        for n, (block, after) in enumerate(itertools.zip_longest(blocks, blocks[1:])):
+            if block.images == first:
+                self._places: dict[_Tile, int] = {}
+            parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
+            for part in parts:
+                cycles, end = self._cycles(part, block.images), part is parts[-1]
+                yield Piece(Lane.ARRAY, cycles, (loaded(n),), lag=cycles, closes="gradients" if end else "")
+                self._tiles(part, places[n], block.images == first, block.images == last)
+            if after is None or after.inputs != block.inputs:
+                self.builder.pool["IBUF"].give_back(places[n].inputs)
+            if after is None or after.errors != block.errors:
+                self.builder.pool["EBUF"].give_back(places[n].first)
 
     def _cycles(self, part: list[_Tile], images: tuple[int, int]) -> int:
         """Cycles of the array for the tiles of a set."""

@@ -2,14 +2,15 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gradloom.host.assembler import Shift
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
+from gradloom.host.pacing import Part
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Access, Box, Recorder, Ring
+from gradloom.host.tokens import Access, Box, Pool, Recorder, Ring
 from gradloom.host.windows import Shape
 from gradloom.models.network import INPUT, FullyConnected, Layer, Network
 from gradloom.rtl import microprograms
@@ -17,10 +18,8 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Opcode, Source
 
 __all__ = [
-    "BACKWARD_INPUTS",
     "BASE",
-    "GRADIENT_INPUTS",
-    "INPUTS",
+    "PARAMETER_ENTRIES",
     "Builder",
     "Needs",
     "Plane",
@@ -30,11 +29,12 @@ __all__ = [
     "shifts",
 ]
 
+PARAMETER_ENTRIES = 6
+"""Entries of a parameter set: parameters and sums of a channel group."""
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
-INPUTS, BACKWARD_INPUTS, GRADIENT_INPUTS = "IBUF", "IBUF, first half", "IBUF, second half"
-"""Rings of the input buffer. Backward convolutions and weight gradients that are emitted side by side have a half each: what
-is on chip for one must outlive what the other loads in between."""
+_ACORE_CYCLES = 1000
+"""Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
 _Step = TypeVar("_Step")
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
@@ -116,9 +116,6 @@ class Builder:
         self.ring = {
             name: Ring(size)
             for name, size in (
-                (INPUTS, config.ibuf_depth),
-                (BACKWARD_INPUTS, config.ibuf_depth // 2),
-                ("EBUF", config.ebuf_depth),
                 ("WBUF", config.wbuf_depth),
                 ("AA", depth),
                 ("AB", depth),
@@ -130,7 +127,6 @@ class Builder:
                 ("LOGIT", logits),
             )
         }
-        self.ring[GRADIENT_INPUTS] = Ring(config.ibuf_depth - config.ibuf_depth // 2, first=config.ibuf_depth // 2)
         sets = max(2, config.pbuf_depth // _PARAMETER_SHARE)
         if config.pbuf_depth < 6 * sets + 2:
             raise ScheduleError(
@@ -138,9 +134,13 @@ class Builder:
                 f"raise it to {6 * sets + 2}"
             )
         self.parameter_sets = sets
-        self.ring["PARAMETERS"] = Ring(6 * sets)
+        self.pool = {
+            name: Pool(name, size)
+            for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
+        }
         self.ring["PBUF"] = Ring(config.pbuf_depth - 6 * sets, first=6 * sets)
         self._half = 0
+        self._works = 0
 
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
@@ -155,10 +155,30 @@ class Builder:
                 return
             yield step
 
-    def next_half(self) -> int:
+    @property
+    def half(self) -> int:
         """Half of the partial-sum buffers for the next tile."""
+        return self._half ^ 1
+
+    def next_half(self) -> int:
+        """Take the half for the next tile."""
         self._half ^= 1
         return self._half
+
+    def step(self) -> Callable[[int], Part]:
+        """Names for what one work has done for another one, by numbers."""
+        self._works += 1
+        name = f"work {self._works}"
+        return lambda number: Part(name, (number, number + 1))
+
+    def part(self, layer: str, name: str, images: tuple[int, int]) -> Part:
+        """Some images of a tensor, as pieces of work name them."""
+        region = self.memory[layer, name]
+        return Part(region.space, images, region.inner)
+
+    def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
+        """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
+        return image_groups(images, min(limit, max(1, _ACORE_CYCLES // cycles)))
 
     def groups(self, channels: int) -> int:
         return ceil_div(channels, self.config.group)
@@ -328,11 +348,11 @@ class Builder:
     def load_parameters(self, layer: str, group: int, *, sums: Region | None = None) -> int:
         """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
 
-        Returns the first entry.
+        Returns the first entry, which is to be given back to the pool.
         """
         region = self.memory[layer, "parameters"]
         count = region.shape[1]
-        start = self.ring["PARAMETERS"].take(6)
+        start = self.pool["PARAMETERS"].take(PARAMETER_ENTRIES)
         first = start if count == 3 else start + 1
         self.load(
             Dest.PBUF,

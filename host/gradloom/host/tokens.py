@@ -21,11 +21,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from gradloom.host.assembler import Instruction
+from gradloom.host.clock import Clock
 from gradloom.rtl.channels import Unit, semaphore, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
 
-__all__ = ["Access", "Box", "Recorder", "Ring"]
+__all__ = ["Access", "Box", "Pool", "Recorder", "Ring"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -123,6 +124,40 @@ class Ring:
         return self._first + start
 
 
+class Pool:
+    """Addresses of an on-chip memory that stay taken until they are given back; the recorder orders their reuse."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self._taken: dict[int, int] = {}
+        self._next = 0
+
+    def find(self, count: int) -> int | None:
+        """First of ``count`` free successive addresses: behind the latest ones if possible, as these have been in use last."""
+        if self._fits(self._next, count):
+            return self._next
+        starts = [0, *sorted(start + length for start, length in self._taken.items())]
+        return next((start for start in starts if self._fits(start, count)), None)
+
+    def _fits(self, start: int, count: int) -> bool:
+        return start + count <= self.size and all(
+            start + count <= other or other + length <= start for other, length in self._taken.items()
+        )
+
+    def take(self, count: int) -> int:
+        """First of ``count`` successive addresses that are taken now."""
+        start = self.find(count)
+        if start is None or count < 1:
+            raise ValueError(f"{count} addresses do not fit in a memory of {self.size}")
+        self._taken[start] = count
+        self._next = start + count
+        return start
+
+    def give_back(self, start: int) -> None:
+        """The addresses that were taken from ``start`` on are free."""
+        del self._taken[start]
+
+
 class Recorder:
     """Collects the commands of a program.
 
@@ -138,10 +173,13 @@ class Recorder:
     instructions : list of :class:`~gradloom.host.assembler.Instruction`
     tag : :class:`int`
         Given to every command that is emitted.
+    clock : :class:`~gradloom.host.clock.Clock`
+        When they would run.
     """
 
     def __init__(self, config: Config, most_tokens: int = 128) -> None:
         self._config = config
+        self.clock = Clock(config)
         self._most_tokens = most_tokens
         self._emitted: dict[Unit, list[int]] = {unit: [] for unit in units(config)}
         self._waits: dict[tuple[Unit, Unit], list[int]] = {}
@@ -168,6 +206,7 @@ class Recorder:
             return
         self.instructions.append(Instruction(Opcode.BARRIER, {}, (), self.tag))
         self._floor = len(self.instructions) - 1
+        self.clock.barrier()
         self._known.clear()
         self._last.clear()
         self._spaces.clear()
@@ -191,6 +230,7 @@ class Recorder:
             needs = {}
         self._running = True
         position = len(self.instructions)
+        self.clock.place(position, engine, instruction, needs.values())
         known = self._order(engine, needs, instruction)
         self.instructions.append(instruction)
         self._emitted[engine].append(position)
@@ -201,6 +241,12 @@ class Recorder:
         for access in writes:
             self._space(access).add(_Past(position, engine, True, access.box))
         return position
+
+    def when(self, access: Access, *, write: bool = False) -> int:
+        """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""
+        space, done = self._spaces.get(access.space), self.clock.done
+        near = space.near(access.box) if space else ()
+        return max((done[past.position] for past in near if (write or past.write) and _overlap(past.box, access.box)), default=0)
 
     def _space(self, access: Access) -> _Space:
         return self._spaces.setdefault(access.space, _Space())

@@ -1,53 +1,131 @@
-"""Interleaving of independent work."""
+"""Interleaving of independent work: what may come, and what comes first."""
 
-from gradloom.host.pacing import Lane, Pacer
+import pytest
 
+from gradloom.host.pacing import Lane, Pacer, Part, Piece
+from gradloom.host.tokens import Access, Pool, Recorder
+from gradloom.rtl.channels import Unit
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Dest, Opcode
+from gradloom.rtl.microprograms import TABLE
 
-def piece(name, log, cycles):
-    for n, count in enumerate(cycles):
-        log.append(f"{name}{n}")
-        yield count
-
-
-def test_deferred_work_keeps_one_step_ahead():
-    log, pacer = [], Pacer()
-    pacer.defer(piece("w", log, [10] * 8), Lane.ARRAY)
-    pacer.run(piece("a", log, [20, 20]))
-    assert log == ["a0", "w0", "w1", "w2", "w3", "a1", "w4", "w5"]
-    pacer.flush()
-    assert log[8:] == ["w6", "w7"]
-    pacer.flush()
+CONFIG = PRESETS["eta"]
 
 
-def test_next_run_begins_with_deferred_work():
-    log, pacer = [], Pacer()
-    pacer.run(piece("a", log, [10]))
-    pacer.defer(piece("w", log, [5] * 9), Lane.ARRAY)
-    pacer.run(piece("b", log, [10, 10]))
-    assert log == ["a0", "w0", "w1", "b0", "w2", "w3", "b1", "w4", "w5"]
+class Bench:
+    """Works that emit CONV commands of 100 units, LOADs of some beats or RUNs, and a log of their order."""
+
+    def __init__(self):
+        self.log, self.recorder = [], Recorder(CONFIG)
+        self.pacer = Pacer(self.recorder, Unit.LOAD, lambda: 0)
+
+    def work(self, name, *pieces):
+        for n, piece in enumerate(pieces):
+            yield piece
+            self.log.append(f"{name}{n}")
+            if piece.lane == Lane.LOAD:
+                fields = {"dest": int(Dest.IBUF), "n0": piece.cycles, "n1": 1, "n2": 1}
+                self.recorder.emit(Opcode.LOAD, fields, writes=[Access("IBUF", ((0, 1),))])
+            elif piece.lane == Lane.ARRAY:
+                fields = {"units": 3 * piece.cycles, "cols": 1, "steps": 1, "preload": 0, "wg": 0}
+                self.recorder.emit(Opcode.CONV, fields)
+            else:
+                self.recorder.emit(Opcode.RUN, {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": piece.cycles, "pool": 0})
 
 
-def test_lanes_are_independent():
-    log, pacer = [], Pacer()
-    pacer.defer(piece("w", log, [100] * 2), Lane.ARRAY)
-    pacer.defer(piece("p", log, [10] * 3), Lane.ACORE)
-    pacer.run(piece("a", log, [10, 10]))
-    assert log == ["a0", "w0", "p0", "p1", "a1", "p2"]
+def array(cycles, **fields):
+    return Piece(Lane.ARRAY, cycles, **fields)
 
 
-def test_what_is_needed_comes_first():
-    log, pacer = [], Pacer()
-    pacer.defer(piece("v", log, [5]), Lane.ACORE, "v")
-    pacer.defer(piece("w", log, [5]), Lane.ACORE, "w")
-    pacer.need(None, "x")
-    assert log == []
-    pacer.need("v")
-    assert log == ["v0"]
-    pacer.need("w")
-    assert log == ["v0", "w0"]
+def test_in_order_if_the_array_never_waits():
+    bench = Bench()
+    bench.pacer.add(bench.work("a", array(100), array(100)))
+    bench.pacer.add(bench.work("b", array(100)))
+    bench.pacer.finish()
+    assert bench.log == ["a0", "a1", "b0"]
 
 
-def test_work_alone():
-    log, pacer = [], Pacer()
-    pacer.run(piece("a", log, [1, 2]))
-    assert log == ["a0", "a1"]
+def test_a_line_fills_the_time_that_others_wait():
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))), bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("w", *[array(1000)] * 6), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["l0", "a0", "w0", "w1", "w2", "a1", "w3", "w4", "w5"]
+
+
+def test_works_of_a_line_follow_each_other():
+    bench = Bench()
+    bench.pacer.add(bench.work("v", *[array(10)] * 2), line="gradients")
+    bench.pacer.add(bench.work("w", *[array(10)] * 2), line="gradients")
+    bench.pacer.add(bench.work("a", *[array(10)] * 2))
+    bench.pacer.finish()
+    assert bench.log == ["a0", "a1", "v0", "v1", "w0", "w1"]
+
+
+def test_images_follow_images():
+    bench = Bench()
+    given = [array(100, gives=(Part("z", (n, n + 2)),)) for n in (0, 2)]
+    bench.pacer.add(bench.work("b", *[array(100, needs=(Part("z", images),)) for images in ((0, 1), (1, 3))]))
+    bench.pacer.add(bench.work("a", *given))
+    bench.pacer.finish()
+    assert bench.log == ["a0", "b0", "a1", "b1"]
+
+
+def test_what_is_there_already_is_not_waited_for():
+    bench = Bench()
+    bench.pacer.give(Part("input", (0, 4)))
+    bench.pacer.add(bench.work("a", array(100, needs=(Part("input", (1, 3)),))))
+    bench.pacer.finish()
+    assert bench.log == ["a0"]
+
+
+def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
+    bench = Bench()
+    bench.pacer.add(bench.work("p", *[Piece(Lane.ACORE, 400)] * 4))
+    bench.pacer.add(bench.work("a", *[array(1000, lag=500)] * 3))
+    bench.pacer.finish()
+    assert bench.log == ["p0", "a0", "p1", "p2", "a1", "p3", "a2"]
+
+
+def test_operands_wait_for_room_on_chip():
+    bench, pool = Bench(), Pool("IBUF", 10)
+
+    def works(count):
+        done = [Part("loaded", (n, n + 1)) for n in range(count)]
+        starts = []
+
+        def loads():
+            for part in done:
+                yield Piece(Lane.LOAD, 10, gives=(part,), room=((pool, 6),), opens="tiles")
+                starts.append(pool.take(6))
+                bench.log.append("load")
+
+        def computes():
+            for n, part in enumerate(done):
+                yield array(10, needs=(part,), closes="tiles")
+                pool.give_back(starts[n])
+                bench.log.append("compute")
+
+        return loads(), computes()
+
+    bench.pacer.add(*works(3))
+    bench.pacer.finish()
+    assert bench.log == ["load", "compute"] * 3
+
+
+def test_operands_are_loaded_one_ahead():
+    bench = Bench()
+    parts = [Part("loaded", (n, n + 1)) for n in range(4)]
+    bench.pacer.add(
+        bench.work("l", *[Piece(Lane.LOAD, 10, gives=(part,), opens="tiles") for part in parts]),
+        bench.work("a", *[array(1000, needs=(part,), closes="tiles") for part in parts]),
+    )
+    bench.pacer.finish()
+    assert bench.log == ["l0", "l1", "a0", "l2", "a1", "l3", "a2", "a3"]
+
+
+def test_works_that_wait_for_each_other():
+    bench = Bench()
+    bench.pacer.add(bench.work("a", array(10, needs=(Part("b", (0, 1)),), gives=(Part("a", (0, 1)),))))
+    with pytest.raises(RuntimeError, match="the works of a program wait for each other"):
+        bench.pacer.finish()

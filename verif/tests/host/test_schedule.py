@@ -11,7 +11,7 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
 from gradloom.host.token_check import check_tokens
-from gradloom.host.tokens import Access, Recorder, Ring
+from gradloom.host.tokens import Access, Pool, Recorder, Ring
 from gradloom.host.validator import validate
 from gradloom.host.windows import Window, kernel_windows
 from gradloom.models.golden import Hyper, evaluate, train_step
@@ -300,6 +300,20 @@ def test_options_that_make_no_sense(options, message):
         compile_network(network, PRESETS["small"], 2, **options)
 
 
+def test_pool_hands_out_what_is_free():
+    pool = Pool("memory", 10)
+    assert [pool.take(4), pool.take(4)] == [0, 4]
+    assert pool.find(2) == 8
+    assert pool.find(3) is None
+    with pytest.raises(ValueError, match="3 addresses do not fit in a memory of 10"):
+        pool.take(3)
+    pool.give_back(0)
+    assert pool.find(2) == 8, "what has been in use last is taken last"
+    assert pool.find(3) == 0
+    pool.give_back(4)
+    assert pool.take(10) == 0
+
+
 def test_rings_hand_out_addresses_in_turn():
     ring = Ring(10, first=3)
     assert [ring.take(4), ring.take(4), ring.take(4), ring.take(6)] == [3, 7, 3, 7]
@@ -377,8 +391,9 @@ def test_recorded_tokens_order_every_conflict(loads, stores):
                 [box() for _ in range(rng.randint(0, 1))],
             )
             opcode = rng.choice(opcodes)
-            fields = {"dest": rng.choice(list(Dest))} if opcode == Opcode.LOAD else {}
-            fields |= {"src": rng.choice(list(Source))} if opcode == Opcode.STORE else {}
+            runs = {"n0": 1, "n1": 1, "n2": 1}
+            fields = {"dest": rng.choice(list(Dest)), **runs} if opcode == Opcode.LOAD else {}
+            fields |= {"src": rng.choice(list(Source)), **runs} if opcode == Opcode.STORE else {}
             places.append(recorder.emit(opcode, fields, reads=reads, writes=writes))
             accesses.append([(access, False) for access in reads] + [(access, True) for access in writes])
         found = recorder.instructions
