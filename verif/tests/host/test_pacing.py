@@ -47,7 +47,8 @@ def test_in_order_if_the_array_never_waits():
 
 def test_a_line_fills_the_time_that_others_wait():
     bench, loaded = Bench(), Part("loaded", (0, 1))
-    bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))), bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
     bench.pacer.add(bench.work("w", *[array(1000)] * 6), line="gradients")
     bench.pacer.finish()
     assert bench.log == ["l0", "a0", "w0", "w1", "w2", "a1", "w3", "w4", "w5"]
