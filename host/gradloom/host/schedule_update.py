@@ -176,7 +176,8 @@ class WeightUpdate:
 
     def _computes(self, blocks: list[_Block], loaded: Callable[[int], Part], places: dict[int, _Operands]) -> Work:
         first, last = self.blocks.images[0], self.blocks.images[-1]
-        for n, (block, after) in enumerate(itertools.zip_longest(blocks, blocks[1:])):
+        for n, block in enumerate(blocks):
+            after = blocks[n + 1] if n + 1 < len(blocks) else None
             if block.images == first:
                 self._places: dict[_Tile, int] = {}
             parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
