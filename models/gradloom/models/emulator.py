@@ -17,7 +17,7 @@ from torch import Tensor
 from gradloom.models.arith import check_fits
 from gradloom.models.averaging import accumulate, averaged
 from gradloom.models.emulator_backward import backward
-from gradloom.models.emulator_conv import Weights, exact_kernels
+from gradloom.models.emulator_conv import Weights
 from gradloom.models.emulator_forward import forward
 from gradloom.models.emulator_numbers import channels_last, codes
 from gradloom.models.emulator_run import Run
@@ -199,7 +199,6 @@ class Emulator:
         return Run(self.net, dict(self._exponents), weights, masters, step=self._step, seed=self._seed, calibrate=calibrate)
 
     @torch.inference_mode()
-    @exact_kernels()
     def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> EmulatorStep:
         """One training step on a batch: uint8 codes (B, C, Y, X), integers (B,) or targets (B, classes)."""
         net, labels = self.net, np.asarray(labels)
@@ -222,7 +221,6 @@ class Emulator:
         return EmulatorStep(_Tensors(run, self), exponents, loss, correct, run)
 
     @torch.inference_mode()
-    @exact_kernels()
     def evaluate(self, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
         """Forward pass with the state as it is, or with its averaged weights; it rounds as a training step does.
 

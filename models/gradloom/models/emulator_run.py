@@ -17,10 +17,13 @@ from gradloom.models.layers import INPUT, Kind, Layer
 from gradloom.models.network import Network
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
 
-__all__ = ["Master", "Run", "indices", "join_images"]
+__all__ = ["ALL", "Master", "Run", "indices", "join_images"]
 
 Master = dict[str, dict[str, Tensor]]
 """int64 masters (M,) by layer and parameter."""
+
+
+ALL = slice(None)
 
 
 @cache
@@ -75,7 +78,7 @@ class Run:
         self.dw: dict[str, Tensor] = {}
         self.dw_exponents: dict[str, int] = {}
         self.sum_exponents: dict[str, int] = {}
-        self._ranges: dict[int, tuple[Tensor, Tensor, int]] = {}
+        self._ranges: list[tuple[int, int, Tensor, Tensor]] = []
         self._stats: dict[int, int] = {}
 
     def v(self, layer: str, name: str) -> Tensor:
@@ -111,28 +114,30 @@ class Run:
         return torch.from_numpy(scale.next_exponent(given + dry_shift, stats, f, bits)).to(wide.device)
 
     def note(self, tid: int, wide: Tensor, n: int) -> None:
-        """Keep what the statistics of a tensor need; ``n`` aligns ``wide`` to the converter's fraction."""
+        """Keep what the statistics of a tensor, or of one more part of it, need; ``n`` aligns it to the converter's fraction."""
         low, high = wide.amin(), wide.amax()
         # An int64 does not fit the float64 in which all other ranges are read at the end of the step.
         if wide.dtype == torch.int64:
-            self._stats[tid] = stat_of(int(low), int(high), n)
+            self._stats[tid] = max(self._stats.get(tid, 0), stat_of(int(low), int(high), n))
         else:
-            self._ranges[tid] = (low, high, n)
+            self._ranges.append((tid, n, low, high))
 
     def stats(self) -> dict[int, int]:
         """Statistics by tensor number, of which only the bit length counts."""
         found = dict(self._stats)
         if self._ranges:
-            ends = torch.stack([end.to(torch.float64) for *pair, _ in self._ranges.values() for end in pair]).tolist()
-            for place, (tid, (_, _, n)) in enumerate(self._ranges.items()):
-                found[tid] = stat_of(ends[2 * place], ends[2 * place + 1], n)
+            ends = torch.stack([end.to(torch.float64) for _, _, *pair in self._ranges for end in pair]).tolist()
+            for place, (tid, n, _, _) in enumerate(self._ranges):
+                found[tid] = max(found.get(tid, 0), stat_of(ends[2 * place], ends[2 * place + 1], n))
         return found
 
-    def increments(self, tid: int, shape: tuple[int, ...], f: int) -> Tensor | None:
-        """What stochastic rounding adds to a tensor (B, C, Y, X) or (M, C, Ky, Kx), int32; ``None`` for nearest rounding."""
+    def increments(self, tid: int, shape: tuple[int, ...], f: int, part: slice = ALL) -> Tensor | None:
+        """What stochastic rounding adds to a ``part`` of the first axis of a tensor (B, C, Y, X) or (M, C, Ky, Kx), int32;
+        ``None`` for nearest rounding.
+        """
         if f == NEAREST_F:
             return None
-        index = indices(tuple(shape), str(self.device))
+        index = indices(tuple(shape), str(self.device))[part]
         return random_increments(dither.tensor_seed(self.seed, self.step, tid), index, f)
 
     def xhat_increments(self, layer: Layer, shape: tuple[int, ...]) -> Tensor | None:

@@ -73,8 +73,8 @@ def test_every_tensor_of_four_steps_and_an_evaluation(name, rounding):
 
 
 def test_float64_alone_gives_the_same(monkeypatch):
-    """The way of devices whose float32 kernels may transform their operands."""
-    monkeypatch.setattr(emulator_conv, "float32_is_exact", lambda device: False)
+    """The way of devices that do not multiply bytes."""
+    monkeypatch.setattr(emulator_conv, "bytes_are_exact", lambda device: False)
     for name in NETWORKS:
         train(load_network(name), 2, 3)
     for seed in range(12):

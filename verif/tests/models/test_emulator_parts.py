@@ -111,13 +111,14 @@ def operands(g, images, fill):
     return [np.full(shape, value) for shape, value in zip(shapes, fill, strict=True)]
 
 
-def assert_convolutions(g, x, w, dx):
-    found = emulator_conv.forward(Operand(tensor(x)), Weights(torch.tensor(w, dtype=torch.float32)), g, "layer")
+def assert_convolutions(g, x, w, dx, *, narrow=False):
+    inputs, errors = Operand(tensor(x), narrow=narrow), Operand(tensor(dx), narrow=narrow)
+    weights = Weights(torch.tensor(w, dtype=torch.float32))
+    found = emulator_conv.forward(inputs, weights, g, "layer")
     assert np.array_equal(found.numpy(), conv.forward(x, w, g.stride, g.pad))
-    found = emulator_conv.backward(Operand(tensor(dx)), Weights(torch.tensor(w, dtype=torch.float32)), g, "layer")
+    found = emulator_conv.backward(errors, weights, g, "layer")
     assert np.array_equal(found.numpy(), conv.backward(dx, w, x.shape, g.stride, g.pad))
-    found = emulator_conv.weight_gradient(
-        Operand(tensor(x)), Operand(tensor(dx)), Weights(torch.tensor(w, dtype=torch.float32)), g, "layer")
+    found = emulator_conv.weight_gradient(inputs, errors, weights, g, "layer")
     assert found.dtype == torch.float64
     assert np.array_equal(found.numpy(), conv.weight_gradient(x, dx, g.kernel, g.stride, g.pad))
 
@@ -126,64 +127,59 @@ def assert_convolutions(g, x, w, dx):
 @pytest.mark.parametrize("fill", ["random", (-4096, -4096, -4096), (4032, -4096, 4032), (31, 4032, 4032)], ids=str)
 @pytest.mark.parametrize("g", GEOMETRIES, ids=str)
 def test_convolutions(g, fill, images):
-    with emulator_conv.exact_kernels():
-        assert_convolutions(g, *operands(g, images, fill))
+    assert_convolutions(g, *operands(g, images, fill))
 
 
-def test_float32_is_what_a_cpu_takes_for_convolutions():
-    assert emulator_conv.float32_is_exact("cpu")
-    assert not emulator_conv.float32_is_exact("meta")
+@pytest.mark.parametrize("limit", ["_TERMS", "_CHUNK", "_SUMS"])
+def test_limits_of_bytes(monkeypatch, limit):
+    """With smaller limits: float64 for long sums, a few images and a few outputs at a time."""
+    monkeypatch.setattr(emulator_conv, limit, 40)
+    for g in GEOMETRIES:
+        assert_convolutions(g, *operands(g, 5, "random"))
 
 
-def test_kernels_that_transform_their_operands_are_noticed(monkeypatch):
-    """A convolution that is off by less than half a unit in 2^24 is not used, and float64 takes over."""
-    real = emulator_conv._conv
-    monkeypatch.setattr(emulator_conv, "_conv", lambda x, w, g: real(x, w, g) * (1 + 2.0**-22))
-    monkeypatch.setattr(emulator_conv, "float32_is_exact", emulator_conv.float32_is_exact.__wrapped__)
-    assert not emulator_conv.float32_is_exact("cpu")
+@pytest.mark.parametrize("g", GEOMETRIES, ids=str)
+def test_bytes_alone(g):
+    """Values of 8-bit formats, -128 among them, are one piece."""
+    rng = np.random.default_rng(5)
+    shapes = (3, *g.in_shape), (g.out_shape[0], g.in_shape[0], *g.kernel), (3, *g.out_shape)
+    x, w, dx = (rng.integers(-128, 128, shape) for shape in shapes)
+    assert_convolutions(g, x, w, dx, narrow=True)
+
+
+def test_bytes_are_what_a_cpu_takes():
+    assert emulator_conv.bytes_are_exact("cpu")
+    assert not emulator_conv.bytes_are_exact("meta")
+
+
+@pytest.mark.parametrize("fault", ["saturates", "rounds", "refuses", "lacks"])
+def test_products_that_are_not_exact_are_noticed(monkeypatch, fault):
+    """Sums of pairs that stick at 16 bits, a lost bit, no such product: bytes are not used, and float64 takes over."""
+    def product(a, b):
+        if fault == "refuses":
+            raise RuntimeError("not implemented")
+        exact = a.to(torch.float64) @ b.to(torch.float64)
+        if fault == "rounds":
+            return (exact - (exact == 1 << 30).to(torch.float64)).to(torch.int32)
+        pairs = torch.stack([(a.to(torch.int32)[:, :, None] * b.to(torch.int32)[None])[:, i::2].sum(1) for i in (0, 1)])
+        return pairs.clamp(-(1 << 15), (1 << 15) - 1).sum(0).to(torch.int32)
+
+    if fault == "lacks":
+        monkeypatch.delattr(torch, "_int_mm")
+    else:
+        monkeypatch.setattr(emulator_conv, "_product", product)
+    monkeypatch.setattr(emulator_conv, "bytes_are_exact", emulator_conv.bytes_are_exact.__wrapped__)
+    assert not emulator_conv.bytes_are_exact("cpu")
     assert_convolutions(GEOMETRIES[0], *operands(GEOMETRIES[0], 2, "random"))
 
 
-def test_groups_of_channels_follow_the_largest_norm():
-    weights = Weights(torch.full((2, 8, 3, 3), 4032.0))
-    assert weights.norm(1, 8) == 8 * 9 * 4032 and weights.norm(0, 1) == 9 * 4032
-    assert weights.group(1, 1) == 8 and weights.group(1, 64) == 4 and weights.group(1, 400) == 1
-    assert weights.group(1, 500) is None
-    uneven = torch.zeros(1, 4, 1, 1)
-    uneven[0, 2] = 4032.0
-    assert Weights(uneven).norm(1, 2) == 4032
-
-
-@pytest.mark.parametrize(("exact", "ways"), [(1 << 24, 2), (1 << 20, 4), (1 << 9, 0)])
-def test_ways_of_the_weight_gradient(monkeypatch, exact, ways):
-    """Two products, four, or float64, with smaller bounds than the real one: a bound that is too small costs time only."""
-    monkeypatch.setattr(emulator_conv, "_EXACT", exact)
+def test_small_sums_are_kept_in_int32():
     g = GEOMETRIES[0]
-    x, w, dx = operands(g, 4, "random")
-    plan = emulator_conv._gradient_plan(Operand(tensor(x)), Operand(tensor(dx)))
-    assert (len(plan) if plan else 0) == ways
-    if plan:
-        assert all(1 <= images <= 4 for _, _, images in plan)
-    assert_convolutions(g, x, w, dx)
-
-
-def test_partial_sums_stay_within_the_bound():
-    """Every partial sum of a planned product, in the order that makes it largest: that of the magnitudes."""
-    g = GEOMETRIES[0]
-    x, w, dx = operands(g, 16, "random")
-    for a, d, images in emulator_conv._gradient_plan(Operand(tensor(x)), Operand(tensor(dx))):
-        unit = 64 if bool((a % 64 == 0).all()) else 1
-        for start in range(0, 16, images):
-            part = slice(start, start + images)
-            sums = conv.weight_gradient((a[part].abs() / unit).numpy().astype(np.int64), d[part].abs().numpy().astype(np.int64),
-                                        g.kernel, g.stride, g.pad)
-            assert sums.max() <= 1 << 24
-    for piece, size in emulator_conv._narrow(Operand(tensor(x)), Weights(torch.tensor(w, dtype=torch.float32)), 1):
-        unit = 64 if bool((piece % 64 == 0).all()) else 1
-        for start in range(0, x.shape[1], size):
-            part = slice(start, start + size)
-            sums = conv.forward((piece[:, part].abs() / unit).numpy().astype(np.int64), np.abs(w[:, part]), g.stride, g.pad)
-            assert sums.max() <= 1 << 24
+    x, w, _ = operands(g, 1, (4032, 32, 1))
+    assert Weights(torch.tensor(w, dtype=torch.float32)).norm(1) == 16 * 9 * 32
+    for scale, dtype in ((1, torch.int32), (64, torch.float64)):
+        found = emulator_conv.forward(Operand(tensor(x)), Weights(torch.tensor(w * scale, dtype=torch.float32)), g, "layer")
+        assert found.dtype == dtype and np.array_equal(found.numpy(), conv.forward(x, w * scale, g.stride, g.pad))
 
 
 def test_sums_that_do_not_fit_are_faults():

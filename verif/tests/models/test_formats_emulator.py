@@ -99,8 +99,8 @@ def test_random_networks(first, form):
 
 @pytest.mark.parametrize("form", ["int8-shift", "bfp8"])
 def test_float64_alone_gives_the_same(monkeypatch, form):
-    """The way of devices whose float32 kernels may transform their operands."""
-    monkeypatch.setattr(emulator_conv, "float32_is_exact", lambda device: False)
+    """The way of devices that do not multiply bytes."""
+    monkeypatch.setattr(emulator_conv, "bytes_are_exact", lambda device: False)
     for name in NETWORKS[:4]:
         train(load_network(name).formatted(form), 2, 3)
 
