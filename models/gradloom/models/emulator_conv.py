@@ -171,13 +171,29 @@ def weight_gradient(x: Operand, dx: Operand, w: Weights, g: Geometry, where: str
     """
     name = f"layer {where!r}: weight gradient"
     if shift is not None:
-        # Narrow values and 12 bits of alignment: 2^(7 + 7 + 12) a term, exact in float64 up to 2^27 terms.
-        total = _wide_gradient(x.v, dx.v.to(torch.float64).mul_(power_of_two(shift)).floor_(), g)
-        return channels_last(_checked(total, 1 << (GRADIENT_BITS - 25), GRADIENT_BITS, name))
-    positions = math.prod(g.out_shape[1:])
-    use_bytes = bytes_are_exact(str(x.v.device)) and positions <= _TERMS
-    total = _byte_gradient(x, dx, g) if use_bytes else _wide_gradient(x.v, dx.v, g)
-    return channels_last(_checked(total, len(dx.v) * positions, GRADIENT_BITS, name))
+        return channels_last(_checked(_aligned_gradient(x, dx, g, shift), 1 << (GRADIENT_BITS - 25), GRADIENT_BITS, name))
+    return channels_last(_checked(_gradient(x, dx, g), len(dx.v) * math.prod(g.out_shape[1:]), GRADIENT_BITS, name))
+
+
+def _gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
+    use_bytes = bytes_are_exact(str(x.v.device)) and math.prod(g.out_shape[1:]) <= _TERMS
+    return _byte_gradient(x, dx, g) if use_bytes else _wide_gradient(x.v, dx.v, g)
+
+
+def _aligned_gradient(x: Operand, dx: Operand, g: Geometry, shift: Tensor) -> Tensor:
+    """Sums over the images of one shift each, which are then aligned: exact, as a shift to the left is."""
+    groups: dict[int, list[int]] = {}
+    for image, n in enumerate(shift.flatten().tolist()):
+        groups.setdefault(max(n, 0), []).append(image)
+    errors = dx.v if min(groups) else (dx.v * power_of_two(shift.clamp(max=0)).to(torch.float32)).floor_()
+    total: Tensor | None = None
+    for n, images in groups.items():
+        a, d = (Operand(channels_last(v[images]), narrow=True) for v in (x.v, errors))
+        # At most 2^12 times sums of 8-bit products: float64 holds 2^27 of them.
+        part = _gradient(a, d, g).mul_(math.ldexp(1.0, n))
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
 
 
 def _sum_type(x: Operand, w: Weights, axis: int) -> torch.dtype:
@@ -216,7 +232,8 @@ def _windows(
     image, row, column, _ = padded.stride()
     # The columns of a window's row lie side by side.
     view = padded.as_strided((len(planes), *size, kernel[0], kernel[1] * channels), (image, stride * row, stride * column, row, 1))
-    return view.reshape(-1, math.prod(kernel) * channels)
+    # Windows of a single row and image stay a view of rows that overlap, which a matrix product cannot take.
+    return view.reshape(-1, math.prod(kernel) * channels).contiguous()
 
 
 def _joined(parts: Tensor, narrow: bool, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,7 @@
 """The same networks in floating point, with analytic gradients: what the integer training is compared with.
 
-Same layers, initial weights, data and schedule, no quantisation: float64, or float32 for the FP32 baseline.
+Same layers, initial weights, data and schedule, no quantisation: float64, or float32 for the FP32 baseline. Batch
+normalisation with ReLU can take the place of L1-FRN with TLU (Ioffe and Szegedy, "Batch normalization").
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gradloom.models import pint, shortcut
+from gradloom.models import shortcut
 from gradloom.models.layers import INPUT, Conv, FullyConnected, Geometry, Kind, Layer, MaxPool, Subsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
@@ -18,6 +19,10 @@ __all__ = ["FloatNet", "FloatStep", "from_state"]
 
 EPSILON = 2.0**-12
 """Added to the mean of |x| in L1-FRN."""
+BATCH_EPSILON = 1e-5
+"""Added to the variance in batch normalisation."""
+BATCH_MOMENTUM = 0.1
+"""Share of a batch in the running mean and variance that an evaluation uses."""
 
 
 @dataclasses.dataclass
@@ -56,6 +61,12 @@ def _column(parameter: np.ndarray) -> np.ndarray:
     return parameter[None, :, None, None]
 
 
+def _frn(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """1 / (mean |y| + epsilon) (B, C, 1, 1) and xhat of L1-FRN."""
+    scale = 1 / (np.abs(y).mean(axis=(2, 3), keepdims=True) + y.dtype.type(EPSILON))
+    return scale, y * scale
+
+
 class FloatNet:
     """A network with floating-point parameters and momentum SGD.
 
@@ -64,12 +75,25 @@ class FloatNet:
     net : :class:`Network`
     parameters : dict
         By (layer, "w" | "gamma" | "beta" | "tau").
+    batch_norm : :class:`bool`
+        Batch normalisation and ReLU in place of L1-FRN and TLU; tau stays 0.
+
+    Attributes
+    ----------
+    running : dict
+        Means and unbiased variances over the batches by (layer, "mean" | "variance"), of batch normalisation.
     """
 
-    def __init__(self, net: Network, parameters: dict[tuple[str, str], np.ndarray]) -> None:
+    def __init__(self, net: Network, parameters: dict[tuple[str, str], np.ndarray], *, batch_norm: bool = False) -> None:
         self.net = net
-        self.parameters = parameters
-        self.velocities = {key: np.zeros_like(value) for key, value in parameters.items()}
+        self.batch_norm = batch_norm
+        self.parameters = {key: value for key, value in parameters.items() if not (batch_norm and key[1] == "tau")}
+        self.running: dict[tuple[str, str], np.ndarray] = {}
+        for layer in net.weighted:
+            if batch_norm and layer.norm == "frn":
+                start = parameters[layer.name, "gamma"]
+                self.running |= {(layer.name, "mean"): np.zeros_like(start), (layer.name, "variance"): np.ones_like(start)}
+        self.velocities = {key: np.zeros_like(value) for key, value in self.parameters.items()}
 
     def gradients(
         self,
@@ -78,17 +102,17 @@ class FloatNet:
         *,
         decisions: Mapping[tuple[str, str], np.ndarray] | None = None,
     ) -> FloatStep:
-        """Loss, gradients and every tensor of a batch of real images (B, C, Y, X).
+        """Loss, gradients and every tensor of a batch of real images (B, C, Y, X); ``labels`` may be targets (B, classes).
 
         ``decisions`` holds tensors ``bit`` and ``index`` of an integer step: the float pass then takes the
         same side of every threshold and the same maximum, so that only rounding separates the two.
         """
         tensors: dict[tuple[str, str], np.ndarray] = {(INPUT, "z"): x}
         for layer in self.net.layers:
-            self._forward(layer, tensors, decisions or {})
+            self._forward(layer, tensors, decisions or {}, training=True)
         last = self.net.logits.name
         logits = tensors[last, "z"][:, :, 0, 0]
-        target = np.eye(self.net.classes, dtype=logits.dtype)[labels]
+        target = labels if labels.ndim == 2 else np.eye(self.net.classes, dtype=logits.dtype)[labels]
         if self.net.loss == "softmax":
             shifted = logits - logits.max(axis=1, keepdims=True)
             log_sum = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
@@ -105,7 +129,7 @@ class FloatNet:
                 tensors[layer.name, "dz"] = self._output_error(layer.name, tensors)
             if isinstance(layer, Conv | FullyConnected):
                 self._backward(layer, tensors, gradients, len(labels))
-        return FloatStep(loss, int((logits.argmax(axis=1) == labels).sum()), gradients, tensors)
+        return FloatStep(loss, int((logits.argmax(axis=1) == target.argmax(axis=1)).sum()), gradients, tensors)
 
     def train_step(
         self, x: np.ndarray, labels: np.ndarray, lr: float, momentum: float, weight_decay: float = 0.0
@@ -135,6 +159,8 @@ class FloatNet:
         layer: Layer,
         tensors: dict[tuple[str, str], np.ndarray],
         decisions: Mapping[tuple[str, str], np.ndarray],
+        *,
+        training: bool = False,
     ) -> None:
         name, g, x = layer.name, self.net.geometry(layer.name), tensors[layer.input, "z"]
         if isinstance(layer, Subsample):
@@ -167,16 +193,29 @@ class FloatNet:
             tensors[name, "bit"] = np.asarray(decisions.get((name, "bit"), bit)).astype(bool)
             tensors[name, "z"] = np.where(tensors[name, "bit"], y, y.dtype.type(0))
             return
-        scale = 1 / (np.abs(y).mean(axis=(2, 3), keepdims=True) + y.dtype.type(EPSILON))
-        xhat = y * scale
+        scale, xhat = self._normalise(name, y, training) if self.batch_norm else _frn(y)
         y = _column(self.parameters[name, "gamma"]) * xhat + beta
         if layer.residual is not None:
             y = y + tensors[layer.residual, "z"]
-        tau = _column(self.parameters[name, "tau"])
+        tau = y.dtype.type(0) if self.batch_norm else _column(self.parameters[name, "tau"])
         bit = y >= tau if layer.act == "tlu" else np.ones(y.shape, bool)
         bit = np.asarray(decisions.get((name, "bit"), bit)).astype(bool)
         tensors[name, "scale"], tensors[name, "xhat"], tensors[name, "bit"] = scale, xhat, bit
         tensors[name, "z"] = np.where(bit, y, tau)
+
+    def _normalise(self, name: str, y: np.ndarray, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        """1 / sqrt(variance + epsilon) (1, C, 1, 1) and xhat of batch normalisation; training also feeds the running values."""
+        axes, real = (0, 2, 3), y.dtype.type
+        if training:
+            mean, variance = y.mean(axis=axes), y.var(axis=axes)
+            count = y.size // y.shape[1]
+            for key, value in (("mean", mean), ("variance", variance * (count / (count - 1)))):
+                held = self.running[name, key]
+                self.running[name, key] = (held + BATCH_MOMENTUM * (value - held)).astype(y.dtype)
+        else:
+            mean, variance = self.running[name, "mean"], self.running[name, "variance"]
+        scale = 1 / np.sqrt(_column(variance) + real(BATCH_EPSILON))
+        return scale, (y - _column(mean)) * scale
 
     def _output_error(self, name: str, tensors: dict[tuple[str, str], np.ndarray]) -> np.ndarray:
         total = np.zeros_like(tensors[name, "z"])
@@ -218,21 +257,27 @@ class FloatNet:
         if layer.norm == "frn":
             xhat = tensors[name, "xhat"]
             gradients[name, "gamma"] = (d * xhat).sum(axis=(0, 2, 3)) / batch
-            gradients[name, "tau"] = (dz - d).sum(axis=(0, 2, 3)) / batch
-            mean = (d * xhat).mean(axis=(2, 3), keepdims=True)
-            dx = _column(self.parameters[name, "gamma"]) * tensors[name, "scale"] * (d - np.sign(xhat) * mean)
+            factor = _column(self.parameters[name, "gamma"]) * tensors[name, "scale"]
+            if self.batch_norm:
+                axes = (0, 2, 3)
+                along = xhat * (d * xhat).mean(axis=axes, keepdims=True)
+                dx = factor * (d - d.mean(axis=axes, keepdims=True) - along)
+            else:
+                gradients[name, "tau"] = (dz - d).sum(axis=(0, 2, 3)) / batch
+                mean = (d * xhat).mean(axis=(2, 3), keepdims=True)
+                dx = factor * (d - np.sign(xhat) * mean)
         tensors[name, "dx"] = dx
         flat = dx.transpose(0, 2, 3, 1).reshape(-1, len(weights))
         gradients[name, "w"] = (flat.T @ tensors[name, "columns"]).reshape(weights.shape) / batch
 
 
-def from_state(net: Network, state: State, dtype: type = np.float64) -> FloatNet:
+def from_state(net: Network, state: State, dtype: type = np.float64, *, batch_norm: bool = False) -> FloatNet:
     """The real parameters of an integer state."""
     parameters: dict[tuple[str, str], np.ndarray] = {}
     for layer in net.weighted:
         exponent = state.exponents[net.tid(layer.name, Kind.W)]
-        values = np.ldexp(pint.decode(state.weights[layer.name]).astype(np.float64), exponent)
+        values = np.ldexp(net.arithmetic.operand.decode(state.weights[layer.name]).astype(np.float64), exponent)
         parameters[layer.name, "w"] = values.astype(dtype)
         for key, master in state.parameters[layer.name].items():
             parameters[layer.name, key] = np.ldexp(master.astype(np.float64), -24).astype(dtype)
-    return FloatNet(net, parameters)
+    return FloatNet(net, parameters, batch_norm=batch_norm)

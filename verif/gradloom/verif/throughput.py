@@ -16,62 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from gradloom.host.files import write_json
 from gradloom.models import pint
 from gradloom.models.emulator import Emulator
-from gradloom.models.floatref import EPSILON, from_state
 from gradloom.models.golden import Hyper
-from gradloom.models.layers import INPUT, Conv, FullyConnected, MaxPool, Subsample
-from gradloom.models.network import Network, load_network
+from gradloom.models.network import load_network
 from gradloom.models.state import State
+from gradloom.verif.float_network import FloatNetwork
 
-__all__ = ["FloatNetwork", "measure"]
+__all__ = ["measure"]
 
 INPUT_EXPONENT = -11
 LEARNING_RATE, MOMENTUM = 0.02, 0.9
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "emulator-throughput.json"
-
-
-class FloatNetwork(nn.Module):
-    """A network in float32, with the initial weights of an integer state."""
-
-    def __init__(self, net: Network, state: State) -> None:
-        super().__init__()
-        self.net = net
-        self.table = nn.ParameterDict({
-            f"{layer}-{key}".replace(".", "_"): nn.Parameter(torch.from_numpy(value.astype(np.float32)))
-            for (layer, key), value in from_state(net, state, np.float32).parameters.items()
-        })
-
-    def parameter(self, layer: str, key: str) -> Tensor:
-        return self.table[f"{layer}-{key}".replace(".", "_")]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (B, C, Y, X) to logits (B, classes)."""
-        z = {INPUT: x}
-        for layer in self.net.layers:
-            name, source, g = layer.name, z[layer.input], self.net.geometry(layer.name)
-            if isinstance(layer, Conv | FullyConnected):
-                y = F.conv2d(source, self.parameter(name, "w"), stride=g.stride, padding=g.pad)
-                beta = self.parameter(name, "beta")[:, None, None]
-                if layer.norm == "frn":
-                    y = y / (y.abs().mean((2, 3), keepdim=True) + EPSILON)
-                    y = self.parameter(name, "gamma")[:, None, None] * y + beta
-                    if layer.residual is not None:
-                        y = y + z[layer.residual]
-                    z[name] = torch.maximum(y, self.parameter(name, "tau")[:, None, None]) if layer.act == "tlu" else y
-                else:
-                    z[name] = F.relu(y + beta) if layer.act == "relu" else y + beta
-            elif isinstance(layer, Subsample):
-                kept = source[:, :, :: layer.stride, :: layer.stride]
-                z[name] = F.pad(kept, (0, 0, 0, 0, 0, layer.out - kept.shape[1]))
-            elif isinstance(layer, MaxPool):
-                z[name] = F.max_pool2d(source, g.kernel, g.stride, g.pad)
-            else:
-                z[name] = F.avg_pool2d(source, g.kernel, g.stride, g.pad)
-        return z[self.net.logits.name].flatten(1)
 
 
 def _seconds(step: Callable[[], object], repeats: int) -> list[float]:

@@ -18,20 +18,21 @@ def hashed(seed, shape):
     return ((2 * dither.hash24(dither.tensor_seed(seed, 0, 0), index) + 1) / 2**24 - 1).reshape(shape)
 
 
-def perturbed(network, seed):
+def perturbed(network, seed, **options):
     """A float net whose every parameter is off its initial value, so that no gradient vanishes by
     symmetry."""
-    float_net = floatref.from_state(network, State.initial(network, seed, -10))
+    float_net = floatref.from_state(network, State.initial(network, seed, -10), **options)
     for number, key in enumerate(float_net.parameters):
         if key[1] != "w":
             float_net.parameters[key] += 0.2 * hashed(seed + number, float_net.parameters[key].shape)
     return float_net
 
 
+@pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize("file", NETWORKS, ids=lambda file: file.stem)
-def test_gradients_are_the_slopes_of_the_loss(file):
+def test_gradients_are_the_slopes_of_the_loss(file, batch_norm):
     network = load_network(str(file))
-    float_net = perturbed(network, 3)
+    float_net = perturbed(network, 3, batch_norm=batch_norm)
     x = 2 * hashed(11, (3, *network.input_shape))
     labels = np.arange(3) % network.classes
     base = float_net.gradients(x, labels)
@@ -95,3 +96,28 @@ def test_correct_counts_the_largest_logits():
     labels = chosen.copy()
     labels[:3] = (labels[:3] + 1) % 10
     assert float_net.correct(x, labels) == 5
+
+
+def test_batch_normalisation():
+    """Planes of mean 0 and variance 1 over the batch in training, the running values in evaluation; no tau."""
+    network = load_network("digits-cnn")
+    float_net = floatref.from_state(network, State.initial(network, 1, -10), batch_norm=True)
+    assert not any(key == "tau" for _, key in float_net.parameters)
+    x, labels = 3 + hashed(4, (6, *network.input_shape)), np.arange(6)
+    xhat = float_net.gradients(x, labels).tensors["conv1", "xhat"]
+    # The epsilon under the root is 1e-5 of a variance of about 1.
+    assert np.abs(xhat.mean(axis=(0, 2, 3))).max() < 1e-12 and np.abs(xhat.var(axis=(0, 2, 3)) - 1).max() < 1e-3
+    first = float_net.logits(x)
+    for _ in range(200):
+        float_net.gradients(x, labels)
+    assert np.abs(float_net.logits(x) - first).max() > 0.1
+    assert np.allclose(float_net.logits(x[:2]), float_net.logits(x)[:2])
+
+
+def test_targets_take_the_place_of_classes():
+    network = load_network(str(next(file for file in NETWORKS if file.stem == "tiny-relu")))
+    float_net = floatref.from_state(network, State.initial(network, 1, -10))
+    x, labels = hashed(4, (5, *network.input_shape)), np.arange(5) % network.classes
+    object.__setattr__(network, "loss", "squared")
+    first, second = float_net.gradients(x, labels), float_net.gradients(x, np.eye(network.classes)[labels])
+    assert first.loss == second.loss and all(np.array_equal(g, second.gradients[key]) for key, g in first.gradients.items())

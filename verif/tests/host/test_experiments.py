@@ -1,0 +1,115 @@
+"""Accuracy experiments: resumed without losing or repeating a run, and every contestant with the digest of the golden model."""
+
+import dataclasses
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from gradloom.host.data import epoch_order, load_dataset
+from gradloom.host.files import UserError
+from gradloom.models import digests, golden
+from gradloom.models.layers import Training
+from gradloom.models.network import load_network
+from gradloom.models.state import State
+from gradloom.verif.experiments import page, radio_data
+from gradloom.verif.experiments.curves import draw
+from gradloom.verif.experiments.results import Store
+from gradloom.verif.experiments.titles import TITLES
+
+JOBS = [(name, seed) for seed in (1, 2) for name in ("fp32", "pint8")]
+
+
+def result(contestant, seed):
+    value = 90 + seed + len(contestant) / 10
+    return {"summary": f"{value} %", "accuracy": value, "curve": [{"epoch": n, "accuracy": value - 1 / n} for n in (1, 2, 3)]}
+
+
+def test_a_stopped_experiment_goes_on(tmp_path):
+    asked = []
+
+    def work(contestant, seed):
+        asked.append((contestant, seed))
+        return result(contestant, seed)
+
+    Store("toy", {"epochs": 3}, tmp_path).run(JOBS, work, only=["pint8"], limit=1)
+    Store("toy", {"epochs": 3}, tmp_path).run(JOBS, work, limit=2)
+    Store("toy", {"epochs": 3}, tmp_path).run(JOBS, work)
+    assert sorted(asked) == sorted(JOBS) and asked[0] == ("pint8", 1)
+    record = json.loads((tmp_path / "accuracy-toy.json").read_text())
+    assert [(run["contestant"], run["seed"]) for run in record["runs"]] == JOBS
+    with pytest.raises(UserError, match=r"accuracy-toy\.json holds results of other settings: move it away, or restore the sett"):
+        Store("toy", {"epochs": 4}, tmp_path)
+
+
+def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
+    settings = {"train_images": 100, "test_images": 50, "train": vars(Training()), "overrides": {"int8-shift": {"lr": 0.5}}}
+    Store("resnet20", settings, tmp_path).run(JOBS, result)
+    text = page.render(tmp_path, tmp_path)
+    assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
+    assert "Not run yet: vgg16-quarter, logistic, radio, ablations." in text
+    ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
+
+
+def test_curves_stay_inside_their_frame():
+    series = {"<a>": [(n, [0.1 * n, 0.1 * n + 0.05]) for n in range(1, 8)], "b": [(n, [0.3]) for n in range(1, 8)]}
+    text = draw(series, "x", "y")
+    ElementTree.fromstring(text)
+    for points in re.findall(r'points="([^"]+)"', text):
+        for pair in points.split():
+            x, y = map(float, pair.split(","))
+            assert 0 <= x <= 720 and 0 <= y <= 340
+
+
+def test_radio_signals():
+    """Modulated carriers of amplitude 1; interference of every kind in turn, of the amplitudes that the module names."""
+    good, (bad, kind) = radio_data.normal(1, 300), radio_data.anomalous(9, 300)
+    assert good.shape == bad.shape == (300, radio_data.SAMPLES) and np.bincount(kind).tolist() == [100, 100, 100]
+    # The receiver's noise adds 2 * 0.1^2 to the carrier's power.
+    assert (np.abs(good) ** 2).mean() == pytest.approx(1.02, abs=0.01)
+    added = bad - radio_data.normal(19, 300)
+    power = np.sqrt((np.abs(added) ** 2).mean(axis=1))
+    assert power.min() >= 0.049 and power.max() <= 0.401
+    step = np.angle(good[:, 1:] * good[:, :-1].conj()) / (2 * np.pi)
+    assert np.abs(step.mean(axis=1)).max() < 0.035
+    sine = np.angle(added[kind == 2][:, 1:] * added[kind == 2][:, :-1].conj())
+    assert np.abs(np.exp(1j * sine) - np.exp(1j * sine[:, :1])).max() < 1e-6
+    assert np.array_equal(good, radio_data.normal(1, 300))
+    assert radio_data.windows(good).shape == (300, 2, 1, 32)
+
+
+def test_a_run_has_the_golden_model_s_digest():
+    pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
+    from gradloom.verif.experiments.classify import EXPERIMENTS, subset, train_once
+    from gradloom.verif.experiments.contestants import CONTESTANTS
+
+    assert CONTESTANTS.keys() == TITLES.keys()
+    assert all(set(experiment.contestants) <= TITLES.keys() for experiment in EXPERIMENTS.values())
+    experiment = dataclasses.replace(EXPERIMENTS["ablations"], train=Training(batch=20, epochs=1, lr=0.02))
+    data = subset(load_dataset("digits"), 100, 40)
+    for contestant in ("pint8-nearest", "bfp8-swa"):
+        found = train_once(experiment, data, contestant, 3)
+        chosen = CONTESTANTS[contestant]
+        network = load_network("digits-cnn").formatted(chosen.form).rounded(chosen.rounding)
+        state, order = State.initial(network, 3, data.exponent), epoch_order(100, 3, 0)
+        for step, hyper in enumerate(golden.schedule_table(experiment.train, 5, average=network.arithmetic.average)):
+            part = order[20 * step : 20 * step + 20]
+            golden.train_step(network, state, data.train_x[part], data.train_y[part], hyper)
+        assert digests.parameters_digest(network, state) == found["sha256"]
+        right = golden.evaluate(network, state, data.test_x, data.test_y).correct
+        assert found["accuracy"] == 100 * right / 40
+    assert train_once(experiment, data, "fp32-bn", 3)["accuracy"] >= 0
+
+
+def test_a_radio_run(monkeypatch):
+    pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
+    from gradloom.verif.experiments import radio
+
+    assert radio.f1_score(np.array([1.0, 3.0, 2.0, 5.0]), np.array([False, True, True, False]), 2.5) == 0.5
+    monkeypatch.setattr(radio, "ITERATIONS", 2)
+    monkeypatch.setattr(radio, "BATCH", 50)
+    monkeypatch.setattr(radio, "TESTED", 30)
+    found = radio.detect("bfp8", 1, radio._signals())
+    assert len(found["curve"]) == 1 and 0 <= found["f1"] <= 1 and set(found["found"]) == set(radio_data.ANOMALIES)
