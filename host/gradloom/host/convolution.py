@@ -1,7 +1,9 @@
 """Convolution tiles on the array: chunks of input groups, weights, windows, and where the sums lie."""
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import Region
@@ -63,7 +65,7 @@ class Convolution:
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         depth = builder.config.ibuf_depth
-        self.half, self.whole = depth // share, depth // share * 2
+        self.share, self.half, self.whole = share, depth // share, depth // share * 2
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
         self._region: Ring | None = None
@@ -72,6 +74,18 @@ class Convolution:
         taps = shape.ky * shape.kx
         self.per_step = PE_TAPS if sweep.k1 else ceil_div(taps, PE_TAPS)
         self.steps = sweep.group_step()
+
+    @property
+    def fits(self) -> bool:
+        """Whether partial sums and inputs of a whole image fit; else its rows are taken in tiles."""
+        config = self.builder.config
+        return self.sweep.addresses(config, 1) <= config.ibuf_depth and psum_words(self.sweep, config, 1) <= config.psum_depth
+
+    def strip(self, first: int, last: int, region: Ring) -> "Convolution":
+        """The same for the units ``first`` to ``last`` of an image, with inputs in a region of the input buffer."""
+        found = copy.copy(self)
+        found.sweep, found.whole, found._region = self.sweep.strip(first, last), region.size, region
+        return found
 
     def tiles(self) -> list[list[int]]:
         """Output groups of every tile, one for each tap that computes its own (kernel 1), else one."""
@@ -215,6 +229,11 @@ class Convolution:
                 f"configuration {config.name!r} has {config.psum_depth} (psum_depth): "
                 f"raise psum_depth or shrink the layer"
             )
+        self.refuse_banks()
+
+    def refuse_banks(self) -> NoReturn:
+        """:exc:`~gradloom.host.tiling.ScheduleError`: no number of images avoids a conflict of banks."""
+        config = self.builder.config
         raise ScheduleError(
             f"layer {self.layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} "
             f"read together fall on one bank: "
@@ -225,7 +244,7 @@ class Convolution:
         """Whether all input groups of a tile fit at once."""
         return self.steps * self.sweep.addresses(self.builder.config, images) <= self.whole
 
-    def _chunks(self, images: int) -> list[tuple[int, int]]:
+    def _chunks(self, images: int, *, resident: bool) -> list[tuple[int, int]]:
         config = self.builder.config
         if self.per_step + 1 > config.wbuf_depth:
             raise ScheduleError(
@@ -234,7 +253,7 @@ class Convolution:
                 f"raise wbuf_depth or shrink the kernel"
             )
         limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
-        if not self.resident(images):
+        if not resident:
             limit = min(limit, max(1, self.whole // 2 // self.sweep.addresses(config, images)))
         count = ceil_div(self.steps, limit)
         edges = [self.steps * i // count for i in range(count + 1)]
@@ -258,8 +277,8 @@ class Convolution:
                     Dest.IBUF,
                     region,
                     [(images, (first, last))],
-                    region.at(images[0], first),
-                    n0=region.unit // builder.config.beat_bytes,
+                    region.at(images[0], first) + sweep.row0 * sweep.xe * builder.config.beat_bytes,
+                    n0=sweep.rows * sweep.xe,
                     n1=count,
                     stride1=region.outer_bytes,
                     n2=last - first,
@@ -319,17 +338,40 @@ class Convolution:
                 )
         return addr
 
-    def compute(self, images: tuple[int, int], outputs: list[int], inputs: int | None, *, norms: bool = False) -> int:
+    def compute(
+        self,
+        images: tuple[int, int],
+        outputs: list[int],
+        inputs: int | None,
+        *,
+        norms: bool = False,
+        half: int | None = None,
+        pbase: int = 0,
+        further: bool = False,
+    ) -> int:
         """All CONV commands of a tile.
 
-        ``inputs``: address of resident inputs. ``norms``: the last one gathers the sum of magnitudes of every plane.
-        Returns the half that holds the sums.
+        Parameters
+        ----------
+        inputs : :class:`int`, optional
+            Address of resident inputs.
+        norms : :class:`bool`
+            The last command gathers the sum of magnitudes of every plane.
+        half, pbase : :class:`int`
+            Where the sums go; by default the next half, from its first address on.
+        further : :class:`bool`
+            The sums of magnitudes go on with those of the commands before.
+
+        Returns
+        -------
+        :class:`int`
+            The half that holds the sums.
         """
         builder, sweep = self.builder, self.sweep
         count = images[1] - images[0]
         step = sweep.addresses(builder.config, count)
-        half, acc = builder.next_half(), 0
-        chunks = self._chunks(count)
+        half, acc = builder.next_half() if half is None else half, 0
+        chunks = self._chunks(count, resident=inputs is not None)
         for chunk in chunks:
             size = chunk[1] - chunk[0]
             if inputs is None:
@@ -344,12 +386,12 @@ class Convolution:
                     window, chunk, weights
                 )
                 fields |= (
-                    {"half": half, "acc": acc, "steps": size, "istep": step, "nk": len(outputs)}
+                    {"half": half, "acc": acc, "pbase": pbase, "steps": size, "istep": step, "nk": len(outputs)}
                     if sweep.k1
-                    else {"half": half, "acc": acc, "steps": size, "istep": step}
+                    else {"half": half, "acc": acc, "pbase": pbase, "steps": size, "istep": step}
                 )
                 if norms and chunk == chunks[-1] and window == len(sweep.windows) - 1:
-                    fields["sums"] = 1
+                    fields |= {"sums": 1, "sacc": int(further)}
                 builder.recorder.emit(
                     Opcode.CONV,
                     fields,
@@ -385,8 +427,11 @@ class Convolution:
 
     def psum_fields(self, half: int, tap: int, slot: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of a tile's output group lie, from the tile's image number ``slot`` on."""
+        return self.place_fields(half, tap, slot * self.sweep.upi) | {"ps0": slot}
+
+    def place_fields(self, half: int, tap: int, unit: int) -> dict[str, int]:
+        """The same from a unit of the tile on."""
         sweep, wpus = self.sweep, self.builder.config.wpus
-        unit = slot * sweep.upi
         return {
             "xsrc": int(XSource.PSUM),
             "half": half,
@@ -397,5 +442,4 @@ class Convolution:
             "psc": sweep.psc,
             "pw0": unit % wpus,
             "prg0": unit // wpus,
-            "ps0": slot,
         }

@@ -202,10 +202,11 @@ class Costs:
         if instruction["pool"] == 1:
             return rows * columns * kernel * kernel
 
-        def held(count: int) -> int:
-            return sum(max(1, ceil_div(kernel - (place + pad) % stride, stride)) for place in range(count))
+        def held(count: int, first: int) -> int:
+            places = range(first + pad, first + pad + count)
+            return sum(max(1, ceil_div(kernel - place % stride, stride)) for place in places)
 
-        return held(rows) * held(columns)
+        return held(rows, instruction["poff"]) * held(columns, 0)
 
 
 def in_flight(unit: Unit) -> int:

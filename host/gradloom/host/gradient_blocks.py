@@ -7,6 +7,7 @@ images before them gave (``dacc``). So every operand is loaded once for each blo
 
 import dataclasses
 import itertools
+from collections.abc import Iterator, Sequence
 
 from gradloom.host.layout import ceil_div
 from gradloom.host.tiling import ScheduleError
@@ -45,19 +46,29 @@ class GradientShape:
     error_entries: int
     beats: int
 
-    def error_addresses(self, config: Config, images: int) -> int:
-        """Addresses of each error bank that one output tile of ``images`` images takes."""
-        return ceil_div(images * self.error_rows, config.wpus) * self.error_entries
+    def error_addresses(self, config: Config, images: int, rows: Range | None = None) -> int:
+        """Addresses of each error bank that one output tile of ``images`` images takes, or of ``rows`` of them."""
+        count = self.error_rows if rows is None else rows[1] - rows[0]
+        return ceil_div(images * count, config.wpus) * self.error_entries
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Ranges of images, kernel windows, output tiles and input steps, in the order windows, outputs, steps, images."""
+    """Ranges of images, kernel windows, output tiles and input steps, in the order windows, outputs, steps, images, rows.
+
+    ``rows``: units of one image that are swept at a time, if it does not fit.
+    """
 
     images: tuple[Range, ...]
     windows: tuple[Range, ...]
     tiles: tuple[Range, ...]
     steps: tuple[Range, ...]
+    rows: tuple[Range | None, ...] = (None,)
+
+    @property
+    def pieces(self) -> list[tuple[Range, Range | None]]:
+        """Images and rows whose operands are on chip at a time, in order."""
+        return list(itertools.product(self.images, self.rows))
 
 
 def _ranges(low: int, high: int, size: int) -> tuple[Range, ...]:
@@ -78,52 +89,82 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
         If one image of one input step or one output tile does not fit the buffers.
     """
     batch, sweep = images[1] - images[0], shape.sweep
-    sets = 1 if sweep.k1 else PE_TAPS
     every = len(sweep.windows)
     best: tuple[tuple[int, int, int], tuple[int, int, int, int]] | None = None
     for count in range(1, batch + 1):
         if row_banks_conflict(sweep, config, count):
             continue
-        for windows, tiles, steps in itertools.product({1, every}, _sizes(shape.tiles), _sizes(shape.steps)):
-            inputs = steps * sweep.addresses(config, count)
-            errors = ceil_div(tiles, sets) * shape.error_addresses(config, count)
-            share = 2 if count > 1 or tiles > 1 or steps > 1 else 1
-            if inputs > config.ibuf_depth // share or errors > config.ebuf_depth // share:
-                continue
-            if count < batch and windows * tiles * steps * shape.beats > config.dw_depth // share:
-                continue
-            cost = (*_cycles(shape, config, batch, count, windows, tiles, steps), -count)
-            if best is None or cost < best[0]:
-                best = cost, (count, windows, tiles, steps)
+        pieces = [(min(count, batch - low), sweep) for low in range(0, batch, count)]
+        for cut, cost in _cuts(shape, config, pieces):
+            if best is None or (*cost, -count) < best[0]:
+                best = (*cost, -count), (count, *cut)
     if best is None:
-        raise ScheduleError(
-            f"layer {shape.layer!r}: one image takes {sweep.addresses(config, 1)} addresses "
-            f"of each input row bank, {shape.error_addresses(config, 1)} of each error row bank "
-            f"and {shape.beats} beats of weight gradients, "
-            f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
-            f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
-        )
+        return _choose_rows(shape, config, images)
     count, windows, tiles, steps = best[1]
     return Blocks(
         _ranges(*images, count), _ranges(0, every, windows), _ranges(0, shape.tiles, tiles), _ranges(0, shape.steps, steps)
     )
 
 
-def _cycles(
-    shape: GradientShape, config: Config, batch: int, count: int, windows: int, tiles: int, steps: int
-) -> tuple[int, int]:
+def _choose_rows(shape: GradientShape, config: Config, images: Range) -> Blocks:
+    """The same for rows of one image at a time."""
+    sweep, every = shape.sweep, len(shape.sweep.windows)
+    best: tuple[tuple[int, int, int], tuple[int, int, int, int]] | None = None
+    for rows in range(sweep.upi, 0, -1):
+        strips = [sweep.strip(*strip) for strip in _ranges(0, sweep.upi, rows)]
+        if any(row_banks_conflict(strip, config, 1) for strip in strips):
+            continue
+        for cut, cost in _cuts(shape, config, [(1, strip) for strip in strips * (images[1] - images[0])]):
+            if best is None or (*cost, -rows) < best[0]:
+                best = (*cost, -rows), (rows, *cut)
+    if best is None:
+        raise ScheduleError(
+            f"layer {shape.layer!r}: one row takes {sweep.strip(0, 1).addresses(config, 1)} addresses "
+            f"of each input row bank, {shape.error_addresses(config, 1, (0, 1))} of each error row bank "
+            f"and {shape.beats} beats of weight gradients, "
+            f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
+            f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
+        )
+    rows, windows, tiles, steps = best[1]
+    return Blocks(
+        _ranges(*images, 1),
+        _ranges(0, every, windows),
+        _ranges(0, shape.tiles, tiles),
+        _ranges(0, shape.steps, steps),
+        _ranges(0, sweep.upi, rows),
+    )
+
+
+Pieces = Sequence[tuple[int, Sweep]]
+"""Images and the sweep over them, or over a strip of rows, of everything that is on chip at a time."""
+
+
+def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tuple[tuple[int, int, int], tuple[int, int]]]:
+    """Windows, tiles and steps of a block that fit, and what they cost."""
+    sets = 1 if shape.sweep.k1 else PE_TAPS
+    addresses = max(sweep.addresses(config, images) for images, sweep in pieces)
+    rows = max(shape.error_addresses(config, images, (0, sweep.upi)) for images, sweep in pieces)
+    for windows, tiles, steps in itertools.product({1, len(shape.sweep.windows)}, _sizes(shape.tiles), _sizes(shape.steps)):
+        share = 2 if pieces[0][0] > 1 or tiles > 1 or steps > 1 else 1
+        if steps * addresses > config.ibuf_depth // share or ceil_div(tiles, sets) * rows > config.ebuf_depth // share:
+            continue
+        if len(pieces) > 1 and windows * tiles * steps * shape.beats > config.dw_depth // share:
+            continue
+        yield (windows, tiles, steps), _cycles(shape, config, pieces, windows, tiles, steps)
+
+
+def _cycles(shape: GradientShape, config: Config, pieces: Pieces, windows: int, tiles: int, steps: int) -> tuple[int, int]:
     """Cycles of whichever is slowest, and beats of all loads."""
     sweep = shape.sweep
-    chunks = [min(count, batch - low) for low in range(0, batch, count)]
     sweeps = shape.tiles * shape.steps * len(sweep.windows)
-    groups = sum(ceil_div(images * sweep.upi, config.wpus) for images in chunks)
-    array = sweeps * (groups * sweep.cols + _COMMAND_CYCLES * len(chunks))
-    once = len(chunks) == 1
+    groups = sum(ceil_div(images * piece.upi, config.wpus) for images, piece in pieces)
+    array = sweeps * (groups * sweep.cols + _COMMAND_CYCLES * len(pieces))
+    once = len(pieces) == 1
     output_blocks, step_blocks = ceil_div(shape.tiles, tiles), ceil_div(shape.steps, steps)
     window_blocks = ceil_div(len(sweep.windows), windows)
     again = 1 if once and step_blocks == 1 else output_blocks * window_blocks
-    inputs = batch * sweep.groups_in * sweep.rows * sweep.xe * again
+    inputs = sum(images * piece.rows for images, piece in pieces) * sweep.groups_in * sweep.xe * again
     again = 1 if once and output_blocks == 1 else step_blocks * window_blocks
-    errors = batch * shape.outputs * shape.error_rows * shape.error_entries * again
+    errors = sum(images * piece.upi for images, piece in pieces) * shape.outputs * shape.error_entries * again
     loads = inputs + errors
     return max(array, inputs, errors) if config.load_channels >= 3 else max(array, loads), loads

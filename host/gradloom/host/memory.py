@@ -13,6 +13,8 @@ __all__ = ["ALIGNMENT", "MemoryMap", "Region", "memory_map"]
 
 ALIGNMENT = 64
 """Every region starts at a multiple of this."""
+_BITMAP = 8
+"""Beats of a byte plane whose bits a beat of the bitmap holds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,13 @@ class Region:
     def at(self, outer: int, inner: int = 0) -> int:
         """Byte offset of a unit from the region's start."""
         return outer * self.outer_bytes + inner * self.unit
+
+    def rows(self, first: int, last: int) -> tuple[int, int]:
+        """First beat and number of beats of the rows ``first`` to ``last`` of a plane (a bitmap's begin with a beat)."""
+        xe = even(self.shape[3]) // 2
+        if self.kind != "bitmap":
+            return first * xe, (last - first) * xe
+        return first * xe // _BITMAP, ceil_div(last * xe, _BITMAP) - first * xe // _BITMAP
 
     def pack(self, value: Any, g: int) -> bytes:
         """Logical tensor to the bytes of one copy."""

@@ -1,11 +1,14 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
-from collections.abc import Callable
+import itertools
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pool_parts import Windows, pool_parts
+from gradloom.host.row_tiles import row_parts
 from gradloom.host.schedule_rounding import plane_rounding
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, image_groups, shape_of, shifts
+from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, shape_of, shifts
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
@@ -98,24 +101,24 @@ def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work
 def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:
     """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own."""
     work, plane = _backward_work(builder, layer)
-    limit = builder.planes_at_once(layer.name, plane, bits=False)
     tail = shifts(SH1=_relative(builder.tid(layer.name, Kind.DS), ds_zero(builder, layer)))
+    shape = builder.network.shape(layer.input)
 
-    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
-        half = work.compute(images, tile, inputs)
-        for tap, group in enumerate(tile):
-            for part in image_groups(images, limit):
-                fields = work.psum_fields(half, tap, part[0] - images[0])
-                fields |= plane_rounding(builder, layer.name, Kind.DS, builder.network.shape(layer.input), part, group)
-                reads = [(f"PSUM{half}", 0, 1)]
-                _encode(builder, "BP_OUT", fields, tail, part, group, plane, (layer.name, "ds"), dry, reads)
+    def encode(part: ErrorPart) -> None:
+        part.fields |= plane_rounding(builder, layer.name, Kind.DS, shape, part.images, part.group, part.row)
+        _encode(builder, "BP_OUT", tail, part, (layer.name, "ds"), dry)
 
-    works = work.works(
-        work.image_tiles(),
+    works = error_works(
+        builder,
+        layer.name,
+        work,
+        plane,
+        shape[0],
+        encode,
         lambda images: (builder.part(layer.name, dx_region_name(builder, layer), images),),
         lambda images: (builder.part(layer.name, "ds", images), convolved(layer.name, images)),
-        emit,
-        plane.nb,
+        bits=False,
+        masked=False,
     )
     return [builder.tagged(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
@@ -129,30 +132,18 @@ def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Conv
     )
 
 
-def _encode(
-    builder: Builder,
-    program: str,
-    fields: dict[str, int],
-    tail: tuple,
-    images: tuple[int, int],
-    group: int,
-    plane: Plane,
-    target: tuple[str, str],
-    dry: bool,
-    reads: list[tuple[str, int, int]],
-) -> None:
+def _encode(builder: Builder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool) -> None:
     """RUN that writes output A and its store."""
-    count = images[1] - images[0]
-    oa = builder.ring["OA"].take(count * plane.nb)
+    oa = builder.ring["OA"].take(part.beats)
     builder.run(
         program,
-        {"planes": count, "dry": int(dry), **plane.fields(), "oa0": oa, **fields},
+        {"planes": part.count, "dry": int(dry), **part.plane.fields(), "oa0": oa, **part.fields},
         tail,
-        reads=reads,
-        writes=[("OA", oa, count * plane.nb)],
+        reads=part.reads,
+        writes=[("OA", oa, part.beats)],
     )
     if not dry:
-        builder.store_planes(Source.OA, builder.memory[target], images, group, oa)
+        builder.store_planes(Source.OA, builder.memory[target], part.images, part.group, oa, part.rows)
 
 
 def _convolved_error(
@@ -164,7 +155,6 @@ def _convolved_error(
     encoded = not isinstance(network.layer(name), Subsample)
     shortcut = network.shortcut(name)
     work = None if main is None else _backward_work(builder, main)[0]
-    limit = builder.planes_at_once(name, plane)
     program, sums = "BP_OUT", {"SH1": _relative(network.dz_tid(name), zero)}
     source = ""
     if shortcut is not None:
@@ -174,53 +164,27 @@ def _convolved_error(
         sums["SH2"] = _relative(tid(shortcut.layer), zero)
     tail = shifts(**sums)
 
-    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
-        half = work.compute(images, tile, inputs) if work else 0
-        for tap, group in enumerate(tile):
-            for part in image_groups(images, limit):
-                fields, reads = {"xsrc": int(XSource.NONE)}, []
-                if encoded:
-                    fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part, group)
-                if work:
-                    fields |= work.psum_fields(half, tap, part[0] - images[0])
-                    reads.append((f"PSUM{half}", 0, 1))
-                count = part[1] - part[0]
-                if shortcut is not None:
-                    fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], part, group)
-                    reads.append(("AA", fields["sa0"], count * plane.nb))
-                if source == "dz" and shortcut is not None:
-                    fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part, group)
-                    reads.append(("AM", fields["sm0"], count * plane.bits))
-                _encode(builder, program, fields, tail, part, group, plane, (name, "dz"), dry, reads)
+    def encode(part: ErrorPart) -> None:
+        fields, reads = part.fields, part.reads
+        if encoded:
+            fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part.images, part.group, part.row)
+        if shortcut is not None:
+            fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], part.images, part.group, part.rows)
+            reads.append(("AA", fields["sa0"], part.beats))
+        if source == "dz" and shortcut is not None:
+            fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part.images, part.group, part.rows)
+            reads.append(("AM", fields["sm0"], part.count * part.plane.bits))
+        _encode(builder, program, tail, part, (name, "dz"), dry)
 
-    def others(images: Range) -> tuple[Part, ...]:
-        return (builder.part(shortcut.layer, source, images),) if shortcut else ()
+    def needs(images: Range) -> tuple[Part, ...]:
+        others = (builder.part(shortcut.layer, source, images),) if shortcut else ()
+        return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
 
-    if work is None or main is None:
-        return [_added_error(builder, name, limit, plane, others, emit)]
-    return work.works(
-        work.image_tiles(),
-        lambda images: (builder.part(main.name, dx_region_name(builder, main), images), *others(images)),
-        lambda images: (builder.part(name, "dz", images), convolved(main.name, images)),
-        emit,
-        plane.nb,
-    )
+    def gives(images: Range) -> tuple[Part, ...]:
+        found = builder.part(name, "dz", images)
+        return (found, convolved(main.name, images)) if main else (found,)
 
-
-def _added_error(
-    builder: Builder,
-    name: str,
-    limit: int,
-    plane: Plane,
-    needs: Callable[[Range], tuple[Part, ...]],
-    emit: Callable[[Range, list[int], int | None], None],
-) -> Work:
-    """dz of a tensor that is only added to another one."""
-    groups = builder.groups(builder.network.shape(name)[0])
-    for images in builder.ranges(builder.images, limit, groups * plane.nb):
-        cycles = (images[1] - images[0]) * groups * plane.nb
-        yield Piece(Lane.ACORE, cycles, needs(images), (builder.part(name, "dz", images),))
-        emit(images, list(range(groups)), None)
+    return error_works(builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=source == "dz")
 
 
 def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
@@ -231,19 +195,8 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
     big, small = Plane(yi, xi), Plane(yo, xo)
     maximum = isinstance(pool, MaxPool)
     tail = shifts(SH1=_relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
-    limit = builder.planes_at_once(
-        pool.name,
-        big,
-        bits=False,
-        also=(
-            (
-                "one plane takes {} beats of the A-Core's stream buffers",
-                "abuf_depth",
-                small.nb,
-                builder.config.abuf_depth,
-            ),
-        ),
-    )
+    windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
+    limit, pieces = pool_parts(builder, pool.name, windows, big, small, backward=True)
     fixed = {
         "xsrc": int(XSource.NONE),
         "pool": 2,
@@ -251,35 +204,24 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         "pkern": geometry.kernel[0],
         "pstride": geometry.stride,
         "ppad": geometry.pad,
-        "pyi": yo,
-        "pxi": xo,
         "inv": reciprocal(geometry.kernel[0] ** 2)[0],
     }
     # Windows that hold a position: about the square of kernel by stride, a cycle each.
     cycles = 2 * big.nb * max(1, -(-geometry.kernel[0] // geometry.stride)) ** 2 * builder.groups(channels)
     for images in builder.ranges(builder.images, limit, cycles):
-        beats = (images[1] - images[0]) * small.nb
+        count = images[1] - images[0]
         parts = (builder.part(pool.name, "dz", images),), (builder.part(name, "dz", images),)
-        yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, *parts)
-        for group in range(builder.groups(channels)):
-            aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group)
-            fields, reads = fixed | {"sa0": aa}, [("AA", aa, beats)]
-            fields |= plane_rounding(builder, name, Kind.DZ, (channels, yi, xi), images, group)
+        yield Piece(Lane.ACORE, count * cycles, *parts)
+        for group, piece in itertools.product(range(builder.groups(channels)), pieces):
+            beats = count * piece.stored.nb
+            aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group, piece.stored_rows)
+            part = ErrorPart(images, group, piece.out, piece.rows, fixed | piece.fields() | {"sa0": aa}, [("AA", aa, beats)])
+            part.fields |= plane_rounding(builder, name, Kind.DZ, (channels, yi, xi), images, group, part.row)
             if maximum:
-                fields["sb0"] = builder.load_planes(Dest.AB, memory[pool.name, "index"], images, group)
-                reads.append(("AB", fields["sb0"], beats))
-            _encode(
-                builder,
-                "MAXPOOL_BWD" if maximum else "AVGPOOL_BWD",
-                fields,
-                tail,
-                images,
-                group,
-                big,
-                (name, "dz"),
-                dry,
-                reads,
-            )
+                index = builder.load_planes(Dest.AB, memory[pool.name, "index"], images, group, piece.stored_rows)
+                part.fields["sb0"] = index
+                part.reads.append(("AB", index, beats))
+            _encode(builder, "MAXPOOL_BWD" if maximum else "AVGPOOL_BWD", tail, part, (name, "dz"), dry)
 
 
 class Accumulation:
@@ -296,14 +238,19 @@ class Accumulation:
         self.dry, self.first, self.last = dry, first, last
         channels, y, x = builder.network.shape(layer.name)
         self.plane, self.groups = Plane(y, x), builder.groups(channels)
-        self._fits = self.groups <= builder.parameter_sets
         self._tag = 8 * builder.network.index(layer.name) + 2
-        self._limit = builder.planes_at_once(layer.name, self.plane)
+        self._rows: list[Range] = []
+        if not builder.holds(self.plane):
+            self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=layer.act in ("tlu", "relu"))
+        # Rows have one more entry, the sum of products of their plane.
+        self._entries = PARAMETER_ENTRIES + bool(self._rows)
+        self._fits = self.groups * self._entries <= builder.pool["PARAMETERS"].size
+        self._limit = 1 if self._rows else builder.planes_at_once(layer.name, self.plane)
 
     def _start(self, group: int) -> int:
         memory = self.builder.memory
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
-        return self.builder.load_parameters(self.layer.name, group, sums=sums)
+        return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries)
 
     def _part(self, images: Range) -> Part:
         return self.builder.part(self.layer.name, "error" if self.layer.name == self.builder.network.logits.name else "dz", images)
@@ -316,11 +263,11 @@ class Accumulation:
         places: list[int] = []
         cycles, pool = self.groups * self.plane.nb, self.builder.pool["PARAMETERS"]
         for images in self.builder.ranges(self.builder.images, self._limit, cycles):
-            room = () if places else ((pool, PARAMETER_ENTRIES * self.groups),)
+            room = () if places else ((pool, self._entries * self.groups),)
             yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, (self._part(images),), self._gives(images), room)
             places = places or [self._start(group) for group in range(self.groups)]
             for group, place in enumerate(places):
-                _accumulate(self.builder, self.layer, images, group, place, self.plane, self.dry)
+                self._accumulate(images, group, place)
         yield Piece(Lane.ACORE, self.groups)
         for group, place in enumerate(places):
             self._end(group, place)
@@ -330,17 +277,30 @@ class Accumulation:
         for group in range(self.groups):
             for images in self.builder.ranges(every, self._limit, self.plane.nb):
                 first, last = images[0] == every[0], images[1] == every[1]
-                room = ((self.builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if first else ()
+                room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
                 gives = self._gives(every) if last and group == self.groups - 1 else ()
                 yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, (self._part(every),), gives, room)
                 place = self._start(group) if first else place
-                _accumulate(self.builder, self.layer, images, group, place, self.plane, self.dry)
+                self._accumulate(images, group, place)
                 if last:
                     self._end(group, place)
 
     def _gives(self, images: Range) -> tuple[Part, ...]:
         region = dx_region_name(self.builder, self.layer)
         return (self.builder.part(self.layer.name, region, images),) if region == "dx" else ()
+
+    def _accumulate(self, images: Range, group: int, place: int) -> None:
+        """One channel group of some images; of a plane in rows all sums come first, then all errors."""
+        builder, layer = self.builder, self.layer
+        if not self._rows:
+            _accumulate(builder, layer, images, group, place, self.plane, self.dry)
+            return
+        if layer.norm == "frn":
+            for number, rows in enumerate(self._rows):
+                program = "FRN_ADD" if number else "FRN_SUM"
+                _accumulate(builder, layer, images, group, place, self.plane, False, rows, program)
+        for rows in self._rows:
+            _accumulate(builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ERR")
 
     def _end(self, group: int, place: int) -> None:
         self.builder.pool["PARAMETERS"].give_back(place)
@@ -360,15 +320,21 @@ def _accumulate(
     images: tuple[int, int],
     group: int,
     start: int,
-    plane: Plane,
+    whole: Plane,
     dry: bool,
+    rows: Range | None = None,
+    by_rows: str = "",
 ) -> None:
-    """One channel group of some images: dz to dx, sums in the parameter buffer."""
+    """One channel group of some images: dz to dx, sums in the parameter buffer.
+
+    ``rows``: only these of every plane; then ``by_rows`` takes the place of FRN_BWD.
+    """
     memory, name, count = builder.memory, layer.name, images[1] - images[0]
+    plane = Plane(rows[1] - rows[0], whole.x) if rows else whole
     beats = count * plane.nb
-    inv, k = reciprocal(plane.y * plane.x)
+    inv, k = reciprocal(whole.y * whole.x)
     dz = "error" if name == builder.network.logits.name else "dz"
-    aa = builder.load_planes(Dest.AA, memory[name, dz], images, group)
+    aa = builder.load_planes(Dest.AA, memory[name, dz], images, group, rows)
     fields = {
         "planes": count,
         "dry": int(dry),
@@ -377,29 +343,34 @@ def _accumulate(
         "sa0": aa,
         "pb0": start,
         "inv": inv,
+        "n": whole.fields()["n"],
     }
-    reads, writes = [("AA", aa, beats), ("PBUF", start, 6)], [("PBUF", start + 3, 3)]
+    entries = 7 if by_rows else 6
+    reads, writes = [("AA", aa, beats), ("PBUF", start, entries)], [("PBUF", start + 3, entries - 3)]
     if layer.act in ("tlu", "relu"):
-        fields["sm0"] = builder.load_planes(Dest.AM, memory[name, "bit"], images, group)
+        fields["sm0"] = builder.load_planes(Dest.AM, memory[name, "bit"], images, group, rows)
         reads.append(("AM", fields["sm0"], count * plane.bits))
     tail = shifts(SH1=(0, (), ()))
+    program = "RELU_BWD" if layer.act == "relu" else "LIN_BWD"
     if layer.norm == "frn":
-        fields["sb0"] = builder.load_planes(Dest.AB, memory[name, "xhat"], images, group)
+        program = (by_rows or "FRN_BWD") + ("" if layer.act == "tlu" else "_LIN")
+    only_sums = program == "LIN_BWD" or by_rows in ("FRN_SUM", "FRN_ADD")
+    if layer.norm == "frn":
+        fields["sb0"] = builder.load_planes(Dest.AB, memory[name, "xhat"], images, group, rows)
+        reads.append(("AB", fields["sb0"], beats))
+    if layer.norm == "frn" and not only_sums:
         fields["pl0"] = builder.load_planes(Dest.PBUF, memory[name, "reciprocals"], images, group)
-        fields |= plane_rounding(builder, name, Kind.DX, builder.network.shape(name), images, group)
-        reads += [("AB", fields["sb0"], beats), ("PBUF", fields["pl0"], count)]
+        fields |= plane_rounding(builder, name, Kind.DX, builder.network.shape(name), images, group, rows[0] if rows else 0)
+        reads.append(("PBUF", fields["pl0"], count))
         tail = shifts(
             SH1=_relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(19 + k, (), ())
         )
-        program = "FRN_BWD" if layer.act == "tlu" else "FRN_BWD_LIN"
-    else:
-        program = "RELU_BWD" if layer.act == "relu" else "LIN_BWD"
-    if program != "LIN_BWD":
+    if not only_sums:
         fields["oa0"] = builder.ring["OA"].take(beats)
         writes.append(("OA", fields["oa0"], beats))
     builder.run(program, fields, tail, reads=reads, writes=writes)
-    if not dry and program != "LIN_BWD":
-        builder.store_planes(Source.OA, memory[name, "dx"], images, group, fields["oa0"])
+    if not dry and not only_sums:
+        builder.store_planes(Source.OA, memory[name, "dx"], images, group, fields["oa0"], rows)
 
 
 def _update_parameters(builder: Builder, layer: Conv | FullyConnected, group: int, start: int) -> None:

@@ -1,9 +1,14 @@
 """Forward pass: convolution, normalisation and activation by tiles; pools; logits and loss gradient."""
 
+import itertools
+from collections.abc import Callable
+
 from gradloom.host import schedule_shortcut
 from gradloom.host.convolution import Convolution
 from gradloom.host.layout import even
-from gradloom.host.pacing import Lane, Piece, Work
+from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pool_parts import Windows, pool_parts
+from gradloom.host.row_tiles import RowConvolution, RowTile
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
@@ -15,6 +20,7 @@ from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 __all__ = ["forward", "forward_program", "forward_zero"]
 
 Range = tuple[int, int]
+Parts = tuple[Part, ...]
 
 
 def forward_program(layer: Conv | FullyConnected, *, last: bool) -> str:
@@ -58,6 +64,12 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     work = Convolution(
         builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False
     )
+
+    def needs(images: Range) -> Parts:
+        return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
+
+    if not last and not (work.fits and builder.holds(plane)):
+        return _RowForward(builder, layer, work, plane, dry).works(needs, lambda images: (builder.part(name, "z", images),))
     entries = "one image takes {} entries of the logit buffer"
     also = ((entries, "max_classes", shape.mg, builder.ring["LOGIT"].size),) if last else ()
     limit = builder.planes_at_once(name, plane)
@@ -96,11 +108,123 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     gives = ("error" if builder.training else "logits") if last else "z"
     return work.works(
         work.image_tiles(also),
-        lambda images: tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source),
+        needs,
         lambda images: (builder.part(name, gives, images),),
         emit,
         plane.nb,
     )
+
+
+class _RowForward:
+    """Forward pass of a layer by tiles of rows of one image after the other (docs/decisions/0007-planes-in-rows.md).
+
+    A normalised plane is scaled by the sum of all its magnitudes, so the array goes over its tiles before the first one is
+    swept. Either group by group (:meth:`_by_groups`): the last two tiles stay in the two halves, the others are computed again.
+    Or tile by tile (:meth:`_by_tiles`), everything twice, but every input is loaded twice and not once for each output group.
+    """
+
+    def __init__(self, builder: Builder, layer: Conv | FullyConnected, work: Convolution, plane: Plane, dry: bool) -> None:
+        self.builder, self.layer, self.plane, self.dry = builder, layer, plane, dry
+        self.frn = layer.norm == "frn"
+        self.lam = 0
+        bits = layer.act in ("tlu", "relu")
+        self.tiled = RowConvolution(work, plane, bits=bits, kept=False)
+        kept = RowConvolution(work, plane, bits=bits, kept=True) if self.frn else self.tiled
+        outputs, again = len(kept.outputs), kept.input_beats(kept.tiles) + kept.input_beats(kept.tiles[:-2])
+        once = self.tiled.input_beats(self.tiled.tiles) * (1 if self.tiled.resident else outputs)
+        more = sum(tile.last - tile.first for tile in kept.tiles[:-2]) / kept.sweep.upi
+        by_groups, by_tiles = max(kept.cycles * (1 + more), outputs * again), 2 * max(self.tiled.cycles, once)
+        self.entries = sum(len(outs) for outs in kept.outputs) if self.frn else 0
+        cheaper = by_groups <= by_tiles or self.entries > builder.pool["PARAMETERS"].size // 2
+        self.by_groups = self.frn and bool(kept.tiles) and cheaper
+        if self.by_groups:
+            self.tiled, self.cycles = kept, int(by_groups)
+
+    def works(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> list[Work]:
+        """All commands; ``needs``, ``gives``: of some images."""
+        if self.by_groups:
+            return [self._by_groups(needs, gives)]
+        passes = 2 if self.frn else 1
+        room = ((self.builder.pool["PARAMETERS"], self.entries),) if self.frn else ()
+        return [self.tiled.by_tiles(needs, gives, self._tile, passes=passes, room=room)]
+
+    def _by_groups(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> Work:
+        builder, tiled = self.builder, self.tiled
+        for image in range(*builder.images):
+            images = (image, image + 1)
+            for outs in tiled.outputs:
+                begins, ends = outs is tiled.outputs[0], outs is tiled.outputs[-1]
+                cycles = self.cycles // len(tiled.outputs)
+                yield Piece(
+                    Lane.ARRAY,
+                    cycles,
+                    needs(images) if begins else (),
+                    gives(images) if ends else (),
+                    room=(tiled.room,) if begins else (),
+                    lag=cycles,
+                    sums=True,
+                )
+                if begins:
+                    tiled.open()
+                self._group(image, outs)
+                if ends:
+                    tiled.close()
+
+    def _group(self, image: int, outs: list[int]) -> None:
+        """All tiles of some output groups."""
+        builder, tiled = self.builder, self.tiled
+        lams = [builder.ring["PBUF"].take(1) for _ in outs]
+        sums = [(tile, tiled.compute(image, outs, tile, norms=True, further=tile.first > 0)) for tile in tiled.tiles]
+        halves = dict(sums[:-3:-1])
+        if len(halves) > 1:
+            # The half of the last tile is free first.
+            builder.next_half()
+        for tile in [*halves, *tiled.tiles[: len(sums) - len(halves)]]:
+            half = halves[tile] if tile in halves else tiled.compute(image, outs, tile)
+            for tap, m in enumerate(outs):
+                self._sweep(image, m, tile, half, tap, lams[tap], fresh=tile is tiled.tiles[-1])
+
+    def _tile(self, image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
+        """A tile of some output groups: its sum of magnitudes, or in the last pass its sweeps."""
+        tiled, pool = self.tiled, self.builder.pool["PARAMETERS"]
+        if self.frn and not last and (tile, outs) == (tiled.tiles[0], tiled.outputs[0]):
+            self.lam = pool.take(self.entries)
+        half = tiled.compute(image, outs, tile, inputs, norms=not last)
+        for tap, m in enumerate(outs):
+            (self._sweep if last else self._add_norm)(image, m, tile, half, tap, self.lam + m)
+        if self.frn and last and (tile, outs) == (tiled.tiles[-1], tiled.outputs[-1]):
+            pool.give_back(self.lam)
+
+    def _add_norm(self, image: int, group: int, tile: RowTile, half: int, tap: int, lam: int) -> None:
+        """The tile's sum of magnitudes joins the plane's; with the last tile lambda takes its place."""
+        builder, tiled, (z, source) = self.builder, self.tiled, (Kind.W, self.layer.input)
+        fields = {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "xsrc": int(XSource.NONE), "half": half, "pl0": lam}
+        fields |= {"pk": tiled.place_fields(tile, half, tap, tiled.first_row(tile))["pk"], "n": self.plane.fields()["n"]}
+        entry = [("PBUF", lam, 1)]
+        first = tile is tiled.tiles[0]
+        builder.run("FRN_NORM" if first else "FRN_NORM_ADD", fields, (), reads=[(f"PSUM{half}", 0, 1)], writes=entry)
+        if tile is not tiled.tiles[-1]:
+            return
+        epsilon = shifts(SH0=(-12, (), (builder.tid(self.layer.name, z), builder.tid(source, Kind.Z))))
+        builder.run("FRN_LAM", fields, epsilon, reads=entry, writes=entry)
+        if not self.dry and builder.training:
+            builder.store_planes(Source.PBUF, builder.memory[self.layer.name, "reciprocals"], (image, image + 1), group, lam)
+
+    def _sweep(
+        self, image: int, group: int, tile: RowTile, half: int, tap: int, lam: int, *, fresh: bool = False
+    ) -> None:
+        """All parts of a tile; the first one finds lambda if it is ``fresh``."""
+        images, parameters = (image, image + 1), self.builder.load_parameters(self.layer.name, group)
+        for rows in self.tiled.parts(tile):
+            first = fresh and rows[0] == self.tiled.first_row(tile)
+            part = Plane(rows[1] - rows[0], self.plane.x)
+            # A dry run leaves lambda for the rows that follow, too; nothing of it reaches the memory.
+            fields = {"planes": 1, "dry": int(self.dry and not first), **part.fields()}
+            fields |= self.tiled.place_fields(tile, half, tap, rows[0]) | {"n": self.plane.fields()["n"]}
+            sides = _load_sides(self.builder, self.layer, images, group, parameters, rows)
+            shared = (lam, first) if self.frn else None
+            _activate(self.builder, self.layer, images, group, fields, sides, part, self.dry, rows, shared)
+        self.builder.pool["PARAMETERS"].give_back(parameters)
 
 
 def _load_sides(
@@ -109,12 +233,13 @@ def _load_sides(
     images: tuple[int, int],
     group: int,
     parameters: int | None = None,
+    rows: Range | None = None,
 ) -> tuple[int, int]:
     """Parameters (unless loaded before) and the residual's planes of one output group. Returns their first addresses."""
     start = builder.load_parameters(layer.name, group) if parameters is None else parameters
     residual = 0
     if layer.residual:
-        residual = builder.load_planes(Dest.AA, builder.memory[layer.residual, "z"], images, group)
+        residual = builder.load_planes(Dest.AA, builder.memory[layer.residual, "z"], images, group, rows)
     return start, residual
 
 
@@ -127,17 +252,25 @@ def _activate(
     sides: tuple[int, int],
     plane: Plane,
     dry: bool,
+    rows: Range | None = None,
+    shared: tuple[int, bool] | None = None,
 ) -> None:
-    """Normalisation and activation of one output group, and its stores."""
+    """Normalisation and activation of one output group, and its stores.
+
+    ``rows``: only these of every plane. ``shared``: the entry of lambda, and whether this command writes it for others.
+    """
     name, count = layer.name, images[1] - images[0]
     parameters, residual = sides
     beats, frn = count * plane.nb, layer.norm == "frn"
+    row, fresh = rows[0] if rows else 0, shared is None or shared[1]
     program = forward_program(layer, last=False)
+    if not fresh:
+        program = program.replace("FRN_FWD", "FRN_ROWS")
     z, w, source = builder.tid(name, Kind.Z), builder.tid(name, Kind.W), builder.tid(layer.input, Kind.Z)
     oa = builder.ring["OA"].take(beats)
     writes = [("OA", oa, beats)]
     fields |= {"oa0": oa, "pb0": parameters}
-    fields |= plane_rounding(builder, name, Kind.Z, builder.network.shape(name), images, group)
+    fields |= plane_rounding(builder, name, Kind.Z, builder.network.shape(name), images, group, row)
     reads = [(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)]
     bits = ob = lam = 0
     if program != "LIN_FWD":
@@ -145,9 +278,10 @@ def _activate(
         writes.append(("OM", bits, count * plane.bits))
         fields["om0"] = bits
     if frn:
-        ob, lam = builder.ring["OB"].take(beats), builder.ring["PBUF"].take(count)
-        writes += [("OB", ob, beats), ("PBUF", lam, count)]
-        fields |= {"ob0": ob, "pl0": lam, **xhat_rounding(builder, name, images, group)}
+        ob, lam = builder.ring["OB"].take(beats), builder.ring["PBUF"].take(count) if shared is None else shared[0]
+        writes.append(("OB", ob, beats))
+        (writes if fresh else reads).append(("PBUF", lam, count))
+        fields |= {"ob0": ob, "pl0": lam, **xhat_rounding(builder, name, images, group, row)}
         tail = {"SH0": (-12, (), (w, source)), "SH1": (20, (z,), ())}
         if layer.residual:
             tail["SH2"] = (20, (builder.network.z_tid(layer.residual),), ())
@@ -158,14 +292,15 @@ def _activate(
     builder.run(program, fields, shifts(**tail), reads=reads, writes=writes)
     if dry:
         return
-    builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
+    builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, rows)
     if not builder.training:
         return
     if frn:
-        builder.store_planes(Source.OB, builder.memory[name, "xhat"], images, group, ob)
+        builder.store_planes(Source.OB, builder.memory[name, "xhat"], images, group, ob, rows)
+    if frn and fresh:
         builder.store_planes(Source.PBUF, builder.memory[name, "reciprocals"], images, group, lam)
     if layer.act in ("tlu", "relu"):
-        builder.store_planes(Source.OM, builder.memory[name, "bit"], images, group, bits)
+        builder.store_planes(Source.OM, builder.memory[name, "bit"], images, group, bits, rows)
 
 
 def _logits(
@@ -237,56 +372,44 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
     maximum = isinstance(layer, MaxPool)
     inv, k = reciprocal(geometry.kernel[0] ** 2)
     constant = 0 if maximum else 15 + k
-    limit = builder.planes_at_once(
-        name,
-        big,
-        bits=False,
-        also=(
-            (
-                "one plane takes {} beats of the A-Core's output buffers",
-                "abuf_depth",
-                small.nb,
-                builder.config.abuf_depth,
-            ),
-        ),
-    )
+    windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
+    limit, pieces = pool_parts(builder, name, windows, small, big, backward=False)
     groups = builder.groups(channels)
     taps = even(xo) * yo * geometry.kernel[0] ** 2
     for images in builder.ranges(builder.images, limit, groups * taps):
         count = images[1] - images[0]
         parts = (builder.part(layer.input, "z", images),), (builder.part(name, "z", images),)
         yield Piece(Lane.ACORE, count * groups * taps, *parts)
-        for group in range(builder.groups(channels)):
-            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group)
-            oa = builder.ring["OA"].take(count * small.nb)
-            ob = builder.ring["OB"].take(count * small.nb) if maximum else 0
+        for group, part in itertools.product(range(groups), pieces):
+            beats = count * part.out.nb
+            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
+            oa = builder.ring["OA"].take(beats)
+            ob = builder.ring["OB"].take(beats) if maximum else 0
             fields = {
                 "planes": count,
                 "dry": int(dry),
-                **small.fields(),
+                **part.fields(),
                 "xsrc": int(XSource.NONE),
                 "sa0": aa,
                 "oa0": oa,
                 "ob0": ob,
                 "inv": inv,
-                **plane_rounding(builder, name, Kind.Z, network.shape(name), images, group),
+                **plane_rounding(builder, name, Kind.Z, network.shape(name), images, group, part.row),
                 "pool": 1,
                 "pmax": int(maximum),
                 "pkern": geometry.kernel[0],
                 "pstride": geometry.stride,
                 "ppad": geometry.pad,
-                "pyi": yi,
-                "pxi": xi,
             }
             builder.run(
                 "MAXPOOL_FWD" if maximum else "AVGPOOL_FWD",
                 fields,
                 shifts(SH1=(constant, (z,), (source,))),
-                reads=[("AA", aa, count * big.nb)],
-                writes=[("OA", oa, count * small.nb), ("OB", ob, count * small.nb if maximum else 0)],
+                reads=[("AA", aa, count * part.stored.nb)],
+                writes=[("OA", oa, beats), ("OB", ob, beats if maximum else 0)],
             )
             if dry:
                 continue
-            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
+            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, part.rows)
             if maximum and builder.training:
-                builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob)
+                builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob, part.rows)

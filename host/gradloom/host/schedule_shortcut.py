@@ -1,6 +1,9 @@
 """Subsampling shortcuts: planes copied by pooling windows of one position, their errors masked and scattered back."""
 
+import itertools
+
 from gradloom.host.pacing import Lane, Piece, Work
+from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.tiling import Builder, Plane, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
@@ -13,11 +16,8 @@ def _windows(layer: Subsample) -> dict[str, int]:
     return {"xsrc": int(XSource.NONE), "pkern": 1, "pstride": layer.stride, "inv": reciprocal(1)[0]}
 
 
-def _groups(builder: Builder, layer: Subsample, small: Plane, big: Plane) -> list[tuple[int, int]]:
-    depth = builder.config.abuf_depth
-    need = ("one plane takes {} beats of the A-Core's output buffers", "abuf_depth", small.nb, depth)
-    cycles = builder.groups(layer.out) * 2 * big.nb
-    return builder.ranges(builder.images, builder.planes_at_once(layer.name, big, bits=False, also=(need,)), cycles)
+def _ranges(builder: Builder, layer: Subsample, limit: int, big: Plane) -> list[tuple[int, int]]:
+    return builder.ranges(builder.images, limit, builder.groups(layer.out) * 2 * big.nb)
 
 
 def forward(builder: Builder, layer: Subsample) -> Work:
@@ -28,22 +28,23 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     network, name = builder.network, layer.name
     (channels, yi, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
     big, small = Plane(yi, xi), Plane(yo, xo)
-    for images in _groups(builder, layer, small, big):
+    limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), small, big, backward=False)
+    for images in _ranges(builder, layer, limit, big):
         count = images[1] - images[0]
         parts = (builder.part(layer.input, "z", images),), (builder.part(name, "z", images),)
         yield Piece(Lane.ACORE, count * builder.groups(channels) * 2 * small.nb, *parts)
-        for group in range(builder.groups(channels)):
-            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group)
-            oa = builder.ring["OA"].take(count * small.nb)
-            fields = {"planes": count, **small.fields(), **_windows(layer), "sa0": aa, "oa0": oa}
+        for group, part in itertools.product(range(builder.groups(channels)), pieces):
+            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
+            oa = builder.ring["OA"].take(count * part.out.nb)
+            fields = {"planes": count, **part.fields(), **_windows(layer), "sa0": aa, "oa0": oa}
             builder.run(
                 "AVGPOOL_FWD",
-                fields | {"pool": 1, "pyi": yi, "pxi": xi},
+                fields | {"pool": 1},
                 shifts(SH1=(15, (), ())),
-                reads=[("AA", aa, count * big.nb)],
-                writes=[("OA", oa, count * small.nb)],
+                reads=[("AA", aa, count * part.stored.nb)],
+                writes=[("OA", oa, count * part.out.nb)],
             )
-            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa)
+            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, part.rows)
 
 
 def scatter(builder: Builder, layer: Subsample) -> Work:
@@ -55,24 +56,33 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
     network, memory, name = builder.network, builder.memory, layer.name
     (channels, yi, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
     big, small = Plane(yi, xi), Plane(yo, xo)
-    for images in _groups(builder, layer, small, big):
+    limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), big, small, backward=True)
+    for images in _ranges(builder, layer, limit, big):
         count = images[1] - images[0]
-        beats = count * small.nb
         parts = (builder.part(name, "dz", images),), (builder.part(name, "ds", images),)
         yield Piece(Lane.ACORE, count * builder.groups(channels) * 2 * big.nb, *parts)
-        for group in range(builder.groups(channels)):
-            aa, ab = builder.load_planes(Dest.AA, memory[name, "dz"], images, group), builder.ring["AB"].take(beats)
-            index = memory[name, "index"]
+        for group, part in itertools.product(range(builder.groups(channels)), pieces):
+            beats, index = count * part.stored.nb, memory[name, "index"]
+            aa = builder.load_planes(Dest.AA, memory[name, "dz"], images, group, part.stored_rows)
+            ab = builder.ring["AB"].take(beats)
+            # The index is the same everywhere, so every part may take it from the plane's begin.
             builder.load(
-                Dest.AB, index, [((0, 1), (group, group + 1))], index.at(0, group), n0=small.nb, n1=count, addr=ab, length=beats
+                Dest.AB,
+                index,
+                [((0, 1), (group, group + 1))],
+                index.at(0, group),
+                n0=part.stored.nb,
+                n1=count,
+                addr=ab,
+                length=beats,
             )
-            oa = builder.ring["OA"].take(count * big.nb)
-            fields = {"planes": count, **big.fields(), **_windows(layer), "sa0": aa, "sb0": ab, "oa0": oa}
+            oa = builder.ring["OA"].take(count * part.out.nb)
+            fields = {"planes": count, **part.fields(), **_windows(layer), "sa0": aa, "sb0": ab, "oa0": oa}
             builder.run(
                 "MAXPOOL_BWD",
-                fields | {"pool": 2, "pmax": 1, "pyi": yo, "pxi": xo},
+                fields | {"pool": 2, "pmax": 1},
                 shifts(SH1=(0, (), ())),
                 reads=[("AA", aa, beats), ("AB", ab, beats)],
-                writes=[("OA", oa, count * big.nb)],
+                writes=[("OA", oa, count * part.out.nb)],
             )
-            builder.store_planes(Source.OA, memory[name, "ds"], images, group, oa)
+            builder.store_planes(Source.OA, memory[name, "ds"], images, group, oa, part.rows)

@@ -1,5 +1,6 @@
 """Weight gradients on the array, output stationary, and the update of weights and velocities tile by tile."""
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from gradloom.host.schedule_backward import convolved, dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.tiling import Builder, shape_of, shifts
 from gradloom.host.tokens import Access
-from gradloom.host.windows import Shape, forward_sweep
+from gradloom.host.windows import Shape, Sweep, forward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
@@ -48,22 +49,28 @@ class _Tile:
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Kernel windows, output tiles, input steps and images that the array sweeps over with what is on chip."""
+    """Kernel windows, output tiles, input steps and images (or rows of one) that the array sweeps over with what is on chip."""
 
     windows: Range
     outputs: tuple[tuple[int, ...], ...]
     steps: Range
     images: Range
+    rows: Range | None
 
     @property
-    def inputs(self) -> tuple[Range, Range]:
+    def piece(self) -> tuple[Range, Range | None]:
+        """What is swept over at a time."""
+        return self.images, self.rows
+
+    @property
+    def inputs(self) -> tuple[Range, Range | None, Range]:
         """What its inputs depend on."""
-        return self.images, self.steps
+        return *self.piece, self.steps
 
     @property
-    def errors(self) -> tuple[Range, tuple[tuple[int, ...], ...]]:
+    def errors(self) -> tuple[Range, Range | None, tuple[tuple[int, ...], ...]]:
         """What its errors depend on."""
-        return self.images, self.outputs
+        return *self.piece, self.outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +79,7 @@ class _Operands:
     the banks)."""
 
     images: tuple[int, int]
+    rows: tuple[int, int] | None
     steps: tuple[int, int]
     inputs: int
     first: int
@@ -130,6 +138,13 @@ class WeightUpdate:
         )
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images)
 
+    def _sweep(self, rows: Range | None) -> Sweep:
+        """Over whole images or over some rows."""
+        return self.sweep if rows is None else self.sweep.strip(*rows)
+
+    def _error_length(self, images: Range, rows: Range | None) -> int:
+        return self.gradients.error_addresses(self.builder.config, images[1] - images[0], rows)
+
     # Order
 
     def emit(self) -> list[Work]:
@@ -137,9 +152,9 @@ class WeightUpdate:
         pass."""
         tiles = [tuple(tile) for tile in self.work.tiles()]
         blocks = [
-            _Block(windows, tuple(tiles[slice(*outputs)]), steps, images)
+            _Block(windows, tuple(tiles[slice(*outputs)]), steps, *piece)
             for windows, outputs, steps in itertools.product(self.blocks.windows, self.blocks.tiles, self.blocks.steps)
-            for images in self.blocks.images
+            for piece in self.blocks.pieces
         ]
         loaded, places = self.builder.step(), dict[int, _Operands]()
         works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
@@ -153,47 +168,49 @@ class WeightUpdate:
             needs.append(convolved(self.layer.name, every))
         before: _Block | None = None
         for n, block in enumerate(blocks):
-            count = block.images[1] - block.images[0]
-            inputs = (block.steps[1] - block.steps[0]) * sweep.addresses(builder.config, count)
-            length = self.gradients.error_addresses(builder.config, count)
+            count, rows = block.images[1] - block.images[0], self._sweep(block.rows)
+            inputs = (block.steps[1] - block.steps[0]) * rows.addresses(builder.config, count)
+            length = self._error_length(*block.piece)
             sets = 1 if self.sweep.k1 else PE_TAPS
             errors = ceil_div(len(block.outputs), sets) * length
             new_inputs = before is None or before.inputs != block.inputs
             new_errors = before is None or before.errors != block.errors
             room = [(builder.pool["IBUF"], inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
-            beats = count * sweep.groups_in * sweep.rows * sweep.xe
+            beats = count * sweep.groups_in * rows.rows * sweep.xe
             yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens="gradients")
             start = builder.pool["IBUF"].take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
-            places[n] = _Operands(block.images, block.steps, start, first, found)
+            places[n] = _Operands(*block.inputs, start, first, found)
             if new_errors:
                 for outs, (address, place) in found.items():
-                    self._load_errors(block.images, outs, address, place)
+                    self._load_errors(*block.piece, outs, address, place)
             if new_inputs:
-                self.work.load_inputs(block.images, block.steps, start)
+                work = copy.copy(self.work)
+                work.sweep = rows
+                work.load_inputs(block.images, block.steps, start)
             before = block
 
     def _computes(self, blocks: list[_Block], loaded: Callable[[int], Part], places: dict[int, _Operands]) -> Work:
-        first, last = self.blocks.images[0], self.blocks.images[-1]
+        first, last = self.blocks.pieces[0], self.blocks.pieces[-1]
         for n, block in enumerate(blocks):
             after = blocks[n + 1] if n + 1 < len(blocks) else None
-            if block.images == first:
+            if block.piece == first:
                 self._places: dict[_Tile, int] = {}
             parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
             for part in parts:
-                cycles, end = self._cycles(part, block.images), part is parts[-1]
+                cycles, end = self._cycles(part, *block.piece), part is parts[-1]
                 yield Piece(Lane.ARRAY, cycles, (loaded(n),), lag=cycles, closes="gradients" if end else "")
-                self._tiles(part, places[n], block.images == first, block.images == last)
+                self._tiles(part, places[n], block.piece == first, block.piece == last)
             if after is None or after.inputs != block.inputs:
                 self.builder.pool["IBUF"].give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
 
-    def _cycles(self, part: list[_Tile], images: tuple[int, int]) -> int:
+    def _cycles(self, part: list[_Tile], images: Range, rows: Range | None) -> int:
         """Cycles of the array for the tiles of a set."""
         count = images[1] - images[0]
-        return len(part) * ceil_div(count * self.sweep.upi, self.builder.config.wpus) * self.sweep.cols
+        return len(part) * ceil_div(count * self._sweep(rows).upi, self.builder.config.wpus) * self.sweep.cols
 
     def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> _Tile:
         if not self.sweep.k1:
@@ -228,16 +245,17 @@ class WeightUpdate:
 
     # Loads and stores
 
-    def _load_errors(self, images: tuple[int, int], outputs: tuple[int, ...], addr: int, place: int) -> None:
+    def _load_errors(self, images: Range, rows: Range | None, outputs: tuple[int, ...], addr: int, place: int) -> None:
         builder, region, count = self.builder, self.errors, images[1] - images[0]
-        length = self.gradients.error_addresses(builder.config, count)
+        length = self._error_length(images, rows)
+        first, last = rows or (0, self.shape.yo)
         for tap, m in enumerate(outputs):
             builder.load(
                 Dest.EBUF,
                 region,
                 [(images, (m, m + 1))],
-                region.at(images[0], m),
-                n0=region.unit // builder.config.beat_bytes,
+                region.at(images[0], m) + first * self.ee * builder.config.beat_bytes,
+                n0=(last - first) * self.ee,
                 n1=count,
                 stride1=region.outer_bytes,
                 addr=addr,
@@ -316,7 +334,7 @@ class WeightUpdate:
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
 
     def _accumulate(self, tile: _Tile, operands: _Operands, dw: int, fresh: bool) -> None:
-        config, sweep, count = self.builder.config, self.sweep, operands.images[1] - operands.images[0]
+        config, sweep, count = self.builder.config, self._sweep(operands.rows), operands.images[1] - operands.images[0]
         size = sweep.addresses(config, count)
         base = operands.inputs + (tile.step - operands.steps[0]) * size
         errors, place = operands.errors[tile.outputs]
@@ -336,7 +354,7 @@ class WeightUpdate:
         }
         if sweep.k1:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
-        length = self.gradients.error_addresses(config, count)
+        length = self._error_length(operands.images, operands.rows)
         self.builder.recorder.emit(
             Opcode.CONV,
             fields,

@@ -307,16 +307,29 @@ class Builder:
             writes=[Access(region.space, box) for box in boxes],
         )
 
-    def load_planes(self, dest: Dest, region: Region, images: tuple[int, int], group: int) -> int:
-        """Planes (or entries) of one channel group, image after image. Returns the first address."""
-        beats, count = region.unit // self.config.beat_bytes, images[1] - images[0]
+    def holds(self, plane: Plane, *, bits: bool = True) -> bool:
+        """Whether the A-Core's buffers hold a plane; else its rows are taken in parts (:mod:`gradloom.host.row_tiles`)."""
+        return plane.nb <= self.config.abuf_depth and (not bits or plane.bits <= self.config.mbuf_depth)
+
+    def _part(self, region: Region, rows: tuple[int, int] | None) -> tuple[int, int]:
+        """Byte offset and beats of some rows of a plane, or of all."""
+        if rows is None:
+            return 0, region.unit // self.config.beat_bytes
+        first, beats = region.rows(*rows)
+        return first * self.config.beat_bytes, beats
+
+    def load_planes(
+        self, dest: Dest, region: Region, images: tuple[int, int], group: int, rows: tuple[int, int] | None = None
+    ) -> int:
+        """Planes (or entries) of one channel group, or some of their rows, image after image. Returns the first address."""
+        (offset, beats), count = self._part(region, rows), images[1] - images[0]
         size = count * (beats // _ENTRY_BEATS if dest == Dest.PBUF else beats)
         addr = self.ring[dest.name].take(size)
         self.load(
             dest,
             region,
             [(images, (group, group + 1))],
-            region.at(images[0], group),
+            region.at(images[0], group) + offset,
             n0=beats,
             n1=count,
             stride1=region.outer_bytes,
@@ -326,16 +339,22 @@ class Builder:
         return addr
 
     def store_planes(
-        self, src: Source, region: Region, images: tuple[int, int], group: int, addr: int
+        self,
+        src: Source,
+        region: Region,
+        images: tuple[int, int],
+        group: int,
+        addr: int,
+        rows: tuple[int, int] | None = None,
     ) -> None:
         """Inverse of :meth:`load_planes`."""
-        beats, count = region.unit // self.config.beat_bytes, images[1] - images[0]
+        (offset, beats), count = self._part(region, rows), images[1] - images[0]
         size = count * (beats // _ENTRY_BEATS if src == Source.PBUF else beats)
         self.store(
             src,
             region,
             [(images, (group, group + 1))],
-            region.at(images[0], group),
+            region.at(images[0], group) + offset,
             n0=beats,
             n1=count,
             stride1=region.outer_bytes,
@@ -345,14 +364,14 @@ class Builder:
 
     # A-Core
 
-    def load_parameters(self, layer: str, group: int, *, sums: Region | None = None) -> int:
+    def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES) -> int:
         """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
 
-        Returns the first entry, which is to be given back to the pool.
+        Returns the first of ``entries``, which are to be given back to the pool.
         """
         region = self.memory[layer, "parameters"]
         count = region.shape[1]
-        start = self.pool["PARAMETERS"].take(PARAMETER_ENTRIES)
+        start = self.pool["PARAMETERS"].take(entries)
         first = start if count == 3 else start + 1
         self.load(
             Dest.PBUF,

@@ -110,8 +110,7 @@ class Ring:
     """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse."""
 
     def __init__(self, size: int, *, first: int = 0) -> None:
-        self.size = size
-        self._first = first
+        self.size, self.first = size, first
         self._next = 0
 
     def take(self, count: int) -> int:
@@ -121,7 +120,7 @@ class Ring:
         if self._next + count > self.size:
             self._next = 0
         start, self._next = self._next, self._next + count
-        return self._first + start
+        return self.first + start
 
 
 class Pool:

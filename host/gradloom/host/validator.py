@@ -15,10 +15,17 @@ __all__ = ["Defect", "validate"]
 _ENTRY_BEATS = 4
 _WIDE_BEATS = 8
 _NAMES = {address: name for name, address in TABLE.items()}
-_READS_B = {"FRN_BWD", "FRN_BWD_LIN", "MAXPOOL_BWD", "WU"}
-_WRITES_B = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "MAXPOOL_FWD", "WU"}
+_ROWS = {"FRN_ROWS", "FRN_ROWS_RES", "FRN_ROWS_LIN"}
+_NORMS = {"FRN_NORM", "FRN_NORM_ADD", "FRN_LAM"}
+_ROW_SUMS = {"FRN_SUM", "FRN_SUM_LIN", "FRN_ADD", "FRN_ADD_LIN"}
+_ROW_ERRORS = {"FRN_ERR", "FRN_ERR_LIN"}
+_READS_B = {"FRN_BWD", "FRN_BWD_LIN", "MAXPOOL_BWD", "WU", *_ROW_SUMS, *_ROW_ERRORS}
+_WRITES_B = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "MAXPOOL_FWD", "WU", *_ROWS}
 _READS_A = {
     "FRN_FWD_RES",
+    "FRN_ROWS_RES",
+    *_ROW_SUMS,
+    *_ROW_ERRORS,
     "BP_OUT_RES",
     "BP_OUT_ADD",
     "FRN_BWD",
@@ -31,10 +38,12 @@ _READS_A = {
     "AVGPOOL_FWD",
     "AVGPOOL_BWD",
 }
-_NO_OUTPUT_A = {"LOGITS", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "DW_EXPORT"}
-_READS_BITS = {"BP_OUT_RES", "FRN_BWD", "RELU_BWD"}
-_WRITES_BITS = {"FRN_FWD", "FRN_FWD_RES", "RELU_FWD"}
-_LAMBDA = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "FRN_BWD", "FRN_BWD_LIN"}
+_NO_OUTPUT_A = {"LOGITS", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "DW_EXPORT", *_NORMS, *_ROW_SUMS}
+_READS_BITS = {"BP_OUT_RES", "FRN_BWD", "RELU_BWD", "FRN_SUM", "FRN_ADD", "FRN_ERR"}
+_WRITES_BITS = {"FRN_FWD", "FRN_FWD_RES", "RELU_FWD", "FRN_ROWS", "FRN_ROWS_RES"}
+_LAMBDA = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "FRN_BWD", "FRN_BWD_LIN", *_NORMS, *_ROWS, *_ROW_ERRORS}
+_PARAMETERS = 6
+"""Entries of a channel group: parameters and their sums; a plane in rows has one more, its sum of products."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,7 +357,8 @@ def _run(f: Instruction, config: Config) -> Iterator[str]:
         (_WRITES_B, "output B addresses", f["ob0"], beats, config.abuf_depth),
         (_WRITES_BITS, "output bitmap addresses", f["om0"], bits, config.mbuf_depth),
         (_LAMBDA, "reciprocal entries", f["pl0"], f["planes"], config.pbuf_depth),
-        (set(TABLE) - {"WU", "DW_EXPORT"}, "parameter entries", f["pb0"], 6, config.pbuf_depth),
+        (set(TABLE) - {"WU", "DW_EXPORT"} - _NORMS, "parameter entries", f["pb0"], _PARAMETERS, config.pbuf_depth),
+        (_ROW_SUMS | _ROW_ERRORS, "parameter entries", f["pb0"], _PARAMETERS + 1, config.pbuf_depth),
         ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], f["nb"], config.dw_depth),
     ):
         if name in used:

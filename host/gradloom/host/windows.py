@@ -87,6 +87,7 @@ class Sweep:
     psr, psc : SPLIT: the first row (column) of the plane is the second of its unit (position)
     flip : whether taps are reversed (backward, stride 1)
     pitch : rows from image to image in the buffer
+    row0 : first stored row in the plane of the tensor
     """
 
     pattern: Pattern
@@ -104,10 +105,40 @@ class Sweep:
     psc: int = 0
     flip: bool = False
     pitch: int = 0
+    row0: int = 0
 
     @property
     def k1(self) -> bool:
         return self.pattern == Pattern.K1
+
+    def strip(self, first: int, last: int) -> "Sweep":
+        """The units ``first`` to ``last`` of one image; of the rows only those that their windows read are stored.
+
+        Rows outside the strip's are never asked for, so that the machine takes only true padding for padding.
+        """
+        reach = [1 if self.pattern == Pattern.BP2 else 0 if self.k1 else window.rows - 1 for window in self.windows]
+        low = first * self.ystep + min(self.y0)
+        high = (last - 1) * self.ystep + max(y0 + more for y0, more in zip(self.y0, reach, strict=True)) + 1
+        start = min(max(0, low), self.rows - 1)
+        rows = max(1, min(self.rows, high) - start)
+        return dataclasses.replace(
+            self,
+            rows=rows,
+            pitch=rows,
+            upi=last - first,
+            y0=tuple(y0 + first * self.ystep - start for y0 in self.y0),
+            psr=0 if first else self.psr,
+            row0=self.row0 + start,
+        )
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of the plane that a unit gives."""
+        return 2 if self.layout in (PsumLayout.SPLIT, PsumLayout.K1_UP) else 1
+
+    def plane_row(self, unit: int) -> int:
+        """First row of the plane that a unit gives."""
+        return max(0, unit * self.unit_rows - self.psr)
 
     def banks(self, config: Config) -> int:
         """Length of the bank counter's cycle."""

@@ -12,8 +12,8 @@ import numpy as np
 from .arith import INT64_MAX, PRODUCT_BITS, add, align, check_fits, multiply, reciprocal, saturate
 from .pint import NEAREST, Encoded, Quantiser
 
-__all__ = ["MAX_POSITIONS", "Q_BITS", "XHAT_EXPONENT", "FrnBackward", "FrnForward", "backward", "forward",
-           "reciprocal_norm"]
+__all__ = ["MAX_POSITIONS", "Q_BITS", "XHAT_EXPONENT", "FrnBackward", "FrnForward", "backward", "error", "forward",
+           "normalise", "reciprocal_norm"]
 
 XHAT_EXPONENT = -8
 """Fixed exponent of the normalised activations."""
@@ -123,8 +123,6 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: Any, *, sh_z: An
         If a parameter is not int16, a sum of the convolution leaves 48 bits, or ``y`` leaves 64
     """
     wide = check_fits("normalisation", x, PRODUCT_BITS)
-    g, b, t = (check_fits(name, _column(p), 16)
-               for name, p in (("gamma", gamma), ("beta", beta), ("tau", tau)))
     n = wide.shape[2] * wide.shape[3]
     if not 1 <= n <= MAX_POSITIONS:
         raise ValueError(f"A plane must have 1..{MAX_POSITIONS} positions, not {n}")
@@ -133,6 +131,16 @@ def forward(x: Any, gamma: Any, beta: Any, tau: Any, eps_shift: Any, *, sh_z: An
     total = np.abs(wide).sum(axis=(2, 3))
     # epsilon may itself be saturated, when the layer's operands are tiny; so the sum saturates, too.
     q, le = reciprocal_norm(n, np.where(total > INT64_MAX - epsilon, INT64_MAX, total + epsilon))
+    return normalise(wide, gamma, beta, tau, q, le, sh_z=sh_z, residual=residual, threshold=threshold,
+                     mode_xhat=mode_xhat, mode_z=mode_z)
+
+
+def normalise(x: Any, gamma: Any, beta: Any, tau: Any, q: np.ndarray, le: np.ndarray, *, sh_z: int, residual: Any = None,
+              threshold: bool = True, mode_xhat: Quantiser = NEAREST, mode_z: Quantiser = NEAREST) -> FrnForward:
+    """What follows from lambda, position by position; parameters as for :func:`forward`."""
+    wide = check_fits("normalisation", x, PRODUCT_BITS)
+    g, b, t = (check_fits(name, _column(p), 16)
+               for name, p in (("gamma", gamma), ("beta", beta), ("tau", tau)))
     scaled = multiply("normalisation", wide, q[:, :, None, None])
     xhat = mode_xhat.encode(scaled, (le + XHAT_EXPONENT)[:, :, None, None])
     y = g * xhat.value + (b << 8)
@@ -159,14 +167,20 @@ def backward(dz: Any, xhat: Any, bit: Any, gamma: Any, q: Any, le: Any, *, sh0: 
     mode : Quantiser
         Rounding of dx
     """
-    error = np.asarray(dz).astype(np.int64)
+    wide = np.asarray(dz).astype(np.int64)
     normal = np.asarray(xhat).astype(np.int64)
-    d = np.where(np.asarray(bit).astype(bool), error, 0)
+    d = np.where(np.asarray(bit).astype(bool), wide, 0)
     sg, sb = (d * normal).sum(axis=(2, 3)), d.sum(axis=(2, 3))
-    st = (error - d).sum(axis=(2, 3))
-    inv, k = reciprocal(error.shape[2] * error.shape[3])
+    st = (wide - d).sum(axis=(2, 3))
+    dx = error(d, normal, sg, gamma, q, le, n=wide.shape[2] * wide.shape[3], sh0=sh0, mode=mode)
+    return FrnBackward(dx, sg, sb, st)
+
+
+def error(d: np.ndarray, normal: np.ndarray, sg: np.ndarray, gamma: Any, q: Any, le: Any, *, n: int, sh0: int,
+          mode: Quantiser = NEAREST) -> Encoded:
+    """dx from the masked errors ``d`` and xhat of some positions of planes of ``n`` and their products' sums ``sg`` (B, C)."""
+    inv, k = reciprocal(n)
     mean = (multiply("gradient sums", sg, inv) >> (15 + k + 4))[:, :, None, None]
     u = saturate((d << 4) - np.sign(normal) * mean, 18)
     gl = (_column(gamma) * np.asarray(q).astype(np.int64)[:, :, None, None]) >> 16
-    dx = mode.encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None])
-    return FrnBackward(dx, sg, sb, st)
+    return mode.encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None])

@@ -20,8 +20,8 @@ def token_layout(config: Config) -> data.StructLayout:
     go to address ``pa`` (K1: that of groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window;
     ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
     sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
-    first of the command. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``, ``dacc`` for
-    the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
+    first of a step, from which all sums start anew. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``,
+    ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({
@@ -76,7 +76,7 @@ class ColumnWalk(wiring.Component):
         addr = Signal(data.ArrayLayout(16, sources))
         slots = Signal(data.ArrayLayout(SLOT_BITS, config.wpus))
         opens = Signal(config.wpus)
-        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "sum": 1, "first": 1, "step": 1,
+        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "sum": 1, "begin": 1, "first": 1, "step": 1,
                                               "last": 1}))
 
         fire = Signal()
@@ -97,7 +97,7 @@ class ColumnWalk(wiring.Component):
         with m.If(self.ready & self.valid):
             m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par)]
             m.d.sync += [row_flags[name].eq(group[name])
-                         for name in ("pa", "odd", "ea", "fresh", "sum", "first", "step", "last")]
+                         for name in ("pa", "odd", "ea", "fresh", "sum", "begin", "first", "step", "last")]
             m.d.sync += f.eq(group.command)
             command = group.command
             k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
@@ -148,7 +148,7 @@ class ColumnWalk(wiring.Component):
             token.half.eq(f.half),
             token.taps.eq(Cat(f.nk > k for k in range(PE_TAPS))),
             token.sum.eq(use & row_flags.sum),
-            token.begin.eq(row_flags.step & window0),
+            token.begin.eq(row_flags.begin & row_flags.step & window0),
             token.slot.eq(slots),
             token.opens.eq(opens & window0.replicate(config.wpus)),
             token.last.eq(row_end & row_flags.last),

@@ -86,6 +86,7 @@ class Register(enum.IntEnum):
     SG = 3
     SB = 4
     ST = 5
+    PLANE = 6  #: sum of products of one plane that several commands add up
 
 
 class Each(enum.IntEnum):
@@ -124,7 +125,7 @@ class ScalarTerm(enum.IntEnum):
     NONE = 0
     R = 1        #: channel register R
     MASTER = 2   #: master in the entry
-    TOTAL = 3    #: sum number ``reg`` - 3 of the first pass over all planes: d b, d, a - d
+    TOTAL = 3    #: sum of the first pass over all planes that belongs to ``reg``: d b (SG, PLANE), d, a - d
     EPSILON = 4  #: register epsilon
 
 
@@ -137,7 +138,7 @@ class ScalarDestination(enum.IntEnum):
     ENTRY = 3    #: the entry, 64 bits; not when dry
     EPSILON = 4  #: register epsilon, at least 1
     MEAN = 5     #: plane register mean, 24 bits (u is the same for any wider mean)
-    SCALE = 6    #: plane register scale, 16 bits, and le of the entry to plane register le
+    SCALE = 6    #: plane register scale, the low 16 bits (q or gamma q fits), and le of the entry to plane register le
     DIVIDE = 7   #: q, le of n / t to plane registers scale, le; {le, q} to the entry, not when dry
 
 

@@ -38,20 +38,35 @@ _SCALAR: Micro = {"kind": Kind.SCALAR, "each": Each.CHANNEL}
 _PLANES: Micro = {"kind": Kind.SCALAR, "each": Each.PLANE}
 _IN: Micro = {"kind": Kind.SWEEP, "x": Operand.IN}
 _ENCODE: Micro = {"base": Base.T, "c2": Shift.SH1, "wa": 1}
+_EPSILON: Micro = _SCALAR | {"sx": ScalarOperand.N, "ssh": Shift.SH0, "sdst": ScalarDestination.EPSILON}
 
 
-def _frn_forward(*, residual: bool, threshold: bool) -> list[Micro]:
+def _frn_forward(*, residual: bool, threshold: bool, whole: bool = True) -> list[Micro]:
+    """``whole``: lambda of every plane from its sum of magnitudes, and kept in the parameter buffer; else from there."""
     y: Micro = {"y2": Y2.BETA}
     if residual:
         y |= {"y3": Y3.A, "shy": Shift.SH2}
     if threshold:
         y |= {"cmp": Compare.TAU, "wm": 1}
+    lam: list[Micro] = [
+        _EPSILON,
+        _PLANES | {"sx": ScalarOperand.NORM, "st2": ScalarTerm.EPSILON, "sdst": ScalarDestination.DIVIDE},
+    ]
     return [
         _load(Register.GAMMA, 3),
-        _SCALAR | {"sx": ScalarOperand.N, "ssh": Shift.SH0, "sdst": ScalarDestination.EPSILON},
-        _PLANES | {"sx": ScalarOperand.NORM, "st2": ScalarTerm.EPSILON, "sdst": ScalarDestination.DIVIDE},
+        *(lam if whole else [_PLANES | {"sx": ScalarOperand.Q, "sdst": ScalarDestination.SCALE}]),
         _IN | {"factor": Factor.Q, "c1": Shift.RIGHT8, "c1le": 1, "wb": OutB.CODE1, "long": 1, "m2a": Multiplicand.V,
                "m2b": Multiplier.GAMMA, "base": Base.PRODUCT, "c2": Shift.SH1, "wa": 1} | y,
+    ]
+
+
+def _frn_norm(*, first: bool) -> list[Micro]:
+    """Sum of magnitudes of a tile of rows to the plane's entry, where lambda will be."""
+    if first:
+        return [_PLANES | {"sx": ScalarOperand.NORM, "sdst": ScalarDestination.ENTRY}]
+    return [
+        _PLANES | {"sx": ScalarOperand.ENTRY, "sdst": ScalarDestination.R},
+        _PLANES | {"sx": ScalarOperand.NORM, "st2": ScalarTerm.R, "sdst": ScalarDestination.ENTRY},
     ]
 
 
@@ -61,17 +76,40 @@ def _add_sums(first: Register, count: int) -> list[Micro]:
                        "sdst": ScalarDestination.ENTRY, "chain": int(i > 0)} for i in range(count)]
 
 
+_SCALE: Micro = _PLANES | {"sx": ScalarOperand.Q, "sf": ScalarFactor.GAMMA, "ssh": Shift.RIGHT16, "sdst": ScalarDestination.SCALE}
+_MEAN: Micro = {"sf": ScalarFactor.INV, "ssh": Shift.SH3, "sright": 1, "sdst": ScalarDestination.MEAN, "chain": 1}
+
+
+def _frn_error(keep: int) -> Micro:
+    return {"kind": Kind.SWEEP, "keep": keep, "m2a": Multiplicand.U, "m2b": Multiplier.SCALE, "base": Base.PRODUCT,
+            "c2": Shift.SH1, "c2le": 1, "wa": 1}
+
+
 def _frn_backward(*, keep: int) -> list[Micro]:
     return [
         {"kind": Kind.SUMS, "keep": keep},
         _load(Register.GAMMA, 1),
-        _PLANES | {"sx": ScalarOperand.Q, "sf": ScalarFactor.GAMMA, "ssh": Shift.RIGHT16, "sdst": ScalarDestination.SCALE},
-        _PLANES | {"sx": ScalarOperand.PLANE, "sf": ScalarFactor.INV, "ssh": Shift.SH3, "sright": 1,
-                   "sdst": ScalarDestination.MEAN, "chain": 1},
+        _SCALE,
+        _PLANES | {"sx": ScalarOperand.PLANE} | _MEAN,
         *_add_sums(Register.SG, 3),
-        {"kind": Kind.SWEEP, "keep": keep, "m2a": Multiplicand.U, "m2b": Multiplier.SCALE, "base": Base.PRODUCT,
-         "c2": Shift.SH1, "c2le": 1, "wa": 1},
+        _frn_error(keep),
     ]
+
+
+def _frn_sums(*, keep: int, first: bool) -> list[Micro]:
+    """First pass over a tile of rows; ``first``: the plane's sum of products starts anew."""
+    start = _SCALAR | {"sx": ScalarOperand.PLANE, "reg": Register.PLANE, "sdst": ScalarDestination.ENTRY}
+    return [
+        {"kind": Kind.SUMS, "keep": keep},
+        *([start] if first else _add_sums(Register.PLANE, 1)),
+        *(micro | {"chain": 1} for micro in _add_sums(Register.SG, 3)),
+    ]
+
+
+def _frn_rows(*, keep: int) -> list[Micro]:
+    """Sweep of a tile of rows of a plane whose sum of products is complete."""
+    mean = _SCALAR | {"sx": ScalarOperand.ENTRY, "reg": Register.PLANE} | _MEAN
+    return [_load(Register.GAMMA, 1), _SCALE, mean, _frn_error(keep)]
 
 
 def _aligned_bias() -> Micro:
@@ -97,6 +135,15 @@ PROGRAMS: dict[str, list[Micro]] = {
     "FRN_FWD": _frn_forward(residual=False, threshold=True),
     "FRN_FWD_RES": _frn_forward(residual=True, threshold=True),
     "FRN_FWD_LIN": _frn_forward(residual=False, threshold=False),
+    "FRN_NORM": _frn_norm(first=True),
+    "FRN_NORM_ADD": _frn_norm(first=False),
+    "FRN_LAM": [
+        _EPSILON,
+        _PLANES | {"sx": ScalarOperand.ENTRY, "st2": ScalarTerm.EPSILON, "sdst": ScalarDestination.DIVIDE},
+    ],
+    "FRN_ROWS": _frn_forward(residual=False, threshold=True, whole=False),
+    "FRN_ROWS_RES": _frn_forward(residual=True, threshold=True, whole=False),
+    "FRN_ROWS_LIN": _frn_forward(residual=False, threshold=False, whole=False),
     "RELU_FWD": [_aligned_bias(), _IN | _ENCODE | {"t2": Term2.R, "cmp": Compare.ZERO, "wm": 1}],
     "LIN_FWD": [_aligned_bias(), _IN | _ENCODE | {"t2": Term2.R}],
     "LOGITS": [_aligned_bias(), _IN | {"t2": Term2.R, "base": Base.T, "c2": Shift.SH1, "c2left": 1, "wl": 1}],
@@ -105,6 +152,12 @@ PROGRAMS: dict[str, list[Micro]] = {
     "BP_OUT_ADD": [_IN | _ENCODE | {"t3": Term3.D, "sh3": Shift.SH2, "keep": 1}],
     "FRN_BWD": _frn_backward(keep=0),
     "FRN_BWD_LIN": _frn_backward(keep=1),
+    "FRN_SUM": _frn_sums(keep=0, first=True),
+    "FRN_SUM_LIN": _frn_sums(keep=1, first=True),
+    "FRN_ADD": _frn_sums(keep=0, first=False),
+    "FRN_ADD_LIN": _frn_sums(keep=1, first=False),
+    "FRN_ERR": _frn_rows(keep=0),
+    "FRN_ERR_LIN": _frn_rows(keep=1),
     "RELU_BWD": [
         {"kind": Kind.SUMS},
         *_add_sums(Register.SB, 1),

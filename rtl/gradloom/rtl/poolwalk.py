@@ -18,7 +18,8 @@ class PoolWalk(wiring.Component):
     """One tap a cycle, lane 0 of an output beat before lane 1, windows in row-major order.
 
     Forward, position o of an axis has taps k = 0 .. pkern - 1 at o s - p + k. Backward, it is held by the windows
-    floor((o + p) / s) - i as their tap (o + p) mod s + i s, for i = 0, 1, ... while that is below pkern.
+    floor((o + p) / s) - i as their tap (o + p) mod s + i s, for i = 0, 1, ... while that is below pkern. p = ppad, for rows
+    ppad + poff: a tile of rows counts both its positions and the stored rows from 0 on.
 
     Parameters
     ----------
@@ -59,23 +60,27 @@ class PoolWalk(wiring.Component):
         m.d.comb += beats.eq((f.pxi + 1) >> 1)
 
         # Place of the first output position of a plane: position and tap number on either axis, address of its row.
-        pos0 = Signal(signed(14))
-        k0 = Signal(5)
+        above = Signal(6)
+        firsts = {name: (Signal(signed(14), name=f"{name}_pos0"), Signal(5, name=f"{name}_k0")) for name in ("y", "x")}
         row0 = Signal(16)
         stride_beats = Signal(16)
         count = Signal(5)
-        m.d.comb += self.ready.eq(count[4])
+        m.d.comb += [self.ready.eq(count[4]), above.eq(f.ppad + f.poff)]
         with m.If(self.prepare):
-            m.d.sync += [count.eq(0), pos0.eq(Mux(backward, 0, -f.ppad)), k0.eq(Mux(backward, f.ppad, 0)), row0.eq(0),
-                         stride_beats.eq(0)]
+            m.d.sync += [count.eq(0), row0.eq(0), stride_beats.eq(0)]
+            for (pos0, k0), pad in zip(firsts.values(), (above, f.ppad), strict=True):
+                m.d.sync += [pos0.eq(Mux(backward, 0, -pad)), k0.eq(Mux(backward, pad, 0))]
         with m.Elif(~self.ready):
             m.d.sync += count.eq(count + 1)
             with m.If(count < f.pstride):
                 m.d.sync += stride_beats.eq(stride_beats + beats)
-            with m.If(~backward & (count < f.ppad)):
+            with m.If(~backward & (count < above)):
                 m.d.sync += row0.eq(row0 - beats)
-            with m.If(backward & (k0 >= f.pstride)):
-                m.d.sync += [k0.eq(k0 - f.pstride), pos0.eq(pos0 + 1), row0.eq(row0 + beats)]
+            for name, (pos0, k0) in firsts.items():
+                with m.If(backward & (k0 >= f.pstride)):
+                    m.d.sync += [k0.eq(k0 - f.pstride), pos0.eq(pos0 + 1)]
+                    if name == "y":
+                        m.d.sync += row0.eq(row0 + beats)
 
         plane = Signal(16)
         row_start = Signal(16)
@@ -115,6 +120,8 @@ class PoolWalk(wiring.Component):
         def load(axis, pos, k):
             return [axis.start.eq(pos), axis.start_k.eq(k), axis.pos.eq(pos), axis.k.eq(k)]
 
+        y_first, x_first = load(y, *firsts["y"]), load(x, *firsts["x"])
+
         def advance(axis):
             return [axis.pos.eq(Mux(backward, axis.pos - 1, axis.pos + 1)),
                     axis.k.eq(axis.k + Mux(backward, f.pstride, 1))]
@@ -123,7 +130,7 @@ class PoolWalk(wiring.Component):
             return [axis.pos.eq(axis.start), axis.k.eq(axis.start_k)]
 
         with m.If(self.start):
-            m.d.sync += [plane.eq(0), row.eq(row0), row_start.eq(row0), out.eq(0), *load(y, pos0, k0), *load(x, pos0, k0)]
+            m.d.sync += [plane.eq(0), row.eq(row0), row_start.eq(row0), out.eq(0), *y_first, *x_first]
         with m.Elif(self.step):
             with m.If(~x.last):
                 m.d.sync += advance(x)
@@ -132,11 +139,9 @@ class PoolWalk(wiring.Component):
             with m.Else():
                 m.d.sync += [out.eq(~out), *restart(y), row.eq(row_start), *load(x, x.next_start, x.next_start_k)]
                 with m.If(out & self.plane_last):
-                    m.d.sync += [plane.eq(plane + self.plane_beats), row.eq(row0), row_start.eq(row0),
-                                 *load(y, pos0, k0), *load(x, pos0, k0)]
+                    m.d.sync += [plane.eq(plane + self.plane_beats), row.eq(row0), row_start.eq(row0), *y_first, *x_first]
                 with m.Elif(out & self.row_last):
                     next_row = Signal(16)
                     m.d.comb += next_row.eq(row_start + Mux(backward, Mux(y.carry, beats, 0), stride_beats))
-                    m.d.sync += [row.eq(next_row), row_start.eq(next_row), *load(y, y.next_start, y.next_start_k),
-                                 *load(x, pos0, k0)]
+                    m.d.sync += [row.eq(next_row), row_start.eq(next_row), *load(y, y.next_start, y.next_start_k), *x_first]
         return m

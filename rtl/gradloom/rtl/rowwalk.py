@@ -27,9 +27,11 @@ def row_group_layout(config: Config) -> data.StructLayout:
 
     ``unit`` per WPU: ``valid``, input row of PE row offset 0 (``row``, negative: padding), bank counter ``b`` and row
     address ``a`` (the step's offset included), image slot ``slot`` and whether this WPU had no unit of that slot before
-    (``opens``). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first entry and parity of a row. ``pa``: base
+    (``opens``; never with ``sacc``). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first entry and parity of a
+    row. ``pa``: base
     address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address of the error row. ``fresh``: sums
-    overwrite. ``sum``: their absolute values are summed (the last step of a command with ``sums``). ``first``, ``step``,
+    overwrite. ``sum``: their absolute values are summed (the last step of a command with ``sums``), from 0 on with ``begin``
+    (not ``sacc``). ``first``, ``step``,
     ``last``: first group of the command, of a step, last of the command. ``command``: what later stages need of the
     command, so that the next one may be walked meanwhile; ``drows``: PE rows that are drained.
     """
@@ -37,7 +39,7 @@ def row_group_layout(config: Config) -> data.StructLayout:
         "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16, "slot": SLOT_BITS,
                                                     "opens": 1}), config.wpus),
         "rows": PE_ROWS, "e": signed(13), "par": 1, "pa": 16, "odd": 1, "ea": 16,
-        "fresh": 1, "sum": 1, "first": 1, "step": 1, "last": 1, "command": COMMAND_LAYOUT})
+        "fresh": 1, "sum": 1, "begin": 1, "first": 1, "step": 1, "last": 1, "command": COMMAND_LAYOUT})
 
 
 class RowWalk(wiring.Component):
@@ -116,7 +118,7 @@ class RowWalk(wiring.Component):
             for w in range(wpus):
                 m.d.sync += [out.unit[w].valid.eq(left > w), out.unit[w].row.eq(unit[1]),
                              out.unit[w].b.eq(unit[2]), out.unit[w].a.eq(unit[3]), out.unit[w].slot.eq(unit[4]),
-                             out.unit[w].opens.eq(unit[0] < wpus)]
+                             out.unit[w].opens.eq((unit[0] < wpus) & ~f.sacc)]
                 unit = advance(w, *unit)
             limits = (f.rlim0, f.rlim1, f.rlim2)
             m.d.sync += [
@@ -124,6 +126,7 @@ class RowWalk(wiring.Component):
                 out.e.eq(entry), out.par.eq(parity), out.pa.eq(pa), out.odd.eq(group[0]), out.ea.eq(ea),
                 out.fresh.eq((step == 0) & ~f.acc), out.first.eq(first), out.step.eq(step_first),
                 out.sum.eq(f.sums & last_step & ~f.wg & (f.pattern != Pattern.BP2)),
+                out.begin.eq(~f.sacc),
                 out.last.eq(step_end & last_step),
                 *(out.command[name].eq(getattr(f, name)) for name in _COPIED),
                 *(out.command.drows[r].eq(Mux(k1, limits[r] != 0, f.nr > r)) for r in range(PE_ROWS))]

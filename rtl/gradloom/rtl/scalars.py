@@ -147,8 +147,9 @@ class Scalars(wiring.Component):
                   for name in ("product", "kept", "cut")]
         total = Signal(signed(TOTAL_BITS), reset_less=True)
         with m.Switch(op(self.LATENCY - 3).total):
-            for i, value in enumerate(totals):
-                with m.Case(i):
+            # Register PLANE is behind ST and adds up products, as SG does.
+            for i, value in (((0, 3), totals[0]), ((1,), totals[1]), ((2,), totals[2])):
+                with m.Case(*i):
                     m.d.sync += total.eq(value)
 
         x3 = Signal(signed(WIDE), reset_less=True)
@@ -238,7 +239,7 @@ class Scalars(wiring.Component):
         op, valid = ScalarOp(self.ops[self.LATENCY]), self.valid[self.LATENCY]
         scaled = valid & (op.destination == ScalarDestination.SCALE)
         values = {
-            "scale": (16, scaled | self.divided, Mux(self.divided, self.quotient[:16], saturated(t, 16))),
+            "scale": (16, scaled | self.divided, Mux(self.divided, self.quotient[:16], t[:16])),
             "le": (8, scaled | self.divided, Mux(self.divided, self.quotient[16:], entry[16:24])),
             "mean": (24, valid & (op.destination == ScalarDestination.MEAN), saturated(t, 24)),
         }

@@ -190,7 +190,7 @@ def bench_config(group: int, wpus: int) -> Config:
 
 
 def fill(ref: AuxReference, *, beats: int = 64, wide_bits: int = 40) -> None:
-    """Random streams, bitmaps and parameters (entries 0..5: gamma, beta, tau, sums; from 16: lam)."""
+    """Random streams, bitmaps and parameters (entries 0..6: gamma, beta, tau, sums; from 16: lam)."""
     rng, group = ref.rng, ref.config.group
     for memory in (ref.aa, ref.ab):
         for address in range(beats):
@@ -204,7 +204,7 @@ def fill(ref: AuxReference, *, beats: int = 64, wide_bits: int = 40) -> None:
         for entry in range(3):
             master, velocity = rng.getrandbits(28) - (1 << 27), rng.getrandbits(32)
             ref.set_entry(entry, channel, velocity << 32 | master & 0xFFFFFFFF)
-        for entry in range(3, 6):
+        for entry in range(3, 7):
             ref.set_entry(entry, channel, rng.getrandbits(30) - (1 << 29))
         for entry in range(16, 24):
             ref.set_entry(entry, channel, rng.randrange(1 << 15, 1 << 16) | rng.randrange(10, 40) << 16)
@@ -241,12 +241,19 @@ def _plane(rng: random.Random, layout: PsumLayout | None = None) -> dict[str, in
     return fields
 
 
+_NORMS = ("FRN_NORM", "FRN_NORM_ADD", "FRN_NORM_ADD", "FRN_LAM")
+"""Sums of several tiles become lambda."""
+_NORMALISED = ("FRN_FWD", "FRN_ROWS_RES", "FRN_FWD_RES", "FRN_ROWS", "FRN_FWD_LIN", "FRN_ROWS_LIN", *_NORMS)
+_TILE = {"planes": 1, "pl0": 22}
+
+
 async def forward(bench: Bench, seed: int) -> None:
     """FRN, ReLU, linear and backward output programs from partial sums in every layout."""
     ref, rng = bench.ref, random.Random(seed)
-    for name in ("FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD"):
+    for name in (*_NORMALISED, "RELU_FWD", "LIN_FWD", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD"):
         fields = _plane(rng) | {"pw0": rng.randrange(bench.config.wpus)}
         if name.startswith("FRN"):
+            fields |= _TILE if name in _NORMS else {}
             shifts = shift_sum(0, -12, -10) + shift_sum(1, 20, 9) + shift_sum(2, 20, 11)
             ref.exponents[9] = rng.randint(-14, -8)
         elif name.startswith("BP"):
@@ -275,12 +282,16 @@ async def logits(bench: Bench, seed: int) -> None:
         await bench.run("LOGITS", TABLE["LOGITS"], fields, shift_sum(0, rng.randint(-6, 6)) + shift_sum(1, rng.randint(-12, 4)))
 
 
+_ROWS = ("FRN_SUM", "FRN_ADD", "FRN_ERR", "FRN_SUM_LIN", "FRN_ADD_LIN", "FRN_ADD", "FRN_ERR_LIN")
+
+
 async def backward(bench: Bench, seed: int) -> None:
     """Backward of the normalisation and of the activations, dry and real, then the parameter updates."""
     rng = random.Random(seed)
-    for name in ("FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD"):
+    for name in ("FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD", *_ROWS):
         for dry in (1, 0):
             fields = _plane(rng) | {"xsrc": XSource.NONE, "dry": dry}
+            fields |= {"planes": 1} if name in _ROWS else {}
             fields["inv"], k = reciprocal(fields["n"])
             shifts = shift_sum(1, rng.randint(-12, -4) if name.startswith("FRN") else 0) + shift_sum(3, 19 + k)
             await bench.run(name, TABLE[name], fields, shifts)
@@ -324,8 +335,10 @@ def _pooling(rng: random.Random, kernel: int, stride: int, pad: int) -> tuple[di
     def size(y: int, x: int) -> dict[str, int]:
         return {"py": y, "xe": (x + 1) // 2, "nb": y * ((x + 1) // 2), "xodd": x & 1}
 
-    return (base | size(out_rows, out_columns) | {"pool": 1, "pyi": rows, "pxi": columns},
-            base | size(rows, columns) | {"pool": 2, "pyi": out_rows, "pxi": out_columns}, k)
+    # Any number of rows may lie above the first stored one, as for a tile of rows.
+    poff = rng.randint(-pad, 2)
+    return (base | size(out_rows, out_columns) | {"pool": 1, "pyi": rows, "pxi": columns, "poff": min(0, poff)},
+            base | size(rows, columns) | {"pool": 2, "pyi": out_rows, "pxi": out_columns, "poff": poff}, k)
 
 
 async def pools(bench: Bench, seed: int) -> None:
@@ -352,13 +365,17 @@ def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str,
         maximum = int(name.startswith("MAX"))
         return name, fields | {"pmax": maximum}, shift_sum(1, 0 if maximum else 15 + k)
     fields = _plane(rng) | {"pw0": rng.randrange(config.wpus), "t1": rng.randint(8, 11), "t2": rng.randint(12, 15), "ps0": slot,
-                            "pb0": rng.choice((0, 6)), "r2": rng.randint(0, 1), "idx0": rng.getrandbits(24),
+                            "pb0": rng.choice((0, 7)), "r2": rng.randint(0, 1), "idx0": rng.getrandbits(24),
                             "s_ch": rng.getrandbits(8)}
     inv, k = reciprocal(fields["n"])
     shifts = shift_sum(0, rng.randint(-12, 4)) + shift_sum(1, rng.randint(8, 20)) + shift_sum(2, rng.randint(-4, 12))
     if name.startswith("FRN_BWD"):
         shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 19 + k)
+    elif name in _ROWS:
+        fields |= {"planes": 1, "pb0": 0}
+        shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 19 + k)
     elif name.startswith("FRN"):
+        fields |= _TILE if name in _NORMS else {}
         fields |= {"r1": rng.randint(0, 1), "s_k": rng.getrandbits(16)}
         shifts = shift_sum(0, -12, -10) + shift_sum(1, 20, 9) + shift_sum(2, 8)
     elif name.endswith("BWD"):
@@ -375,7 +392,7 @@ def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str,
     elif name == "LOGITS":
         fields |= {"nb": 1, "xe": 1, "py": 1, "xodd": 1, "layout": PsumLayout.K1, "pj": 1, "ob0": 0, "om0": 1, "t1": 0, "t2": 0}
         shifts = shift_sum(0, rng.randint(-6, 6)) + shift_sum(1, rng.randint(-12, 4))
-    if "BWD" in name or "UPD" in name:
+    if "BWD" in name or "UPD" in name or name in _ROWS:
         fields["xsrc"] = XSource.NONE
     elif name in ("WU", "DW_EXPORT"):
         fields["xsrc"] = XSource.DW

@@ -218,8 +218,10 @@ class AuxReference:
                 self.stats[tid] |= self.outputs[which]
 
     METHODS = {
-        **dict.fromkeys(("FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN"), "frn_forward"),
+        **dict.fromkeys(("FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "FRN_ROWS", "FRN_ROWS_RES", "FRN_ROWS_LIN"), "frn_forward"),
+        **dict.fromkeys(("FRN_NORM", "FRN_NORM_ADD", "FRN_LAM"), "frn_norm"),
         **dict.fromkeys(("FRN_BWD", "FRN_BWD_LIN"), "frn_backward"),
+        **dict.fromkeys(("FRN_SUM", "FRN_SUM_LIN", "FRN_ADD", "FRN_ADD_LIN", "FRN_ERR", "FRN_ERR_LIN"), "frn_rows"),
         **dict.fromkeys(("RELU_FWD", "LIN_FWD", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD"), "plain"),
         **dict.fromkeys(("RELU_BWD", "LIN_BWD"), "relu_backward"),
         **dict.fromkeys(("PARAM_UPD", "BIAS_UPD"), "update"),
@@ -258,23 +260,49 @@ class AuxReference:
             self.om[address] = 0
         self._put(self.om, address, beat % 8 * 2 + lane, channel, bit, 1)
 
-    def _frn_forward(self, name: str, c: int) -> None:
-        f, sh = self.f, self.sh
-        gamma, beta, tau = (self.master(f["pb0"] + i, c)[0] >> 12 for i in range(3))
-        sums = [max(1, align(f["n"], sh[0]))] * f["planes"]
+    def _norms(self, c: int) -> list[int]:
+        """Sums of magnitudes of the planes, as the C-Core would have gathered them."""
+        f = self.f
+        sums = [0] * f["planes"]
         for plane, beat, lane, valid, _ in self.beats(f):
             if valid:
                 sums[plane] += abs(self._x(plane, beat, lane, c))
-        scale = []
         for plane, total in enumerate(sums):
-            norms = self.norms.setdefault((f["half"], f["pk"], f["ps0"] + plane & 0xFF), [0] * self.config.group)
-            norms[c] = total - max(1, align(f["n"], sh[0]))
-            le = 0
-            while (f["n"] << le) // total < 1 << 15:
-                le += 1
-            scale.append(((f["n"] << le) // total, le))
+            key = f["half"], f["pk"], f["ps0"] + plane & 0xFF
+            self.norms.setdefault(key, [0] * self.config.group)[c] = total
+        return sums
+
+    def _lam(self, plane: int, c: int, total: int) -> tuple[int, int]:
+        """lambda of a plane, kept unless dry."""
+        f = self.f
+        total = min(total + max(1, align(f["n"], self.sh[0])), (1 << 63) - 1)
+        le = 0
+        while (f["n"] << le) // total < 1 << 15:
+            le += 1
+        q = (f["n"] << le) // total
+        if not f["dry"]:
+            self.set_entry(f["pl0"] + plane, c, q | le << 16)
+        return q, le
+
+    def _frn_norm(self, name: str, c: int) -> None:
+        f = self.f
+        if name == "FRN_LAM":
+            for plane in range(f["planes"]):
+                self._lam(plane, c, self.entry(f["pl0"] + plane, c))
+            return
+        for plane, total in enumerate(self._norms(c)):
             if not f["dry"]:
-                self.set_entry(f["pl0"] + plane, c, scale[-1][0] | le << 16)
+                before = self.entry(f["pl0"] + plane, c) if name == "FRN_NORM_ADD" else 0
+                self.set_entry(f["pl0"] + plane, c, before + total)
+
+    def _frn_forward(self, name: str, c: int) -> None:
+        f, sh = self.f, self.sh
+        gamma, beta, tau = (self.master(f["pb0"] + i, c)[0] >> 12 for i in range(3))
+        if name.startswith("FRN_FWD"):
+            scale = [self._lam(plane, c, total) for plane, total in enumerate(self._norms(c))]
+        else:
+            words = [self.entry(f["pl0"] + plane, c, signed=False) for plane in range(f["planes"])]
+            scale = [(word & 0xFFFF, word >> 16 & 0xFF) for word in words]
         for plane, beat, lane, valid, index in self.beats(f):
             q, le = scale[plane]
             at = plane * f["nb"] + beat
@@ -282,13 +310,13 @@ class AuxReference:
             if valid:
                 v, code1 = self._encode(1, self._x(plane, beat, lane, c) * q, le - 8, index, c)
                 y = gamma * v + (beta << 8)
-                if name == "FRN_FWD_RES":
+                if name.endswith("RES"):
                     y += align(decode(self._byte(self.aa, f["sa0"] + at, lane, c)), sh[2])
-                bit = int(name == "FRN_FWD_LIN" or y >= tau << 8)
+                bit = int(name.endswith("LIN") or y >= tau << 8)
                 _, code2 = self._encode(2, y if bit else tau << 8, sh[1], index, c)
             self._put(self.ob, f["ob0"] + at, lane, c, code1)
             self._put(self.oa, f["oa0"] + at, lane, c, code2)
-            if name != "FRN_FWD_LIN":
+            if not name.endswith("LIN"):
                 self._put_bit(plane, beat, lane, c, bit)
 
     def _plain(self, name: str, c: int) -> None:
@@ -327,21 +355,41 @@ class AuxReference:
                 self.set_entry(self.f["pb0"] + offset, c, saturate(total, 64))
 
     def _frn_backward(self, name: str, c: int) -> None:
-        f, sh = self.f, self.sh
-        gamma = self.master(f["pb0"], c)[0] >> 12
+        s1, s2, s3, values = self._masked(name.endswith("LIN"), c)
+        self._sums(c, {3: sum(s1), 4: s2, 5: s3})
+        self._errors(c, s1, values)
+
+    def _frn_rows(self, name: str, c: int) -> None:
+        """One plane's sum of products in entry 6, then its errors."""
+        s1, s2, s3, values = self._masked(name.endswith("LIN"), c)
+        at = self.f["pb0"] + 6
+        if name.startswith("FRN_ERR"):
+            self._errors(c, [self.entry(at, c)] * self.f["planes"], values)
+            return
+        if name.startswith("FRN_SUM") and not self.f["dry"]:
+            self.set_entry(at, c, s1[0])
+        self._sums(c, ({6: sum(s1)} if name.startswith("FRN_ADD") else {}) | {3: sum(s1), 4: s2, 5: s3})
+
+    def _masked(self, keep: bool, c: int) -> tuple[list[int], int, int, list[tuple]]:
+        """Sums of d xhat of every plane, of d and of dz - d, and every position with its d and xhat."""
+        f = self.f
         s1, s2, s3 = [0] * f["planes"], 0, 0
         values = []
         for plane, beat, lane, valid, index in self.beats(f):
             at = plane * f["nb"] + beat
             dz = decode(self._byte(self.aa, f["sa0"] + at, lane, c))
             xhat = decode(self._byte(self.ab, f["sb0"] + at, lane, c))
-            d = dz if name == "FRN_BWD_LIN" or self._bit(plane, beat, lane, c) else 0
+            d = dz if keep or self._bit(plane, beat, lane, c) else 0
             values.append((plane, at, lane, valid, index, d, xhat))
             if valid:
                 s1[plane] += d * xhat
                 s2 += d
                 s3 += dz - d
-        self._sums(c, {3: sum(s1), 4: s2, 5: s3})
+        return s1, s2, s3, values
+
+    def _errors(self, c: int, s1: list[int], values: list[tuple]) -> None:
+        f, sh = self.f, self.sh
+        gamma = self.master(f["pb0"], c)[0] >> 12
         for plane, at, lane, valid, index, d, xhat in values:
             lam = self.entry(f["pl0"] + plane, c, signed=False)
             q, le = lam & 0xFFFF, lam >> 16 & 0xFF
@@ -394,7 +442,7 @@ class AuxReference:
     def _pool(self, name: str) -> None:
         f, sh = self.f, self.sh
         kernel, stride, pad, rows, columns = (f[k] for k in ("pkern", "pstride", "ppad", "pyi", "pxi"))
-        entry_row = (columns + 1) // 2
+        entry_row, above = (columns + 1) // 2, pad + f["poff"]
 
         def at(memory: dict[int, int], first: int, plane: int, y: int, x: int, c: int) -> int:
             return self._byte(memory, first + (plane * rows + y) * entry_row + x // 2, x % 2, c)
@@ -407,7 +455,7 @@ class AuxReference:
                 if f["pool"] == 1:
                     for ky in range(kernel):
                         for kx in range(kernel):
-                            iy, ix = o * stride - pad + ky, x * stride - pad + kx
+                            iy, ix = o * stride - above + ky, x * stride - pad + kx
                             if 0 <= iy < rows and 0 <= ix < columns:
                                 value = decode(at(self.aa, f["sa0"], plane, iy, ix, c))
                                 total += value
@@ -418,7 +466,7 @@ class AuxReference:
                 else:
                     for iy in range(rows):
                         for ix in range(columns):
-                            ky, kx = o + pad - iy * stride, x + pad - ix * stride
+                            ky, kx = o + above - iy * stride, x + pad - ix * stride
                             if 0 <= ky < kernel and 0 <= kx < kernel and (
                                     not f["pmax"] or at(self.ab, f["sb0"], plane, iy, ix, c) == ky * kernel + kx):
                                 total += decode(at(self.aa, f["sa0"], plane, iy, ix, c))

@@ -33,7 +33,8 @@ class Memories:
     ibuf, ebuf : uint8 [bank][address][column][G]
     wbuf : uint8 [bank][block][beat][2 G]
     psum : int64 [half][wpu][bank][address][G]
-    norms : int64 [half][output group][image slot][G], sums of magnitudes of the partial sums
+    norms : int64 [half][wpu][output group][image slot][G], sums of magnitudes of the partial sums
+    running : int64 [wpu][output group][G], the sum that each is at
     dw, xin, xout : int64 [beat][lane][G]
     aa, ab, oa, ob : uint8 [beat][lane][G]; am, om : uint8 [beat][2 G]
     pbuf : uint8 [entry][8 G]; label : int64; logit : int32 [entry][G]
@@ -52,7 +53,8 @@ class Memories:
         self.ebuf = memory(config.row_banks, config.ebuf_depth, 2, g)
         self.wbuf = memory(3, config.wbuf_depth, config.block_beats, 2 * g)
         self.psum = wide(2, config.wpus, 4, config.psum_depth, g)
-        self.norms = wide(2, 3, config.max_planes, g)
+        self.norms = wide(2, config.wpus, 3, config.max_planes, g)
+        self.running = wide(config.wpus, 3, g)
         self.dw, self.xin, self.xout = (wide(config.dw_depth, 2, g) for _ in range(3))
         self.aa, self.ab, self.oa, self.ob = (memory(depth, 2, g) for _ in range(4))
         self.am, self.om = (memory(config.mbuf_depth, 2 * g) for _ in range(2))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.assembler import Instruction
-from gradloom.models import activation, arith, dither, frn, pint, pool, update
+from gradloom.models import activation, arith, dither, frn, pint, update
 from gradloom.models import softmax as loss
 from gradloom.rtl.isa import PsumLayout, XSource
 from gradloom.rtl.microprograms import TABLE
@@ -13,6 +13,9 @@ from gradloom.rtl.microprograms import TABLE
 __all__ = ["run", "softmax"]
 
 _NAMES = {address: name for name, address in TABLE.items()}
+_NEVER = -(1 << 62)
+_PLANE = 6
+"""Entry relative to pb0 of the sum of products of a plane in rows."""
 
 
 class _Run:
@@ -160,18 +163,49 @@ class _Run:
         self.statistic(2, encoded.stat)
         self.put(self.chip.oa, self.f["oa0"], encoded.code)
 
-    def frn_forward(self, *, residual: bool, threshold: bool) -> None:
+    def lam(self) -> tuple[np.ndarray, np.ndarray]:
+        """q and le (planes, G) from the parameter buffer."""
+        words = self.chip.pbuf[self.f["pl0"] : self.f["pl0"] + self.f["planes"]].copy().view("<u8").astype(np.int64)
+        le = words >> 16 & 0xFF
+        return words & 0xFFFF, np.where(le > 127, le - 256, le)
+
+    def put_lam(self, x: np.ndarray) -> None:
+        """lambda of every plane from the C-Core's sums of magnitudes, of which ``x`` may be a tile of rows."""
         f = self.f
-        if f["n"] != f["py"] * self.x_columns:
-            raise ValueError(f"FRN over {f['n']} positions of a plane of {f['py']} x {self.x_columns}")
+        norms = self.chip.norms[f["half"], :, f["pk"], f["ps0"] : f["ps0"] + f["planes"]].sum(axis=0)
+        if f["n"] == f["py"] * self.x_columns and (norms != abs(x).sum(axis=(2, 3))).any():
+            raise ValueError("FRN over planes whose sums of magnitudes the C-Core has not gathered")
+        self.put_quotient(norms)
+
+    def put_quotient(self, norms: np.ndarray) -> None:
+        """lambda of planes with these sums of magnitudes (planes, G)."""
+        f = self.f
+        total = norms.astype(object) + max(1, int(arith.align(f["n"], self.sh[0])))
+        q, le = frn.reciprocal_norm(f["n"], np.minimum(total, arith.INT64_MAX))
+        value = q | (le & 0xFF) << 16
+        self._place(self.chip.pbuf, f["pl0"], value.astype("<i8").view(np.uint8).reshape(f["planes"], 8 * self.g))
+
+    def add_norm(self, *, first: bool) -> None:
+        """Sum of magnitudes of a tile of rows to the entry where lambda of its plane will be."""
+        f = self.f
+        if f["planes"] != 1 or f["dry"]:
+            raise ValueError("rows of more than one plane, or dry")
+        entry = self.chip.pbuf[f["pl0"]].view("<i8")
+        entry[:] = self.chip.norms[f["half"], :, f["pk"], f["ps0"]].sum(axis=0) + (0 if first else entry)
+
+    def frn_forward(self, *, residual: bool, threshold: bool, whole: bool) -> None:
+        f = self.f
         gamma, beta, tau = (self.master(i) >> 12 for i in range(3))
         extra = arith.align(self.decoded(self.chip.aa, f["sa0"]), self.sh[2]) if residual else None
         x = self.x()
-        norms = self.chip.norms[f["half"], f["pk"], f["ps0"] : f["ps0"] + f["planes"]]
-        if (norms != abs(x).sum(axis=(2, 3))).any():
-            raise ValueError("FRN over planes whose sums of magnitudes the C-Core has not gathered")
-        result = frn.forward(
-            x, gamma, beta, tau, self.sh[0], sh_z=self.sh[1], residual=extra, threshold=threshold,
+        kept = self.chip.pbuf.copy()
+        if whole:
+            self.put_lam(x)
+        q, le = self.lam()
+        if f["dry"]:
+            self.chip.pbuf[:] = kept
+        result = frn.normalise(
+            x, gamma, beta, tau, q, le, sh_z=self.sh[1], residual=extra, threshold=threshold,
             mode_xhat=self.mode(1), mode_z=self.mode(2),
         )
         self.statistic(2, result.z.stat)
@@ -179,35 +213,33 @@ class _Run:
         self.put(self.chip.ob, f["ob0"], result.xhat_code)
         if threshold:
             self.put_bits(np.asarray(result.bit).astype(np.uint8))
-        if not f["dry"]:
-            value = np.asarray(result.q, np.int64) | (np.asarray(result.le, np.int64) & 0xFF) << 16
-            self._place(
-                self.chip.pbuf, f["pl0"], value.astype("<i8").view(np.uint8).reshape(f["planes"], 8 * self.g)
-            )
 
-    def frn_backward(self, *, threshold: bool) -> None:
+    def frn_backward(self, *, threshold: bool, sums: str, sweep: bool) -> None:
+        """``sums``: "plane" of each plane, "first" and "add" of a tile of rows, "" none but the one that tiles have left."""
         f = self.f
-        inv, k = arith.reciprocal(f["py"] * self.x_columns)
-        if f["inv"] != inv or self.sh[3] != 19 + k:
+        inv, k = arith.reciprocal(f["n"])
+        if sweep and (f["inv"] != inv or self.sh[3] != 19 + k):
             raise ValueError("FRN_BWD: inv or SH3 do not belong to the plane's size")
+        if sums == "plane" and f["n"] != f["py"] * self.x_columns:
+            raise ValueError(f"FRN_BWD over {f['n']} positions of a plane of {f['py']} x {self.x_columns}")
+        if sums != "plane" and f["planes"] != 1:
+            raise ValueError("rows of more than one plane")
         dz = self.decoded(self.chip.aa, f["sa0"])
-        bit = self.bits() if threshold else np.ones(self.shape, np.uint8)
-        words = self.chip.pbuf[f["pl0"] : f["pl0"] + f["planes"]].copy().view("<u8").astype(np.int64)
-        le = words >> 16 & 0xFF
-        result = frn.backward(
-            dz,
-            self.decoded(self.chip.ab, f["sb0"]),
-            bit,
-            self.master(0) >> 12,
-            words & 0xFFFF,
-            np.where(le > 127, le - 256, le),
-            sh0=self.sh[1],
-            mode=self.mode(2),
-        )
-        self.statistic(2, result.dx.stat)
-        self.put(self.chip.oa, f["oa0"], result.dx.code)
-        for number, name in ((3, "sg"), (4, "sb"), (5, "st")):
-            self.add_sum(number, np.asarray(getattr(result, name), np.int64).sum(axis=0))
+        xhat = self.decoded(self.chip.ab, f["sb0"])
+        d = np.where(self.bits(), dz, 0) if threshold else dz
+        products = (d * xhat).sum(axis=(2, 3))
+        if sums == "first" and not f["dry"]:
+            self.chip.pbuf[f["pb0"] + _PLANE].view("<i8")[:] = 0
+        if sums in ("first", "add"):
+            self.add_sum(_PLANE, products[0])
+        if sweep:
+            plane = products if sums else self.total(_PLANE)[None]
+            dx = frn.error(d, xhat, plane, self.master(0) >> 12, *self.lam(), n=f["n"], sh0=self.sh[1], mode=self.mode(2))
+            self.statistic(2, dx.stat)
+            self.put(self.chip.oa, f["oa0"], dx.code)
+        if sums:
+            for number, value in ((3, products), (4, d.sum(axis=(2, 3))), (5, (dz - d).sum(axis=(2, 3)))):
+                self.add_sum(number, value.sum(axis=0))
 
     def biased(self) -> np.ndarray:
         return self.x() + arith.align(self.master(1), self.sh[0]).reshape(1, -1, 1, 1)
@@ -254,24 +286,46 @@ class _Run:
 
     def pool(self, *, maximum: bool) -> None:
         f = self.f
-        kernel, stride, pad = f["pkern"], f["pstride"], f["ppad"]
+        kernel = f["pkern"]
+        stored = self.decoded(self.chip.aa, f["sa0"], rows=f["pyi"], columns=f["pxi"])
         if f["pool"] == 1:
-            plane = self.decoded(self.chip.aa, f["sa0"], rows=f["pyi"], columns=f["pxi"])
+            windows = self._windows(stored, fill=_NEVER if maximum else 0)
             if maximum:
-                wide, index = pool.max_forward(plane, kernel, stride, pad)
-                self.put(self.chip.ob, f["ob0"], np.asarray(index).astype(np.uint8))
+                wide, index = windows.max(axis=-1), windows.argmax(axis=-1)
+                self.put(self.chip.ob, f["ob0"], index.astype(np.uint8))
             else:
-                wide = pool.avg_forward(plane, kernel, stride, pad)
+                wide = windows.sum(axis=-1) * f["inv"]
         else:
-            dz = self.decoded(self.chip.aa, f["sa0"], rows=f["pyi"], columns=f["pxi"])
-            if maximum:
-                index = self.stream(self.chip.ab, f["sb0"], f["pyi"], f["pxi"])
-                wide = pool.max_backward(dz, index, self.shape, kernel, stride, pad)
-            else:
-                wide = pool.avg_backward(dz, self.shape, kernel, stride, pad)
+            index = self.stream(self.chip.ab, f["sb0"], f["pyi"], f["pxi"]) if maximum else None
+            wide = self._scatter(stored, index) * (1 if maximum else f["inv"])
         if not maximum and f["inv"] != arith.reciprocal(kernel * kernel)[0]:
             raise ValueError("average pool: inv does not belong to the kernel")
-        self.encode_out(np.asarray(wide))
+        self.encode_out(wide)
+
+    def _windows(self, stored: np.ndarray, *, fill: int) -> np.ndarray:
+        """Values (planes, G, py, columns, ky kx) of the windows of every output position; rows that are not stored are ``fill``."""
+        f = self.f
+        kernel, stride, above, left = f["pkern"], f["pstride"], f["ppad"] + f["poff"], f["ppad"]
+        planes, channels, rows, columns = stored.shape
+        size = (stride * f["py"] + kernel + above + rows, stride * self.x_columns + kernel + left + columns)
+        padded = np.full((planes, channels, *size), fill, np.int64)
+        padded[:, :, above : above + rows, left : left + columns] = stored
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))
+        return windows[:, :, ::stride, ::stride][:, :, : f["py"], : self.x_columns].reshape(*self.shape, -1)
+
+    def _scatter(self, stored: np.ndarray, index: np.ndarray | None) -> np.ndarray:
+        """Sums (planes, G, py, columns) of the stored errors over the windows that hold a position (and whose index names it)."""
+        f = self.f
+        kernel, stride, above, left = f["pkern"], f["pstride"], f["ppad"] + f["poff"], f["ppad"]
+        planes, channels, rows, columns = stored.shape
+        size = (stride * rows + kernel + above + f["py"], stride * columns + kernel + left + self.x_columns)
+        total = np.zeros((planes, channels, *size), np.int64)
+        for tap in range(kernel * kernel):
+            ky, kx = divmod(tap, kernel)
+            total[:, :, ky : ky + stride * rows : stride, kx : kx + stride * columns : stride] += (
+                stored if index is None else np.where(index == tap, stored, 0)
+            )
+        return total[:, :, above : above + f["py"], left : left + self.x_columns]
 
     # Weight gradients
 
@@ -329,17 +383,29 @@ def run(machine: Any, instruction: Instruction) -> None:
     command = _Run(machine, instruction)
     name = _NAMES[instruction.fields["uprog"]]
     actions = {
-        "FRN_FWD": lambda: command.frn_forward(residual=False, threshold=True),
-        "FRN_FWD_RES": lambda: command.frn_forward(residual=True, threshold=True),
-        "FRN_FWD_LIN": lambda: command.frn_forward(residual=False, threshold=False),
+        "FRN_FWD": lambda: command.frn_forward(residual=False, threshold=True, whole=True),
+        "FRN_FWD_RES": lambda: command.frn_forward(residual=True, threshold=True, whole=True),
+        "FRN_FWD_LIN": lambda: command.frn_forward(residual=False, threshold=False, whole=True),
+        "FRN_NORM": lambda: command.add_norm(first=True),
+        "FRN_NORM_ADD": lambda: command.add_norm(first=False),
+        "FRN_LAM": lambda: command.put_quotient(command.chip.pbuf[command.f["pl0"]].view("<i8")[None]),
+        "FRN_ROWS": lambda: command.frn_forward(residual=False, threshold=True, whole=False),
+        "FRN_ROWS_RES": lambda: command.frn_forward(residual=True, threshold=True, whole=False),
+        "FRN_ROWS_LIN": lambda: command.frn_forward(residual=False, threshold=False, whole=False),
         "RELU_FWD": command.relu_forward,
         "LIN_FWD": lambda: command.encode_out(command.biased()),
         "LOGITS": command.logits,
         "BP_OUT": lambda: command.encode_out(command.x()),
         "BP_OUT_RES": lambda: command.bp_out(bits=True),
         "BP_OUT_ADD": lambda: command.bp_out(bits=False),
-        "FRN_BWD": lambda: command.frn_backward(threshold=True),
-        "FRN_BWD_LIN": lambda: command.frn_backward(threshold=False),
+        "FRN_BWD": lambda: command.frn_backward(threshold=True, sums="plane", sweep=True),
+        "FRN_BWD_LIN": lambda: command.frn_backward(threshold=False, sums="plane", sweep=True),
+        "FRN_SUM": lambda: command.frn_backward(threshold=True, sums="first", sweep=False),
+        "FRN_SUM_LIN": lambda: command.frn_backward(threshold=False, sums="first", sweep=False),
+        "FRN_ADD": lambda: command.frn_backward(threshold=True, sums="add", sweep=False),
+        "FRN_ADD_LIN": lambda: command.frn_backward(threshold=False, sums="add", sweep=False),
+        "FRN_ERR": lambda: command.frn_backward(threshold=True, sums="", sweep=True),
+        "FRN_ERR_LIN": lambda: command.frn_backward(threshold=False, sums="", sweep=True),
         "RELU_BWD": command.relu_backward,
         "LIN_BWD": lambda: command.add_sum(
             4, command.decoded(command.chip.aa, command.f["sa0"]).sum(axis=(0, 2, 3))

@@ -148,6 +148,9 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
 
 def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> None:
     pattern, psum = Pattern(f["pattern"]), chip.psum[f["half"]]
+    sums = f["sums"] and pattern != Pattern.BP2
+    if sums and not f["sacc"]:
+        chip.norms[f["half"]] = 0
     for unit in range(f["units"]):
         wpu, g = unit % config.wpus, unit // config.wpus
         for j in range(f["cols"]):
@@ -161,9 +164,11 @@ def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> N
             for i, (bank, addr) in enumerate(places):
                 where = wpu, bank, f["pbase"] + addr
                 psum[where] = total[unit, j, i] + (psum[where] if f["acc"] else 0)
-                if f["sums"] and pattern != Pattern.BP2:
-                    norms = chip.norms[f["half"], i, unit // f["upi"]]
-                    norms[:] = abs(psum[where]) + (norms if unit % f["upi"] or j else 0)
+                if sums:
+                    if j == 0 and unit % f["upi"] < config.wpus and not f["sacc"]:
+                        chip.running[wpu, i] = 0
+                    chip.running[wpu, i] += abs(psum[where])
+                    chip.norms[f["half"], wpu, i, unit // f["upi"]] = chip.running[wpu, i]
 
 
 def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:

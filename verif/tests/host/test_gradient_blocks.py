@@ -53,6 +53,6 @@ def test_whole_batch_at_once_needs_no_open_gradients():
 
 def test_layer_that_does_not_fit():
     config = dataclasses.replace(PRESETS["small"], ibuf_depth=8)
-    message = r"layer 'layer': one image takes \d+ addresses of each input row bank.*raise them or shrink"
+    message = r"layer 'layer': one row takes \d+ addresses of each input row bank.*raise them or shrink"
     with pytest.raises(ScheduleError, match=message):
         choose_blocks(gradient(config, cg=2, mg=2, y=32, x=32), config, (0, 4))

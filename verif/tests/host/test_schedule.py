@@ -12,9 +12,8 @@ from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
 from gradloom.host.token_check import check_tokens
 from gradloom.host.tokens import Access, Pool, Recorder, Ring
-from gradloom.host.validator import validate
 from gradloom.host.windows import Window, kernel_windows
-from gradloom.models.golden import Hyper, evaluate, train_step
+from gradloom.models.golden import evaluate, train_step
 from gradloom.models.network import (
     AvgPool,
     Conv,
@@ -29,9 +28,9 @@ from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.verif.interpreter import Interpreter
+from gradloom.verif.step_check import HYPERS, check_steps, random_images, start_machine
 
 NETWORKS = Path(__file__).parents[1] / "networks"
-HYPERS = (Hyper(200, 9, 230, 255), Hyper(150, 10, 220, 12))
 TIGHT = dataclasses.replace(
     PRESETS["small"],
     name="tight",
@@ -67,64 +66,24 @@ FLIPPED = {
 TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
 
 
-def _images(network, batch, rng):
-    codes = rng.integers(0, 256, (batch, *network.input_shape)).astype(np.uint8)
-    return np.where((codes == 0x80) | (codes == 0xFF), 0, codes).astype(np.uint8), rng.integers(
-        0, network.classes, batch
-    )
-
-
-def _start(plan, state, order):
-    machine = Interpreter(plan.config, plan.size, seed=order)
-    machine.run_seed, machine.step = state.seed, state.step
-    plan.write_program(machine, state.step)
-    plan.write_state(machine, state)
-    for tid, exponent in plan.exponents(state).items():
-        machine.exponents[tid] = exponent
-    return machine
-
-
-def _check(network, config, *, batch=3, steps=2, parts=1, order=None):
-    """Steps of a training run, each on a machine of its own, each compared in every tensor and exponent."""
-    rng, state = np.random.default_rng(5), State.initial(network, 7, -9)
-    for step in range(steps):
-        x, labels = _images(network, batch, rng)
-        calibrate = not state.calibrated
-        plan = compile_network(
-            network, config, batch, calibrate=calibrate, export_dw=True, parts=1 if calibrate else parts
-        )
-        assert validate(plan.program(step), config, window=(0, plan.size), first_step=step) == []
-        machine = _start(plan, state, order)
-        plan.write_batch(machine, 0, x, labels)
-        plan.write_hyper(machine, [HYPERS[step]])
-        machine.execute(plan.program_address, 1)
-        result = train_step(network, state, x, labels, HYPERS[step])
-        for layer, name in plan.tensors():
-            found = plan.read(machine, layer, name)
-            assert np.array_equal(found, result.tensors[layer, name]), f"step {step}: {layer}.{name}"
-        assert {tid: machine.exponents[tid] for tid in state.exponents} == state.exponents
-        again = plan.read_state(machine, dict(enumerate(machine.exponents)), step=state.step, seed=state.seed)
-        assert all(np.array_equal(again.arrays()[key], value) for key, value in state.arrays().items())
-
-
 @pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta"])
 @pytest.mark.parametrize(
     "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample"]
 )
 def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
-    _check(load_network(str(NETWORKS / f"{name}.toml")), PRESETS[config], batch=2)
+    check_steps(load_network(str(NETWORKS / f"{name}.toml")), PRESETS[config], batch=2)
 
 
 @pytest.mark.parametrize("config", ["nano", "eta"])
 @pytest.mark.parametrize("name", ["tiny-awkward", "tiny-relu", "tiny-residual", "tiny-subsample"])
 def test_every_rounding_flipped(name, config):
-    _check(load_network(str(NETWORKS / f"{name}.toml")).rounded(FLIPPED), PRESETS[config], batch=3)
+    check_steps(load_network(str(NETWORKS / f"{name}.toml")).rounded(FLIPPED), PRESETS[config], batch=3)
 
 
 @pytest.mark.parametrize("kind", FLIPPED)
 def test_one_rounding_flipped(kind):
     network = load_network(str(NETWORKS / "tiny-residual.toml")).rounded({kind: FLIPPED[kind]})
-    _check(network, PRESETS["small"], batch=2)
+    check_steps(network, PRESETS["small"], batch=2)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +101,12 @@ def test_one_rounding_flipped(kind):
 )
 def test_small_buffers_and_engines_in_random_order(name, config):
     """Chunks of channels, groups of images, accumulation over tiles, any order that the tokens allow."""
-    _check(load_network(str(NETWORKS / f"{name}.toml")), config, batch=5, order=11)
+    check_steps(load_network(str(NETWORKS / f"{name}.toml")), config, batch=5, order=11)
 
 
 @pytest.mark.parametrize("order", range(3))
 def test_orders_of_execution_do_not_matter(order):
-    _check(
+    check_steps(
         load_network(str(NETWORKS / "tiny-residual.toml")),
         PRESETS["small"],
         batch=3,
@@ -159,14 +118,14 @@ def test_orders_of_execution_do_not_matter(order):
 @pytest.mark.parametrize("parts", [2, 5])
 def test_a_batch_in_parts_writes_the_same_bytes(parts):
     network = load_network(str(NETWORKS / "tiny-branches.toml"))
-    _check(network, PRESETS["ulx3s"], batch=5, parts=parts, order=3)
-    _check(network.rounded(FLIPPED), PRESETS["ulx3s"], batch=5, parts=parts, order=3)
+    check_steps(network, PRESETS["ulx3s"], batch=5, parts=parts, order=3)
+    check_steps(network.rounded(FLIPPED), PRESETS["ulx3s"], batch=5, parts=parts, order=3)
 
 
 def test_a_thousand_classes():
     """The errors of a batch exceed an output buffer, so that the loss takes its images in groups."""
     network = Network("many", (3, 2, 2), 1000, (FullyConnected(name="fc", out=1000),))
-    _check(network, PRESETS["eta"], batch=20)
+    check_steps(network, PRESETS["eta"], batch=20)
 
 
 def test_pools_and_a_fully_connected_layer_on_one_position():
@@ -183,8 +142,8 @@ def test_pools_and_a_fully_connected_layer_on_one_position():
             FullyConnected(name="f", out=3),
         ),
     )
-    _check(network, PRESETS["small"], batch=3, order=1)
-    _check(network, PRESETS["eta"], batch=3, order=2)
+    check_steps(network, PRESETS["small"], batch=3, order=1)
+    check_steps(network, PRESETS["eta"], batch=3, order=2)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -201,7 +160,7 @@ def test_kernels_strides_and_pads(kernel, stride):
                 FullyConnected(name="c", out=2),
             ),
         )
-        _check(network, PRESETS["eta"] if pad % 2 else PRESETS["small"], batch=3, order=kernel)
+        check_steps(network, PRESETS["eta"] if pad % 2 else PRESETS["small"], batch=3, order=kernel)
 
 
 def test_windows_cover_the_kernel_once():
@@ -221,10 +180,10 @@ def test_windows_cover_the_kernel_once():
 def test_several_steps_of_one_start_and_evaluation():
     network = load_network(str(NETWORKS / "tiny-awkward.toml"))
     config, rng, state = PRESETS["small"], np.random.default_rng(8), State.initial(network, 3, -9)
-    train_step(network, state, *_images(network, 2, rng), HYPERS[0])
+    train_step(network, state, *random_images(network, 2, rng), HYPERS[0])
     plan = compile_network(network, config, 2, slots=3, table=3)
-    batches = [_images(network, 2, rng) for _ in range(3)]
-    machine = _start(plan, state, 4)
+    batches = [random_images(network, 2, rng) for _ in range(3)]
+    machine = start_machine(plan, state, 4)
     for slot, (x, labels) in enumerate(batches):
         plan.write_batch(machine, slot, x, labels)
     plan.write_hyper(machine, [HYPERS[0], HYPERS[1], HYPERS[0]])

@@ -15,6 +15,7 @@ from gradloom.rtl.microcode import (
     Kind,
     MicroLayout,
     OutB,
+    Register,
     ScalarDestination,
     ScalarOperand,
     ScalarTerm,
@@ -24,6 +25,8 @@ from gradloom.rtl.microcode import (
 from gradloom.rtl.microprograms import PROGRAMS, TABLE, WORDS
 
 NAMES = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "LOGITS", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD",
+         "FRN_NORM", "FRN_NORM_ADD", "FRN_LAM", "FRN_ROWS", "FRN_ROWS_RES", "FRN_ROWS_LIN",
+         "FRN_SUM", "FRN_SUM_LIN", "FRN_ADD", "FRN_ADD_LIN", "FRN_ERR", "FRN_ERR_LIN",
          "FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "WU", "DW_EXPORT", "MAXPOOL_FWD",
          "MAXPOOL_BWD", "AVGPOOL_FWD", "AVGPOOL_BWD"}
 
@@ -92,8 +95,11 @@ def test_programs_keep_the_rules():
                     # Neither result depends on the other, nor do both go to the same registers.
                     assert before["sdst"] != micro["sdst"] or before["reg"] != micro["reg"], name
                     assert ScalarDestination.DIVIDE not in (before["sdst"], micro["sdst"]), name
-                if micro["sx"] in (ScalarOperand.Q, ScalarOperand.PLANE, ScalarOperand.NORM):
+                if micro["sx"] in (ScalarOperand.Q, ScalarOperand.NORM):
                     assert micro["each"] == Each.PLANE, name
+                if micro["sx"] == ScalarOperand.PLANE:
+                    # The sum of a command's only plane is one for each channel.
+                    assert micro["each"] == Each.PLANE or micro["reg"] == Register.PLANE, name
             if micro["kind"] == Kind.SWEEP and micro.get("long"):
                 assert micro.get("wb") == OutB.CODE1, name
                 assert micro["base"] != Base.T, name

@@ -1,15 +1,18 @@
 """Pool walker: the taps of every output position against their definition."""
 
+import functools
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from amaranth.hdl import Signal
+from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
 from gradloom.rtl.poolwalk import PoolWalk
 
-WIDTHS = {"pool": 2, "pkern": 4, "pstride": 4, "ppad": 4, "pyi": 12, "pxi": 12}
+Expected = Callable[[int, int], set[tuple[int, int, int]]]
+WIDTHS = {"pool": 2, "pkern": 4, "pstride": 4, "ppad": 4, "poff": signed(6), "pyi": 12, "pxi": 12}
 
 
 def taps(fields: dict[str, int], y: int, x: int) -> set[tuple[int, int, int]]:
@@ -37,6 +40,35 @@ def test_taps(kernel, stride, pad, backward):
     if backward:
         fields |= {"pyi": out_rows, "pxi": out_columns}
         out_rows, out_columns = rows, columns
+    walk(fields, functools.partial(taps, fields), out_rows, out_columns)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (1, 2, 0), (2, 3, 0), (5, 2, 2), (4, 1, 3)])
+def test_a_tile_of_rows(kernel, stride, pad, backward):
+    """Rows from the third output row on, and only the stored rows that they use; the rows above are not there."""
+    rows, columns = 17, 6
+    out_rows, out_columns = ((n + 2 * pad - kernel) // stride + 1 for n in (rows, columns))
+    whole = {"pool": 2 if backward else 1, "pkern": kernel, "pstride": stride, "ppad": pad, "pyi": rows, "pxi": columns}
+    first, count = 2, 3
+    stored = max(0, first * stride - pad)
+    poff = stored - first * stride
+    if backward:
+        whole |= {"pyi": out_rows, "pxi": out_columns}
+        out_columns = columns
+        stored = max(0, (first + pad) // stride - (kernel - 1) // stride)
+        poff = first - stored * stride
+
+    def expected(y: int, x: int) -> set[tuple[int, int, int]]:
+        return {(row - stored, column, k) for row, column, k in taps(whole, y + first, x)}
+
+    used = [row for y in range(count) for row, _, _ in expected(y, 0) | expected(y, 1)]
+    walk(whole | {"pyi": max(used) + 1, "poff": poff}, expected, count, out_columns)
+
+
+def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns: int) -> None:
+    """Two planes of ``out_rows`` x ``out_columns`` outputs."""
+    backward = fields["pool"] == 2
     signals = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
     dut = PoolWalk(signals)
     beats = (out_columns + 1) // 2
@@ -75,7 +107,7 @@ def test_taps(kernel, stride, pad, backward):
                     if last:
                         break
                 if 2 * t + lane < out_columns:
-                    assert found == taps(fields, y, 2 * t + lane), (plane, y, t, lane)
+                    assert found == expected(y, 2 * t + lane), (plane, y, t, lane)
                     assert backward or order == sorted(order)
 
     simulator = Simulator(dut)

@@ -71,29 +71,74 @@ def add_up(stream: list[dict | None], pattern: Pattern, wpus: int) -> dict[tuple
     return sums
 
 
+def machine(wpus: int) -> Config:
+    return Config(name="test", clusters=1, cols=1, wpus=wpus, psum_width=WIDTH, max_planes=PLANES)
+
+
+async def run(ctx, dut: Sums, rng: np.random.Generator, stream: list[dict | None]) -> int:
+    """All tokens of a command. Returns the faults."""
+    faults, wpus = 0, dut.config.wpus
+    for cycle in range(len(stream) + LATENCY + 5):
+        token = stream[cycle] if cycle < len(stream) else None
+        ctx.set(dut.token.sum, int(token is not None))
+        for name in ("sel", "half", "odd", "group", "mask", "begin", "opens"):
+            ctx.set(getattr(dut.token, name), token[name] if token else int(rng.integers(2)))
+        for w, slot in enumerate(token["slots"] if token else ()):
+            ctx.set(dut.token.slot[w], slot)
+        written = cycle - LATENCY - 1
+        due = stream[written] if 0 <= written < len(stream) else None
+        for w in range(wpus):
+            for bank in range(4):
+                ctx.set(dut.total[w][bank], int(due["totals"][w][bank]) if due else 99)
+        faults += ctx.get(dut.fault)
+        await ctx.tick()
+    return faults
+
+
+async def read(ctx, dut: Sums, half: int, k: int, plane: int) -> list[int]:
+    for signal, value in ((dut.en, 1), (dut.half, half), (dut.k, k), (dut.plane, plane)):
+        ctx.set(signal, value)
+    await ctx.tick()
+    ctx.set(dut.en, 0)
+    ctx.set(dut.k, (k + 1) % 3)
+    await ctx.tick()
+    return [ctx.get(dut.q[w]) for w in range(dut.config.wpus)]
+
+
+def simulate(dut: Sums, testbench) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("pattern", [Pattern.K3, Pattern.K1])
+@pytest.mark.parametrize("wpus", [1, 3])
+def test_a_plane_in_several_commands(wpus, pattern):
+    """Commands with ``sacc``, in whatever half, add to what came before; the last one's half holds the sum of all."""
+    dut, rng = Sums(machine(wpus)), np.random.default_rng(10 + wpus)
+
+    async def testbench(ctx):
+        for halves in ((0, 1, 0), (1, 1), (0, 1, 1, 0, 1)):
+            expected: dict[tuple[int, int, int], int] = {}
+            for number, half in enumerate(halves):
+                units = wpus + int(rng.integers(4))
+                stream = windows(rng, wpus, pattern, half, units, units, int(rng.integers(1, 5)))
+                if number:
+                    stream = [token and token | {"begin": 0, "opens": 0} for token in stream]
+                assert await run(ctx, dut, rng, stream) == 0
+                for key, value in add_up(stream, pattern, wpus).items():
+                    expected[key] = expected.get(key, 0) + value
+            for k in range(3 if pattern == Pattern.K1 else 1):
+                assert await read(ctx, dut, halves[-1], k, 0) == [expected[k, 0, w] for w in range(wpus)]
+
+    simulate(dut, testbench)
+
+
 @pytest.mark.parametrize("wpus", [1, 3])
 def test_sums(wpus):
-    config = Config(name="test", clusters=1, cols=1, wpus=wpus, psum_width=WIDTH, max_planes=PLANES)
-    dut = Sums(config)
+    dut = Sums(machine(wpus))
     rng = np.random.default_rng(wpus)
-
-    async def run(ctx, stream: list[dict | None]) -> int:
-        faults = 0
-        for cycle in range(len(stream) + LATENCY + 5):
-            token = stream[cycle] if cycle < len(stream) else None
-            ctx.set(dut.token.sum, int(token is not None))
-            for name in ("sel", "half", "odd", "group", "mask", "begin", "opens"):
-                ctx.set(getattr(dut.token, name), token[name] if token else int(rng.integers(2)))
-            for w, slot in enumerate(token["slots"] if token else ()):
-                ctx.set(dut.token.slot[w], slot)
-            written = cycle - LATENCY - 1
-            due = stream[written] if 0 <= written < len(stream) else None
-            for w in range(wpus):
-                for bank in range(4):
-                    ctx.set(dut.total[w][bank], int(due["totals"][w][bank]) if due else 99)
-            faults += ctx.get(dut.fault)
-            await ctx.tick()
-        return faults
 
     async def testbench(ctx):
         expected: list[dict] = [{}, {}]
@@ -103,25 +148,14 @@ def test_sums(wpus):
             upi = int(rng.integers(1, 6))
             units = int(rng.integers(1, upi * PLANES + 1))
             stream = windows(rng, wpus, pattern, half, units, upi, int(rng.integers(1, 5)))
-            assert await run(ctx, stream) == 0
+            assert await run(ctx, dut, rng, stream) == 0
             expected[half] = add_up(stream, pattern, wpus)
             for read_half in range(2):
                 groups = 3 if any(k for k, _, _ in expected[read_half]) else 1
                 for k, plane in np.ndindex(groups, PLANES):
-                    ctx.set(dut.en, 1)
-                    ctx.set(dut.half, read_half)
-                    ctx.set(dut.k, k)
-                    ctx.set(dut.plane, plane)
-                    await ctx.tick()
-                    ctx.set(dut.en, 0)
-                    ctx.set(dut.k, int(rng.integers(3)))
-                    await ctx.tick()
-                    values = [ctx.get(dut.q[w]) for w in range(wpus)]
+                    values = await read(ctx, dut, read_half, k, plane)
                     assert values == [expected[read_half].get((k, plane, w), 0) for w in range(wpus)], (k, plane, read_half)
         beyond = windows(rng, wpus, Pattern.K3, 0, PLANES + 1, 1, 1)
-        assert await run(ctx, beyond) == 1
+        assert await run(ctx, dut, rng, beyond) == 1
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    simulate(dut, testbench)

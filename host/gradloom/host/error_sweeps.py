@@ -1,0 +1,134 @@
+"""Errors that leave the array or only the A-Core, in the pieces that the buffers hold: planes of some images, or rows of one."""
+
+import dataclasses
+from collections.abc import Callable
+
+from gradloom.host.convolution import Convolution
+from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts
+from gradloom.host.tiling import Builder, Plane, image_groups
+from gradloom.rtl.isa import XSource
+
+__all__ = ["ErrorPart", "error_works"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
+
+
+@dataclasses.dataclass
+class ErrorPart:
+    """One command of the A-Core.
+
+    Parameters
+    ----------
+    images, group : planes of one channel group
+    plane, rows : size of what is written of each of them, and which rows that are (``None``: all)
+    fields, reads : of RUN, where the sums lie
+    """
+
+    images: Range
+    group: int
+    plane: Plane
+    rows: Range | None
+    fields: dict[str, int]
+    reads: list[tuple[str, int, int]]
+
+    @property
+    def row(self) -> int:
+        """First row."""
+        return self.rows[0] if self.rows else 0
+
+    @property
+    def count(self) -> int:
+        return self.images[1] - self.images[0]
+
+    @property
+    def beats(self) -> int:
+        return self.count * self.plane.nb
+
+
+def error_works(
+    builder: Builder,
+    layer: str,
+    work: Convolution | None,
+    plane: Plane,
+    channels: int,
+    encode: Callable[[ErrorPart], None],
+    needs: Callable[[Range], Parts],
+    gives: Callable[[Range], Parts],
+    *,
+    bits: bool,
+    masked: bool,
+) -> list[Work]:
+    """A backward convolution (``None``: nothing but what is added), ``encode`` for each part of its results.
+
+    Parameters
+    ----------
+    channels : of the results
+    needs, gives : of some images
+    bits, masked : whether bitmaps may be read, whether they are
+    """
+    if work is None:
+        return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
+    if not (work.fits and builder.holds(plane, bits=bits)):
+        return [_by_rows(work, plane, encode, needs, gives, masked=masked)]
+    limit = builder.planes_at_once(layer, plane, bits=bits)
+
+    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
+        half = work.compute(images, tile, inputs)
+        for tap, group in enumerate(tile):
+            for part in image_groups(images, limit):
+                fields = work.psum_fields(half, tap, part[0] - images[0])
+                encode(ErrorPart(part, group, plane, None, fields, [(f"PSUM{half}", 0, 1)]))
+
+    return work.works(work.image_tiles(), needs, gives, emit, plane.nb)
+
+
+def _added(
+    builder: Builder,
+    layer: str,
+    plane: Plane,
+    channels: int,
+    encode: Callable[[ErrorPart], None],
+    needs: Callable[[Range], Parts],
+    gives: Callable[[Range], Parts],
+    *,
+    bits: bool,
+    masked: bool,
+) -> Work:
+    """The error of a tensor that is only added to another one."""
+    groups = builder.groups(channels)
+    limit, parts = 1, [(0, plane.y)]
+    whole = builder.holds(plane, bits=bits)
+    if whole:
+        limit = builder.planes_at_once(layer, plane, bits=bits)
+    else:
+        parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
+    for images in builder.ranges(builder.images, limit, groups * plane.nb):
+        yield Piece(Lane.ACORE, (images[1] - images[0]) * groups * plane.nb, needs(images), gives(images))
+        for group in range(groups):
+            for rows in parts:
+                part = Plane(rows[1] - rows[0], plane.x)
+                encode(ErrorPart(images, group, part, None if whole else rows, {"xsrc": int(XSource.NONE)}, []))
+
+
+def _by_rows(
+    work: Convolution,
+    plane: Plane,
+    encode: Callable[[ErrorPart], None],
+    needs: Callable[[Range], Parts],
+    gives: Callable[[Range], Parts],
+    *,
+    masked: bool,
+) -> Work:
+    """One image after the other, its rows in tiles."""
+    tiled = RowConvolution(work, plane, bits=masked, kept=False)
+
+    def emit(image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
+        half = tiled.compute(image, outs, tile, inputs)
+        for tap, group in enumerate(outs):
+            for rows in tiled.parts(tile):
+                fields, part = tiled.place_fields(tile, half, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
+                encode(ErrorPart((image, image + 1), group, part, rows, fields, [(f"PSUM{half}", 0, 1)]))
+
+    return tiled.by_tiles(needs, gives, emit)

@@ -1,0 +1,340 @@
+"""Planes that are larger than the machine's buffers: tiles of rows of one image.
+
+Three things have a limit of their own: a half of the partial sums (a tile), the input buffer (strips of a tile, which a command
+of the array computes) and the A-Core's stream buffers (parts of a tile, which a command of the A-Core sweeps). A tile begins
+where a beat of the plane's bitmap begins.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from gradloom.host.convolution import Convolution
+from gradloom.host.layout import ceil_div, even
+from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.tiling import Builder, Plane, ScheduleError
+from gradloom.host.tokens import Pool, Ring
+from gradloom.host.windows import psum_words, row_banks_conflict
+from gradloom.rtl.isa import PsumLayout
+
+__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "row_parts"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
+_POSITIONS = 16
+"""Positions of a plane whose bits a beat of a bitmap holds."""
+_SHARES = 4
+"""Parts that a stream buffer holds, so that loads run ahead and stores lag behind."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowTile:
+    """Units of one image whose sums lie in a half of the partial-sum buffers, and the strips in which they are computed."""
+
+    first: int
+    last: int
+    strips: tuple[Range, ...]
+
+
+def bitmap_rows(plane: Plane) -> int:
+    """Rows from one row whose bits begin a beat to the next."""
+    return _POSITIONS // math.gcd(even(plane.x), _POSITIONS)
+
+
+def _cut(first: int, last: int, limit: int, legal: Callable[[int], bool]) -> list[Range] | None:
+    """Ranges of at most ``limit`` that begin at legal places, the longest first; ``None`` if there are none."""
+    found = []
+    while first < last:
+        end = last if last - first <= limit else next((p for p in range(first + limit, first, -1) if legal(p)), first)
+        if end == first:
+            return None
+        found.append((first, end))
+        first = end
+    return found
+
+
+def row_parts(
+    builder: Builder, layer: str, plane: Plane, rows: Range, *, bits: bool, legal: Callable[[int], bool] = lambda _: True
+) -> list[Range]:
+    """Rows that one command of the A-Core takes: a quarter of the stream buffers, or a whole one.
+
+    Parameters
+    ----------
+    rows : (first, last)
+        Of the plane.
+    bits : :class:`bool`
+        Whether bitmaps are read or written.
+    legal : callable
+        Rows at which a part may begin.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.tiling.ScheduleError`
+        If the fewest rows that may be taken together do not fit.
+    """
+    config, step = builder.config, bitmap_rows(plane) if bits else 1
+    for share in (_SHARES, 1):
+        limit = config.abuf_depth // share // plane.xe
+        if bits:
+            limit = min(limit, config.mbuf_depth // share * _POSITIONS // (2 * plane.xe))
+        parts = _cut(*rows, limit, lambda row: row % step == 0 and legal(row))
+        if parts is not None:
+            return parts
+    raise ScheduleError(
+        f"layer {layer!r}: {step} rows of a plane, the fewest that can be taken at a time, take {step * plane.xe} beats of the "
+        f"A-Core's buffers, configuration {config.name!r} has {config.abuf_depth} (abuf_depth) and {config.mbuf_depth} of "
+        f"bitmaps (mbuf_depth): raise them or shrink the layer"
+    )
+
+
+class RowConvolution:
+    """A convolution in tiles of rows.
+
+    Parameters
+    ----------
+    work : :class:`~gradloom.host.convolution.Convolution`
+        Of whole images.
+    plane : :class:`~gradloom.host.tiling.Plane`
+        Of its outputs.
+    bits : :class:`bool`
+        Whether the A-Core reads or writes the plane's bitmap.
+    kept : :class:`bool`
+        The last two tiles of a plane stay in the two halves: they are as large as can be. Else all are about as large, and
+        if possible so small that the inputs of one stay on chip for all output groups, beside those of the next.
+
+    Attributes
+    ----------
+    tiles : tuple of :class:`RowTile`
+        In order.
+    outputs : list of list of int
+        Output groups that are computed together.
+    resident : :class:`bool`
+        The inputs of a tile stay on chip (:meth:`load_inputs`).
+    cycles : :class:`int`
+        Of the array for one image, every tile once.
+    """
+
+    def __init__(self, work: Convolution, plane: Plane, *, bits: bool, kept: bool) -> None:
+        self.work, self.sweep, self.builder, self.plane, self.bits = work, work.sweep, work.builder, plane, bits
+        self.outputs = work.tiles()
+        self.resident = False
+        self.region = self.builder.config.ibuf_depth // work.share * 2
+        self._step = bitmap_rows(plane) if bits else 1
+        self.tiles = tuple(RowTile(first, last, self._strips(first, last)) for first, last in self._ranges(kept))
+        self.cycles = sum(self._cycles(*strip) for tile in self.tiles for strip in tile.strips)
+        self._ring: Ring | None = None
+
+    def _cycles(self, first: int, last: int) -> int:
+        """Cycles of the array for all output groups of some units."""
+        groups = ceil_div(last - first, self.builder.config.wpus)
+        return len(self.outputs) * self.work.steps * len(self.sweep.windows) * groups * self.sweep.cols
+
+    def input_beats(self, tiles: Sequence[RowTile]) -> int:
+        """Beats of the inputs of some tiles."""
+        strips = [self.sweep.strip(*strip) for tile in tiles for strip in tile.strips]
+        return sum(sweep.rows * sweep.xe for sweep in strips) * self.sweep.groups_in
+
+    def _words(self, units: int) -> int:
+        return psum_words(self.sweep.strip(0, units), self.builder.config, 1) if units else 0
+
+    def _ranges(self, kept: bool) -> list[Range]:
+        """Units of the tiles."""
+        config, sweep, units = self.builder.config, self.sweep, self.sweep.upi
+        limit = next((n for n in range(units, 0, -1) if self._words(n) <= config.psum_depth), 0)
+
+        def legal(unit: int) -> bool:
+            return sweep.plane_row(unit) % self._step == 0
+
+        found = _cut(0, units, limit, legal) if limit else None
+        if found is None:
+            raise ScheduleError(
+                f"layer {self.work.layer!r}: {self._step} rows, the fewest that can be computed together, take "
+                f"{self._words(min(units, self._step))} words of each partial-sum bank, configuration {config.name!r} has "
+                f"{config.psum_depth} (psum_depth): raise psum_depth or shrink the layer"
+            )
+        if kept and len(found) > 1:
+            return self._kept_ranges(limit, legal)
+        if not kept and len(self.outputs) > 1:
+            for size in range(limit, 0, -1):
+                smaller = _cut(0, units, size, legal)
+                if smaller is not None and self._together(smaller):
+                    self.resident, found, limit = True, smaller, size
+                    break
+        while limit > 1 and (smaller := _cut(0, units, limit - 1, legal)) is not None and len(smaller) == len(found):
+            found, limit = smaller, limit - 1
+        return found
+
+    def _together(self, ranges: list[Range]) -> bool:
+        """Whether half of the region holds all input groups of each tile."""
+        size = max(self.sweep.strip(*units).addresses(self.builder.config, 1) for units in ranges)
+        return self.work.steps * size <= self.region // 2
+
+    def _kept_ranges(self, limit: int, legal: Callable[[int], bool]) -> list[Range]:
+        """Tiles from the last one back. Every WPU needs a unit of the first and of the last one for its sum of magnitudes.
+
+        No tiles if that cannot be.
+        """
+        least, edges = self.builder.config.wpus, [self.sweep.upi]
+        while edges[-1] > limit:
+            places = (unit for unit in range(max(edges[-1] - limit, least), edges[-1]) if legal(unit))
+            edges.append(next(places, 0))
+        if edges[-1]:
+            edges.append(0)
+        if edges[0] - edges[1] < least or edges[-2] not in range(least, limit + 1):
+            return []
+        edges.reverse()
+        return list(itertools.pairwise(edges))
+
+    def _strips(self, first: int, last: int) -> tuple[Range, ...]:
+        """Units that a command computes: what half of the region in the input buffer holds, or more if need be.
+
+        A strip but the last ends with a whole row of the partial-sum banks.
+        """
+        config = self.builder.config
+        if self.resident:
+            return ((first, last),)
+        step = config.wpus * (2 if self.sweep.layout == PsumLayout.ROWS else 1)
+        for limit in (self.region // 2, self.region, config.ibuf_depth):
+            found, place = [], first
+            while place < last:
+                ends = [last, *range(place + (last - place - 1) // step * step, place, -step)]
+                end = next((e for e in ends if self.sweep.strip(place, e).addresses(config, 1) <= limit), place)
+                if end == place:
+                    break
+                found.append((place, end))
+                place = end
+            if place == last:
+                self.region = max(self.region, limit)
+                break
+        else:
+            fewest = self.sweep.strip(place, min(place + step, last))
+            raise ScheduleError(
+                f"layer {self.work.layer!r}: the inputs of {step} rows take {fewest.addresses(config, 1)} addresses of each "
+                f"input row bank, configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth): "
+                f"raise ibuf_depth or shrink the layer"
+            )
+        if any(row_banks_conflict(self.sweep.strip(*strip), config, 1) for strip in found):
+            self.work.refuse_banks()
+        return tuple(found)
+
+    # Commands
+
+    @property
+    def room(self) -> tuple[Pool, int]:
+        """Addresses of the input buffer that :meth:`open` takes."""
+        return self.builder.pool["IBUF"], self.region
+
+    def open(self) -> None:
+        """Take the region of the input buffer, until :meth:`close`."""
+        pool, size = self.room
+        self._ring = Ring(size, first=pool.take(size))
+
+    def close(self) -> None:
+        """Give the region back."""
+        assert self._ring is not None
+        self.builder.pool["IBUF"].give_back(self._ring.first)
+
+    def _strip(self, first: int, last: int) -> Convolution:
+        assert self._ring is not None
+        return self.work.strip(first, last, self._ring)
+
+    def load_inputs(self, image: int, tile: RowTile) -> int | None:
+        """Inputs of a tile for all output groups, if there is room. Returns their address."""
+        if not self.resident:
+            return None
+        assert self._ring is not None
+        work = self._strip(tile.first, tile.last)
+        address = self._ring.take(work.steps * work.sweep.addresses(self.builder.config, 1))
+        work.load_inputs((image, image + 1), (0, work.steps), address)
+        return address
+
+    def compute(
+        self,
+        image: int,
+        outputs: list[int],
+        tile: RowTile,
+        inputs: int | None = None,
+        *,
+        norms: bool = False,
+        further: bool = False,
+    ) -> int:
+        """All CONV commands of a tile of one image. Returns the half that holds the sums.
+
+        ``inputs``, ``norms``, ``further``: as for :meth:`~gradloom.host.convolution.Convolution.compute`.
+        """
+        half = self.builder.next_half()
+        for first, last in tile.strips:
+            self._strip(first, last).compute(
+                (image, image + 1),
+                outputs,
+                inputs,
+                norms=norms,
+                half=half,
+                pbase=self._words(first - tile.first),
+                further=further or first > tile.first,
+            )
+        return half
+
+    def by_tiles(
+        self,
+        needs: Callable[[Range], Parts],
+        gives: Callable[[Range], Parts],
+        emit: Callable[[int, RowTile, list[int], int | None, bool], None],
+        *,
+        passes: int = 1,
+        room: Sequence[tuple[Pool, int]] = (),
+    ) -> Work:
+        """Images one after the other, every tile for all output groups.
+
+        Parameters
+        ----------
+        needs, gives : what an image needs, and what is there when it is done
+        emit : computes a tile for some output groups and sweeps it; last arguments: where its inputs are, whether this is the
+            last pass
+        passes : how often to go over all tiles
+        room : further addresses that an image takes
+        """
+        for image in range(*self.builder.images):
+            images = (image, image + 1)
+            steps = list(itertools.product(range(passes), self.tiles, self.outputs))
+            inputs: int | None = None
+            for number, (turn, tile, outs) in enumerate(steps):
+                begins, ends = number == 0, number == len(steps) - 1
+                cycles = self._cycles(tile.first, tile.last) // len(self.outputs)
+                yield Piece(
+                    Lane.ARRAY,
+                    cycles,
+                    needs(images) if begins else (),
+                    gives(images) if ends else (),
+                    room=(self.room, *room) if begins else (),
+                    lag=cycles,
+                    sums=True,
+                )
+                if begins:
+                    self.open()
+                if outs is self.outputs[0]:
+                    inputs = self.load_inputs(image, tile)
+                emit(image, tile, outs, inputs, turn == passes - 1)
+                if ends:
+                    self.close()
+
+    def first_row(self, tile: RowTile) -> int:
+        """First row of the plane in a tile."""
+        return self.sweep.plane_row(tile.first)
+
+    def parts(self, tile: RowTile) -> list[Range]:
+        """Rows of a tile that the A-Core sweeps at a time."""
+        sweep = self.sweep
+        rows = self.first_row(tile), min(self.plane.y, sweep.plane_row(tile.last)) if tile.last < sweep.upi else self.plane.y
+
+        def legal(row: int) -> bool:
+            return (row + sweep.psr) % sweep.unit_rows == 0
+
+        return row_parts(self.builder, self.work.layer, self.plane, rows, bits=self.bits, legal=legal)
+
+    def place_fields(self, tile: RowTile, half: int, tap: int, row: int) -> dict[str, int]:
+        """Fields of RUN that say where the sums of an output group lie from a row on."""
+        sweep = self.sweep
+        unit = (row + sweep.psr) // sweep.unit_rows - tile.first
+        return self.work.place_fields(half, tap, unit) | {"psr": sweep.psr if row == 0 else 0}

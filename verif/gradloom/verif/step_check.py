@@ -1,0 +1,61 @@
+"""Training steps on the interpreter against the golden model, every tensor and exponent compared."""
+
+import numpy as np
+
+from gradloom.host.plan import Plan
+from gradloom.host.schedule import compile_network
+from gradloom.host.validator import validate
+from gradloom.models.golden import Hyper, train_step
+from gradloom.models.network import Network
+from gradloom.models.state import State
+from gradloom.rtl.config import Config
+from gradloom.verif.interpreter import Interpreter
+
+__all__ = ["HYPERS", "check_steps", "random_images", "start_machine"]
+
+HYPERS = (Hyper(200, 9, 230, 255), Hyper(150, 10, 220, 12))
+"""Hyperparameters of two steps, the second with weight decay."""
+
+
+def random_images(network: Network, batch: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Codes (B, C, Y, X) without those that no encoder writes, and class numbers."""
+    codes = rng.integers(0, 256, (batch, *network.input_shape)).astype(np.uint8)
+    legal = np.where((codes == 0x80) | (codes == 0xFF), 0, codes).astype(np.uint8)
+    return legal, rng.integers(0, network.classes, batch)
+
+
+def start_machine(plan: Plan, state: State, order: int | None) -> Interpreter:
+    """A machine with program, state and exponents; ``order``: seed of the engines' order, ``None``: that of the program."""
+    machine = Interpreter(plan.config, plan.size, seed=order)
+    machine.run_seed, machine.step = state.seed, state.step
+    plan.write_program(machine, state.step)
+    plan.write_state(machine, state)
+    for tid, exponent in plan.exponents(state).items():
+        machine.exponents[tid] = exponent
+    return machine
+
+
+def check_steps(
+    network: Network, config: Config, *, batch: int = 3, steps: int = 2, parts: int = 1, order: int | None = None
+) -> list[Plan]:
+    """Steps of a training run, each on a machine of its own, of valid programs. Returns these."""
+    rng, state = np.random.default_rng(5), State.initial(network, 7, -9)
+    plans = []
+    for step in range(steps):
+        x, labels = random_images(network, batch, rng)
+        calibrate = not state.calibrated
+        plan = compile_network(network, config, batch, calibrate=calibrate, export_dw=True, parts=1 if calibrate else parts)
+        assert validate(plan.program(step), config, window=(0, plan.size), first_step=step) == []
+        machine = start_machine(plan, state, order)
+        plan.write_batch(machine, 0, x, labels)
+        plan.write_hyper(machine, [HYPERS[step]])
+        machine.execute(plan.program_address, 1)
+        result = train_step(network, state, x, labels, HYPERS[step])
+        for layer, name in plan.tensors():
+            found = plan.read(machine, layer, name)
+            assert np.array_equal(found, result.tensors[layer, name]), f"step {step}: {layer}.{name}"
+        assert {tid: machine.exponents[tid] for tid in state.exponents} == state.exponents
+        again = plan.read_state(machine, dict(enumerate(machine.exponents)), step=state.step, seed=state.seed)
+        assert all(np.array_equal(again.arrays()[key], value) for key, value in state.arrays().items())
+        plans.append(plan)
+    return plans
