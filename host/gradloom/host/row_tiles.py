@@ -82,7 +82,7 @@ def row_parts(
         if parts is not None:
             return parts
     raise ScheduleError(
-        f"layer {layer!r}: {step} rows of a plane, the fewest that can be taken at a time, take {step * plane.xe} beats of the "
+        f"layer {layer!r}: the fewest rows of a plane that can be taken at a time ({step}) take {step * plane.xe} beats of the "
         f"A-Core's buffers, configuration {config.name!r} has {config.abuf_depth} (abuf_depth) and {config.mbuf_depth} of "
         f"bitmaps (mbuf_depth): raise them or shrink the layer"
     )
@@ -149,7 +149,7 @@ class RowConvolution:
         found = _cut(0, units, limit, legal) if limit else None
         if found is None:
             raise ScheduleError(
-                f"layer {self.work.layer!r}: {self._step} rows, the fewest that can be computed together, take "
+                f"layer {self.work.layer!r}: the fewest rows that can be computed together ({self._step}) take "
                 f"{self._words(min(units, self._step))} words of each partial-sum bank, configuration {config.name!r} has "
                 f"{config.psum_depth} (psum_depth): raise psum_depth or shrink the layer"
             )

@@ -136,11 +136,11 @@ def test_rows_of_pools(kernel, stride, pad):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"psum_depth": 4}, "layer 'a': 1 rows, the fewest that can be computed together, take 8 words of each partial-sum bank, "
+        ({"psum_depth": 4}, "layer 'a': the fewest rows that can be computed together (1) take 8 words of each partial-sum bank, "
          "configuration 'one' has 4 (psum_depth): raise psum_depth or shrink the layer"),
         ({"ibuf_depth": 8}, "layer 'a': the inputs of 2 rows take 16 addresses of each input row bank, configuration 'one' has 8 "
          "(ibuf_depth): raise ibuf_depth or shrink the layer"),
-        ({"abuf_depth": 4}, "layer 'a': 1 rows of a plane, the fewest that can be taken at a time, take 8 beats of the A-Core's "
+        ({"abuf_depth": 4}, "layer 'a': the fewest rows of a plane that can be taken at a time (1) take 8 beats of the A-Core's "
          "buffers, configuration 'one' has 4 (abuf_depth) and 16 of bitmaps (mbuf_depth): raise them or shrink the layer"),
     ],
 )

@@ -213,23 +213,23 @@ def test_several_steps_of_one_start_and_evaluation():
     [
         (
             {"psum_depth": 8},
-            r"layer 'a': the partial sums of one image take 20 words .* 'x' has 8 \(psum_depth\)",
+            r"layer 'a': the fewest rows that can be computed together \(8\) take 20 words .* 'x' has 8 \(psum_depth\)",
         ),
         (
             {"abuf_depth": 36},
-            r"layer 'a': one plane takes 40 beats of the A-Core's stream .* 'x' has 36 \(abuf_depth\)",
+            r"layer 'a': the fewest rows of a plane that can be taken at a time \(8\) take 40 beats .* 'x' has 36 \(abuf_depth\)",
         ),
         (
-            {"ibuf_depth": 12},
-            r"layer 'a': one image takes 15 addresses of each input row bank, .* 'x' has 12 \(ibuf_depth\)",
+            {"ibuf_depth": 8},
+            r"layer 'a': the inputs of 2 rows take 10 addresses of each input row bank, .* 'x' has 8 \(ibuf_depth\)",
         ),
         (
             {"wbuf_depth": 3},
             r"layer 'a': one weight tile takes 4 blocks of each bank, configuration 'x' has 3 \(wbuf_depth\)",
         ),
         (
-            {"ebuf_depth": 30},
-            r"layer 'a': one image takes 15 addresses of each input row bank, 40 of each error row bank",
+            {"ebuf_depth": 4},
+            r"layer 'a': one row takes 5 addresses of each input row bank, 5 of each error row bank",
         ),
         ({"pbuf_depth": 12}, r"configuration 'x' has a pbuf_depth of 12: raise it to 14"),
         ({"tensors": 20}, r"network 'n' has 24 tensor numbers, configuration 'x' has 20 \(tensors\)"),
