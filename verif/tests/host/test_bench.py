@@ -278,7 +278,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
-    (tmp_path / "tight.toml").write_text('base = "nano"\nabuf_depth = 8\n')
+    (tmp_path / "tight.toml").write_text('base = "nano"\nabuf_depth = 3\n')
     assert cli.main(["bench", *arguments]) == 2
     error = capsys.readouterr().err.splitlines()
     assert len(error) == 1 and error[0].startswith("gradloom: error: "), error
