@@ -123,6 +123,7 @@ class RowConvolution:
         self._step = bitmap_rows(plane) if bits else 1
         self.tiles = tuple(RowTile(first, last, self._strips(first, last)) for first, last in self._ranges(kept))
         self.cycles = sum(self._cycles(*strip) for tile in self.tiles for strip in tile.strips)
+        self._parts = {tile: self._rows(tile) for tile in self.tiles}
         self._ring: Ring | None = None
 
     def _cycles(self, first: int, last: int) -> int:
@@ -325,6 +326,9 @@ class RowConvolution:
 
     def parts(self, tile: RowTile) -> list[Range]:
         """Rows of a tile that the A-Core sweeps at a time."""
+        return self._parts[tile]
+
+    def _rows(self, tile: RowTile) -> list[Range]:
         sweep = self.sweep
         rows = self.first_row(tile), min(self.plane.y, sweep.plane_row(tile.last)) if tile.last < sweep.upi else self.plane.y
 
