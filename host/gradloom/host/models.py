@@ -72,8 +72,10 @@ def emulator(network: Network, state: State) -> StepModel:
     Raises
     ------
     :exc:`UserError`
-        Without PyTorch.
+        Without PyTorch, or of a network in floating point.
     """
+    if network.arithmetic.real:
+        raise UserError(f"the format {network.format} is floating point, the emulator is exact: give --device golden")
     try:
         from gradloom.models.emulator import Emulator
     except ModuleNotFoundError as error:

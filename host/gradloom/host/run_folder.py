@@ -14,7 +14,8 @@ import numpy as np
 from gradloom.host.files import UserError, write_json, write_text, write_with
 from gradloom.host.report import render
 from gradloom.models.averaging import averaged
-from gradloom.models.network import Kind, Network
+from gradloom.models.floatref import from_state
+from gradloom.models.network import Network
 from gradloom.models.state import State, StateError
 
 __all__ = ["RunFolder", "load_checkpoint"]
@@ -99,13 +100,7 @@ class RunFolder:
         """Write the trained weights (or their averages) as real numbers, and the report."""
         self.save(state, record)
         learnt = averaged(network, state)
-        arrays: dict[str, np.ndarray] = {}
-        for layer in network.weighted:
-            name = layer.name
-            exponent = learnt.exponents[network.tid(name, Kind.W)]
-            values = network.arithmetic.operand.decode(learnt.weights[name]).astype(np.float32)
-            arrays[f"{name}.weight"] = np.ldexp(values, exponent)
-            for key in network.parameters(name):
-                arrays[f"{name}.{key}"] = np.ldexp(learnt.parameters[name][key].astype(np.float32), -24)
+        arrays = {f"{name}.{'weight' if key == 'w' else key}": value
+                  for (name, key), value in from_state(network, learnt, np.float32).parameters.items()}
         write_with(self.path / "weights.npz", lambda stream: np.savez(stream, **cast(Any, arrays)))
         write_text(self.path / "report.html", render(record))

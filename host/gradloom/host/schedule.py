@@ -112,7 +112,7 @@ def _check(
     if not network.arithmetic.hardware:
         raise ScheduleError(
             f"network {network.name!r}: the format {network.format} is software only, the machine runs pint8: give "
-            f"--format pint8, or --device golden or emulator"
+            f"--format pint8, or --device golden{'' if network.arithmetic.real else ' or emulator'}"
         )
     if memory_base % ALIGNMENT:
         raise ScheduleError(f"memory_base must be a multiple of {ALIGNMENT}, not {memory_base:#x}")

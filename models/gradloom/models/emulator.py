@@ -142,6 +142,8 @@ class Emulator:
     """
 
     def __init__(self, net: Network, state: State, device: str = "cpu") -> None:
+        if net.arithmetic.real:
+            raise ValueError(f"format {net.format} is floating point, the emulator is exact: train on the golden model")
         if os.name == "posix":
             _keep_freed_memory()
         self.net, self.device = net, str(torch.empty(0, device=device).device)

@@ -271,8 +271,19 @@ class FloatNet:
         gradients[name, "w"] = (flat.T @ tensors[name, "columns"]).reshape(weights.shape) / batch
 
 
+def _table(weights: dict[str, np.ndarray], tables: dict[str, dict[str, np.ndarray]]) -> dict[tuple[str, str], np.ndarray]:
+    """By (layer, "w" | "gamma" | "beta" | "tau")."""
+    found = {(layer, "w"): array for layer, array in weights.items()}
+    return found | {(layer, key): array for layer, table in tables.items() for key, array in table.items()}
+
+
 def from_state(net: Network, state: State, dtype: type = np.float64, *, batch_norm: bool = False) -> FloatNet:
-    """The real parameters of an integer state."""
+    """The real parameters of a state, and of an fp32 one the velocities."""
+    if net.arithmetic.real:
+        found = FloatNet(net, _table(state.weights, state.parameters), batch_norm=batch_norm)
+        speeds = _table(state.velocities, state.parameter_velocities)
+        found.velocities = {key: speeds[key] for key in found.parameters}
+        return found
     parameters: dict[tuple[str, str], np.ndarray] = {}
     for layer in net.weighted:
         exponent = state.exponents[net.tid(layer.name, Kind.W)]

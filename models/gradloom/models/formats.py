@@ -16,7 +16,8 @@ from gradloom.models.layers import Kind, NetworkError
 from gradloom.models.pint import Encoded
 from gradloom.models.rounding import Rounding
 
-__all__ = ["FORMATS", "NORMALISED_BITS", "Coding", "Format", "Linear", "Pint", "Quantiser", "Scale", "Update", "find_format"]
+__all__ = ["FORMATS", "NORMALISED_BITS", "Coding", "Format", "Linear", "Pint", "Quantiser", "Real", "Scale", "Update",
+           "find_format"]
 
 NORMALISED_BITS = 12
 """Magnitude bits of xhat at its exponent -8; a coding with fewer has a coarser unit over the same range."""
@@ -72,6 +73,21 @@ class Linear:
 
 
 @dataclasses.dataclass(frozen=True)
+class Real:
+    """float32, which is not encoded: codes are the numbers."""
+
+    @property
+    def value_bits(self) -> int:
+        return NORMALISED_BITS
+
+    def encode(self, a: Any, sh: Any, f: int, rnd: Any, *, per_image: bool) -> Encoded:
+        raise TypeError("float32 has no encoder: train through gradloom.models.floatref")
+
+    def decode(self, codes: Any) -> np.ndarray:
+        return np.asarray(codes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Quantiser:
     """A coding with its rounding: what encodes one tensor.
 
@@ -114,6 +130,7 @@ class Update(enum.Enum):
     VELOCITY = "8-bit weights and velocities (docs/arithmetic.md, section 13)"
     SHIFT = "8-bit weights that move by a gradient of 8 bits (DarkFPGA, section 3.2.4)"
     MASTER = "32-bit masters and velocities, from which 8-bit weights are encoded (Fox, section III)"
+    REAL = "float32"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +187,11 @@ class Format:
         return Scale.DELAYED in (self.activations, self.errors)
 
     @property
+    def real(self) -> bool:
+        """Whether this is floating point, a reference without codes and exponents."""
+        return self.update is Update.REAL
+
+    @property
     def fixed_loss(self) -> bool:
         """Whether the loss gradient has a fixed exponent, as its size is known: that of PINT."""
         return isinstance(self.operand, Pint)
@@ -197,6 +219,8 @@ FORMATS: dict[str, Format] = {
                activations=Scale.FIXED, errors=Scale.TENSOR, update=Update.SHIFT),
         Format(name="bfp8", title="BFP8 (Fox)", **_BFP8),
         Format(name="bfp8-swa", title="BFP8 with averaged weights (Fox)", average=True, **_BFP8),
+        Format(name="fp32", title="FP32", operand=Real(), error=Real(), normalised=Real(), activations=Scale.TENSOR,
+               errors=Scale.TENSOR, update=Update.REAL),
     )
 }
 """Formats by the name that a network or a run gives."""

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models import arith, conv, softmax
+from gradloom.models import arith, conv, pint, softmax
 from gradloom.models.averaging import accumulate, averaged
+from gradloom.models.floatref import from_state
 from gradloom.models.formats import Update
 from gradloom.models.golden_backward import DX_CALIBRATION, backward
 from gradloom.models.golden_forward import forward
 from gradloom.models.golden_run import Run
 from gradloom.models.golden_update import Scales, next_exponents, update_parameters, update_weights
-from gradloom.models.hyper import Hyper, schedule_table
-from gradloom.models.layers import Conv, FullyConnected, MaxPool
+from gradloom.models.hyper import NO_DECAY, Hyper, schedule_table
+from gradloom.models.layers import Conv, FullyConnected, Kind, MaxPool
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -85,9 +86,14 @@ def expected_tensors(net: Network, *, export_dw: bool = True) -> list[tuple[str,
     ``le``: reciprocals (B, C); ``index``: max pool's choice; ``logits``: int32 Q8; ``dw``: int64 sums (only
     written where they are exported); ``gamma``, ``beta``, ``tau`` and, with a ``v`` before, their velocities:
     int32 Q.24. In other formats than pint8 codes are those of the format, int8-shift has no ``v``, and bfp8's ``v`` and
-    ``master`` are int32 Q.24.
+    ``master`` are int32 Q.24. fp32 has weights, parameters and their velocities alone, float32.
     """
     found = []
+    if net.arithmetic.real:
+        for weighted in net.weighted:
+            parameters = net.parameters(weighted.name)
+            found += [(weighted.name, name) for name in ("w", "v", *parameters, *(f"v{key}" for key in parameters))]
+        return found
     for layer in net.layers:
         last = layer.name == net.logits.name
         names = ["logits", "error"] if last else ["z"]
@@ -143,6 +149,8 @@ def train_step(
     x_codes, labels = np.asarray(x_codes), np.asarray(labels)
     if parts > 1 and not net.arithmetic.delayed:
         raise ValueError(f"format {net.format} takes its scales from the batch itself: process it in one part")
+    if net.arithmetic.real:
+        return _real_step(net, state, x_codes, labels, hyper)
     exponents: dict[int, Any] = dict(state.exponents)
     if not state.calibrated and net.arithmetic.delayed:
         run = Run(net, state, exponents, calibrate=True)
@@ -185,6 +193,29 @@ def train_step(
     return StepResult(tensors, exponents, loss, correct, sums)
 
 
+def _real_images(state: State, x_codes: np.ndarray) -> np.ndarray:
+    return np.ldexp(pint.decode(x_codes).astype(np.float32), state.exponents[Kind.Z])
+
+
+def _real_step(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> StepResult:
+    """A step of the reference in float32; targets are in Q8 as elsewhere."""
+    float_net = from_state(net, state, np.float32)
+    decay = 0.0 if hyper.decay_n == NO_DECAY else 2.0**-hyper.decay_n
+    targets = (labels / 256).astype(np.float32) if labels.ndim == 2 else labels
+    step = float_net.train_step(_real_images(state, x_codes), targets, hyper.lr, hyper.momentum / 256, decay)
+    tensors: dict[tuple[str, str], np.ndarray] = {}
+    for (layer, key), value in float_net.parameters.items():
+        speed = float_net.velocities[layer, key]
+        if key == "w":
+            state.weights[layer], state.velocities[layer] = value, speed
+        else:
+            state.parameters[layer][key], state.parameter_velocities[layer][key] = value, speed
+        tensors |= {(layer, key): value.copy(), (layer, "v" if key == "w" else f"v{key}"): speed.copy()}
+    state.step += 1
+    state.calibrated = True
+    return StepResult(tensors, dict(state.exponents), step.loss, step.correct, {})
+
+
 def evaluate(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
     """Forward pass with the state's weights and exponents, which stay as they are; it rounds as a training step does.
 
@@ -198,6 +229,10 @@ def evaluate(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray
     if not state.calibrated and net.arithmetic.delayed:
         raise ValueError("the exponents are not calibrated: do a training step before evaluating")
     state = averaged(net, state)
+    if net.arithmetic.real:
+        real = from_state(net, state, np.float32).logits(_real_images(state, np.asarray(x_codes)))
+        logits = np.rint(256 * np.clip(real, -(2.0**15), 2.0**15)).astype(np.int32)
+        return Evaluation(*score(net, logits, np.asarray(labels)), logits)
     logits = forward(Run(net, state, dict(state.exponents)), np.asarray(x_codes))
     labels = np.asarray(labels)
     return Evaluation(*score(net, logits, labels), logits)

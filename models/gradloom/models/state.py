@@ -93,7 +93,8 @@ class State:
     rounding : :class:`Rounding`
         That of the network which this is a state of, so that a saved state tells how it came about.
     format : :class:`str`
-        Its number format. In others than pint8 weights have the format's codes, and int8-shift has no velocities.
+        Its number format. In others than pint8 weights have the format's codes, and int8-shift has no velocities; in fp32
+        weights, velocities and parameters are float32.
     masters : dict of int32 arrays
         Q.24 weights by layer name, in formats that have them; velocities are then int32 Q.24, too.
     averages : dict of int64 arrays
@@ -133,10 +134,11 @@ class State:
             for kind in (Kind.V, Kind.V_NEXT):
                 state.exponents[net.tid(layer.name, kind)] = max(_EXPONENT_FLOOR, exponent - 4)
             names = net.parameters(layer.name)
+            one, kind_of = (1, np.float32) if net.arithmetic.real else (GAMMA_ONE, np.int32)
             state.parameters[layer.name] = {
-                name: np.full(shape[0], GAMMA_ONE if name == "gamma" else 0, np.int32) for name in names
+                name: np.full(shape[0], one if name == "gamma" else 0, kind_of) for name in names
             }
-            state.parameter_velocities[layer.name] = {name: np.zeros(shape[0], np.int32) for name in names}
+            state.parameter_velocities[layer.name] = {name: np.zeros(shape[0], kind_of) for name in names}
         state.exponents[net.tid(net.logits.name, Kind.DZ)] = net.error_exponent
         state.exponents = dict(sorted(state.exponents.items()))
         return state
@@ -150,6 +152,10 @@ class State:
         # Small first logits keep the first errors, which the whole network's scales follow, small.
         gain = 1 if name == net.logits.name else 3 if layer.act == "none" else 6
         wide = wide_weights(self.seed, tid, shape, gain=gain)
+        if form.update is Update.REAL:
+            self.weights[name] = np.ldexp(wide.astype(np.float64), -WIDE_FRACTION).astype(np.float32)
+            self.velocities[name] = np.zeros(shape, np.float32)
+            return 0
         shift = int(np.abs(wide).max()).bit_length() - form.operand.value_bits
         self.weights[name] = form.operand.encode(wide, shift, NEAREST_F, None, per_image=False).code
         if form.update is Update.MASTER:

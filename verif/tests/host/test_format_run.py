@@ -68,5 +68,11 @@ def test_the_machine_refuses_all_but_pint8(folder, capsys, command):
             "the format bfp8 is software only, the machine runs pint8: give --format pint8, or --device golden or emulator")
 
 
+def test_floating_point_is_golden_s_alone(folder, capsys):
+    emulator = ["train", *GOOD[:4], "--device", "emulator", "--format", "fp32"]
+    refused(capsys, emulator, "the emulator is exact: give --device golden")
+    refused(capsys, ["train", *GOOD[:4], "--format", "fp32"], "give --format pint8, or --device golden")
+
+
 def test_unknown_formats_are_refused(folder, capsys):
-    refused(capsys, ["train", *GOOD, "--format", "fp4"], "--format: must be one of pint8, int8-shift, bfp8, bfp8-swa, not 'fp4'")
+    refused(capsys, ["train", *GOOD, "--format", "fp4"], "--format: must be one of pint8, int8-shift, bfp8, bfp8-swa, fp32, not 'fp4'")

@@ -16,7 +16,7 @@ from gradloom.models.network import Kind, NetworkError, load_network
 from gradloom.models.state import State, StateError, full_range_weights
 
 NETWORKS = sorted((Path(__file__).parents[1] / "networks").glob("*.toml"))
-SOFTWARE = [name for name in FORMATS if name != "pint8"]
+SOFTWARE = [name for name in FORMATS if name not in ("pint8", "fp32")]
 each_network = pytest.mark.parametrize("file", NETWORKS, ids=lambda file: file.stem)
 each_format = pytest.mark.parametrize("form", SOFTWARE)
 INPUT_EXPONENT = -10
@@ -220,12 +220,37 @@ def test_a_format_is_a_key_of_the_network(tmp_path):
     (tmp_path / "net.toml").write_text(short)
     assert load_network(str(tmp_path / "net.toml")).rounding == FORMATS["bfp8"].rounding
     for wrong in ("fp4", ["bfp8"]):
-        message = rf"^format must be one of pint8, int8-shift, bfp8, bfp8-swa, not {wrong!r}: choose one$".replace("[", r"\[")
+        message = rf"^format must be one of pint8, int8-shift, bfp8, bfp8-swa, fp32, not {wrong!r}: choose one$".replace("[", r"\[")
         with pytest.raises(NetworkError, match=message):
             formats.find_format(wrong)
     (tmp_path / "net.toml").write_text(text.replace('format = "pint8"', 'format = "fp4"'))
     with pytest.raises(NetworkError, match=r"net\.toml: format must be one of"):
         load_network(str(tmp_path / "net.toml"))
+
+
+def test_fp32_is_the_float_reference(tmp_path):
+    """The same steps as the reference, saved and resumed; the initial weights are pint8's before their encoding."""
+    network = load_network("digits-cnn").formatted("fp32")
+    state = State.initial(network, 7, INPUT_EXPONENT)
+    plain = floatref.from_state(load_network("digits-cnn"), started(load_network("digits-cnn")), np.float32)
+    for key, value in plain.parameters.items():
+        # PINT(8, 3) keeps 7 bits of the largest weights.
+        assert np.abs(value - floatref.from_state(network, state).parameters[key]).max() <= 2.0**-7 * max(np.abs(value).max(), 1)
+    reference = floatref.from_state(network, state.copy(), np.float32)
+    for step in range(4):
+        x, labels = images(network, 6, step)
+        hyper = Hyper.from_floats(0.05, 0.9, 2.0**-7)
+        real = np.ldexp(pint.decode(x).astype(np.float32), INPUT_EXPONENT)
+        expected = reference.train_step(real, labels, hyper.lr, 230 / 256, 2.0**-7)
+        found = train_step(network, state, x, labels, hyper)
+        assert (found.loss, found.correct) == (expected.loss, expected.correct)
+        assert sorted(found.tensors) == sorted(golden.expected_tensors(network))
+        state.save(tmp_path / "state.npz")
+        state = State.load(tmp_path / "state.npz", network)
+        for (layer, key), value in reference.parameters.items():
+            assert np.array_equal(found.tensors[layer, key], value) and value.dtype == np.float32
+    result = evaluate(network, state, x, labels)
+    assert np.abs(result.logits / 256 - reference.logits(real)).max() <= 2.0**-9 and result.logits.dtype == np.int32
 
 
 def test_targets_must_fit():

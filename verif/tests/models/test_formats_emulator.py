@@ -17,7 +17,7 @@ from gradloom.models.state import State  # noqa: E402
 from gradloom.verif.random_networks import random_network  # noqa: E402
 
 NETWORKS = ["digits-cnn", *(str(file) for file in sorted((Path(__file__).parents[1] / "networks").glob("*.toml")))]
-SOFTWARE = [name for name in FORMATS if name != "pint8"]
+SOFTWARE = [name for name in FORMATS if name not in ("pint8", "fp32")]
 VARIANTS = ["pint8-exact", "pint8-master16", "pint8-master32", "pint(8,2)", "pint(7,3)", "pint(5,2)"]
 KINDS = ("activations", "normalised", "errors", "weights", "velocities")
 INPUT_EXPONENT = -11
@@ -121,3 +121,9 @@ def test_targets_of_any_value(form):
 @pytest.mark.parametrize("form", SOFTWARE)
 def test_a_step_of_resnet20(form):
     train(load_network("resnet20").formatted(form), 1, 2)
+
+
+def test_floating_point_is_refused():
+    network = load_network("digits-cnn").formatted("fp32")
+    with pytest.raises(ValueError, match=r"^format fp32 is floating point, the emulator is exact: train on the golden model$"):
+        Emulator(network, State.initial(network, 1, INPUT_EXPONENT))
