@@ -75,4 +75,5 @@ def test_floating_point_is_golden_s_alone(folder, capsys):
 
 
 def test_unknown_formats_are_refused(folder, capsys):
-    refused(capsys, ["train", *GOOD, "--format", "fp4"], "--format: must be one of pint8, int8-shift, bfp8, bfp8-swa, fp32, not 'fp4'")
+    refused(capsys, ["train", *GOOD, "--format", "fp4"],
+            "--format: must be one of pint8, int8-shift, bfp8, bfp8-swa, fp32, not 'fp4'")
