@@ -65,7 +65,8 @@ class Convolution:
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         depth = builder.config.ibuf_depth
-        self.share, self.half, self.whole = share, depth // share, depth // share * 2
+        self.share = share
+        self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
         self._region: Ring | None = None
@@ -123,7 +124,10 @@ class Convolution:
             self._refuse()
         costs = {images: self._cycles(high - low, images) for images in fitting}
         best = next(images for images, cost in costs.items() if cost <= min(costs.values()) * _TOLERANCE)
-        return list(itertools.pairwise([*range(low, high, best), high]))
+        edges = list(range(low, high, best))
+        if len(edges) > 1 and 2 * (high - edges[-1]) <= best and best + high - edges[-1] in costs:
+            edges.pop()
+        return list(itertools.pairwise([*edges, high]))
 
     def cycles(self, images: tuple[int, int]) -> int:
         """Cycles of the array for all output groups of some images."""
@@ -189,6 +193,8 @@ class Convolution:
         for n, images in enumerate(tiles):
             resident, cycles = self.resident(images[1] - images[0]), self.cycles(images) // len(outputs)
             lag = max(0, 2 * cycles - (images[1] - images[0]) * beats)
+            first, end = self._chunks(images[1] - images[0], resident=resident)[0]
+            weights = (end - first) * self.per_step * PE_TAPS * self.builder.config.block_beats
             for tile in outputs:
                 last = tile is outputs[-1]
                 yield Piece(
@@ -199,7 +205,8 @@ class Convolution:
                     room=() if resident else ((pool, self._size(images)),),
                     closes="tiles" if last and resident else "",
                     lag=lag,
-                    sums=True,
+                    weights=weights,
+                    target=self.builder.next_sums,
                 )
                 start = places[n] if resident else pool.take(self._size(images))
                 self._region = None if resident else Ring(self._size(images), first=start)
@@ -218,7 +225,7 @@ class Convolution:
             loads = count * sweep.groups_in * sweep.rows * sweep.xe * (1 if self.resident(count) else tiles)
             half = self.steps * sweep.addresses(config, count) <= self.half
             moved = max(loads, weights) if config.load_channels >= 3 else loads + weights
-            total += (max(array, moved) if half else array + moved // 2) + _COMMAND_CYCLES * tiles
+            total += max(array, moved) + (0 if half else loads // 2) + _COMMAND_CYCLES * tiles
         return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
 
     def _refuse(self) -> None:

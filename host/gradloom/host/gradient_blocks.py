@@ -54,8 +54,9 @@ class GradientShape:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Ranges of images, kernel windows, output tiles and input steps, in the order windows, outputs, steps, images, rows.
+    """Ranges of images, kernel windows, output tiles and input steps.
 
+    The order is windows, outputs, steps, images, rows, or, if ``inputs_stay``, windows, steps, outputs, images, rows.
     ``rows``: units of one image that are swept at a time, if it does not fit.
     """
 
@@ -64,11 +65,18 @@ class Blocks:
     tiles: tuple[Range, ...]
     steps: tuple[Range, ...]
     rows: tuple[Range | None, ...] = (None,)
+    inputs_stay: bool = False
 
     @property
     def pieces(self) -> list[tuple[Range, Range | None]]:
         """Images and rows whose operands are on chip at a time, in order."""
         return list(itertools.product(self.images, self.rows))
+
+    def __iter__(self) -> Iterator[tuple[Range, Range, Range, tuple[Range, Range | None]]]:
+        """Windows, tiles, steps, and images and rows of every block, in order."""
+        outer, inner = (self.steps, self.tiles) if self.inputs_stay else (self.tiles, self.steps)
+        for windows, first, second, piece in itertools.product(self.windows, outer, inner, self.pieces):
+            yield windows, *((second, first) if self.inputs_stay else (first, second)), piece
 
 
 def _ranges(low: int, high: int, size: int) -> tuple[Range, ...]:
@@ -90,7 +98,7 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
     """
     batch, sweep = images[1] - images[0], shape.sweep
     every = len(sweep.windows)
-    best: tuple[tuple[int, int, int], tuple[int, int, int, int]] | None = None
+    best: tuple[tuple[int, int, int], tuple[int, int, int, int, bool]] | None = None
     for count in range(1, batch + 1):
         if row_banks_conflict(sweep, config, count):
             continue
@@ -100,16 +108,20 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
                 best = (*cost, -count), (count, *cut)
     if best is None:
         return _choose_rows(shape, config, images)
-    count, windows, tiles, steps = best[1]
+    count, windows, tiles, steps, stay = best[1]
     return Blocks(
-        _ranges(*images, count), _ranges(0, every, windows), _ranges(0, shape.tiles, tiles), _ranges(0, shape.steps, steps)
+        _ranges(*images, count),
+        _ranges(0, every, windows),
+        _ranges(0, shape.tiles, tiles),
+        _ranges(0, shape.steps, steps),
+        inputs_stay=stay,
     )
 
 
 def _choose_rows(shape: GradientShape, config: Config, images: Range) -> Blocks:
     """The same for rows of one image at a time."""
     sweep, every = shape.sweep, len(shape.sweep.windows)
-    best: tuple[tuple[int, int, int], tuple[int, int, int, int]] | None = None
+    best: tuple[tuple[int, int, int], tuple[int, int, int, int, bool]] | None = None
     for rows in range(sweep.upi, 0, -1):
         strips = [sweep.strip(*strip) for strip in _ranges(0, sweep.upi, rows)]
         if any(row_banks_conflict(strip, config, 1) for strip in strips):
@@ -125,13 +137,14 @@ def _choose_rows(shape: GradientShape, config: Config, images: Range) -> Blocks:
             f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
             f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
         )
-    rows, windows, tiles, steps = best[1]
+    rows, windows, tiles, steps, stay = best[1]
     return Blocks(
         _ranges(*images, 1),
         _ranges(0, every, windows),
         _ranges(0, shape.tiles, tiles),
         _ranges(0, shape.steps, steps),
         _ranges(0, sweep.upi, rows),
+        stay,
     )
 
 
@@ -139,22 +152,33 @@ Pieces = Sequence[tuple[int, Sweep]]
 """Images and the sweep over them, or over a strip of rows, of everything that is on chip at a time."""
 
 
-def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tuple[tuple[int, int, int], tuple[int, int]]]:
-    """Windows, tiles and steps of a block that fit, and what they cost."""
+Cut = tuple[int, int, int, bool]
+"""Windows, tiles and steps of a block, and whether the inputs stay while output tiles change."""
+
+
+def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tuple[Cut, tuple[int, int]]]:
+    """Blocks that fit half of the input buffer, the other half being the backward convolutions', and the error buffer, or, if they
+    cannot be smaller, the whole of both, and what they cost."""
     sets = 1 if shape.sweep.k1 else PE_TAPS
     addresses = max(sweep.addresses(config, images) for images, sweep in pieces)
     rows = max(shape.error_addresses(config, images, (0, sweep.upi)) for images, sweep in pieces)
     for windows, tiles, steps in itertools.product({1, len(shape.sweep.windows)}, _sizes(shape.tiles), _sizes(shape.steps)):
         share = 2 if pieces[0][0] > 1 or tiles > 1 or steps > 1 else 1
-        if steps * addresses > config.ibuf_depth // share or ceil_div(tiles, sets) * rows > config.ebuf_depth // share:
+        inputs, errors = steps * addresses, ceil_div(tiles, sets) * rows
+        if inputs > config.ibuf_depth // share or errors > config.ebuf_depth // share:
             continue
         if len(pieces) > 1 and windows * tiles * steps * shape.beats > config.dw_depth // share:
             continue
-        yield (windows, tiles, steps), _cycles(shape, config, pieces, windows, tiles, steps)
+        beside = 4 * inputs <= config.ibuf_depth and 3 * errors <= config.ebuf_depth
+        for stay in (False, True):
+            cut = windows, tiles, steps, stay
+            yield cut, _cycles(shape, config, pieces, cut, beside)
 
 
-def _cycles(shape: GradientShape, config: Config, pieces: Pieces, windows: int, tiles: int, steps: int) -> tuple[int, int]:
-    """Cycles of whichever is slowest, and beats of all loads."""
+def _cycles(shape: GradientShape, config: Config, pieces: Pieces, cut: Cut, beside: bool) -> tuple[int, int]:
+    """Cycles of whichever is slowest, and beats of all loads. Loads are in the array's way unless the next blocks' operands fit
+    ``beside`` the present ones."""
+    windows, tiles, steps, stay = cut
     sweep = shape.sweep
     sweeps = shape.tiles * shape.steps * len(sweep.windows)
     groups = sum(ceil_div(images * piece.upi, config.wpus) for images, piece in pieces)
@@ -162,9 +186,10 @@ def _cycles(shape: GradientShape, config: Config, pieces: Pieces, windows: int, 
     once = len(pieces) == 1
     output_blocks, step_blocks = ceil_div(shape.tiles, tiles), ceil_div(shape.steps, steps)
     window_blocks = ceil_div(len(sweep.windows), windows)
-    again = 1 if once and step_blocks == 1 else output_blocks * window_blocks
+    again = 1 if once and (stay or step_blocks == 1) and window_blocks == 1 else output_blocks * window_blocks
     inputs = sum(images * piece.rows for images, piece in pieces) * sweep.groups_in * sweep.xe * again
-    again = 1 if once and output_blocks == 1 else step_blocks * window_blocks
+    again = 1 if once and (not stay or output_blocks == 1) and window_blocks == 1 else step_blocks * window_blocks
     errors = sum(images * piece.upi for images, piece in pieces) * shape.outputs * shape.error_entries * again
     loads = inputs + errors
-    return max(array, inputs, errors) if config.load_channels >= 3 else max(array, loads), loads
+    slowest = max(array, inputs, errors) if config.load_channels >= 3 else max(array, loads)
+    return slowest + (0 if beside else loads // 4), loads

@@ -18,11 +18,16 @@ from gradloom.rtl.channels import Unit
 
 __all__ = ["Lane", "Pacer", "Part", "Piece", "Work"]
 
-_AHEAD = 2
+_AHEAD = 3
 """Sets of operands on chip for a kind of work: those in use, and the next ones."""
 _PATIENCE = 100
 """Cycles that the array may wait for a piece rather than take one of a later work."""
-_WHOLE = ((0, 1),)
+_LATENCY = 60
+"""Cycles of a load beside its beats, about."""
+
+_STARVED = 1000
+"""Cycles of waiting from which on the array is to be served first."""
+_NEVER = 1 << 62
 
 
 class Lane(enum.Enum):
@@ -59,7 +64,9 @@ class Piece:
     room : addresses that must be free on chip, which these commands take
     opens, closes : a queue of operands of the array that these commands add to, or have used the oldest of
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
-    sums : whether the piece writes partial sums
+    late : whether nobody waits for it, so that the A-Core may do anything else first
+    weights : beats of weights that must be there before its first window
+    target : where its first results go
     """
 
     lane: Lane
@@ -70,7 +77,9 @@ class Piece:
     opens: str = ""
     closes: str = ""
     lag: int = 0
-    sums: bool = False
+    late: bool = False
+    weights: int = 0
+    target: Callable[[], Access] | None = None
 
 
 Work = Iterator[Piece]
@@ -94,14 +103,12 @@ class Pacer:
     ----------
     recorder : :class:`~gradloom.host.tokens.Recorder`
         Where they emit.
-    inputs : :class:`~gradloom.rtl.channels.Unit`
-        The Loader of the array's inputs.
-    half : callable
-        Number of the half of the partial sums that the next tile takes.
+    loaders : dict
+        The Loader of each of the array's buffers.
     """
 
-    def __init__(self, recorder: Recorder, inputs: Unit, half: Callable[[], int]) -> None:
-        self._recorder, self._inputs, self._half = recorder, inputs, half
+    def __init__(self, recorder: Recorder, loaders: dict[str, Unit]) -> None:
+        self._recorder, self._loaders = recorder, loaders
         self._streams: list[_Stream] = []
         self._given: dict[str, int] = {}
         self._loaded: dict[Part, int] = {}
@@ -157,16 +164,28 @@ class Pacer:
             time, n = min(loads)
             if chosen is None or time <= chosen[0]:
                 return found[Lane.LOAD][n]
-        free = clock.free(Unit.ACORE)
-        after = [(max(free, stream.ready or 0), n) for n, stream in enumerate(found[Lane.ACORE])]
-        if after:
-            time, n = min(after)
-            piece = found[Lane.ACORE][n].head
-            if chosen is None or time + piece.cycles <= chosen[0] + found[Lane.ARRAY][chosen[1]].head.lag:
-                return found[Lane.ACORE][n]
+        limit = _NEVER if chosen is None else chosen[0] + found[Lane.ARRAY][chosen[1]].head.lag
+        waits = chosen is None or chosen[0] > now + _STARVED
+        acore = self._acore(found[Lane.ACORE], limit, waits)
+        if acore is not None:
+            return acore
         if chosen is None:
             raise RuntimeError("the works of a program wait for each other")
         return found[Lane.ARRAY][chosen[1]]
+
+    def _acore(self, streams: list[_Stream], limit: int, waits: bool) -> _Stream | None:
+        """What the A-Core does next, if it is through with it at ``limit``.
+
+        Of several that could start, the first one in the order of the program, or, if the array ``waits`` for any, the last one, as
+        that is nearest to the array's next tile.
+        """
+        free = self._recorder.clock.free(Unit.ACORE)
+        times = [(max(free, stream.ready or 0), -n if waits else n, stream) for n, stream in enumerate(streams)]
+        first = min((entry for entry in times if not entry[2].head.late), default=None)
+        late = min((entry for entry in times if entry[2].head.late), default=None)
+        if late and late[0] + late[2].head.cycles <= min(limit, first[0] if first else limit):
+            return late[2]
+        return first[2] if first and first[0] + first[2].head.cycles <= limit else None
 
     def _candidates(self) -> dict[Lane, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
@@ -196,15 +215,18 @@ class Pacer:
 
     def _load_start(self, stream: _Stream) -> int:
         """When a Loader could begin with a piece."""
-        start = max(stream.ready or 0, self._recorder.clock.free(self._inputs))
+        start = stream.ready or 0
         for pool, count in stream.head.room:
             first = pool.find(count) or 0
-            start = max(start, self._recorder.when(Access(pool.name, ((first, first + count),)), write=True))
+            free = self._recorder.when(Access(pool.name, ((first, first + count),)), write=True)
+            start = max(start, free, self._recorder.clock.free(self._loaders[pool.name]))
         return start
 
     def _start(self, stream: _Stream, now: int) -> int:
         """When the array could begin with a piece."""
-        start = max(now, stream.ready or 0)
-        if stream.head.sums:
-            start = max(start, self._recorder.when(Access(f"PSUM{self._half()}", _WHOLE), write=True))
+        start, piece = max(now, stream.ready or 0), stream.head
+        if piece.target:
+            start = max(start, self._recorder.when(piece.target(), write=True))
+        if piece.weights:
+            start = max(start, self._recorder.clock.free(self._loaders["WBUF"]) + piece.weights + _LATENCY)
         return start

@@ -310,7 +310,7 @@ class RowConvolution:
                     gives(images) if ends else (),
                     room=(self.room, *room) if begins else (),
                     lag=cycles,
-                    sums=True,
+                    target=self.builder.next_sums,
                 )
                 if begins:
                     self.open()

@@ -146,7 +146,8 @@ class _Step:
         self.calibrate, self.export_dw = calibrate, export_dw
         edges = [builder.batch * i // parts for i in range(parts + 1)]
         self.parts = list(itertools.pairwise(edges))
-        self.pacer = Pacer(builder.recorder, unit_of(builder.config, Opcode.LOAD, Dest.IBUF), lambda: builder.half)
+        loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
+        self.pacer = Pacer(builder.recorder, loaders)
 
     def emit(self, memory_base: int) -> dict[int, int]:
         """The whole program. Returns the labels of its LOOP."""

@@ -26,6 +26,8 @@ __all__ = [
     "second_error",
 ]
 
+_UPDATE_CYCLES = 250
+"""Cycles of the A-Core for an update of parameters, about."""
 Range = tuple[int, int]
 Zero = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Constant, tensors added, tensors subtracted of the exponent at which a converter's shift is 0."""
@@ -268,8 +270,8 @@ class Accumulation:
             places = places or [self._start(group) for group in range(self.groups)]
             for group, place in enumerate(places):
                 self._accumulate(images, group, place)
-        yield Piece(Lane.ACORE, self.groups)
         for group, place in enumerate(places):
+            yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
             self._end(group, place)
 
     def _by_groups(self) -> Work:

@@ -162,7 +162,7 @@ class _RowForward:
                     gives(images) if ends else (),
                     room=(tiled.room,) if begins else (),
                     lag=cycles,
-                    sums=True,
+                    target=self.builder.next_sums,
                 )
                 if begins:
                     tiled.open()

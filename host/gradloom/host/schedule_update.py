@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-import itertools
+import functools
 from collections.abc import Callable, Iterator
 
 from gradloom.host.convolution import Convolution
@@ -153,8 +153,7 @@ class WeightUpdate:
         tiles = [tuple(tile) for tile in self.work.tiles()]
         blocks = [
             _Block(windows, tuple(tiles[slice(*outputs)]), steps, *piece)
-            for windows, outputs, steps in itertools.product(self.blocks.windows, self.blocks.tiles, self.blocks.steps)
-            for piece in self.blocks.pieces
+            for windows, outputs, steps, piece in self.blocks
         ]
         loaded, places = self.builder.step(), dict[int, _Operands]()
         works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
@@ -200,12 +199,21 @@ class WeightUpdate:
             parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
             for part in parts:
                 cycles, end = self._cycles(part, *block.piece), part is parts[-1]
-                yield Piece(Lane.ARRAY, cycles, (loaded(n),), lag=cycles, closes="gradients" if end else "")
+                target = functools.partial(self._target, part[0], block.piece == first)
+                yield Piece(
+                    Lane.ARRAY, cycles, (loaded(n),), lag=cycles, closes="gradients" if end else "", target=target
+                )
                 self._tiles(part, places[n], block.piece == first, block.piece == last)
             if after is None or after.inputs != block.inputs:
                 self.builder.pool["IBUF"].give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
+
+    def _target(self, tile: _Tile, fresh: bool) -> Access:
+        """Where the gradients of a tile go."""
+        beats = self._beats(tile)
+        start = self.builder.ring["DW"].find(beats) if fresh else self._places[tile]
+        return Access("DW", ((start, start + beats),))
 
     def _cycles(self, part: list[_Tile], images: Range, rows: Range | None) -> int:
         """Cycles of the array for the tiles of a set."""

@@ -155,13 +155,12 @@ class Builder:
                 return
             yield step
 
-    @property
-    def half(self) -> int:
-        """Half of the partial-sum buffers for the next tile."""
-        return self._half ^ 1
+    def next_sums(self) -> Access:
+        """The half of the partial-sum buffers that the next tile takes."""
+        return Access(f"PSUM{self._half ^ 1}", ((0, 1),))
 
     def next_half(self) -> int:
-        """Take the half for the next tile."""
+        """Take that half."""
         self._half ^= 1
         return self._half
 

@@ -113,14 +113,17 @@ class Ring:
         self.size, self.first = size, first
         self._next = 0
 
-    def take(self, count: int) -> int:
-        """First of ``count`` successive addresses."""
+    def find(self, count: int) -> int:
+        """What :meth:`take` would return."""
         if not 0 < count <= self.size:
             raise ValueError(f"{count} addresses do not fit in a memory of {self.size}")
-        if self._next + count > self.size:
-            self._next = 0
-        start, self._next = self._next, self._next + count
-        return self.first + start
+        return self.first + (0 if self._next + count > self.size else self._next)
+
+    def take(self, count: int) -> int:
+        """First of ``count`` successive addresses."""
+        start = self.find(count)
+        self._next = start - self.first + count
+        return start
 
 
 class Pool:

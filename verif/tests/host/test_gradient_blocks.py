@@ -40,10 +40,22 @@ def test_blocks_fit_and_cover(cg, mg, y, x):
 
 
 def test_all_pairs_of_a_wide_layer_share_their_operands():
-    """ResNet20's first stage: 16 images of 32 x 32 do not fit, three do, for all four pairs of 8 x 8 channels."""
-    blocks = choose_blocks(gradient(ETA, cg=2, mg=2, y=32, x=32), ETA, (0, 16))
+    """ResNet20's first stage: 16 images of 32 x 32 do not fit, a few do, for all four pairs of 8 x 8 channels."""
+    shape = gradient(ETA, cg=2, mg=2, y=32, x=32)
+    blocks = choose_blocks(shape, ETA, (0, 16))
     assert blocks.tiles == ((0, 2),) and blocks.steps == ((0, 2),)
-    assert all((high - low) % 3 == 0 for low, high in blocks.images[:-1])
+    images = blocks.images[0][1]
+    assert 4 * 2 * shape.sweep.addresses(ETA, images) <= ETA.ibuf_depth
+    assert 3 * shape.error_addresses(ETA, images) <= ETA.ebuf_depth
+
+
+@pytest.mark.parametrize("cg,mg,y,stride,stay", [(32, 64, 4, 1, True), (16, 32, 8, 2, False)])
+def test_what_costs_most_to_load_again_stays_on_chip(cg, mg, y, stride, stay):
+    """Stride 1: a few blocks of inputs, many of errors; stride 2: few of errors, as inputs are four times larger."""
+    blocks = choose_blocks(gradient(ETA, cg=cg, mg=mg, y=y, x=y, stride=stride), ETA, (0, 16))
+    assert blocks.inputs_stay == stay
+    order = [(steps, tiles) if stay else (tiles, steps) for _, tiles, steps, _ in blocks]
+    assert order == sorted(order)
 
 
 def test_whole_batch_at_once_needs_no_open_gradients():

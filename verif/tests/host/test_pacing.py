@@ -17,7 +17,7 @@ class Bench:
 
     def __init__(self):
         self.log, self.recorder = [], Recorder(CONFIG)
-        self.pacer = Pacer(self.recorder, Unit.LOAD, lambda: 0)
+        self.pacer = Pacer(self.recorder, {"IBUF": Unit.LOAD, "EBUF": Unit.LOAD1, "WBUF": Unit.LOAD1})
 
     def work(self, name, *pieces):
         for n, piece in enumerate(pieces):
@@ -88,6 +88,43 @@ def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
     assert bench.log == ["p0", "a0", "p1", "p2", "a1", "p3", "a2"]
 
 
+def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    late = Piece(Lane.ACORE, 300, late=True)
+    bench.pacer.add(bench.work("u", late, late, late))
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 300), Piece(Lane.ACORE, 300, needs=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 600, gives=(loaded,))))
+    bench.pacer.finish()
+    assert bench.log == ["l0", "p0", "u0", "p1", "u1", "u2"]
+
+
+def test_a_starved_array_is_served_from_the_end():
+    bench = Bench()
+    parts = [Part("x", (n, n + 1)) for n in range(3)]
+    bench.pacer.add(bench.work("p", *[Piece(Lane.ACORE, 400, gives=(part,)) for part in parts]))
+    bench.pacer.add(bench.work("q", *[Piece(Lane.ACORE, 400, needs=(part,)) for part in parts]))
+    bench.pacer.finish()
+    assert bench.log == ["p0", "q0", "p1", "q1", "p2", "q2"]
+
+
+def test_weights_on_their_way_are_waited_for_by_another_work():
+    bench = Bench()
+    bench.pacer.add(bench.work("a", array(100, weights=2000)))
+    bench.pacer.add(bench.work("w", *[array(1000)] * 3), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["w0", "w1", "a0", "w2"]
+
+
+def test_results_go_where_nobody_reads_any_more():
+    bench = Bench()
+    sums = Access("PSUM0", ((0, 1),))
+    bench.recorder.emit(Opcode.LOAD, {"dest": int(Dest.AA), "n0": 3000, "n1": 1, "n2": 1}, reads=[sums])
+    bench.pacer.add(bench.work("a", array(100, target=lambda: sums)))
+    bench.pacer.add(bench.work("w", *[array(1000)] * 4), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["w0", "w1", "w2", "a0", "w3"]
+
+
 def test_operands_wait_for_room_on_chip():
     bench, pool = Bench(), Pool("IBUF", 10)
 
@@ -114,7 +151,7 @@ def test_operands_wait_for_room_on_chip():
     assert bench.log == ["load", "compute"] * 3
 
 
-def test_operands_are_loaded_one_ahead():
+def test_operands_are_loaded_two_ahead():
     bench = Bench()
     parts = [Part("loaded", (n, n + 1)) for n in range(4)]
     bench.pacer.add(
@@ -122,7 +159,7 @@ def test_operands_are_loaded_one_ahead():
         bench.work("a", *[array(1000, needs=(part,), closes="tiles") for part in parts]),
     )
     bench.pacer.finish()
-    assert bench.log == ["l0", "l1", "a0", "l2", "a1", "l3", "a2", "a3"]
+    assert bench.log == ["l0", "l1", "l2", "a0", "l3", "a1", "a2", "a3"]
 
 
 def test_works_that_wait_for_each_other():
