@@ -257,6 +257,10 @@ class Accumulation:
     def _part(self, images: Range) -> Part:
         return self.builder.part(self.layer.name, "error" if self.layer.name == self.builder.network.logits.name else "dz", images)
 
+    def _forward(self) -> Part:
+        """The end of the forward pass, whose parameter sets are no longer on chip then."""
+        return self.builder.part(self.builder.network.logits.name, "error", self.builder.images)
+
     def emit(self) -> Work:
         """All commands."""
         return self.builder.tagged(self._tag, self._by_images() if self._fits else self._by_groups())
@@ -266,7 +270,8 @@ class Accumulation:
         cycles, pool = self.groups * self.plane.nb, self.builder.pool["PARAMETERS"]
         for images in self.builder.ranges(self.builder.images, self._limit, cycles):
             room = () if places else ((pool, self._entries * self.groups),)
-            yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, (self._part(images),), self._gives(images), room)
+            needs = (self._part(images),) if places else (self._part(images), self._forward())
+            yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, needs, self._gives(images), room)
             places = places or [self._start(group) for group in range(self.groups)]
             for group, place in enumerate(places):
                 self._accumulate(images, group, place)
@@ -281,7 +286,8 @@ class Accumulation:
                 first, last = images[0] == every[0], images[1] == every[1]
                 room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
                 gives = self._gives(every) if last and group == self.groups - 1 else ()
-                yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, (self._part(every),), gives, room)
+                needs = (self._part(every), self._forward())
+                yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, needs, gives, room)
                 place = self._start(group) if first else place
                 self._accumulate(images, group, place)
                 if last:
