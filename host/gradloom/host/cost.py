@@ -40,7 +40,7 @@ __all__ = ["Costs", "DramCost", "EngineState", "in_flight", "replay"]
 _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
 _WRITE_SETUP, _WRITE_END = 6, 3
-_FEED, _CONV_END, _DRAIN_END = 3, 15, 10
+_FEED, _CONV_END, _DRAIN_END = 3, 13, 11
 _FIRST_PASS_END, _SCALAR_END, _SWEEP_START, _SWEEP_LEAST = 9, 3, 2, 18
 """A-Core: from the last beat of a first pass to its sums; from the last scalar's result to what needs it; before a sweep's first
 beat; least from there to the last one."""
@@ -150,12 +150,12 @@ class Costs:
         ahead = 2 * (instruction["cols"] + instruction["preload"])
         issue = max(2, tokens + _FEED - ahead)
         if not (instruction["wg"] and instruction["drain"]):
-            return Cost(issue, ahead, _FEED, tokens, _CONV_END)
+            return Cost(issue, ahead, _FEED, tokens, _CONV_END + self.config.cols)
         rows = instruction["nr"]
         if instruction["pattern"] == Pattern.K1:
             rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
         blocks = rows * instruction["nk"] * self.config.block_beats + PE_ROWS - rows
-        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END, apart=blocks)
+        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END + self.config.cols, apart=blocks)
 
     # A-Core
 

@@ -16,8 +16,11 @@ __all__ = ["run"]
 def run(options: argparse.Namespace) -> int:
     from gradloom.rtl.emission import emit_verilog
     from gradloom.rtl.regmap_export import to_c_header, to_json, to_markdown
+    from gradloom.rtl.xc7 import with_dsp48
 
     config = load_config(options.config)
+    if options.family == "xc7" and config.mac != "decode_once":
+        raise UserError(f"--family xc7 needs mac = 'decode_once', and {config.name} has {config.mac!r}: leave --family out")
     target: Path = options.out
     if target.exists():
         raise UserError(f"{target} exists already: give a folder that does not, nothing is overwritten")
@@ -25,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         for name, text in emit_verilog(config).items():
-            (staging / name).write_text(text)
+            (staging / name).write_text(with_dsp48(text) if options.family == "xc7" else text)
         (staging / "registers.md").write_text(to_markdown(config))
         (staging / "gradloom_registers.h").write_text(to_c_header(config))
         (staging / "registers.json").write_text(to_json(config))

@@ -17,6 +17,7 @@ from gradloom.rtl.drain import Drain
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Dest, Opcode, Pattern
+from gradloom.rtl.operands import Weights, Windows
 from gradloom.rtl.psum import PsumControl, PsumStore, psum_read_layout
 from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
@@ -94,7 +95,7 @@ class CCore(wiring.Component):
         cmd = self.port.cmd[:CONV_BITS]
         f = decode(Opcode.CONV, cmd)
 
-        latency = Feed.LATENCY + Wpu.LATENCY
+        latency = Feed.LATENCY + Wpu.latency(config.cols)
         m.submodules.rows = rows = RowWalk(config)
         m.submodules.columns = columns = ColumnWalk(config)
         m.submodules.feed = feed = Feed(config)
@@ -106,7 +107,11 @@ class CCore(wiring.Component):
         assert Feed.LATENCY == WeightNetwork.LATENCY + 1  # the handshake of the shadow weights counts on it
 
         legal, start = Signal(), Signal()
-        m.d.comb += [legal.eq(self._legal(f)), start.eq(self.port.start & legal)]
+        # Accumulators are lost when a command of another kind sweeps the array, so one that adds to them must follow at once.
+        adding = Signal()
+        m.d.comb += [legal.eq(self._legal(f) & ~(f.wg & ~f.clear & ~adding)), start.eq(self.port.start & legal)]
+        with m.If(start):
+            m.d.sync += adding.eq(f.wg)
         token = columns.token
         for bus, inner in zip(self.load, feed.load, strict=True):
             wiring.connect(m, wiring.flipped(bus), inner)
@@ -124,7 +129,7 @@ class CCore(wiring.Component):
         psum_overflow, wg_overflow = self._array(m, feed, weights, psum_control, sum_control, drain)
 
         # Three cycles behind the last sums: they are written, and an overflow of any of them is known.
-        assert Wpu.OVF_LATENCY + 1 <= Wpu.LATENCY + 3
+        assert Wpu.ovf_latency(config.cols) + 1 <= Wpu.latency(config.cols) + 3
         passed = Signal(latency + 3)
         m.d.sync += passed.eq(Cat(token.last & ~token.snap, passed))
         finished = self._in_order(m, order, f, legal, {_Kind.PASS: passed[-1], _Kind.DRAIN: drain.done})
@@ -178,20 +183,25 @@ class CCore(wiring.Component):
                sum_control: SumControl, drain: Drain):
         """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
-        shape = (config.cols, config.mac, config.psum_width, config.wg_width)
+        operands = (config.cols, config.mac)
+        shape = (*operands, config.psum_width, config.wg_width)
         lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
                   for c in range(config.clusters)] for lane in range(2)]
         wpu1 = Signal(2)
         m.d.sync += wpu1.eq(self.prd_wpu)
         overflow = {"psum": [], "wg": []}
+        windows = [emit.add(m, f"windows_{w}", "gradloom_windows", Windows(config), operands) for w in range(config.wpus)]
+        for w, unit in enumerate(windows):
+            m.d.comb += [unit.x.eq(feed.x[w]), *(getattr(unit, name).eq(feed.ctl[name]) for name in ("shift", "clear", "sel"))]
         for cluster in range(config.clusters):
+            held = emit.add(m, f"weights_{cluster}", "gradloom_weights", Weights(config), operands)
+            m.d.comb += [held.load.eq(weights.wl), held.w.eq(weights.w[cluster]), held.swap.eq(feed.ctl.swap)]
             picks = ([], [])
             plane_sums = []
             for w in range(config.wpus):
                 wpu = emit.add(m, f"wpu_{cluster}_{w}", "gradloom_wpu", Wpu(config), shape)
-                m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.x.eq(feed.x[w]), wpu.e.eq(feed.e[w][cluster]),
-                             wpu.wl.eq(weights.wl), wpu.w.eq(weights.w[cluster]), wpu.dsel.eq(drain.dsel),
-                             drain.d[cluster][w].eq(wpu.d)]
+                m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.w.eq(held.active), wpu.e.eq(feed.e[w][cluster]),
+                             wpu.dsel.eq(drain.dsel), drain.d[cluster][w].eq(wpu.d)]
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth))
                 m.d.comb += [

@@ -35,7 +35,7 @@ class Drain(wiring.Component):
         The last beat is written (or there was none), and its overflow or fault is reported in this cycle at the latest.
     dsel : ``Out(WPU_DSEL)``
     d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), G), wpus), clusters))``
-        Drain registers, one cycle after ``dsel``.
+        Drain registers, column c 1 + c cycles after ``dsel``.
     en, addr : ``In(1)``, ``In(16)``
         The A-Core's read.
     q : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
@@ -90,35 +90,39 @@ class Drain(wiring.Component):
                 value = stage
             return value
 
-        # Behind dsel, cycle 1: drain registers; cycle 2: the beat's clusters; cycle 3: their sums over WPUs are written.
+        # Behind dsel, in column c 1 + c cycles: drain registers; 2 + c: the beat's clusters; 3 + c: their sums over WPUs.
+        # Cycle 2 + G has all columns; cycle 3 + G: with what the buffer held they are written.
         wait = self.latency - 1
         m.d.comb += [self.dsel.r.eq(delayed(r, wait, "dsel_r")), self.dsel.k.eq(delayed(k, wait, "dsel_k"))]
         beat1 = delayed(beat, wait + 1, "beat_at")
-        valid = delayed(issue, wait + 3, "valid", reset_less=False)
-        address3 = delayed(address, wait + 3, "address_at")
-        done = delayed(last, wait + 4, "last", reset_less=False)
+        valid = delayed(issue, wait + g + 3, "valid", reset_less=False)
+        address3 = delayed(address, wait + g + 3, "address_at")
+        done = delayed(last, wait + g + 4, "last", reset_less=False)
 
-        # A beat is read in cycle 1 and written in cycle 3. The same beat comes again with another command, whose words alone
-        # take longer than that.
+        # A beat is read in cycle 1 + G and written in cycle 3 + G. The same beat comes again with another
+        # command, whose words alone take longer than that.
         m.submodules.memory = memory = Memory(shape=2 * g * width, depth=config.dw_depth, init=[])
         write, port, old = memory.write_port(), memory.read_port(), memory.read_port()
         bits = address_bits(config.dw_depth)
-        add2 = delayed(add, wait + 2, "add_at")
-        m.d.comb += old.addr.eq(delayed(address, wait + 1, "old_at")[:bits])
+        add2 = delayed(add, wait + g + 2, "add_at")
+        m.d.comb += old.addr.eq(delayed(address, wait + g + 1, "old_at")[:bits])
 
         total = Signal(2 * g * width, reset_less=True)
         overflows = []
-        for lane in range(min(2, g)):
-            for c in range(g):
+        for c in range(g):
+            beat_here = delayed(beat1, c, f"beat_at{c}_")
+            for lane in range(min(2, g)):
                 terms = []
                 for w in range(config.wpus):
                     term = Signal(signed(width), name=f"term{lane}_{c}_{w}", reset_less=True)
-                    m.d.sync += term.eq(Array(self.d[2 * b + lane][w][c] for b in range(config.block_beats))[beat1])
+                    m.d.sync += term.eq(Array(self.d[2 * b + lane][w][c] for b in range(config.block_beats))[beat_here])
                     terms.append(term)
+                summed = Signal(signed(width + 2), name=f"summed{lane}_{c}", reset_less=True)
+                m.d.sync += summed.eq(sum(terms[1:], terms[0]))
                 before = old.data.word_select(lane * g + c, width) & add2.replicate(width)
                 wide = Signal(signed(width + 3), name=f"wide{lane}_{c}")
                 over = Signal(name=f"over{lane}_{c}", reset_less=True)
-                m.d.comb += wide.eq(sum(terms, before.as_signed()))
+                m.d.comb += wide.eq(delayed(summed, g - 1 - c, f"aligned{lane}_{c}_") + before.as_signed())
                 m.d.sync += [total.word_select(lane * g + c, width).eq(wide[:width]),
                              over.eq(~(wide[width - 1:].all() | ~wide[width - 1:].any()))]
                 overflows.append(over)

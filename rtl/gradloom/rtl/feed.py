@@ -1,4 +1,4 @@
-"""Operands of the tokens: bank addresses, crossbars, padding zeros and decoding (ETA, section IV-B4, the input network)."""
+"""Operands of the tokens: bank addresses, crossbars and padding zeros (ETA, section IV-B4, the input network)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
@@ -10,7 +10,7 @@ from gradloom.rtl.channels import load_channel
 from gradloom.rtl.colwalk import token_layout
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.rtl.mac import operand_of, operand_shape
+from gradloom.rtl.pint import CODE_BITS
 from gradloom.rtl.wpu import WPU_CTL
 
 __all__ = ["Feed"]
@@ -29,9 +29,9 @@ class Feed(wiring.Component):
     ctl : ``Out(WPU_CTL)``
         For all WPUs.
     x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 G), wpus))``
-        Columns per WPU, index r * G + c.
-    e : ``Out(ArrayLayout(ArrayLayout(ArrayLayout(operand, 3), clusters), wpus))``
-        Errors per WPU, cluster and tap; 0 for a WPU without unit, so that it may accumulate.
+        Codes of the columns per WPU, index r * G + c.
+    e : ``Out(ArrayLayout(ArrayLayout(ArrayLayout(8, 3), clusters), wpus))``
+        Codes of the errors per WPU, cluster and tap; 0 for a WPU without unit, so that it may accumulate.
     fault : ``Out(1)``
         An address beyond its buffer was read.
     """
@@ -40,12 +40,11 @@ class Feed(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        operand = operand_shape(config)
-        columns = data.StructLayout({"x0": operand, "x1": operand})
+        columns = data.StructLayout({"x0": CODE_BITS, "x1": CODE_BITS})
         super().__init__({
             "token": In(token_layout(config)), "load": In(LoadBus(config)).array(config.load_channels), "ctl": Out(WPU_CTL),
             "x": Out(data.ArrayLayout(data.ArrayLayout(columns, PE_ROWS * config.group), config.wpus)),
-            "e": Out(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(operand, PE_TAPS), config.clusters),
+            "e": Out(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(CODE_BITS, PE_TAPS), config.clusters),
                                       config.wpus)),
             "fault": Out(1)})
 
@@ -94,11 +93,11 @@ class Feed(wiring.Component):
                     for b in range(banks):
                         with m.Case(b):
                             m.d.comb += beat.eq(ibuf.q[b])
+                pairs = Signal(16 * g, name=f"pairs{i}", reset_less=True)
+                m.d.sync += pairs.eq(beat)
                 for c in range(g):
-                    operand = Signal.like(self.x[w][r * g + c], name=f"x{i}_{c}", reset_less=True)
-                    m.d.sync += [operand.x0.eq(operand_of(config.mac, beat.word_select(c, 8))),
-                                 operand.x1.eq(operand_of(config.mac, beat.word_select(g + c, 8)))]
-                    m.d.comb += self.x[w][r * g + c].eq(operand)
+                    m.d.comb += [self.x[w][r * g + c].x0.eq(pairs.word_select(c, CODE_BITS)),
+                                 self.x[w][r * g + c].x1.eq(pairs.word_select(g + c, CODE_BITS))]
 
         error_address = Signal(16, reset_less=True)
         error_read = Signal()
@@ -122,10 +121,9 @@ class Feed(wiring.Component):
                 column = Signal(8 * g, name=f"error{w}_{k}")
                 with m.If(mask & taps[k]):
                     m.d.comb += column.eq(Mux(lane, source[8 * g:], source[:8 * g]))
-                for c in range(g):
-                    operand = Signal(operand_shape(config), name=f"e{w}_{k}_{c}", reset_less=True)
-                    m.d.sync += operand.eq(operand_of(config.mac, column.word_select(c, 8)))
-                    m.d.comb += self.e[w][c][k].eq(operand)
+                codes = Signal(8 * g, name=f"codes{w}_{k}", reset_less=True)
+                m.d.sync += codes.eq(column)
+                m.d.comb += [self.e[w][c][k].eq(codes.word_select(c, CODE_BITS)) for c in range(g)]
         m.d.sync += self.fault.eq(outside)
         return m
 

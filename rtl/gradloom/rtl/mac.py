@@ -1,20 +1,24 @@
-"""The two multipliers of the array: different operands, the same product (ETA, section IV-B1, figure 4(a)).
+"""The multiply-accumulate unit of the array, shaped as a DSP48E1, in two forms with one result (ETA, IV-B1, figure 4(a)).
 
-``decode_once``: operands are the 13-bit integers of :func:`gradloom.rtl.pint.decode`, made where a byte
-leaves its buffer. ``post_shift``: operands are the codes themselves; each becomes a *factor* {segment, m},
-and the 7 x 7 product is shifted by three times the sum of the segments, 0/3/6/9/12.
+``decode_once``: a factor is the 13-bit integer of :func:`gradloom.rtl.pint.decode`. ``post_shift``: a factor is {segment, m},
+and the 7 x 7 product is shifted by three times the sum of the segments, 0/3/6/9/12. Factors are made once, where a code enters
+the array.
 """
 
-from amaranth.hdl import Cat, Module, Shape, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.config import Config
-from gradloom.rtl.pint import CODE_BITS, V_BITS, decode, segment
+from gradloom.rtl.pint import V_BITS, decode, segment
 
-__all__ = ["PRODUCT_BITS", "factor_of", "factor_shape", "mac_operand", "multiply", "operand_of",
-           "operand_shape"]
+__all__ = ["PRODUCT_BITS", "SUM_BITS", "Mac", "factor_of", "factor_shape", "mac_factor", "multiply"]
 
 PRODUCT_BITS = 26
 """Bits of a product: |v| <= 4096, so it lies in -4096 * 4032 .. 4096 * 4096."""
+
+SUM_BITS = 48
+"""Bits of a sum, those of a DSP48E1; narrower accumulators are its low bits."""
 
 _M_BITS = 7
 
@@ -25,29 +29,19 @@ def _is_once(mac: str) -> bool:
     return mac == "decode_once"
 
 
-def mac_operand(mac: str) -> Shape:
-    """Shape of an operand of the MAC ``mac``."""
-    return signed(V_BITS) if _is_once(mac) else unsigned(CODE_BITS)
-
-
-def operand_shape(config: Config) -> Shape:
-    """Shape of an operand of a machine's MACs: signed(13) values or unsigned(8) codes."""
-    return mac_operand(config.mac)
-
-
-def operand_of(mac: str, code: Value) -> Value:
-    """The operand of the MAC ``mac`` for an 8-bit code, combinational."""
-    return decode(code) if _is_once(mac) else code
-
-
-def factor_shape(mac: str) -> Shape:
-    """Shape of a multiplier's input register."""
+def mac_factor(mac: str) -> Shape:
+    """Shape of a factor of the MAC ``mac``; 0 is the factor of the value 0."""
     return signed(V_BITS) if _is_once(mac) else unsigned(_M_BITS + 2)
 
 
-def factor_of(mac: str, operand: Value) -> Value:
-    """What a multiplier's input register takes of an operand, combinational."""
-    return operand if _is_once(mac) else Cat(operand[:_M_BITS], segment(operand))
+def factor_shape(config: Config) -> Shape:
+    """Shape of a factor of a machine's MACs."""
+    return mac_factor(config.mac)
+
+
+def factor_of(mac: str, code: Value) -> Value:
+    """The factor of an 8-bit code, combinational."""
+    return decode(code) if _is_once(mac) else Cat(code[:_M_BITS], segment(code))
 
 
 def multiply(m: Module, domain: str, product: Signal, mac: str, a: Value, b: Value) -> None:
@@ -65,3 +59,43 @@ def multiply(m: Module, domain: str, product: Signal, mac: str, a: Value, b: Val
                 m.d[domain] += product.eq(narrow << (3 * step))
         with m.Default():
             m.d[domain] += product.eq(narrow << 12)
+
+
+class Mac(wiring.Component):
+    """Product of ``a`` and ``b``, added to the sum of the MAC before it in the chain, or to its own.
+
+    Registers as in a DSP48E1: factors (A, B) in cycle 1, product (M) in cycle 2, sum (P) in cycle 3. On the Xilinx 7 series
+    ``cin`` is its cascade and the unit is one slice with nothing beside it (:mod:`gradloom.rtl.xc7`).
+
+    Members
+    -------
+    a, b : ``In(factor)``
+        Cycle 0.
+    take : ``In(1)``
+        Cycle 2: the sum changes.
+    keep, chain : ``In(1)``
+        Cycle 2: the product is added to the sum, resp. to ``cin``; to 0 if neither. Never both.
+    cin : ``In(signed(48))``
+        Cycle 2: ``cout`` of the MAC before, or 0.
+    sum, cout : ``Out(signed(48))``
+        Cycle 3; modulo 2^48. ``cout`` is the same for the cascade.
+    """
+
+    def __init__(self, mac: str) -> None:
+        self.mac = mac
+        factor, total = mac_factor(mac), signed(SUM_BITS)
+        super().__init__({"a": In(factor), "b": In(factor), "take": In(1), "keep": In(1), "chain": In(1),
+                          "cin": In(total), "sum": Out(total), "cout": Out(total)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        factor = mac_factor(self.mac)
+        a, b = (Signal(factor, name=f"{name}_reg", reset_less=True) for name in "ab")
+        product = Signal(signed(PRODUCT_BITS), reset_less=True)
+        total = Signal.like(self.sum, name="total", reset_less=True)
+        m.d.sync += [a.eq(self.a), b.eq(self.b)]
+        multiply(m, "sync", product, self.mac, a, b)
+        with m.If(self.take):
+            m.d.sync += total.eq(Mux(self.keep, total, Mux(self.chain, self.cin, 0)) + product)
+        m.d.comb += [self.sum.eq(total), self.cout.eq(total)]
+        return m

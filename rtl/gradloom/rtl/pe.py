@@ -1,112 +1,74 @@
-"""Processing element: windows of one input channel, three weights, three MACs (ETA, IV-B2 and figure 6)."""
+"""Processing element: three MACs of one PE row and input channel with their drain registers (ETA, IV-B2 and figure 6)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
 from gradloom.rtl.config import PE_TAPS
-from gradloom.rtl.mac import PRODUCT_BITS, factor_of, factor_shape, mac_operand, multiply
+from gradloom.rtl.mac import SUM_BITS, Mac, mac_factor
 
 __all__ = ["Pe"]
 
 
 class Pe(wiring.Component):
-    """Window registers (a pair of columns now and the pair before), double-buffered weights, three MACs.
+    """Three MACs. Forward and backward a sum goes on to the next PE of the row, for weight gradients it stays.
 
-    Pipeline, in cycles after the token: 1 window and weights, 2 operands, 3 products, 4 accumulators, 5 drain
-    registers. The controls of stage i must be presented i cycles after the token, so the WPU delays them once
-    for all its PEs.
+    Cycles after the window: 1 factors, 2 products, 3 sums, 4 drain registers. The controls of cycle i must be presented i cycles
+    after the window. A sum is lost when another token than one with ``wg`` comes by: both live in the same register.
 
     Parameters
     ----------
     mac : :class:`str`
         ``"decode_once"`` or ``"post_shift"``.
     wg_width : :class:`int`
-        Bits of an accumulator.
+        Bits of a sum.
 
     Members
     -------
-    shift, clear, swap : ``In(1)``
-        Stage 0. Take the pair ``x0``, ``x1``; with ``clear`` the pair before counts as 0.
-        ``swap``: the shadow weights become active.
-    x0, x1 : ``In(operand)``
-        Stage 0: even and odd column.
-    load, w : ``In(1)``, ``In(ArrayLayout(operand, 3))``
-        Weights into the shadow registers; independent of tokens.
-    sel : ``In(3)``
-        Stage 1: pattern and parity of the window (docs/machine.md, section 4).
-    wg, e : ``In(1)``, ``In(ArrayLayout(operand, 3))``
-        Stage 1: operands in place of the weights.
-    acc, clr : ``In(1)``
-        Stage 3: add the products to the accumulators, with ``clr`` replace them.
+    a, w, e : ``In(ArrayLayout(factor, 3))``
+        Cycle 0: window, weights, errors.
+    wg : ``In(1)``
+        Cycle 0: errors in place of the weights.
+    take, keep, chain : ``In(1)``
+        Cycle 2, of all three MACs (:class:`gradloom.rtl.mac.Mac`).
     snap : ``In(1)``
-        Stage 4: copy the accumulators to the drain registers.
-    product : ``Out(ArrayLayout(signed(26), 3))``
-        Stage 3.
+        Cycle 3: copy the sums to the drain registers.
+    cin, cout : ``In``, ``Out(ArrayLayout(signed(48), 3))``
+        Cycle 2, cycle 3: the cascade, from the PE before and to the next one.
+    sum : ``Out(ArrayLayout(signed(48), 3))``
+        Cycle 3; modulo 2^48.
     drain : ``Out(ArrayLayout(signed(wg_width), 3))``
     ovf : ``Out(1)``
-        Stage 4: an accumulation overflowed.
+        Cycle 3: a sum that was kept left its width.
     """
 
     def __init__(self, mac: str, wg_width: int = 48) -> None:
         self.mac = mac
         self.wg_width = wg_width
-        operand = mac_operand(mac)
-        taps = data.ArrayLayout(operand, PE_TAPS)
+        factors = data.ArrayLayout(mac_factor(mac), PE_TAPS)
+        kept, sums = (data.ArrayLayout(signed(bits), PE_TAPS) for bits in (wg_width, SUM_BITS))
         super().__init__({
-            "shift": In(1), "clear": In(1), "swap": In(1),
-            "x0": In(operand), "x1": In(operand),
-            "load": In(1), "w": In(taps),
-            "sel": In(3), "wg": In(1), "e": In(taps),
-            "acc": In(1), "clr": In(1), "snap": In(1),
-            "product": Out(data.ArrayLayout(signed(PRODUCT_BITS), PE_TAPS)),
-            "drain": Out(data.ArrayLayout(signed(wg_width), PE_TAPS)),
-            "ovf": Out(1),
-        })
+            "a": In(factors), "w": In(factors), "e": In(factors), "wg": In(1), "take": In(1), "keep": In(1), "chain": In(1),
+            "snap": In(1), "cin": In(sums), "cout": Out(sums), "sum": Out(sums), "drain": Out(kept), "ovf": Out(1)})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
-        mac = self.mac
-        pair = data.ArrayLayout(mac_operand(mac), 2)
-        taps = data.ArrayLayout(mac_operand(mac), PE_TAPS)
-
-        # Whole groups of operands share a register: fewer, wider signals simulate faster.
-        prev, cur = (Signal(pair, name=name, reset_less=True) for name in ("prev", "cur"))
-        shadow, active = (Signal(taps, name=name, reset_less=True) for name in ("shadow", "active"))
-        with m.If(self.shift):
-            m.d.sync += [prev.eq(Mux(self.clear, 0, cur)), cur.eq(Cat(self.x0, self.x1))]
-        with m.If(self.load):
-            m.d.sync += shadow.eq(self.w)
-        with m.If(self.swap):
-            m.d.sync += active.eq(shadow)
-
-        window = Signal(taps)
-        factor = Signal(taps)
-        m.d.comb += factor.eq(Mux(self.wg, self.e, active))
-        (p0, p1), (c0, c1) = prev, cur
-        with m.Switch(self.sel):
-            for sel, values in enumerate(((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3)):
-                with m.Case(sel):
-                    m.d.comb += window.eq(Cat(values))
-            with m.Default():
-                m.d.comb += window.eq(Cat(c1, c1, c1))
-
-        overflow = Signal(PE_TAPS, reset_less=True)
+        kept = Signal(reset_less=True)
+        before = Signal(PE_TAPS, reset_less=True)
+        drain = Signal.like(self.drain, reset_less=True)
+        overflow = Signal(PE_TAPS)
+        m.d.sync += kept.eq(self.take & self.keep)
+        m.d.comb += [self.drain.eq(drain), self.ovf.eq(kept & overflow.any())]
+        with m.If(self.snap):
+            m.d.sync += [drain[k].eq(self.sum[k]) for k in range(PE_TAPS)]
         for k in range(PE_TAPS):
-            a, b = (Signal(factor_shape(mac), name=f"{name}{k}", reset_less=True) for name in "ab")
-            m.d.sync += [a.eq(factor_of(mac, window[k])), b.eq(factor_of(mac, factor[k]))]
-            product = Signal(signed(PRODUCT_BITS), name=f"product{k}", reset_less=True)
-            multiply(m, "sync", product, mac, a, b)
-            m.d.comb += self.product[k].eq(product)
-
-            total = Signal(signed(self.wg_width + 1), name=f"total{k}")
-            sum_, drain = (Signal(signed(self.wg_width), name=f"{name}{k}", reset_less=True)
-                           for name in ("sum", "drain"))
-            m.d.comb += [total.eq(Mux(self.clr, 0, sum_) + product), self.drain[k].eq(drain)]
-            m.d.sync += overflow[k].eq(self.acc & (total[-1] ^ total[-2]))
-            with m.If(self.acc):
-                m.d.sync += sum_.eq(total)
-            with m.If(self.snap):
-                m.d.sync += drain.eq(sum_)
-        m.d.comb += self.ovf.eq(overflow.any())
+            mac = emit.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
+            m.d.comb += [mac.a.eq(self.a[k]), mac.b.eq(Mux(self.wg, self.e[k], self.w[k])), mac.take.eq(self.take),
+                         mac.keep.eq(self.keep), mac.chain.eq(self.chain), mac.cin.eq(self.cin[k]), self.cout[k].eq(mac.cout),
+                         self.sum[k].eq(mac.sum)]
+            # A product is far smaller than a quarter of the range: a sum that jumps over its edge lands beside it.
+            sign, next_bit = mac.sum[self.wg_width - 1], mac.sum[self.wg_width - 2]
+            m.d.sync += before[k].eq(sign)
+            m.d.comb += overflow[k].eq((before[k] ^ sign) & (sign ^ next_bit))
         return m

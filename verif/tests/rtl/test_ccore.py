@@ -221,8 +221,8 @@ def overhead(config: Config, fields: dict[str, int]) -> int:
     stalls = 0 if fields.get("wg", 0) else (fields["steps"] - 1) * max(0, 3 - sweep)
     preloads = fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
     if not fields.get("wg", 0) or not fields.get("drain", 0):
-        return 3 + Feed.LATENCY + Wpu.LATENCY + 3 + preloads + stalls
-    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + 3 + preloads
+        return 3 + Feed.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
+    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
 
 
 def drain_cycles(config: Config, fields: dict[str, int]) -> int:

@@ -14,10 +14,8 @@ from gradloom.rtl.mac import (
     PRODUCT_BITS,
     factor_of,
     factor_shape,
-    mac_operand,
+    mac_factor,
     multiply,
-    operand_of,
-    operand_shape,
 )
 from gradloom.verif.cocotb_run import run_cocotb
 
@@ -33,9 +31,8 @@ class Multiplier(wiring.Component):
         m = Module()
         factors = []
         for name, code in (("a", self.a), ("b", self.b)):
-            operand = Signal(mac_operand(self.mac), name=f"operand_{name}")
-            factor = Signal(factor_shape(self.mac), name=f"factor_{name}")
-            m.d.comb += [operand.eq(operand_of(self.mac, code)), factor.eq(factor_of(self.mac, operand))]
+            factor = Signal(mac_factor(self.mac), name=f"factor_{name}")
+            m.d.comb += factor.eq(factor_of(self.mac, code))
             factors.append(factor)
         multiply(m, "comb", self.product, self.mac, *factors)
         return m
@@ -64,11 +61,11 @@ def test_multiplier(mac, tmp_path):
     assert run_cocotb(lambda: Multiplier(mac), __file__, tmp_path, env={"MAC": mac}) == 1
 
 
-def test_operand_shape():
-    assert operand_shape(PRESETS["nano"]) == signed(13)
-    assert mac_operand("post_shift").width == 8 and not mac_operand("post_shift").signed
+def test_factor_shape():
+    assert factor_shape(PRESETS["nano"]) == signed(13)
+    assert mac_factor("post_shift").width == 9 and not mac_factor("post_shift").signed
 
 
 def test_unknown_mac():
     with pytest.raises(ValueError, match=r"^mac must be 'decode_once' or 'post_shift', not 'float'$"):
-        mac_operand("float")
+        mac_factor("float")

@@ -1,26 +1,30 @@
-"""PE: its seven patterns as one-dimensional convolutions of random rows (ETA, section IV-B2, figure 6)."""
+"""Windows and PE: seven patterns as one-dimensional convolutions of random rows (ETA, section IV-B2, figure 6)."""
 
 import os
 import random
 
 import cocotb
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from gradloom.rtl.mac import operand_of
+from gradloom.rtl.config import Config
+from gradloom.rtl.mac import factor_of
+from gradloom.rtl.operands import COLUMN_LATENCY, Weights, Windows
 from gradloom.rtl.pe import Pe
 from gradloom.verif.cocotb_run import run_cocotb
 
 MACS = ("decode_once", "post_shift")
 WG_WIDTH = 40
+LATENCY = COLUMN_LATENCY + 3
+"""Cycles from a token to its sums."""
 
 
 class Bench(wiring.Component):
-    """A PE fed with codes; tokens take all their controls in one cycle."""
+    """The first PE of a row, fed with codes; tokens take all their controls in one cycle."""
 
     def __init__(self, mac: str) -> None:
         self.mac = mac
@@ -32,6 +36,9 @@ class Bench(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        config = Config(name="test", clusters=1, wpus=1, cols=1, mac=self.mac)
+        m.submodules.windows = windows = Windows(config)
+        m.submodules.weights = weights = Weights(config)
         m.submodules.pe = pe = Pe(self.mac, WG_WIDTH)
 
         def after(value, cycles: int, name: str):
@@ -41,14 +48,15 @@ class Bench(wiring.Component):
                 value = register
             return value
 
-        for name, cycles in (("shift", 0), ("clear", 0), ("swap", 0), ("load", 0), ("sel", 1), ("wg", 1),
-                             ("acc", 3), ("clr", 3), ("snap", 4)):
-            m.d.comb += getattr(pe, name).eq(after(getattr(self, name), cycles, name))
-        m.d.comb += [pe.x0.eq(operand_of(self.mac, self.x0)), pe.x1.eq(operand_of(self.mac, self.x1)),
-                     self.product.eq(pe.product), self.drain.eq(pe.drain), self.ovf.eq(pe.ovf)]
-        for k in range(3):
-            error = operand_of(self.mac, after(self.e[k], 1, f"e{k}_"))
-            m.d.comb += [pe.w[k].eq(operand_of(self.mac, self.w[k])), pe.e[k].eq(error)]
+        m.d.comb += [
+            windows.shift.eq(self.shift), windows.clear.eq(self.clear), windows.sel.eq(self.sel), windows.x[0].x0.eq(self.x0),
+            windows.x[0].x1.eq(self.x1), weights.swap.eq(self.swap), weights.load.eq(self.load), weights.w.eq(self.w),
+            pe.a.eq(windows.a[0]), pe.w.eq(weights.active[0]), pe.wg.eq(after(self.wg, COLUMN_LATENCY, "wg")),
+            pe.take.eq(after(~self.wg | self.acc, COLUMN_LATENCY + 2, "take")),
+            pe.keep.eq(after(self.wg & ~self.clr, COLUMN_LATENCY + 2, "keep")),
+            pe.chain.eq(after(~self.wg, COLUMN_LATENCY + 2, "chain")), pe.snap.eq(after(self.snap, COLUMN_LATENCY + 3, "snap")),
+            self.product.eq(Cat(total[:26] for total in pe.sum)), self.drain.eq(pe.drain), self.ovf.eq(pe.ovf)]
+        m.d.comb += [pe.e[k].eq(factor_of(self.mac, after(self.e[k], COLUMN_LATENCY, f"e{k}_"))) for k in range(3)]
         return m
 
 
@@ -114,7 +122,7 @@ class Driver:
             dut.clear.value = 0
             dut.swap.value = 0
         products: list[list[int]] = []
-        for j in range(windows + 3):
+        for j in range(windows + LATENCY):
             dut.acc.value = 0
             if j < windows:
                 feed(j == 0 or s2 or par == (1 if pattern == 1 else 0))
@@ -129,7 +137,7 @@ class Driver:
                     port.value = 0
                 dut.e.value = self.noise() * 0x10101
             await FallingEdge(dut.clk)
-            if j >= 3:
+            if j >= LATENCY:
                 products.append(signed_slices(int(dut.product.value), 26))
             await RisingEdge(dut.clk)
             dut.swap.value = 0

