@@ -126,15 +126,15 @@ def stimuli(cols: int, cycles: int, rng: random.Random, extreme: bool) -> list[d
 
     tokens = [{
         "shift": rng.random() < 0.7, "clear": rng.random() < 0.2, "sel": rng.randrange(6),
-        "use": rng.random() < 0.8, "turn": rng.random() < (0.002 if extreme else 0.2), "swap": rng.random() < 0.15,
-        "clr": rng.random() < (0.005 if extreme else 0.1), "snap": rng.random() < 0.1,
+        "use": rng.random() < 0.8, "turn": rng.random(), "swap": rng.random() < 0.15,
+        "clr": rng.random() < (0.002 if extreme else 0.1), "snap": rng.random() < 0.1,
         "x": [(code(), code()) for _ in range(3 * cols)], "wl": rng.randrange(8) if rng.random() < 0.5 else 0,
         "w": [code() for _ in range(3 * cols)], "e": [code() for _ in range(3)],
         "r": rng.randrange(3), "k": rng.randrange(3),
     } for _ in range(cycles)]
     wg, held = extreme, False
     for token in tokens:
-        wg ^= token.pop("turn")
+        wg ^= token.pop("turn") < (0.005 if extreme and wg else 0.2)
         token["wg"] = wg
         token["clr"] |= not held  # accumulators do not outlive a token without wg
         held = wg and (held or token["use"])
