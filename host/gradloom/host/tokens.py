@@ -45,13 +45,15 @@ _CELL_INDICES = 4
 """Sizes of the cells by which past accesses are found."""
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class _Past:
     position: int
     engine: Unit
     write: bool
     box: Box
     live: bool = True
+    seen: int = 0
+    """The latest search that has found it."""
 
 
 class _Space:
@@ -60,6 +62,7 @@ class _Space:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, ...], list[_Past]] = {}
+        self._searches = 0
 
     def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
         if len(box) == 1:
@@ -69,19 +72,23 @@ class _Space:
             *(range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1) for low, high in box[:2])
         )
 
-    def near(self, box: Box) -> Iterator[_Past]:
-        """All that may overlap ``box``; some of it more than once."""
+    def near(self, box: Box) -> list[_Past]:
+        """All that may overlap ``box``."""
+        self._searches += 1
+        search, found = self._searches, []
         for key in self._keys(box):
             cell = self._cells.get(key)
             if cell:
                 dead = 0
                 for past in cell:
-                    if past.live:
-                        yield past
-                    else:
+                    if not past.live:
                         dead += 1
+                    elif past.seen != search:
+                        past.seen = search
+                        found.append(past)
                 if 2 * dead > len(cell):
                     self._cells[key] = [past for past in cell if past.live]
+        return found
 
     def add(self, new: _Past) -> None:
         """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
@@ -93,17 +100,18 @@ class _Space:
 
 
 def _overlap(a: Box, b: Box) -> bool:
-    return all(
-        low < other_high and other_low < high
-        for (low, high), (other_low, other_high) in zip(a, b, strict=True)
-    )
+    # A loop takes a third of the time of all() over a generator.
+    for (low, high), (other_low, other_high) in zip(a, b, strict=True):  # noqa: SIM110
+        if low >= other_high or other_low >= high:
+            return False
+    return True
 
 
 def _inside(a: Box, b: Box) -> bool:
-    return all(
-        other_low <= low and high <= other_high
-        for (low, high), (other_low, other_high) in zip(a, b, strict=True)
-    )
+    for (low, high), (other_low, other_high) in zip(a, b, strict=True):  # noqa: SIM110
+        if low < other_low or high > other_high:
+            return False
+    return True
 
 
 class Ring:
