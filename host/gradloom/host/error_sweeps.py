@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from gradloom.host.convolution import Convolution
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pacing import Part, Work
 from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts
 from gradloom.host.tiling import Builder, Plane, image_groups
 from gradloom.rtl.isa import XSource
@@ -104,9 +104,9 @@ def _added(
         limit = builder.planes_at_once(layer, plane, bits=bits)
     else:
         parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
-    for images in builder.ranges(builder.images, limit, groups * plane.nb):
-        yield Piece(Lane.ACORE, (images[1] - images[0]) * groups * plane.nb, needs(images), gives(images))
-        for group in range(groups):
+    for piece, images, chosen in builder.sweeps(groups, limit, plane.nb, needs, gives):
+        yield piece
+        for group in chosen:
             for rows in parts:
                 part = Plane(rows[1] - rows[0], plane.x)
                 encode(ErrorPart(images, group, part, None if whole else rows, {"xsrc": int(XSource.NONE)}, []))

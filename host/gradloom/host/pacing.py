@@ -113,6 +113,7 @@ class Pacer:
         self._given: dict[str, int] = {}
         self._loaded: dict[Part, int] = {}
         self._open: Counter[str] = Counter()
+        self._filled: _Stream | None = None
 
     def give(self, part: Part) -> None:
         """Note what is there."""
@@ -143,6 +144,8 @@ class Pacer:
             self.give(part)
             if piece.lane == Lane.LOAD:
                 self._loaded[part] = self._recorder.clock.latest
+        if piece.lane != Lane.LOAD:
+            self._filled = stream if stream.line else None
         self._open[piece.opens] += 1
         self._open[piece.closes] -= 1
         if head is None:
@@ -164,17 +167,22 @@ class Pacer:
             time, n = min(loads)
             if chosen is None or time <= chosen[0]:
                 return found[Lane.LOAD][n]
-        limit = _NEVER if chosen is None else chosen[0] + found[Lane.ARRAY][chosen[1]].head.lag
+        limit, urgent = _NEVER, _NEVER
+        if chosen is not None:
+            stream = found[Lane.ARRAY][chosen[1]]
+            # With nothing but fillers left for the array, others wait for the A-Core: fillers take turns with them.
+            limit = chosen[0] + stream.head.lag
+            urgent = max(chosen[0], clock.free(Unit.ACORE)) if stream is self._filled else -1
         waits = chosen is None or chosen[0] > now + _STARVED
-        acore = self._acore(found[Lane.ACORE], limit, waits)
+        acore = self._acore(found[Lane.ACORE], limit, urgent, waits)
         if acore is not None:
             return acore
         if chosen is None:
             raise RuntimeError("the works of a program wait for each other")
         return found[Lane.ARRAY][chosen[1]]
 
-    def _acore(self, streams: list[_Stream], limit: int, waits: bool) -> _Stream | None:
-        """What the A-Core does next, if it is through with it at ``limit``.
+    def _acore(self, streams: list[_Stream], limit: int, urgent: int, waits: bool) -> _Stream | None:
+        """What the A-Core does next, if it is through with it at ``limit`` or can start until ``urgent``.
 
         Of several that could start, the first one in the order of the program, or, if the array ``waits`` for any, the last one, as
         that is nearest to the array's next tile.
@@ -185,7 +193,7 @@ class Pacer:
         late = min((entry for entry in times if entry[2].head.late), default=None)
         if late and late[0] + late[2].head.cycles <= min(limit, first[0] if first else limit):
             return late[2]
-        return first[2] if first and first[0] + first[2].head.cycles <= limit else None
+        return first[2] if first and (first[0] + first[2].head.cycles <= limit or first[0] <= urgent) else None
 
     def _candidates(self) -> dict[Lane, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""

@@ -1,5 +1,6 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
+import dataclasses
 import itertools
 
 from gradloom.host.convolution import Convolution
@@ -209,12 +210,17 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         "inv": reciprocal(geometry.kernel[0] ** 2)[0],
     }
     # Windows that hold a position: about the square of kernel by stride, a cycle each.
-    cycles = 2 * big.nb * max(1, -(-geometry.kernel[0] // geometry.stride)) ** 2 * builder.groups(channels)
-    for images in builder.ranges(builder.images, limit, cycles):
+    cycles = 2 * big.nb * max(1, -(-geometry.kernel[0] // geometry.stride)) ** 2
+    for work, images, chosen in builder.sweeps(
+        builder.groups(channels),
+        limit,
+        cycles,
+        lambda images: (builder.part(pool.name, "dz", images),),
+        lambda images: (builder.part(name, "dz", images),),
+    ):
+        yield work
         count = images[1] - images[0]
-        parts = (builder.part(pool.name, "dz", images),), (builder.part(name, "dz", images),)
-        yield Piece(Lane.ACORE, count * cycles, *parts)
-        for group, piece in itertools.product(range(builder.groups(channels)), pieces):
+        for group, piece in itertools.product(chosen, pieces):
             beats = count * piece.stored.nb
             aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group, piece.stored_rows)
             part = ErrorPart(images, group, piece.out, piece.rows, fixed | piece.fields() | {"sa0": aa}, [("AA", aa, beats)])
@@ -267,14 +273,14 @@ class Accumulation:
 
     def _by_images(self) -> Work:
         places: list[int] = []
-        cycles, pool = self.groups * self.plane.nb, self.builder.pool["PARAMETERS"]
-        for images in self.builder.ranges(self.builder.images, self._limit, cycles):
-            room = () if places else ((pool, self._entries * self.groups),)
-            needs = (self._part(images),) if places else (self._part(images), self._forward())
-            yield Piece(Lane.ACORE, (images[1] - images[0]) * cycles, needs, self._gives(images), room)
+        room = ((self.builder.pool["PARAMETERS"], self._entries * self.groups),)
+        for piece, images, groups in self.builder.sweeps(
+            self.groups, self._limit, self.plane.nb, lambda images: (self._part(images), self._forward()), self._gives
+        ):
+            yield piece if places else dataclasses.replace(piece, room=room)
             places = places or [self._start(group) for group in range(self.groups)]
-            for group, place in enumerate(places):
-                self._accumulate(images, group, place)
+            for group in groups:
+                self._accumulate(images, group, places[group])
         for group, place in enumerate(places):
             yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
             self._end(group, place)

@@ -376,11 +376,16 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
     limit, pieces = pool_parts(builder, name, windows, small, big, backward=False)
     groups = builder.groups(channels)
     taps = even(xo) * yo * geometry.kernel[0] ** 2
-    for images in builder.ranges(builder.images, limit, groups * taps):
+    for work, images, chosen in builder.sweeps(
+        groups,
+        limit,
+        taps,
+        lambda images: (builder.part(layer.input, "z", images),),
+        lambda images: (builder.part(name, "z", images),),
+    ):
+        yield work
         count = images[1] - images[0]
-        parts = (builder.part(layer.input, "z", images),), (builder.part(name, "z", images),)
-        yield Piece(Lane.ACORE, count * groups * taps, *parts)
-        for group, part in itertools.product(range(groups), pieces):
+        for group, part in itertools.product(chosen, pieces):
             beats = count * part.out.nb
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
             oa = builder.ring["OA"].take(beats)

@@ -2,7 +2,7 @@
 
 import itertools
 
-from gradloom.host.pacing import Lane, Piece, Work
+from gradloom.host.pacing import Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.tiling import Builder, Plane, shifts
 from gradloom.models.arith import reciprocal
@@ -16,10 +16,6 @@ def _windows(layer: Subsample) -> dict[str, int]:
     return {"xsrc": int(XSource.NONE), "pkern": 1, "pstride": layer.stride, "inv": reciprocal(1)[0]}
 
 
-def _ranges(builder: Builder, layer: Subsample, limit: int, big: Plane) -> list[tuple[int, int]]:
-    return builder.ranges(builder.images, limit, builder.groups(layer.out) * 2 * big.nb)
-
-
 def forward(builder: Builder, layer: Subsample) -> Work:
     """z: the mean of one position is that position's value, so every code is kept.
 
@@ -29,11 +25,16 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     (channels, yi, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
     big, small = Plane(yi, xi), Plane(yo, xo)
     limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), small, big, backward=False)
-    for images in _ranges(builder, layer, limit, big):
+    for work, images, groups in builder.sweeps(
+        builder.groups(channels),
+        limit,
+        2 * small.nb,
+        lambda images: (builder.part(layer.input, "z", images),),
+        lambda images: (builder.part(name, "z", images),),
+    ):
+        yield work
         count = images[1] - images[0]
-        parts = (builder.part(layer.input, "z", images),), (builder.part(name, "z", images),)
-        yield Piece(Lane.ACORE, count * builder.groups(channels) * 2 * small.nb, *parts)
-        for group, part in itertools.product(range(builder.groups(channels)), pieces):
+        for group, part in itertools.product(groups, pieces):
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
             oa = builder.ring["OA"].take(count * part.out.nb)
             fields = {"planes": count, **part.fields(), **_windows(layer), "sa0": aa, "oa0": oa}
@@ -57,11 +58,16 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
     (channels, yi, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
     big, small = Plane(yi, xi), Plane(yo, xo)
     limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), big, small, backward=True)
-    for images in _ranges(builder, layer, limit, big):
+    for work, images, groups in builder.sweeps(
+        builder.groups(channels),
+        limit,
+        2 * big.nb,
+        lambda images: (builder.part(name, "dz", images),),
+        lambda images: (builder.part(name, "ds", images),),
+    ):
+        yield work
         count = images[1] - images[0]
-        parts = (builder.part(name, "dz", images),), (builder.part(name, "ds", images),)
-        yield Piece(Lane.ACORE, count * builder.groups(channels) * 2 * big.nb, *parts)
-        for group, part in itertools.product(range(builder.groups(channels)), pieces):
+        for group, part in itertools.product(groups, pieces):
             beats, index = count * part.stored.nb, memory[name, "index"]
             aa = builder.load_planes(Dest.AA, memory[name, "dz"], images, group, part.stored_rows)
             ab = builder.ring["AB"].take(beats)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from gradloom.host.assembler import Shift
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
-from gradloom.host.pacing import Part
+from gradloom.host.pacing import Lane, Part, Piece
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.tokens import Access, Box, Pool, Recorder, Ring
 from gradloom.host.windows import Shape
@@ -33,6 +33,8 @@ PARAMETER_ENTRIES = 6
 """Entries of a parameter set: parameters and sums of a channel group."""
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
+_PARAMETER_SHARE = 12
+"""Entries of the parameter buffer for each set of 6 of a channel group: the other half holds reciprocals."""
 _ACORE_CYCLES = 1000
 """Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
 _Step = TypeVar("_Step")
@@ -40,8 +42,6 @@ _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
 _SHARES = 4
 """Commands of the A-Core whose planes a stream buffer holds."""
-_PARAMETER_SHARE = 12
-"""Entries of the parameter buffer for each set of 6 of a channel group: the other half holds reciprocals."""
 Needs = tuple[tuple[str, str, int, int], ...]
 """What one image or plane takes: a text with {} for the number, the configuration's field, the number, how many there are."""
 
@@ -178,6 +178,31 @@ class Builder:
     def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
         """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
         return image_groups(images, min(limit, max(1, _ACORE_CYCLES // cycles)))
+
+    def sweeps(
+        self,
+        groups: int,
+        limit: int,
+        cycles: int,
+        needs: Callable[[tuple[int, int]], tuple[Part, ...]],
+        gives: Callable[[tuple[int, int]], tuple[Part, ...]],
+    ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
+        """Planes of all images as the A-Core's pieces of work: the piece, its images and channel groups.
+
+        Parameters
+        ----------
+        groups : channel groups
+        limit : images at a time, at most
+        cycles : for a plane
+        needs, gives : of some images, all channel groups
+        """
+        for images in self.ranges(self.images, limit, groups * cycles):
+            each = (images[1] - images[0]) * cycles
+            size = max(1, _ACORE_CYCLES // each)
+            for first in range(0, groups, size):
+                chosen = range(first, min(first + size, groups))
+                given = gives(images) if chosen.stop == groups else ()
+                yield Piece(Lane.ACORE, len(chosen) * each, needs(images), given), images, chosen
 
     def groups(self, channels: int) -> int:
         return ceil_div(channels, self.config.group)

@@ -88,6 +88,14 @@ def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
     assert bench.log == ["p0", "a0", "p1", "p2", "a1", "p3", "a2"]
 
 
+def test_fillers_take_turns_with_the_auxiliary_core():
+    bench = Bench()
+    bench.pacer.add(bench.work("p", *[Piece(Lane.ACORE, 3000)] * 3))
+    bench.pacer.add(bench.work("w", *[array(1000)] * 4), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["w0", "p0", "w1", "p1", "w2", "p2", "w3"]
+
+
 def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():
     bench, loaded = Bench(), Part("loaded", (0, 1))
     late = Piece(Lane.ACORE, 300, late=True)
