@@ -129,6 +129,12 @@ class Convolution:
             edges.pop()
         return list(itertools.pairwise([*edges, high]))
 
+    def bound(self) -> int:
+        """Cycles of the batch in the tiles of :meth:`image_tiles`, as estimated there."""
+        tiles = self.image_tiles()
+        (low, high), (first, last) = self.builder.images, tiles[0]
+        return self._cycles(high - low, last - first)
+
     def cycles(self, images: tuple[int, int]) -> int:
         """Cycles of the array for all output groups of some images."""
         sweep, count = self.sweep, images[1] - images[0]

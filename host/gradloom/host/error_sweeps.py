@@ -6,13 +6,15 @@ from collections.abc import Callable
 from gradloom.host.convolution import Convolution
 from gradloom.host.pacing import Part, Work
 from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts
-from gradloom.host.tiling import Builder, Plane, image_groups
+from gradloom.host.tiling import Builder, Plane, ScheduleError, image_groups
 from gradloom.rtl.isa import XSource
 
 __all__ = ["ErrorPart", "error_works"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
+_WORTH = 0.97
+"""Share of the cycles that must be left."""
 
 
 @dataclasses.dataclass
@@ -70,8 +72,9 @@ def error_works(
     """
     if work is None:
         return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
-    if not (work.fits and builder.holds(plane, bits=bits)):
-        return [_by_rows(work, plane, encode, needs, gives, masked=masked)]
+    tiled = _rows(work, plane, whole=work.fits and builder.holds(plane, bits=bits), masked=masked)
+    if tiled is not None:
+        return [_by_rows(tiled, plane, encode, needs, gives)]
     limit = builder.planes_at_once(layer, plane, bits=bits)
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> None:
@@ -112,17 +115,31 @@ def _added(
                 encode(ErrorPart(images, group, part, None if whole else rows, {"xsrc": int(XSource.NONE)}, []))
 
 
+def _rows(work: Convolution, plane: Plane, *, whole: bool, masked: bool) -> RowConvolution | None:
+    """Tiles of rows where an image does not fit, or where it does (``whole``), but its inputs not for all output groups.
+
+    Of a tile of rows they do; a layer that would wait for them is better off so.
+    """
+    if not whole:
+        return RowConvolution(work, plane, bits=masked, kept=False)
+    if work.resident(1):
+        return None
+    try:
+        tiled = RowConvolution(work, plane, bits=masked, kept=False)
+    except ScheduleError:
+        return None
+    low, high = work.builder.images
+    return tiled if tiled.resident and tiled.bound * (high - low) < work.bound() * _WORTH else None
+
+
 def _by_rows(
-    work: Convolution,
+    tiled: RowConvolution,
     plane: Plane,
     encode: Callable[[ErrorPart], None],
     needs: Callable[[Range], Parts],
     gives: Callable[[Range], Parts],
-    *,
-    masked: bool,
 ) -> Work:
     """One image after the other, its rows in tiles."""
-    tiled = RowConvolution(work, plane, bits=masked, kept=False)
 
     def emit(image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
         half = tiled.compute(image, outs, tile, inputs)

@@ -20,6 +20,8 @@ Range = tuple[int, int]
 
 _COMMAND_CYCLES = 10
 """What one more command of the array costs beside its data."""
+_LOAD_BOUND = 1.03
+"""Cycles above those of the array alone from which on rows of an image, whose operands all stay on chip, may be better."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +108,18 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
         for cut, cost in _cuts(shape, config, pieces):
             if best is None or (*cost, -count) < best[0]:
                 best = (*cost, -count), (count, *cut)
+    if best is None or best[0][0] > _array(shape, config, [(batch, sweep)]) * _LOAD_BOUND:
+        by_rows = _choose_rows(shape, config, images, None if best is None else round(best[0][0] / _LOAD_BOUND))
+        if by_rows is not None:
+            return by_rows
     if best is None:
-        return _choose_rows(shape, config, images)
+        raise ScheduleError(
+            f"layer {shape.layer!r}: one row takes {sweep.strip(0, 1).addresses(config, 1)} addresses "
+            f"of each input row bank, {shape.error_addresses(config, 1, (0, 1))} of each error row bank "
+            f"and {shape.beats} beats of weight gradients, "
+            f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
+            f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
+        )
     count, windows, tiles, steps, stay = best[1]
     return Blocks(
         _ranges(*images, count),
@@ -118,25 +130,19 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
     )
 
 
-def _choose_rows(shape: GradientShape, config: Config, images: Range) -> Blocks:
-    """The same for rows of one image at a time."""
+def _choose_rows(shape: GradientShape, config: Config, images: Range, limit: int | None) -> Blocks | None:
+    """The same for rows of one image at a time, if that takes at most ``limit`` cycles."""
     sweep, every = shape.sweep, len(shape.sweep.windows)
     best: tuple[tuple[int, int, int], tuple[int, int, int, int, bool]] | None = None
-    for rows in range(sweep.upi, 0, -1):
+    for rows in _sizes(sweep.upi):
         strips = [sweep.strip(*strip) for strip in _ranges(0, sweep.upi, rows)]
         if any(row_banks_conflict(strip, config, 1) for strip in strips):
             continue
         for cut, cost in _cuts(shape, config, [(1, strip) for strip in strips * (images[1] - images[0])]):
             if best is None or (*cost, -rows) < best[0]:
                 best = (*cost, -rows), (rows, *cut)
-    if best is None:
-        raise ScheduleError(
-            f"layer {shape.layer!r}: one row takes {sweep.strip(0, 1).addresses(config, 1)} addresses "
-            f"of each input row bank, {shape.error_addresses(config, 1, (0, 1))} of each error row bank "
-            f"and {shape.beats} beats of weight gradients, "
-            f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
-            f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
-        )
+    if best is None or (limit is not None and best[0][0] > limit):
+        return None
     rows, windows, tiles, steps, stay = best[1]
     return Blocks(
         _ranges(*images, 1),
@@ -175,14 +181,18 @@ def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tupl
             yield cut, _cycles(shape, config, pieces, cut, beside)
 
 
+def _array(shape: GradientShape, config: Config, pieces: Pieces) -> int:
+    """Cycles of the array."""
+    groups = sum(ceil_div(images * piece.upi, config.wpus) for images, piece in pieces)
+    sweeps = shape.tiles * shape.steps * len(shape.sweep.windows)
+    return sweeps * (groups * shape.sweep.cols + _COMMAND_CYCLES * len(pieces))
+
+
 def _cycles(shape: GradientShape, config: Config, pieces: Pieces, cut: Cut, beside: bool) -> tuple[int, int]:
     """Cycles of whichever is slowest, and beats of all loads. Loads are in the array's way unless the next blocks' operands fit
     ``beside`` the present ones."""
     windows, tiles, steps, stay = cut
-    sweep = shape.sweep
-    sweeps = shape.tiles * shape.steps * len(sweep.windows)
-    groups = sum(ceil_div(images * piece.upi, config.wpus) for images, piece in pieces)
-    array = sweeps * (groups * sweep.cols + _COMMAND_CYCLES * len(pieces))
+    sweep, array = shape.sweep, _array(shape, config, pieces)
     once = len(pieces) == 1
     output_blocks, step_blocks = ceil_div(shape.tiles, tiles), ceil_div(shape.steps, steps)
     window_blocks = ceil_div(len(sweep.windows), windows)

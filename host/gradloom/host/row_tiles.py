@@ -136,6 +136,15 @@ class RowConvolution:
         strips = [self.sweep.strip(*strip) for tile in tiles for strip in tile.strips]
         return sum(sweep.rows * sweep.xe for sweep in strips) * self.sweep.groups_in
 
+    @property
+    def bound(self) -> int:
+        """Cycles of one image: of the array, or of the loads of inputs or of weights, if they take longer."""
+        config, weights = self.builder.config, self.work.weights
+        inputs = self.input_beats(self.tiles) * (1 if self.resident else len(self.outputs))
+        blocks = weights.outer * weights.outer_bytes // config.beat_bytes * sum(len(tile.strips) for tile in self.tiles)
+        moved = max(inputs, blocks) if config.load_channels >= 3 else inputs + blocks
+        return max(self.cycles, moved)
+
     def _words(self, units: int) -> int:
         return psum_words(self.sweep.strip(0, units), self.builder.config, 1) if units else 0
 
@@ -157,11 +166,10 @@ class RowConvolution:
         if kept and len(found) > 1:
             return self._kept_ranges(limit, legal)
         if not kept and len(self.outputs) > 1:
-            for size in range(limit, 0, -1):
-                smaller = _cut(0, units, size, legal)
-                if smaller is not None and self._together(smaller):
-                    self.resident, found, limit = True, smaller, size
-                    break
+            cuts = [cut for size in range(limit, 0, -1) if (cut := _cut(0, units, size, legal)) and self._together(cut)]
+            if cuts:
+                self.resident = True
+                return min(cuts, key=lambda cut: sum(ceil_div(last - first, config.wpus) for first, last in cut))
         while limit > 1 and (smaller := _cut(0, units, limit - 1, legal)) is not None and len(smaller) == len(found):
             found, limit = smaller, limit - 1
         return found

@@ -130,10 +130,8 @@ class _RowForward:
         bits = layer.act in ("tlu", "relu")
         self.tiled = RowConvolution(work, plane, bits=bits, kept=False)
         kept = RowConvolution(work, plane, bits=bits, kept=True) if self.frn else self.tiled
-        outputs, again = len(kept.outputs), kept.input_beats(kept.tiles) + kept.input_beats(kept.tiles[:-2])
-        once = self.tiled.input_beats(self.tiled.tiles) * (1 if self.tiled.resident else outputs)
         more = sum(tile.last - tile.first for tile in kept.tiles[:-2]) / kept.sweep.upi
-        by_groups, by_tiles = max(kept.cycles * (1 + more), outputs * again), 2 * max(self.tiled.cycles, once)
+        by_groups, by_tiles = kept.bound * (1 + more), 2 * self.tiled.bound
         self.entries = sum(len(outs) for outs in kept.outputs) if self.frn else 0
         cheaper = by_groups <= by_tiles or self.entries > builder.pool["PARAMETERS"].size // 2
         self.by_groups = self.frn and bool(kept.tiles) and cheaper
