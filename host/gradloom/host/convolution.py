@@ -70,6 +70,7 @@ class Convolution:
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
         self._region: Ring | None = None
+        self._held = 0
         self.inputs, self.outputs, self.transpose = inputs, outputs, transpose
         self.weights = builder.memory[layer, "w"]
         taps = shape.ky * shape.kx
@@ -86,6 +87,7 @@ class Convolution:
         """The same for the units ``first`` to ``last`` of an image, with inputs in a region of the input buffer."""
         found = copy.copy(self)
         found.sweep, found.whole, found._region = self.sweep.strip(first, last), region.size, region
+        found._held = found.steps
         return found
 
     def tiles(self) -> list[list[int]]:
@@ -149,7 +151,7 @@ class Convolution:
         emit: Callable[[Range, list[int], int | None], None],
         beats: int,
     ) -> list[Work]:
-        """The loads of inputs that stay on chip, and everything else.
+        """The loads of inputs that stay on chip for all output groups, and everything else.
 
         Parameters
         ----------
@@ -176,14 +178,15 @@ class Convolution:
         pool = self.builder.pool["IBUF"]
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
-            if not self.resident(count):
+            held = self.held(count)
+            if not held:
                 continue
-            beats = count * self.sweep.groups_in * self.sweep.rows * self.sweep.xe
+            beats = count * self.sweep.groups_in * self.sweep.rows * self.sweep.xe * held // self.steps
             yield Piece(
                 Lane.LOAD, beats, needs(images), (loaded(n),), room=((pool, self._size(images)),), opens="tiles"
             )
             places[n] = pool.take(self._size(images))
-            self.load_inputs(images, (0, self.steps), places[n])
+            self.load_inputs(images, (0, held), places[n])
 
     def _computes(
         self,
@@ -197,27 +200,30 @@ class Convolution:
     ) -> Work:
         outputs, pool = self.tiles(), self.builder.pool["IBUF"]
         for n, images in enumerate(tiles):
-            resident, cycles = self.resident(images[1] - images[0]), self.cycles(images) // len(outputs)
+            count = images[1] - images[0]
+            held, cycles = self.held(count), self.cycles(images) // len(outputs)
             lag = max(0, 2 * cycles - (images[1] - images[0]) * beats)
-            first, end = self._chunks(images[1] - images[0], resident=resident)[0]
+            first, end = self._chunks(count, held)[0]
             weights = (end - first) * self.per_step * PE_TAPS * self.builder.config.block_beats
             for tile in outputs:
                 last = tile is outputs[-1]
                 yield Piece(
                     Lane.ARRAY,
                     cycles,
-                    (*needs(images), loaded(n)) if resident else needs(images),
+                    (*needs(images), loaded(n)) if held else needs(images),
                     gives(images) if last else (),
-                    room=() if resident else ((pool, self._size(images)),),
-                    closes="tiles" if last and resident else "",
+                    room=() if held else ((pool, self._size(images)),),
+                    closes="tiles" if last and held else "",
                     lag=lag,
                     weights=weights,
                     target=self.builder.next_sums,
                 )
-                start = places[n] if resident else pool.take(self._size(images))
-                self._region = None if resident else Ring(self._size(images), first=start)
-                emit(images, tile, start if resident else None)
-                if last or not resident:
+                start = places[n] if held else pool.take(self._size(images))
+                if tile is outputs[0] or not held:
+                    kept = held * self.sweep.addresses(self.builder.config, count)
+                    self._held, self._region = held, Ring(self._size(images) - kept, first=start + kept)
+                emit(images, tile, start if held else None)
+                if last or not held:
                     pool.give_back(start)
 
     def _cycles(self, batch: int, images: int) -> int:
@@ -228,7 +234,8 @@ class Convolution:
         for low in range(0, batch, images):
             count = min(images, batch - low)
             array = self.cycles((low, low + count))
-            loads = count * sweep.groups_in * sweep.rows * sweep.xe * (1 if self.resident(count) else tiles)
+            held = self.held(count)
+            loads = count * sweep.groups_in * sweep.rows * sweep.xe * (held + (self.steps - held) * tiles) // self.steps
             half = self.steps * sweep.addresses(config, count) <= self.half
             moved = max(loads, weights) if config.load_channels >= 3 else loads + weights
             total += max(array, moved) + (0 if half else loads // 2) + _COMMAND_CYCLES * tiles
@@ -257,7 +264,11 @@ class Convolution:
         """Whether all input groups of a tile fit at once."""
         return self.steps * self.sweep.addresses(self.builder.config, images) <= self.whole
 
-    def _chunks(self, images: int, *, resident: bool) -> list[tuple[int, int]]:
+    def held(self, images: int) -> int:
+        """Steps whose inputs stay on chip for all output groups: all, or as many as leave room for two more, which take turns."""
+        return self.steps if self.resident(images) else max(0, self.whole // self.sweep.addresses(self.builder.config, images) - 2)
+
+    def _chunks(self, images: int, held: int) -> list[tuple[int, int]]:
         config = self.builder.config
         if self.per_step + 1 > config.wbuf_depth:
             raise ScheduleError(
@@ -266,10 +277,12 @@ class Convolution:
                 f"raise wbuf_depth or shrink the kernel"
             )
         limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
-        if not resident:
-            limit = min(limit, max(1, self.whole // 2 // self.sweep.addresses(config, images)))
-        count = ceil_div(self.steps, limit)
-        edges = [self.steps * i // count for i in range(count + 1)]
+        size = self.sweep.addresses(config, images)
+        rest = min(limit, max(1, (self.whole - held * size) // 2 // size))
+        edges = [0]
+        for first, last, most in ((0, held, limit), (held, self.steps, rest)):
+            count = ceil_div(last - first, most)
+            edges += [first + (last - first) * i // count for i in range(1, count + 1)]
         return list(itertools.pairwise(edges))
 
     def _row_groups(self, row: int, chunk: tuple[int, int]) -> tuple[int, int]:
@@ -367,7 +380,7 @@ class Convolution:
         Parameters
         ----------
         inputs : :class:`int`, optional
-            Address of resident inputs.
+            Address of inputs that stay on chip (:meth:`held`).
         norms : :class:`bool`
             The last command gathers the sum of magnitudes of every plane.
         half, pbase : :class:`int`
@@ -384,15 +397,16 @@ class Convolution:
         count = images[1] - images[0]
         step = sweep.addresses(builder.config, count)
         half, acc = builder.next_half() if half is None else half, 0
-        chunks = self._chunks(count, resident=inputs is not None)
+        held = 0 if inputs is None else self._held
+        chunks = self._chunks(count, held)
         for chunk in chunks:
             size = chunk[1] - chunk[0]
-            if inputs is None:
+            if inputs is not None and chunk[1] <= held:
+                base = inputs + chunk[0] * step
+            else:
                 assert self._region is not None
                 base = self._region.take(size * step)
                 self.load_inputs(images, chunk, base)
-            else:
-                base = inputs + chunk[0] * step
             weights = self._load_weights(outputs, chunk)
             for window in range(len(sweep.windows)):
                 fields = sweep.row_fields(builder.config, window, base, count) | self._weight_fields(
