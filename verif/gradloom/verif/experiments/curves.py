@@ -9,7 +9,7 @@ Series = Sequence[tuple[float, Sequence[float]]]
 """(x, the values of every seed)."""
 
 COLOURS = ("#1b6ca8", "#c8553d", "#2a9d5c", "#8a5fbf", "#d19a1f", "#4a5057", "#0f8b8d", "#b0457b")
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 340, 52, 190, 14, 40
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 352, 52, 190, 26, 40
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -21,8 +21,8 @@ def _ticks(low: float, high: float) -> list[float]:
     return [step * n for n in range(first, first + 10) if step * (n - 1) < high]
 
 
-def draw(series: Mapping[str, Series], x_label: str, y_label: str) -> str:
-    """One drawing with a key on the right; ``series`` by title."""
+def draw(series: Mapping[str, Series], x_label: str, y_label: str, numbers: Mapping[str, int] | None = None) -> str:
+    """One drawing with a key on the right; ``series`` by title, ``numbers`` are those of their colours (default: in order)."""
     values = [value for points in series.values() for _, found in points for value in found]
     ticks = _ticks(min(values), max(values))
     xs = [x for points in series.values() for x, _ in points]
@@ -38,10 +38,10 @@ def draw(series: Mapping[str, Series], x_label: str, y_label: str) -> str:
         y = float(place(x_low, tick).split(",")[1])
         parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="#ece8e0"/>'
                      f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{tick:g}</text>')
-    for x in sorted({x_low, *(x for x in xs if x == x_high or (x - x_low) % max(1, (x_high - x_low) // 4) == 0)}):
+    for x in (tick for tick in _ticks(x_low, x_high) if x_low <= tick <= x_high and tick == int(tick)):
         parts.append(f'<text x="{place(x, ticks[0]).split(",")[0]}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{x:g}</text>')
     for number, (title, points) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[(numbers or {}).get(title, number) % len(COLOURS)]
         edge = [place(x, max(found)) for x, found in points] + [place(x, min(found)) for x, found in reversed(points)]
         line = [place(x, sum(found) / len(found)) for x, found in points]
         parts.append(f'<polygon points="{" ".join(edge)}" fill="{colour}" fill-opacity="0.10"/>'
@@ -50,7 +50,7 @@ def draw(series: Mapping[str, Series], x_label: str, y_label: str) -> str:
         parts.append(f'<line x1="{_WIDTH - _RIGHT + 14}" x2="{_WIDTH - _RIGHT + 36}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" '
                      f'stroke-width="3"/><text x="{_WIDTH - _RIGHT + 42}" y="{y}">{html.escape(title)}</text>')
     labels = (f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 6}" text-anchor="end">{html.escape(x_label)}</text>'
-              f'<text x="{_LEFT}" y="{_TOP - 2}">{html.escape(y_label)}</text>')
+              f'<text x="{_LEFT}" y="{_TOP - 12}">{html.escape(y_label)}</text>')
     style = "<style>text{font:12px system-ui,sans-serif;fill:#4a5057}</style><rect width='100%' height='100%' fill='#fff'/>"
     return (f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(y_label)} by {html.escape(x_label)}" '
             f'xmlns="http://www.w3.org/2000/svg">{style}{"".join(parts)}{labels}</svg>\n')

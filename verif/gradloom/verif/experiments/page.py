@@ -2,7 +2,6 @@
 
 import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,14 @@ def _table(results: dict[str, Any], key: str, digits: int, unit: str) -> list[st
     return lines
 
 
-def _figure(results: dict[str, Any], x: str, y: str, labels: tuple[str, str], figures: Path, only: Sequence[str] = ()) -> list[str]:
+def _figure(results: dict[str, Any], x: str, y: str, labels: tuple[str, str], figures: Path) -> list[str]:
     """Write the curves of an experiment; the line of the page that shows them."""
     series = {}
     for contestant, runs in _runs(results).items():
-        if only and contestant not in only:
-            continue
         columns = zip(*(run["curve"] for run in runs), strict=True)
         series[TITLES[contestant]] = [(points[0][x], [point[y] for point in points]) for points in columns]
     name = f"accuracy-{results['experiment']}.svg"
-    write_text(figures / name, draw(series, *labels))
+    write_text(figures / name, draw(series, *labels, numbers={title: n for n, title in enumerate(TITLES.values())}))
     return ["", f"![{labels[1]} by {labels[0]}](figures/{name})"]
 
 
