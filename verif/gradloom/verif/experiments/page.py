@@ -79,7 +79,8 @@ write; they go on where they were stopped. All results here are *computed in sof
 the bytes of the golden model and, for PINT8, of the machine) or in PyTorch (FP32). In an experiment all formats have the same
 network, initial weights (int8-shift: uniform over its range), images, order and schedule; what differs is named.
 [formats.md](formats.md) defines the formats; **the machine runs PINT8, the others are software.** FP32 is float32 with the same
-L1-FRN and TLU; "FP32, batch norm" has batch normalisation and ReLU in their place. An empty cell is a run that has not been made yet.
+L1-FRN and TLU; "FP32, batch norm" has batch normalisation and ReLU in their place. An empty cell
+is a run that has not been made yet.
 """
 _RADIO = """\
 `python -m gradloom.verif.experiments.radio`. Fox et al., section V: an auto-encoder (64-32-16-32-64, ReLU) learns online to
