@@ -35,7 +35,7 @@ from gradloom.rtl.scalars import Scalars, dividers
 from gradloom.rtl.storer import Storer
 from gradloom.rtl.sweep import FETCH
 
-__all__ = ["Costs", "DramCost", "EngineState", "in_flight", "replay"]
+__all__ = ["Costs", "DramCost", "EngineState", "in_flight", "pool_cycles", "replay"]
 
 _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
@@ -44,6 +44,8 @@ _FEED, _CONV_END, _DRAIN_END = 3, 13, 11
 _FIRST_PASS_END, _SCALAR_END, _SWEEP_START, _SWEEP_LEAST = 9, 3, 2, 18
 """A-Core: from the last beat of a first pass to its sums; from the last scalar's result to what needs it; before a sweep's first
 beat; least from there to the last one."""
+_POOL_PREPARE = 17
+"""A-Core: from the acceptance of a pool to its first beat, and its tail."""
 _LANES_END = FETCH + ADD1 + CODE2 + 2
 """From a sweep's last beat to done, on the short path."""
 _SEQUENCER = {Opcode.SCALE: 14, Opcode.EXPSET: 14, Opcode.SEED: 30, Opcode.SETBASE: 3, Opcode.ADDBASE: 3, Opcode.BARRIER: 4,
@@ -168,7 +170,7 @@ class Costs:
         sweep = program[-1] if program and program[-1]["kind"] == Kind.SWEEP else {}
         pooled = sweep.get("x") == Operand.POOL and instruction["pool"]
         if pooled:
-            beats = instruction["planes"] * self._taps(instruction) + 17
+            beats = instruction["planes"] * pool_cycles(instruction) + _POOL_PREPARE
         transfer = max(beats if sweep else 1, _SWEEP_LEAST) + _SWEEP_START
         end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
         return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end)
@@ -194,19 +196,18 @@ class Costs:
             time += 1
         return max(time, ready) + 1
 
-    @staticmethod
-    def _taps(instruction: Instruction) -> int:
-        """Taps of a plane's pooling walk, one a cycle (``gradloom.rtl.poolwalk``)."""
-        kernel, stride, pad = instruction["pkern"], instruction["pstride"], instruction["ppad"]
-        rows, columns = instruction["py"], 2 * instruction["xe"]
-        if instruction["pool"] == 1:
-            return rows * columns * kernel * kernel
 
-        def held(count: int, first: int) -> int:
-            places = range(first + pad, first + pad + count)
-            return sum(max(1, ceil_div(kernel - place % stride, stride)) for place in places)
-
-        return held(rows, instruction["poff"]) * held(columns, 0)
+def pool_cycles(instruction: Instruction) -> int:
+    """Cycles of a plane's pooling walk, a stored beat each (``gradloom.rtl.poolwalk``)."""
+    kernel, stride, pad = instruction["pkern"], instruction["pstride"], instruction["ppad"]
+    rows, beats = instruction["py"], instruction["xe"]
+    if instruction["pool"] == 1:
+        both = max(1, ceil_div(kernel + stride + pad % 2, 2))
+        one = max(1, ceil_div(kernel + pad % 2, 2))
+        return rows * kernel * ((beats - 1) * both + (one if instruction["xodd"] else both))
+    held = sum(max(1, ceil_div(kernel - (row + pad + instruction["poff"]) % stride, stride)) for row in range(rows))
+    taps = [(2 * beat + 1 + pad) % (2 * stride) - 1 for beat in range(beats)]
+    return held * sum(1 + ceil_div(max(0, kernel - stride - tap), 2 * stride) for tap in taps)
 
 
 def in_flight(unit: Unit) -> int:

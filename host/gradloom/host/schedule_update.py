@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 
 from gradloom.host.convolution import Convolution
@@ -27,6 +28,12 @@ Range = tuple[int, int]
 _INDEX_MASK = (1 << 24) - 1
 _FULL_SETS = 4
 """Sets of tiles of which the stream buffers hold several at once, so that loads and stores run ahead."""
+_DRAINED = 2
+"""Updates whose gradients the weight-gradient buffer holds at once: one is swept while the next one's are drained."""
+_DRAINED_CYCLES = 800
+"""Array cycles of the tiles of one update, at most: more tiles save hardly any, and until all are drained they hold the buffer."""
+_MOST_BESIDE = 256
+"""Tiles that the fields of CONV and RUN can lay beside each other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +91,13 @@ class _Operands:
     inputs: int
     first: int
     errors: dict[tuple[int, ...], tuple[int, int]]
+
+
+def _equal(tiles: list[_Tile], limit: int) -> Iterator[list[_Tile]]:
+    """Lists of at most ``limit`` tiles, as equal as can be."""
+    count = ceil_div(len(tiles), max(1, limit))
+    edges = [len(tiles) * i // count for i in range(count + 1)]
+    return (tiles[start:end] for start, end in itertools.pairwise(edges))
 
 
 class WeightUpdate:
@@ -199,7 +213,7 @@ class WeightUpdate:
             parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
             for part in parts:
                 cycles, end = self._cycles(part, *block.piece), part is parts[-1]
-                target = functools.partial(self._target, part[0], block.piece == first)
+                target = functools.partial(self._target, part, block.piece == first)
                 yield Piece(
                     Lane.ARRAY, cycles, (loaded(n),), lag=cycles, closes="gradients" if end else "", target=target
                 )
@@ -209,10 +223,10 @@ class WeightUpdate:
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
 
-    def _target(self, tile: _Tile, fresh: bool) -> Access:
-        """Where the gradients of a tile go."""
-        beats = self._beats(tile)
-        start = self.builder.ring["DW"].find(beats) if fresh else self._places[tile]
+    def _target(self, part: list[_Tile], fresh: bool) -> Access:
+        """Where the gradients of a set's first tiles go."""
+        beats = sum(self._beats(tile) for tile in next(_equal(part, self._at_once(part))))
+        start = self.builder.ring["DW"].find(beats) if fresh else self._places[part[0]]
         return Access("DW", ((start, start + beats),))
 
     def _cycles(self, part: list[_Tile], images: Range, rows: Range | None) -> int:
@@ -227,18 +241,30 @@ class WeightUpdate:
         return _Tile(step, outputs, tuple(c for c in inputs if c < self.shape.cg), window)
 
     def _sets(self, outputs: tuple[int, ...], low: int, high: int, chosen: range) -> Iterator[list[_Tile]]:
-        """Tiles whose weights lie in DRAM in the order of the drain; else one tile at a time."""
-        windows = len(self.sweep.windows)
-        if self.sweep.k1 or windows > 1 or self.columns > PE_TAPS:
+        """Tiles of successive steps whose weights are loaded and stored together, as many as fit and as equal as can be.
+
+        Kernel 1: tiles with the same input rows. Wider ones: those whose weights lie one behind the other in DRAM, which a window
+        that leaves out rows or columns of the kernel does not allow.
+        """
+        if len(self.sweep.windows) > 1:
             for step in range(low, high):
                 for window in chosen:
                     yield [self._tile(step, outputs, window)]
             return
-        limit = max(
-            1, self.builder.config.abuf_depth // _FULL_SETS // self._beats(self._tile(low, outputs, 0))
-        )
-        for start in range(low, high, limit):
-            yield [self._tile(step, outputs, 0) for step in range(start, min(start + limit, high))]
+        tiles = [self._tile(step, outputs, 0) for step in range(low, high)]
+        for _, alike in itertools.groupby(tiles, key=lambda tile: len(tile.inputs)):
+            part = list(alike)
+            limit = self.builder.config.abuf_depth // _FULL_SETS // self._beats(part[0])
+            yield from _equal(part, min(limit, self._at_once(part)) if self.sweep.k1 else limit)
+
+    def _at_once(self, part: list[_Tile]) -> int:
+        """Tiles of a set that one command of the A-Core may update."""
+        config = self.builder.config
+        return max(1, min(
+            _MOST_BESIDE if self.sweep.k1 else config.max_planes,
+            config.dw_depth // _DRAINED // self._beats(part[0]),
+            _DRAINED_CYCLES // self._cycles(part[:1], self.builder.images, None),
+        ))
 
     def _extent(self, tile: _Tile) -> tuple[int, int]:
         """Valid rows and taps."""
@@ -279,14 +305,15 @@ class WeightUpdate:
     def _transfer(
         self, region: Region, part: list[_Tile], scale: int
     ) -> tuple[dict[str, int], int, list[tuple]]:
-        """Runs, byte offset and conflict boxes of a set in the order of the drain; ``scale`` 8 for dW."""
+        """Runs, byte offset and conflict boxes of a set in the order of the weight-gradient buffer; ``scale`` 8 for dW."""
         tile, block, beats = part[0], self.block * scale, self.bb * scale
         m, c = tile.outputs[0], tile.inputs[0]
         every = (tile.window, tile.window + 1)
         if self.sweep.k1:
-            boxes = [((o, o + 1), (i, i + 1), every) for o in tile.outputs for i in tile.inputs]
+            count = len(part)
+            boxes = [((o, o + 1), (i, i + count), every) for o in tile.outputs for i in tile.inputs]
             runs = {
-                "n0": beats,
+                "n0": count * beats,
                 "n1": len(tile.outputs),
                 "n2": len(tile.inputs),
                 "stride2": self.work.steps * region.unit,
@@ -324,24 +351,27 @@ class WeightUpdate:
             self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
             self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
         offset = 0
-        for tile in part:
-            beats = self._beats(tile)
+        for group in _equal(part, self._at_once(part)):
+            beats = sum(self._beats(tile) for tile in group)
             if fresh:
-                self._places[tile] = builder.ring["DW"].take(beats)
-            dw = self._places[tile]
+                self._places[group[0]] = builder.ring["DW"].take(beats)
+            dw = self._places[group[0]]
             if final and not self.first:
-                self._load_stream(Dest.XIN, memory[name, "dw"], [tile], dw, 8)
-            self._accumulate(tile, operands, dw, fresh)
+                self._load_stream(Dest.XIN, memory[name, "dw"], group, dw, 8)
+            apart, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
+            for place, tile in enumerate(group):
+                self._accumulate(tile, operands, dw + place * apart, gap, fresh)
             if final:
-                self._finish(tile, dw, {key: addr + offset for key, addr in streams.items()})
+                self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})
                 if self.store_dw:
-                    self._store_stream(Source.XOUT, memory[name, "dw"], [tile], dw, 8)
+                    self._store_stream(Source.XOUT, memory[name, "dw"], group, dw, 8)
             offset += beats
         if final and self.last and not self.dry:
             self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
 
-    def _accumulate(self, tile: _Tile, operands: _Operands, dw: int, fresh: bool) -> None:
+    def _accumulate(self, tile: _Tile, operands: _Operands, dw: int, gap: int, fresh: bool) -> None:
+        """One command of the array; its blocks begin at beat ``dw``, ``gap`` blocks apart."""
         config, sweep, count = self.builder.config, self._sweep(operands.rows), operands.images[1] - operands.images[0]
         size = sweep.addresses(config, count)
         base = operands.inputs + (tile.step - operands.steps[0]) * size
@@ -359,10 +389,12 @@ class WeightUpdate:
             "ebank": place,
             "ee": self.ee,
             "dwbase": dw,
+            "dgap": gap,
         }
         if sweep.k1:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
         length = self._error_length(operands.images, operands.rows)
+        drained = self._beats(tile) + (rows * taps - 1) * gap * self.bb
         self.builder.recorder.emit(
             Opcode.CONV,
             fields,
@@ -370,22 +402,24 @@ class WeightUpdate:
                 Access("IBUF", ((base, base + size),)),
                 Access("EBUF", ((errors, errors + length), (place, place + len(tile.outputs)))),
             ],
-            writes=[Access("DW", ((dw, dw + self._beats(tile)),))],
+            writes=[Access("DW", ((dw, dw + drained),))],
         )
 
-    def _finish(self, tile: _Tile, dw: int, streams: dict[str, int]) -> None:
-        """Update the weights of a drained tile, or only export its sums."""
-        builder, beats = self.builder, self._beats(tile)
+    def _finish(self, part: list[_Tile], dw: int, beats: int, streams: dict[str, int]) -> None:
+        """Update the weights of a drained set of tiles, or only export its sums."""
+        builder, tile = self.builder, part[0]
         rows, taps = self._extent(tile)
+        planes = 1 if self.sweep.k1 else len(part)
         fields = {
-            "planes": 1,
-            "nb": beats,
-            "xe": beats,
+            "planes": planes,
+            "nb": beats // planes,
+            "xe": beats // planes,
             "py": 1,
             "n": 1,
             "xsrc": int(XSource.DW),
             "nr": rows,
             "nk": taps,
+            "side": len(part) // planes - 1,
             "dwbase": dw,
             "xin": int(not self.first),
             "dry": int(self.dry),
@@ -441,6 +475,6 @@ class WeightUpdate:
                 for r in range(window.rows)
             ]
             step = 1
-        found = {"s_k": step, "s_lane": channels * plane, "s_ch": plane}
+        found = {"s_k": step, "s_t": g * plane if len(self.sweep.windows) == 1 else 0, "s_lane": channels * plane, "s_ch": plane}
         found |= {f"idx{row}": value for row, value in enumerate(first)}
         return {key: value & _INDEX_MASK for key, value in found.items()}

@@ -306,9 +306,8 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         )
         if f["drain"]:
             rows = sum(bool(f[f"rlim{r}"]) for r in range(f["nr"])) if pattern == Pattern.K1 else f["nr"]
-            yield from _within(
-                "weight-gradient beats", f["dwbase"], rows * f["nk"] * config.block_beats, config.dw_depth
-            )
+            blocks = rows * f["nk"] + (rows * f["nk"] - 1) * f["dgap"]
+            yield from _within("weight-gradient beats", f["dwbase"], blocks * config.block_beats, config.dw_depth)
         return
     if pattern == Pattern.K3:
         words = ceil_div(groups, 2) * ceil_div(f["cols"], 2)
@@ -359,10 +358,14 @@ def _run(f: Instruction, config: Config) -> Iterator[str]:
         (_LAMBDA, "reciprocal entries", f["pl0"], f["planes"], config.pbuf_depth),
         (set(TABLE) - {"WU", "DW_EXPORT"} - _NORMS, "parameter entries", f["pb0"], _PARAMETERS, config.pbuf_depth),
         (_ROW_SUMS | _ROW_ERRORS, "parameter entries", f["pb0"], _PARAMETERS + 1, config.pbuf_depth),
-        ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], f["nb"], config.dw_depth),
+        ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], beats, config.dw_depth),
     ):
         if name in used:
             yield from _within(what, first, count, size)
+    if name in ("WU", "DW_EXPORT"):
+        blocks = f["nr"] * f["nk"] * (f["side"] + 1)
+        if f["nb"] != blocks * config.block_beats:
+            yield f"nb must be that of {blocks} blocks, {blocks * config.block_beats}, not {f['nb']}"
 
 
 def _softmax(f: Instruction, config: Config) -> Iterator[str]:

@@ -21,7 +21,7 @@ def token_layout(config: Config) -> data.StructLayout:
     ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
     sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
     first of a step, from which all sums start anew. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``,
-    ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
+    ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({
@@ -30,7 +30,7 @@ def token_layout(config: Config) -> data.StructLayout:
         "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
         "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "half": 1, "taps": PE_TAPS,
         "sum": 1, "begin": 1, "slot": data.ArrayLayout(SLOT_BITS, config.wpus), "opens": config.wpus,
-        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dacc": 1, "ebank": 2})
+        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2})
 
 
 class ColumnWalk(wiring.Component):
@@ -155,6 +155,7 @@ class ColumnWalk(wiring.Component):
             token.drows.eq(f.drows),
             token.nk.eq(f.nk),
             token.dwbase.eq(f.dwbase),
+            token.dgap.eq(f.dgap),
             token.dacc.eq(f.dacc),
             token.ebank.eq(f.ebank)]
         m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]

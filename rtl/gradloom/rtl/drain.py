@@ -1,6 +1,6 @@
 """Drain of the weight gradients: sums over WPUs into the DW buffer (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Array, Cat, Module, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -27,8 +27,8 @@ class Drain(wiring.Component):
     Members
     -------
     token : ``In(token_layout)``
-        A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase``; with ``dacc`` the
-        sums are added to what the buffer holds.
+        A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase``, ``dgap`` blocks apart;
+        with ``dacc`` the sums are added to what the buffer holds.
     ready : ``Out(1)``
         A token of this cycle may ``snap``.
     done : ``Out(1)``
@@ -62,7 +62,7 @@ class Drain(wiring.Component):
         token = self.token
 
         running, r, k = Signal(), Signal(2), Signal(2)
-        rows, taps, add = Signal(PE_ROWS), Signal(2), Signal()
+        rows, taps, add, gap = Signal(PE_ROWS), Signal(2), Signal(), Signal(8)
         beat = Signal(range(max(2, config.block_beats)))
         address = Signal(16)
         beat_end, tap_end = Signal(), Signal()
@@ -78,10 +78,10 @@ class Drain(wiring.Component):
             with m.Else():
                 m.d.sync += beat.eq(beat + 1)
         with m.If(issue):
-            m.d.sync += address.eq(address + 1)
+            m.d.sync += address.eq(address + 1 + Mux(beat_end, gap * config.block_beats, 0))
         with m.If(token.snap):
             m.d.sync += [running.eq(1), r.eq(0), k.eq(0), beat.eq(0), address.eq(token.dwbase), rows.eq(token.drows),
-                         taps.eq(token.nk), add.eq(token.dacc)]
+                         taps.eq(token.nk), add.eq(token.dacc), gap.eq(token.dgap)]
 
         def delayed(value: Signal, cycles: int, name: str, *, reset_less: bool = True) -> Signal:
             for i in range(cycles):

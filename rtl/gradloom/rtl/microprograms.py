@@ -117,11 +117,14 @@ def _aligned_bias() -> Micro:
     return _SCALAR | {"sx": ScalarOperand.MASTER, "reg": Register.BETA, "ssh": Shift.SH0, "sdst": ScalarDestination.R}
 
 
-def _update(register: Register, sh: Shift) -> list[Micro]:
-    """Gradient, velocity and master of one parameter; its sum is three entries further on."""
+def _update(register: Register, sh: Shift, *, behind: bool = False) -> list[Micro]:
+    """Gradient, velocity and master of one parameter; its sum is three entries further on.
+
+    ``behind`` another parameter, it begins before that one is written: R has been read, and the two share no entry.
+    """
     return [
         _SCALAR | {"sx": ScalarOperand.ENTRY, "reg": Register(register + 3), "sf": ScalarFactor.INV, "ssh": sh,
-                   "sdst": ScalarDestination.R32},
+                   "sdst": ScalarDestination.R32, "chain": int(behind)},
         _SCALAR | {"sx": ScalarOperand.VELOCITY, "reg": register, "sf": ScalarFactor.MOMENTUM, "ssh": Shift.RIGHT8,
                    "st2": ScalarTerm.R, "sdst": ScalarDestination.R32},
         _SCALAR | {"sx": ScalarOperand.R, "reg": register, "sf": ScalarFactor.LM, "ssh": Shift.SH2, "sminus": 1,
@@ -166,8 +169,8 @@ PROGRAMS: dict[str, list[Micro]] = {
     "LIN_BWD": [{"kind": Kind.SUMS, "keep": 1}, *_add_sums(Register.SB, 1)],
     "PARAM_UPD": [
         *_update(Register.GAMMA, Shift.SH0),
-        *_update(Register.BETA, Shift.SH1),
-        *_update(Register.TAU, Shift.SH1),
+        *_update(Register.BETA, Shift.SH1, behind=True),
+        *_update(Register.TAU, Shift.SH1, behind=True),
     ],
     "BIAS_UPD": _update(Register.BETA, Shift.SH1),
     "WU": [_IN | {

@@ -178,26 +178,39 @@ class PlaneWalk(wiring.Component):
                              p.zero0.eq(sub), p.zero1.eq(1)]
 
     def _walk_index(self, m: Module, weights, plane_last: Signal) -> None:
-        """Planes: rows of X = 2 xe - xodd elements. Weight gradients: blocks (r, k), r outer, two output channels a beat."""
+        """Planes: rows of X = 2 xe - xodd elements.
+
+        Weight gradients: tiles (planes) of blocks (row r, tap k, tile beside), the last fastest, two output channels a beat.
+        """
         f = self.fields
         plane = Signal(24)
         block_beat = Signal(2)
+        side = Signal(8)
         tap = Signal(2)
         row = Signal(2)
+        tile = Signal(24)
         block = Signal(24)
+        # What tiles ahead of the present plane add to the first index of a row.
+        ahead, ahead_next = Signal(24), Signal(24)
         next_row = Signal(24)
-        m.d.comb += next_row.eq(Mux(row == 0, f.idx1, f.idx2))
+        m.d.comb += [ahead_next.eq(ahead + Mux(plane_last, f.s_t, 0)),
+                     next_row.eq(Mux(plane_last, f.idx0, Mux(row == 0, f.idx1, f.idx2)) + ahead_next)]
         with m.If(self.start):
-            m.d.sync += [plane.eq(f.idx0), block.eq(f.idx0), self.idx.eq(f.idx0), block_beat.eq(0), tap.eq(0), row.eq(0)]
+            m.d.sync += [plane.eq(f.idx0), block.eq(f.idx0), tile.eq(f.idx0), self.idx.eq(f.idx0), ahead.eq(0), block_beat.eq(0),
+                         side.eq(0), tap.eq(0), row.eq(0)]
         with m.Elif(self.step & weights):
             with m.If(block_beat != self.config.block_beats - 1):
                 m.d.sync += [block_beat.eq(block_beat + 1), self.idx.eq(self.idx + (f.s_lane << 1))]
             with m.Else():
                 m.d.sync += block_beat.eq(0)
-                with m.If(tap + 1 < f.nk):
-                    m.d.sync += [tap.eq(tap + 1), block.eq(block + f.s_k), self.idx.eq(block + f.s_k)]
+                with m.If(side != f.side):
+                    m.d.sync += [side.eq(side + 1), tile.eq(tile + f.s_t), self.idx.eq(tile + f.s_t)]
+                with m.Elif(tap + 1 < f.nk):
+                    m.d.sync += [side.eq(0), tap.eq(tap + 1), block.eq(block + f.s_k), tile.eq(block + f.s_k),
+                                 self.idx.eq(block + f.s_k)]
                 with m.Else():
-                    m.d.sync += [tap.eq(0), row.eq(row + 1), block.eq(next_row), self.idx.eq(next_row)]
+                    m.d.sync += [side.eq(0), tap.eq(0), row.eq(Mux(plane_last, 0, row + 1)), ahead.eq(ahead_next),
+                                 block.eq(next_row), tile.eq(next_row), self.idx.eq(next_row)]
         with m.Elif(self.step):
             with m.If(plane_last):
                 m.d.sync += [plane.eq(plane + f.s_k), self.idx.eq(plane + f.s_k)]

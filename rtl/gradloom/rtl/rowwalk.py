@@ -16,7 +16,7 @@ CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
 SLOT_BITS = 8
 """Bits of an image slot."""
 
-_COPIED = ("pattern", "wg", "s2", "half", "clear", "drain", "preload", "nk", "cols", "yin", "xe", "dwbase", "dacc", "ebank")
+_COPIED = ("pattern", "wg", "s2", "half", "clear", "drain", "preload", "nk", "cols", "yin", "xe", "dwbase", "dgap", "dacc", "ebank")
 COMMAND_LAYOUT = data.StructLayout({field.name: field.width for field in COMMANDS[Opcode.CONV].fields if field.name in _COPIED}
                                    | {"drows": PE_ROWS})
 """Fields of a command that travel with its row groups (:func:`row_group_layout`)."""

@@ -13,6 +13,7 @@ from gradloom.rtl.delay import Line
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, Opcode, XSource
 from gradloom.rtl.microcode import MicroLayout, Operand
 from gradloom.rtl.planes import Beat, PlaneWalk
+from gradloom.rtl.pool import POOL_LATENCY
 from gradloom.rtl.poolwalk import PoolWalk, Tap
 
 __all__ = ["FETCH", "Issue", "Prepared", "Sweep", "prepared"]
@@ -54,7 +55,7 @@ the lanes whose partial sum is nowhere stored (0)."""
 
 
 class Sweep(wiring.Component):
-    """Between the last beat of a command and the first one of the next are 2 cycles; with pools at most 21.
+    """Between the last beat of a command and the first one of the next are 2 cycles; with pools at most 23.
 
     A command on the short path behind one with ``long`` waits 7 cycles more. The present command's settings must have
     reached the lanes' last stage: from one command's first beat to the next one's are at least 35 cycles.
@@ -106,7 +107,7 @@ class Sweep(wiring.Component):
         tapping = Signal()
         m.d.comb += [walk.start.eq(self.go), pool.start.eq(self.go), walk.row0.eq(present.row0), walk.stride.eq(present.stride),
                      pool.plane_beats.eq(present.row0), pool.row_last.eq(walk.row_last), pool.plane_last.eq(walk.beat.last),
-                     walk.step.eq(step), pool.step.eq(tapping)]
+                     pool.single.eq(~walk.beat.v1), walk.step.eq(step), pool.step.eq(tapping)]
         with m.FSM(name="sweep"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq((age == _SPAN) & ((gap == 0) | self.i.command.op.long))
@@ -131,21 +132,22 @@ class Sweep(wiring.Component):
                 with m.If(step & last):
                     m.next = "IDLE"
                     with m.If(pooling):
-                        m.next = "TAIL"
-            with m.State("TAIL"):
-                m.next = "IDLE"
+                        m.next = "TAIL0"
+            # The settings of a pool stay until its last beat has left.
+            for i in range(POOL_LATENCY - 1):
+                with m.State(f"TAIL{i}"):
+                    m.next = f"TAIL{i + 1}" if i < POOL_LATENCY - 2 else "IDLE"
         self._issue(m, run, op, walk, pool, pooling, step, last, tapping)
         return m
 
     def _issue(self, m: Module, run, op, walk, pool, pooling, step, last, tapping) -> None:
         beat = Signal(Beat)
         m.d.comb += [beat.eq(walk.beat), beat.v.eq(step), beat.final.eq(last)]
-        # The maximum or sum of a window is there two cycles after its last tap.
         # Only a pooling command's: the next command may be here before the last beat of the one before it is held no more.
         pooled = Signal(Beat)
         m.d.comb += pooled.eq(Mux(pooling, beat.as_value(), 0))
-        held_beat = Beat(Line(m, pooled, "held_beat", reset=True)[2])
-        held_idx = Line(m, walk.idx, "held_idx")[2]
+        held_beat = Beat(Line(m, pooled, "held_beat", reset=True)[POOL_LATENCY])
+        held_idx = Line(m, walk.idx, "held_idx")[POOL_LATENCY]
         from_psum = run.xsrc == XSource.PSUM
         m.d.comb += [
             self.issue.beat.eq(Mux(pooling, held_beat.as_value(), beat.as_value())),

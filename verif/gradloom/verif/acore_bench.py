@@ -301,18 +301,26 @@ async def backward(bench: Bench, seed: int) -> None:
         await bench.run(name, TABLE[name], {"planes": 1, "nb": 1, "xe": 1, "xsrc": XSource.NONE, "inv": inv}, shifts)
 
 
+def _tiles(bench: Bench, rng: random.Random, nr: int, nk: int) -> tuple[int, int]:
+    """Tiles of one update, and further ones beside each of them, with room for 5 beats before them."""
+    most = (bench.config.dw_depth - 5) // (nr * nk * bench.config.block_beats)
+    planes = rng.randint(1, min(3, most))
+    return planes, rng.randint(0, min(3, most // planes - 1))
+
+
 async def weights(bench: Bench, seed: int) -> None:
     """Weight updates with stochastic rounding, weight decay on and off, and the export of weight gradients."""
     ref, rng, config = bench.ref, random.Random(seed), bench.config
     for i in range(5):
         nr, nk = rng.randint(1, 3), rng.randint(1, 3)
-        nb = nr * nk * config.block_beats
+        planes, side = _tiles(bench, rng, nr, nk)
+        nb = nr * nk * (side + 1) * config.block_beats
         inv, k = reciprocal(rng.randint(1, 40))
         ref.decay_off = i & 1
         ref.lm, ref.momentum = rng.getrandbits(8), rng.getrandbits(8)
-        fields = {"planes": 1, "nb": nb, "xe": nb, "xsrc": XSource.DW, "nr": nr, "nk": nk, "inv": inv,
-                  "dwbase": rng.randint(0, 5), "xin": rng.randint(0, 1), "r1": 1, "r2": 1, "f1": 16, "f2": 16, "t1": 12, "t2": 13,
-                  "oa0": 3, "ob0": 1, "sa0": 2, "sb0": 5} | {
+        fields = {"planes": planes, "nb": nb, "xe": nb, "xsrc": XSource.DW, "nr": nr, "nk": nk, "side": side, "inv": inv,
+                  "s_t": rng.getrandbits(12), "dwbase": rng.randint(0, 5), "xin": rng.randint(0, 1), "r1": 1, "r2": 1,
+                  "f1": 16, "f2": 16, "t1": 12, "t2": 13, "oa0": 3, "ob0": 1, "sa0": 2, "sb0": 5} | {
                       name: rng.getrandbits(24) for name in ("idx0", "idx1", "idx2", "s_k", "s_lane", "s_ch")}
         shifts = (shift_sum(0, rng.randint(-36, -14) - k) + shift_sum(1, 16, 12, -12) + shift_sum(2, rng.randint(-4, 8))
                   + shift_sum(3, rng.randint(-4, 8)) + shift_sum(4, 16))
@@ -385,9 +393,10 @@ def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str,
         shifts = shift_sum(0, rng.randint(-20, -2) - k) + shift_sum(1, rng.randint(-12, -2) - k) + shift_sum(2, 0, -1)
     elif name in ("WU", "DW_EXPORT"):
         nr, nk = rng.randint(1, 3), rng.randint(1, 3)
-        nb = nr * nk * config.block_beats
-        fields |= {"planes": 1, "nb": nb, "xe": nb, "xodd": 0, "nr": nr, "nk": nk, "r1": 1, "f1": 16, "xin": rng.randint(0, 1),
-                   "s_k": rng.getrandbits(20), "s_lane": rng.getrandbits(8)}
+        planes, side = _tiles(bench, rng, nr, nk)
+        nb = nr * nk * (side + 1) * config.block_beats
+        fields |= {"planes": planes, "nb": nb, "xe": nb, "xodd": 0, "nr": nr, "nk": nk, "side": side, "r1": 1, "f1": 16,
+                   "xin": rng.randint(0, 1), "s_k": rng.getrandbits(20), "s_t": rng.getrandbits(12), "s_lane": rng.getrandbits(8)}
         shifts += shift_sum(3, rng.randint(-4, 8)) + shift_sum(4, 16)
     elif name == "LOGITS":
         fields |= {"nb": 1, "xe": 1, "py": 1, "xodd": 1, "layout": PsumLayout.K1, "pj": 1, "ob0": 0, "om0": 1, "t1": 0, "t2": 0}

@@ -163,8 +163,9 @@ class AuxReference:
                     valid = not (f["xodd"] and t == f["xe"] - 1 and lane) and not (weights and self.config.group == 1 and lane)
                     if weights:
                         block, b = divmod(beat, self.config.block_beats)
+                        block, side = divmod(block, f["side"] + 1)
                         r, k = divmod(block, f["nk"])
-                        index = f[f"idx{min(r, 2)}"] + k * f["s_k"] + (2 * b + lane) * f["s_lane"]
+                        index = f[f"idx{min(r, 2)}"] + (plane + side) * f["s_t"] + k * f["s_k"] + (2 * b + lane) * f["s_lane"]
                     else:
                         index = f["idx0"] + plane * f["s_k"] + o * columns + 2 * t + lane
                     yield plane, beat, lane, valid, index
@@ -244,7 +245,7 @@ class AuxReference:
         if f["xsrc"] == XSource.PSUM:
             return self.partial_sum(f, plane, beat, lane, channel)
         if f["xsrc"] == XSource.DW:
-            at = f["dwbase"] + beat
+            at = f["dwbase"] + plane * f["nb"] + beat
             wide = wrap(self.xin[at] >> (64 * (lane * self.config.group + channel))) if f["xin"] else 0
             return wrap(self.dw(at, lane, channel) + wide)
         return 0

@@ -349,8 +349,14 @@ def _store_errors(case: ConvCase, e: np.ndarray, groups: int, ebase: int, *, fir
     return {"ebase": ebase, "ee": (e.shape[3] + 1) // 2, "ebank": first}
 
 
-def _expect_gradient(case: ConvCase, blocks: list[np.ndarray], dwbase: int) -> None:
-    """Blocks [G out][G in] in the order of the drain."""
+def _gap(config: Config, base: int, blocks: int) -> int:
+    """Blocks between those of a tile in the weight-gradient buffer; 0 where they would not fit."""
+    gap = base % 3
+    return gap if base + (blocks * (gap + 1) - gap) * config.block_beats <= config.dw_depth else 0
+
+
+def _expect_gradient(case: ConvCase, blocks: list[np.ndarray], dwbase: int, gap: int) -> None:
+    """Blocks [G out][G in] in the order of the drain, ``gap`` blocks between them."""
     g = case.config.group
     beat = dwbase
     for block in blocks:
@@ -359,6 +365,7 @@ def _expect_gradient(case: ConvCase, blocks: list[np.ndarray], dwbase: int) -> N
             lanes[:min(2, g)] = block[2 * b:2 * b + 2]
             case.dw[beat] = lanes
             beat += 1
+        beat += gap * case.config.block_beats
 
 
 def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int) -> ConvCase:
@@ -370,16 +377,16 @@ def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int)
     xe = (layer.x + 1) // 2
     _store_rows(case.ibuf, x[:, :g], base=base, wpus=config.wpus, kernel1_row=None)
     walk = _row_walk(modulus=config.row_banks, ystep=s, y0=ky0 - p, yin=layer.y, upi=layer.yo, xe=xe, base=base)
-    dwbase = base
+    dwbase, gap = base, _gap(config, base, nr * nk)
     case.commands.append({
         "pattern": Pattern.K3, "wg": 1, "s2": int(s == 2), "p2": int(s == 2), "clear": 1, "drain": 1, "nr": nr, "nk": nk,
         "steps": 1, "units": layer.images * layer.yo, "cols": layer.xo, "upi": layer.yo, "yin": layer.y,
-        "y0": ky0 - p, "xe": xe, "dwbase": dwbase, **column_start(kx0 - p, Pattern.K3), **walk,
+        "y0": ky0 - p, "xe": xe, "dwbase": dwbase, "dgap": gap, **column_start(kx0 - p, Pattern.K3), **walk,
         **_store_errors(case, e, 1, base + 1, first=(window + base) % 3)})
     if window % 2:
         case.commands.append(case.commands[0] | {"dacc": 1})
     gradient = len(case.commands) * _weight_gradient(decode_code(x), decode_code(e), layer)[:g, :g]
-    _expect_gradient(case, [gradient[:, :, ky0 + r, kx0 + k] for r in range(nr) for k in range(nk)], dwbase)
+    _expect_gradient(case, [gradient[:, :, ky0 + r, kx0 + k] for r in range(nr) for k in range(nk)], dwbase, gap)
     return case
 
 
@@ -434,10 +441,11 @@ def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, bas
         **_row_walk(modulus=config.wpus, ystep=1, y0=0, yin=yin, upi=upi, xe=xe, base=base), **place}
     case.commands.append(fields)
     if phase == "wg":
-        fields.update(clear=1, drain=1, dwbase=base, **_store_errors(case, e, outputs, base + 1))
+        gap = _gap(config, base, sum(limits) * outputs)
+        fields.update(clear=1, drain=1, dwbase=base, dgap=gap, **_store_errors(case, e, outputs, base + 1))
         gradient = _weight_gradient(values["x"], values["e"], layer)[:, :, 0, 0]
         _expect_gradient(case, [gradient[k * g:(k + 1) * g, group * g:(group + 1) * g]
-                                for group in taken if group is not None for k in range(outputs)], base)
+                                for group in taken if group is not None for k in range(outputs)], base, gap)
         return case
     for k in range(outputs):
         for group in range(groups):

@@ -331,16 +331,20 @@ class _Run:
 
     def weight_gradient(self, *, export: bool) -> None:
         f, g, bb = self.f, self.g, self.m.config.block_beats
-        if f["nb"] != f["nr"] * f["nk"] * bb:
-            raise ValueError("a sweep over weight gradients that is not nr nk blocks long")
-        where = slice(f["dwbase"], f["dwbase"] + f["nb"])
+        if f["nb"] != f["nr"] * f["nk"] * (f["side"] + 1) * bb:
+            raise ValueError("a sweep over weight gradients that is not nr nk blocks of each tile long")
+        beats = f["planes"] * f["nb"]
+        where = slice(f["dwbase"], f["dwbase"] + beats)
         dw = self.chip.dw[where] + (self.chip.xin[where] if f["xin"] else 0)
         self.chip.xout[where] = dw
         if export:
             return
-        r, k, b, lane, i = np.meshgrid(*(np.arange(n) for n in (f["nr"], f["nk"], bb, 2, g)), indexing="ij")
+        plane, r, k, side, b, lane, i = np.meshgrid(
+            *(np.arange(n) for n in (f["planes"], f["nr"], f["nk"], f["side"] + 1, bb, 2, g)), indexing="ij"
+        )
         idx = (
             np.array([f["idx0"], f["idx1"], f["idx2"]])[r]
+            + (plane + side) * f["s_t"]
             + k * f["s_k"]
             + (2 * b + lane) * f["s_lane"]
             + i * f["s_ch"]
@@ -351,8 +355,8 @@ class _Run:
             array[:, valid]
             for array in (
                 dw,
-                self.chip.aa[f["sa0"] : f["sa0"] + f["nb"]],
-                self.chip.ab[f["sb0"] : f["sb0"] + f["nb"]],
+                self.chip.aa[f["sa0"] : f["sa0"] + beats],
+                self.chip.ab[f["sb0"] : f["sb0"] + beats],
             )
         ]
         result = update.weights(
@@ -373,7 +377,7 @@ class _Run:
             (self.chip.ob, f["ob0"], result.v.code),
             (self.chip.oa, f["oa0"], result.w.code),
         ):
-            full = np.zeros((f["nb"], 2, g), np.uint8)
+            full = np.zeros((beats, 2, g), np.uint8)
             full[:, valid] = codes
             self._place(memory, addr, full)
 

@@ -200,4 +200,4 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
             block[:g] = chip.accumulators[r, k]
             beats = slice(place, place + config.block_beats)
             chip.dw[beats] = block.reshape(-1, 2, g) + (chip.dw[beats] if f["dacc"] else 0)
-            place += config.block_beats
+            place += (f["dgap"] + 1) * config.block_beats

@@ -90,6 +90,20 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/test_psum.py",
     ),
     Fault(
+        "tiles of one update round with the indices of the first",
+        f"{_RTL}/planes.py",
+        "tile.eq(tile + f.s_t), self.idx.eq(tile + f.s_t)]",
+        "self.idx.eq(tile)]",
+        f"{_TESTS}/rtl/test_planes.py",
+    ),
+    Fault(
+        "a pool takes the column before a window for its first tap",
+        f"{_RTL}/poolwalk.py",
+        "present[column] & (k >= 0) & (k < f.pkern)",
+        "present[column] & (k < f.pkern)",
+        f"{_TESTS}/rtl/test_poolwalk.py",
+    ),
+    Fault(
         "FIFO takes an element when it is full",
         f"{_RTL}/fifo.py",
         "self.i.ready.eq(self.level != self.depth)",

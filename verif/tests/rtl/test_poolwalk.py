@@ -9,6 +9,9 @@ import pytest
 from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
+from gradloom.host.assembler import Instruction
+from gradloom.host.cost import pool_cycles
+from gradloom.rtl.isa import Opcode
 from gradloom.rtl.poolwalk import PoolWalk
 
 Expected = Callable[[int, int], set[tuple[int, int, int]]]
@@ -72,6 +75,7 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
     signals = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
     dut = PoolWalk(signals)
     beats = (out_columns + 1) // 2
+    cycles = 0
     stored_row = (fields["pxi"] + 1) // 2
 
     async def bench(ctx):
@@ -91,26 +95,43 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
         for plane, y, t in itertools.product(range(2), range(out_rows), range(beats)):
             ctx.set(dut.row_last, t == beats - 1)
             ctx.set(dut.plane_last, t == beats - 1 and y == out_rows - 1)
-            for lane in range(2):
-                found, order, first = set(), [], True
-                while True:
-                    assert ctx.get(dut.tap.first) == first
-                    assert ctx.get(dut.tap.out) == lane
-                    first = False
-                    if ctx.get(dut.tap.inside):
-                        addr, k = ctx.get(dut.addr) - plane * fields["pyi"] * stored_row, ctx.get(dut.tap.k)
-                        found.add((addr // stored_row, addr % stored_row * 2 + ctx.get(dut.tap.lane), k))
-                        order.append(k)
-                    last, done = ctx.get(dut.tap.last), ctx.get(dut.beat_done)
-                    assert done == (last and lane == 1)
-                    await ctx.tick()
-                    if last:
-                        break
-                if 2 * t + lane < out_columns:
-                    assert found == expected(y, 2 * t + lane), (plane, y, t, lane)
-                    assert backward or order == sorted(order)
+            single = 2 * t + 1 == out_columns
+            ctx.set(dut.single, single)
+            found, order, first, last = [set(), set()], [[], []], True, False
+            while not last:
+                assert ctx.get(dut.tap.first) == first
+                first = False
+                address = ctx.get(dut.addr) - plane * fields["pyi"] * stored_row
+                for lane, column in itertools.product(range(2), range(2)):
+                    if ctx.get(dut.tap.inside[lane][column]):
+                        k = ctx.get(dut.tap.k[lane][column])
+                        found[lane].add((address // stored_row, address % stored_row * 2 + column, k))
+                        order[lane].append(k)
+                last = ctx.get(dut.tap.last)
+                assert ctx.get(dut.beat_done) == last
+                nonlocal cycles
+                cycles += 1
+                await ctx.tick()
+            for lane in range(1 if single else 2):
+                assert found[lane] == expected(y, 2 * t + lane), (plane, y, t, lane)
+                assert len(order[lane]) == len(found[lane])
+                assert backward or order[lane] == sorted(order[lane])
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
+    command = Instruction(Opcode.RUN, fields | {"py": out_rows, "xe": beats, "xodd": out_columns & 1})
+    assert cycles == 2 * pool_cycles(command), "the cost model counts as many"
+
+
+@pytest.mark.parametrize(("fields", "cycles"), [
+    # Two pairs of columns, each of two rows.
+    ({"pool": 1, "pkern": 2, "pstride": 2, "py": 1, "xe": 1}, 4),
+    # One output position on a plane of 8 x 8: a beat a cycle.
+    ({"pool": 1, "pkern": 8, "pstride": 8, "py": 1, "xe": 1, "xodd": 1}, 32),
+    # Both positions of a beat lie in one window.
+    ({"pool": 2, "pkern": 2, "pstride": 2, "py": 4, "xe": 2}, 8),
+])
+def test_cycles(fields, cycles):
+    assert pool_cycles(Instruction(Opcode.RUN, fields)) == cycles
