@@ -1,0 +1,58 @@
+"""Drain: sums over WPUs reach the blocks' places in the weight-gradient buffer, and are added to what other images gave."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.drain import Drain
+
+LATENCY = 3
+
+
+@pytest.mark.parametrize(("group", "wpus"), [(1, 1), (2, 3), (4, 2)])
+def test_places_and_sums(group, wpus):
+    config = Config(name="drain", clusters=group, wpus=wpus, cols=group, dw_depth=96)
+    dut, rng, block = Drain(config, latency=LATENCY), np.random.default_rng(group), config.block_beats
+    expected = np.zeros((config.dw_depth, min(2, group), group), np.int64)
+
+    async def drain(ctx, rows, taps, base, gap, add):
+        registers = rng.integers(-2**40, 2**40, (PE_ROWS, PE_TAPS, group, wpus, group))
+        place = base
+        for r in range(PE_ROWS):
+            for k in range(taps if rows >> r & 1 else 0):
+                values = registers[r, k].sum(axis=1).reshape(block, min(2, group), group)
+                expected[place:place + block] = values + (expected[place:place + block] if add else 0)
+                place += (gap + 1) * block
+        for name, value in {"snap": 1, "drows": rows, "nk": taps, "dwbase": base, "dgap": gap, "dacc": add}.items():
+            ctx.set(dut.token[name], value)
+        history, done = [(0, 0)] * group, False
+        while not done:
+            # Column c sees the selection 1 + c cycles later.
+            for c, (r, k) in enumerate(history):
+                for m in range(group):
+                    for w in range(wpus):
+                        ctx.set(dut.d[m][w][c], int(registers[r, k, m, w, c]))
+            history = [(min(ctx.get(dut.dsel.r), 2), min(ctx.get(dut.dsel.k), 2)), *history[:-1]]
+            done = ctx.get(dut.done)
+            await ctx.tick()
+            ctx.set(dut.token.snap, 0)
+
+    async def bench(ctx):
+        await drain(ctx, 0b111, 3, 0, 0, 0)
+        for trial in range(6):
+            taps, rows = int(rng.integers(1, 4)), int(rng.integers(1, 8))
+            gap = 1 if taps * rows.bit_count() * 2 * block < config.dw_depth else 0
+            await drain(ctx, rows, taps, trial, gap, 0)
+            await drain(ctx, rows, taps, trial, gap, 1)
+        ctx.set(dut.en, 1)
+        for beat, values in enumerate(expected):
+            ctx.set(dut.addr, beat)
+            await ctx.tick().repeat(2)
+            found = [[ctx.get(dut.q[lane][c]) for c in range(group)] for lane in range(len(values))]
+            assert found == values.tolist(), beat
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
