@@ -158,7 +158,6 @@ class Format:
     """
 
     name: str
-    title: str
     operand: Coding = dataclasses.field(default_factory=Pint)
     error: Coding = dataclasses.field(default_factory=Pint)
     normalised: Coding = dataclasses.field(default_factory=Pint)
@@ -173,7 +172,7 @@ class Format:
     @property
     def normalised_up(self) -> int:
         """xhat's unit is 2^(-8 + this)."""
-        # A symmetric range of DarkFPGA is +-8 in steps of 1/16: normalised planes have a mean magnitude of 1.
+        # Eight bits without segments cover +-8 in steps of 1/16, not +-16: a normalised plane has a mean magnitude of 1.
         spare = NORMALISED_BITS - self.normalised.value_bits
         return spare - 1 if isinstance(self.normalised, Linear) and spare else spare
 
@@ -214,12 +213,12 @@ _INT8: Any = Linear(8, symmetric=True)
 FORMATS: dict[str, Format] = {
     entry.name: entry
     for entry in (
-        Format(name="pint8", title="PINT8 (ETA)", hardware=True),
-        Format(name="int8-shift", title="int8 with shifts (DarkFPGA)", operand=_INT8, error=_INT8, normalised=_INT8,
+        Format(name="pint8", hardware=True),
+        Format(name="int8-shift", operand=_INT8, error=_INT8, normalised=_INT8,
                activations=Scale.FIXED, errors=Scale.TENSOR, update=Update.SHIFT),
-        Format(name="bfp8", title="BFP8 (Fox)", **_BFP8),
-        Format(name="bfp8-swa", title="BFP8 with averaged weights (Fox)", average=True, **_BFP8),
-        Format(name="fp32", title="FP32", operand=Real(), error=Real(), normalised=Real(), activations=Scale.TENSOR,
+        Format(name="bfp8", **_BFP8),
+        Format(name="bfp8-swa", average=True, **_BFP8),
+        Format(name="fp32", operand=Real(), error=Real(), normalised=Real(), activations=Scale.TENSOR,
                errors=Scale.TENSOR, update=Update.REAL),
     )
 }
@@ -248,14 +247,14 @@ def find_format(name: str) -> Format:
 
 def _pint(k: int, d: int) -> Format:
     coding = Pint(k, d)
-    return Format(name=f"pint({k},{d})", title=f"PINT({k}, {d})", operand=coding, error=coding, normalised=coding)
+    return Format(name=f"pint({k},{d})", operand=coding, error=coding, normalised=coding)
 
 
 _VARIANTS: dict[str, Format] = {
     entry.name: entry
     for entry in (
-        Format(name="pint8-exact", title="PINT8, exact scale", activations=Scale.TENSOR, errors=Scale.TENSOR),
-        *(Format(name=f"pint8-master{bits}", title=f"PINT8, {bits}-bit masters", update=Update.MASTER, master_bits=bits)
+        Format(name="pint8-exact", activations=Scale.TENSOR, errors=Scale.TENSOR),
+        *(Format(name=f"pint8-master{bits}", update=Update.MASTER, master_bits=bits)
           for bits in (16, 32)),
         *(_pint(k, d) for k in range(4, 9) for d in range(1, k - 2) if (k, d) != (8, 3)),
     )
