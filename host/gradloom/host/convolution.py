@@ -23,6 +23,8 @@ _COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
 _TURNAROUND = 800
 """From the last partial sum of a layer to the next one's first operand, about."""
+_LOAD_BEATS = 256
+"""Beats of a load of inputs, at least, where it can be divided."""
 _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
 _EVERY_WINDOW = (0, 1 << 16)
@@ -296,8 +298,12 @@ class Convolution:
         builder, sweep, region = self.builder, self.sweep, self.inputs
         count = images[1] - images[0]
         step = sweep.addresses(builder.config, count)
-        rows = [(row, *self._row_groups(row, chunk)) for row in range(PE_ROWS)] if sweep.k1 else [(0, *chunk)]
-        for bank, first, last in rows:
+        # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
+        size = max(1, _LOAD_BEATS // (count * sweep.rows * sweep.xe))
+        places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
+        if sweep.k1:
+            places = [(row, *self._row_groups(row, chunk), addr) for row in range(PE_ROWS)]
+        for bank, first, last, start in places:
             if first < last:
                 builder.load(
                     Dest.IBUF,
@@ -309,7 +315,7 @@ class Convolution:
                     stride1=region.outer_bytes,
                     n2=last - first,
                     stride2=region.unit,
-                    addr=addr,
+                    addr=start,
                     length=(last - first) * step,
                     bank0=bank,
                     bstep=PE_ROWS if sweep.k1 else 1,
