@@ -81,7 +81,7 @@ class Instruction:
 
     def unit(self, config: Config) -> Unit:
         """The engine of a machine that executes the command."""
-        return unit_of(config, self.opcode, self["src" if self.opcode == Opcode.STORE else "dest"])
+        return unit_of(config, self.opcode, self["src" if self.opcode == Opcode.STORE else "dest"], self["way"])
 
     @property
     def length(self) -> int:

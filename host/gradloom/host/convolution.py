@@ -128,9 +128,6 @@ class Convolution:
             self._refuse()
         costs = {images: self._cycles(high - low, images) for images in fitting}
         best = next(images for images, cost in costs.items() if cost <= min(costs.values()) * _TOLERANCE)
-        if also and high - low in costs:
-            # Nothing follows the logits range by range: the backward pass begins after the last image.
-            best = high - low
         edges = list(range(low, high, best))
         if len(edges) > 1 and 2 * (high - edges[-1]) <= best and best + high - edges[-1] in costs:
             edges.pop()
@@ -327,32 +324,49 @@ class Convolution:
                     ostep=step,
                 )
 
-    def _load_weights(self, outputs: list[int], chunk: tuple[int, int]) -> int:
-        """Weight blocks of a tile. Returns the address of step 0."""
+    def _load_weights(self, outputs: list[int], chunk: tuple[int, int], windows: int) -> int:
+        """Weight blocks of a tile, for so many windows of the array. Returns the address of step 0.
+
+        They come through the errors' channel. Where they take longer than the windows the inputs' channel brings a part; else it
+        is left to the inputs, which could not get past weights that wait for the C-Core.
+        """
         builder, region, size = self.builder, self.weights, chunk[1] - chunk[0]
         bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
         addr = builder.ring["WBUF"].take(size * self.per_step + 1) + 1
-        if not self.sweep.k1:
-            m = outputs[0]
-            groups = (chunk, (m, m + 1)) if self.transpose else ((m, m + 1), chunk)
+        if self.sweep.k1:
+            self._load_kernel1_weights(outputs, chunk, addr, windows)
+            return addr
+        m, beats = outputs[0], region.unit // block * bb
+        parts = 2 if size * beats > windows and size > 1 else 1
+        for n in range(parts):
+            first, last = chunk[0] + size * n // parts, chunk[0] + size * (n + 1) // parts
+            groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
             builder.load(
                 Dest.WBUF,
                 region,
                 [(*groups, _EVERY_WINDOW)],
                 region.at(groups[0][0], groups[1][0]),
-                n0=region.unit // block * bb,
-                n1=size,
+                n0=beats,
+                n1=last - first,
                 stride1=region.outer_bytes if self.transpose else region.unit,
-                addr=addr,
-                length=size * self.per_step,
+                addr=addr + (first - chunk[0]) * self.per_step,
+                length=(last - first) * self.per_step,
+                way=builder.recorder.way(Dest.WBUF, shared=parts > 1),
                 ostep=self.per_step,
             )
-            return addr
-        for tap, m in enumerate(outputs):
-            for row in range(PE_ROWS):
-                first, last = self._row_groups(row, chunk)
-                if first == last:
-                    continue
+        return addr
+
+    def _load_kernel1_weights(self, outputs: list[int], chunk: tuple[int, int], addr: int, windows: int) -> None:
+        """One load a PE row and tap, the taps of a row at the same addresses and so through one channel."""
+        builder, region, size = self.builder, self.weights, chunk[1] - chunk[0]
+        bb = builder.config.block_beats
+        shared = size * len(outputs) * PE_ROWS * bb > windows
+        for row in range(PE_ROWS):
+            first, last = self._row_groups(row, chunk)
+            if first == last:
+                continue
+            way = builder.recorder.way(Dest.WBUF, shared=shared)
+            for tap, m in enumerate(outputs):
                 groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
                 runs = (
                     {"n0": bb, "n1": last - first, "stride1": region.outer_bytes}
@@ -367,11 +381,11 @@ class Convolution:
                     **runs,
                     addr=addr + row * size,
                     length=last - first,
+                    way=way,
                     bank0=tap,
                     linear=1,
                     ostep=1,
                 )
-        return addr
 
     def compute(
         self,
@@ -416,7 +430,7 @@ class Convolution:
                 assert self._region is not None
                 base = self._region.take(size * step)
                 self.load_inputs(images, chunk, base)
-            weights = self._load_weights(outputs, chunk)
+            weights = self._load_weights(outputs, chunk, size * self.cycles(images) // (self.steps * len(self.tiles())))
             for window in range(len(sweep.windows)):
                 fields = sweep.row_fields(builder.config, window, base, count) | self._weight_fields(
                     window, chunk, weights

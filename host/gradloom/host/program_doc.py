@@ -53,8 +53,9 @@ addresses outside the window, and semaphores.
 
 _CHANNELS = """\
 A machine has one to four Loaders and one or two Storers (`load_channels`, `store_channels` of the
-configuration); each memory belongs to one of them, so `dest` and `src` say which engine gets the command.
-A number that is no memory goes to the first Loader or Storer, which refuses it.
+configuration). `dest` and `src` say which engine gets the command, as each memory belongs to one of them; where
+two Loaders fill WBUF, `way` says which of the two. A number that is no memory goes to the first Loader or Storer, which
+refuses it.
 """
 
 _SCHEDULE = """\
@@ -115,9 +116,11 @@ channel groups of DRAM tensors. For each command it finds the latest conflicting
 engine that no earlier token has ordered it behind,
 and adds one token: a bit in that command's `signal`, the same bit in this one's `wait`. Every Loader and
 every Storer counts as an engine. Each ordered
-pair of engines that use a memory together has a semaphore of its own, so
+pair of engines that tokens have to order has a semaphore of its own, so
 the n-th wait takes the n-th signal; a conflict of any other pair, which no program has needed yet, is
-ordered by a BARRIER. Therefore no conflict goes unordered; the earliest unfinished
+ordered by a BARRIER. Where two channels fill the weight buffer and a tile's weights take longer than its windows,
+they are cut in two, each part for the channel that is through first by the scheduler's clock.
+Therefore no conflict goes unordered; the earliest unfinished
 command can always run, so nothing deadlocks, however short the
 queues; and all semaphores are 0 at the end. The validator proves the last two for any program whose
 semaphores have one signalling and one waiting engine.

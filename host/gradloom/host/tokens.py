@@ -22,9 +22,9 @@ from collections.abc import Iterable, Iterator
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.clock import Clock
-from gradloom.rtl.channels import Unit, semaphore, units
+from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
+from gradloom.rtl.isa import Dest, Opcode
 
 __all__ = ["Access", "Box", "Pool", "Recorder", "Ring"]
 
@@ -251,6 +251,13 @@ class Recorder:
         for access in writes:
             self._space(access).add(_Past(position, engine, True, access.box))
         return position
+
+    def way(self, dest: Dest, *, shared: bool) -> int:
+        """The one of the channels that fill a memory that will be through first, if they share the work, else the usual one."""
+        channels = load_channels(self._config, dest)
+        if not shared:
+            return 0
+        return min(range(len(channels)), key=lambda way: self.clock.free(LOAD_UNITS[channels[way]]))
 
     def when(self, access: Access, *, write: bool = False) -> int:
         """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""

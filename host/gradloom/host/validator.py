@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from gradloom.host.assembler import AssemblyError, Instruction, Shift, offsets, split_program
 from gradloom.host.layout import ceil_div
 from gradloom.host.token_check import check_tokens
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_TAPS, Config
 from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Dest, Opcode, Pattern, Source, XSource
 from gradloom.rtl.microprograms import TABLE
@@ -221,6 +222,9 @@ def _load(f: Instruction, config: Config) -> Iterator[str]:
     if f["dest"] not in set(Dest):
         yield f"there is no memory {f['dest']}"
         return
+    ways = len(load_channels(config, f["dest"]))
+    if f["way"] >= ways:
+        yield f"there is no way {f['way']} to {Dest(f['dest']).name}: {ways} of the load channels lead there"
     dest, beats = Dest(f["dest"]), f["n2"] * f["n1"] * f["n0"]
     if dest in (Dest.IBUF, Dest.EBUF):
         yield from _load_rows(f, config, config.ibuf_depth if dest == Dest.IBUF else config.ebuf_depth)

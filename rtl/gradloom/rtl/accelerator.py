@@ -16,6 +16,7 @@ from gradloom.rtl.control import Control
 from gradloom.rtl.counters import Counters
 from gradloom.rtl.csr import Csr
 from gradloom.rtl.isa import Engine
+from gradloom.rtl.load_arbiter import LoadArbiter
 from gradloom.rtl.loader import Loader
 from gradloom.rtl.queue import CommandQueue, command_words
 from gradloom.rtl.scale_unit import ScaleUnit
@@ -109,7 +110,9 @@ class Accelerator(wiring.Component):
             m.d.comb += manager.flush.eq(control.flush)
         # The Sequencer has added the base registers already, in program order.
         m.d.comb += [engine.bases.eq(0) for engine in (*loaders, *storers)]
-        self._data_paths(m, loaders, storers, ccore, acore, scale, seed, csr)
+        arbiter = engine_side("load_arbiter", LoadArbiter(config))
+        self._load_buses(m, loaders, arbiter, (ccore, acore))
+        self._data_paths(m, storers, ccore, acore, scale, seed, csr)
 
         engines = {Unit.CCORE: ccore, Unit.ACORE: acore}
         engines |= dict(zip(LOAD_UNITS, loaders, strict=False)) | dict(zip(STORE_UNITS, storers, strict=False))
@@ -159,11 +162,17 @@ class Accelerator(wiring.Component):
                 m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
 
     @staticmethod
-    def _data_paths(m: Module, loaders: list[Loader], storers: list[Storer], ccore: CCore, acore: ACore,
-                    scale: ScaleUnit, seed: SeedUnit, csr: Csr) -> None:
+    def _load_buses(m: Module, loaders: list[Loader], arbiter: LoadArbiter, cores: tuple[CCore, ACore]) -> None:
+        names = ("valid", "dest", "bank", "addr", "sub", "data")
         for n, loader in enumerate(loaders):
-            for core in (ccore, acore):
-                _copy(m, loader.bus, core.load[n], ("valid", "dest", "bank", "addr", "sub", "data"))
+            _copy(m, loader.bus, arbiter.loader[n], names)
+            m.d.comb += loader.ready.eq(arbiter.ready[n])
+            for core in cores:
+                _copy(m, arbiter.memory[n], core.load[n], names)
+
+    @staticmethod
+    def _data_paths(m: Module, storers: list[Storer], ccore: CCore, acore: ACore, scale: ScaleUnit, seed: SeedUnit,
+                    csr: Csr) -> None:
         for n, storer in enumerate(storers):
             connect(m, storer.bus, acore.store[n])
         _copy(m, acore, ccore, ("prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",

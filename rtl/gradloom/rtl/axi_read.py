@@ -33,9 +33,9 @@ class ReadManager(wiring.Component):
     to burst.
 
     An address reaches AR 2 cycles after its request; one burst a cycle. Data come in the order of the client's
-    requests. Client 1 sees R combinationally: it must be ready whenever it has requests under way, or it stalls both
-    clients. Client 0 may stall at will: its bursts are issued only when its response buffer (2 cycles) has room for all
-    of their beats.
+    requests. Client 1 sees R combinationally: while it is not ready it stalls both clients (the Loader of channel 0, the only
+    one beside a program fetch, always is while it has requests under way). Client 0 may stall at will: its bursts are issued
+    only when its response buffer (2 cycles) has room for all of their beats.
 
     A burst outside the window is not issued; after any error no further burst is issued until a flush, and after an error
     response no further beat is handed on.

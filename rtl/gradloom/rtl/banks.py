@@ -1,11 +1,12 @@
 """The C-Core's operand buffers: row banks (IBUF, EBUF) and weight banks (WBUF), ``docs/machine.md`` section 3."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
 from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest
 
@@ -65,12 +66,13 @@ class RowBanks(wiring.Component):
 class WeightBanks(wiring.Component):
     """3 banks of ``wbuf_depth`` weight blocks [G out][G in], one block of each bank a cycle (WBUF).
 
-    A bank is ``block_beats`` memories side by side, so that the load bus writes one beat without byte enables.
+    A bank is ``block_beats`` memories side by side, so that a load bus writes one beat without byte enables.
 
     Members
     -------
-    load : ``In(LoadBus)``
-        Beats for WBUF are written, registered once as in :class:`RowBanks`.
+    load : ``In(LoadBus).array(n)``
+        Of the one or two channels that fill WBUF, registered once as in :class:`RowBanks`. Beats for WBUF are written; never two
+        for one bank in one cycle.
     addr : ``In(ArrayLayout(16, 3))``
         Block per bank.
     q : ``Out(ArrayLayout(16 G block_beats, 3))``
@@ -80,27 +82,29 @@ class WeightBanks(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
-            "load": In(LoadBus(config)),
+            "load": In(LoadBus(config)).array(len(load_channels(config, Dest.WBUF))),
             "addr": In(data.ArrayLayout(16, WEIGHT_BANKS)),
             "q": wiring.Out(data.ArrayLayout(16 * config.group * config.block_beats, WEIGHT_BANKS))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        value = Signal(16 * config.group, reset_less=True)
-        addr = Signal(address_bits(config.wbuf_depth), reset_less=True)
-        m.d.sync += [value.eq(self.load.data), addr.eq(self.load.addr)]
+        size = data.StructLayout({"data": 16 * config.group, "addr": address_bits(config.wbuf_depth), "sub": 4})
+        buses = [Signal(size, name=f"bus{n}", reset_less=True) for n in range(len(self.load))]
+        m.d.sync += [getattr(held, name).eq(getattr(bus, name))
+                     for held, bus in zip(buses, self.load, strict=True) for name in size.members]
         for bank in range(WEIGHT_BANKS):
             beats = []
+            hit = Signal(len(buses), name=f"hit{bank}")
+            m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == Dest.WBUF) & (bus.bank == bank) for bus in self.load))
+            taken = Signal(size, name=f"taken{bank}")
+            m.d.comb += taken.eq(Mux(hit[-1], buses[-1], buses[0]))
             for sub in range(config.block_beats):
                 m.submodules[f"bank{bank}_{sub}"] = memory = Memory(
                     shape=unsigned(16 * config.group), depth=config.wbuf_depth, init=[])
                 write = memory.write_port()
                 read = memory.read_port()
-                hit = Signal(name=f"hit{bank}_{sub}")
-                m.d.sync += hit.eq(self.load.valid & (self.load.dest == Dest.WBUF) & (self.load.bank == bank)
-                                   & (self.load.sub == sub))
-                m.d.comb += [write.en.eq(hit), write.addr.eq(addr), write.data.eq(value),
+                m.d.comb += [write.en.eq(hit.any() & (taken.sub == sub)), write.addr.eq(taken.addr), write.data.eq(taken.data),
                              read.en.eq(1), read.addr.eq(self.addr[bank])]
                 beats.append(read.data)
             m.d.comb += self.q[bank].eq(Cat(beats))

@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.buses import LoadBus, StoreBus
-from gradloom.rtl.channels import load_channel, store_channel
+from gradloom.rtl.channels import load_channels, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Source
 
@@ -78,7 +78,7 @@ class Buffers(wiring.Component):
             if name in ("aa", "ab", "am"):
                 read(made, f"first_{name}")
             write = made.write_port(granularity=min(width, beat))
-            load = self.load[load_channel(config, dest)]
+            load = self._loader(dest)
             taken = load.valid & (load.dest == dest)
             m.d.comb += [write.addr.eq(load.addr), write.en.eq(taken << (load.sub[:3] if dest == Dest.XIN else 0)),
                          write.data.eq(load.data[:width] if width <= beat else load.data.replicate(width // beat))]
@@ -87,7 +87,7 @@ class Buffers(wiring.Component):
             ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
             ("xout", 8 * beat, config.dw_depth), ("logit", 2 * beat, logit_depth(config)),
             ("p", 4 * beat, config.pbuf_depth))}
-        load = self.load[load_channel(config, Dest.PBUF)]
+        load = self._loader(Dest.PBUF)
         to_p = Signal()
         m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
         part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
@@ -113,6 +113,11 @@ class Buffers(wiring.Component):
             self._store_side(m, bus, {name: (number, made[name].read_port()) for name, number in sources.items()
                                       if store_channel(config, number) == channel})
         return m
+
+    def _loader(self, dest: Dest) -> LoadBus:
+        """The bus of the one channel that fills a memory."""
+        channel, = load_channels(self.config, dest)
+        return self.load[channel]
 
     def _store_side(self, m: Module, store: StoreBus, ports: dict[str, tuple[Source, ReadPort]]) -> None:
         """One Storer reads its memories through ports of their own."""

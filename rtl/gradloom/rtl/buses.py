@@ -9,7 +9,9 @@ __all__ = ["LoadBus", "StoreBus"]
 
 
 class LoadBus(wiring.Signature):
-    """From the Loader to every memory that it fills; one beat a cycle, always accepted (memories take it flipped).
+    """From a Loader to every memory that it fills; one beat a cycle, always accepted (memories take it flipped).
+
+    :class:`gradloom.rtl.load_arbiter.LoadArbiter` sees to it that no bank gets two beats in one cycle.
 
     Members
     -------

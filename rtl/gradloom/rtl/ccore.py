@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
 from gradloom.rtl.buses import LoadBus
-from gradloom.rtl.channels import load_channel
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.colwalk import ColumnWalk
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
@@ -115,7 +115,8 @@ class CCore(wiring.Component):
         token = columns.token
         for bus, inner in zip(self.load, feed.load, strict=True):
             wiring.connect(m, wiring.flipped(bus), inner)
-        wiring.connect(m, wiring.flipped(self.load[load_channel(config, Dest.WBUF)]), weights.load)
+        for bus, channel in zip(weights.load, load_channels(config, Dest.WBUF), strict=True):
+            wiring.connect(m, wiring.flipped(self.load[channel]), bus)
         m.d.comb += [
             rows.cmd.eq(cmd), weights.cmd.eq(cmd), rows.start.eq(start), weights.start.eq(start & ~f.wg),
             self.port.free.eq(rows.free & weights.free & order.i.ready),

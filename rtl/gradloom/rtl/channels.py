@@ -1,8 +1,8 @@
 """Engines as built: the DMA channels, the memories that each serves, and the semaphores between engines.
 
 A machine has one C-Core, one A-Core, ``load_channels`` Loaders and ``store_channels`` Storers, each with a command queue
-of its own. Every on-chip memory is filled, and drained, by one channel, so channels never meet in a memory. The Sequencer,
-the engines and the host all read the tables of this module.
+of its own. Every on-chip memory is drained by one channel and filled by one, but the weight buffer, which two channels fill where
+there are two for the C-Core. The Sequencer, the engines and the host all read the tables of this module.
 """
 
 import enum
@@ -10,7 +10,7 @@ import enum
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 
-__all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKENS", "Unit", "engine_of", "load_channel",
+__all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKENS", "Unit", "engine_of", "load_channels",
            "semaphore", "store_channel", "unit_of", "units"]
 
 
@@ -42,8 +42,8 @@ _ACORE_INPUTS = (Dest.AA, Dest.AB, Dest.AM, Dest.PBUF, Dest.XIN, Dest.LABEL)
 LOAD_MAP: dict[int, tuple[tuple[Dest, ...], ...]] = {
     1: (tuple(Dest),),
     2: (_CCORE_INPUTS, _ACORE_INPUTS),
-    3: ((Dest.IBUF,), (Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
-    4: ((Dest.IBUF,), (Dest.EBUF, Dest.WBUF), (Dest.AA, Dest.XIN, Dest.LABEL), (Dest.AB, Dest.AM, Dest.PBUF)),
+    3: ((Dest.IBUF, Dest.WBUF), (Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
+    4: ((Dest.IBUF, Dest.WBUF), (Dest.EBUF, Dest.WBUF), (Dest.AA, Dest.XIN, Dest.LABEL), (Dest.AB, Dest.AM, Dest.PBUF)),
 }
 """By ``load_channels``: the memories that each channel fills."""
 
@@ -54,9 +54,11 @@ STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
 """By ``store_channels``: the memories that each channel drains."""
 
 
-def load_channel(config: Config, dest: int) -> int:
-    """Channel that fills memory ``dest``; 0 for a number that is no memory, which the Loader there refuses."""
-    return next((n for n, memories in enumerate(LOAD_MAP[config.load_channels]) if dest in memories), 0)
+def load_channels(config: Config, dest: int) -> tuple[int, ...]:
+    """Channels that fill memory ``dest``, in the order of ``way``: the highest number first. (0,) for a number that is no memory,
+    which the Loader there refuses."""
+    parts = LOAD_MAP[config.load_channels]
+    return tuple(n for n in reversed(range(len(parts))) if dest in parts[n]) or (0,)
 
 
 def store_channel(config: Config, source: int) -> int:
@@ -69,10 +71,19 @@ def units(config: Config) -> tuple[Unit, ...]:
     return (*LOAD_UNITS[:config.load_channels], Unit.CCORE, Unit.ACORE, *STORE_UNITS[:config.store_channels])
 
 
-def unit_of(config: Config, opcode: Opcode, memory: int = 0) -> Unit:
-    """The engine that executes a command; ``memory`` is the ``dest`` of a LOAD, the ``src`` of a STORE."""
+def unit_of(config: Config, opcode: Opcode, memory: int = 0, way: int = 0) -> Unit:
+    """The engine that executes a command.
+
+    Parameters
+    ----------
+    memory : :class:`int`
+        ``dest`` of a LOAD, ``src`` of a STORE.
+    way : :class:`int`
+        Of a LOAD; not looked at if one channel alone fills the memory.
+    """
     if opcode == Opcode.LOAD:
-        return LOAD_UNITS[load_channel(config, memory)]
+        channels = load_channels(config, memory)
+        return LOAD_UNITS[channels[way % len(channels)]]
     if opcode == Opcode.STORE:
         return STORE_UNITS[store_channel(config, memory)]
     return Unit(opcode >> 4)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.banks import RowBanks
 from gradloom.rtl.buses import LoadBus
-from gradloom.rtl.channels import load_channel
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.colwalk import token_layout
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Dest, Pattern
@@ -56,7 +56,8 @@ class Feed(wiring.Component):
         m.submodules.ibuf = ibuf = RowBanks(config, depth=config.ibuf_depth, dest=Dest.IBUF)
         m.submodules.ebuf = ebuf = RowBanks(config, depth=config.ebuf_depth, dest=Dest.EBUF)
         for buffer, dest in ((ibuf, Dest.IBUF), (ebuf, Dest.EBUF)):
-            wiring.connect(m, wiring.flipped(self.load[load_channel(config, dest)]), buffer.load)
+            channel, = load_channels(config, dest)
+            wiring.connect(m, wiring.flipped(self.load[channel]), buffer.load)
 
         ctl = [token] + [Signal(WPU_CTL, name=f"ctl{i}") for i in range(1, self.LATENCY + 1)]
         for i in range(self.LATENCY):

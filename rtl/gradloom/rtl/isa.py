@@ -203,6 +203,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("bank0", 3, 8, 4, "first bank"),
         Field("bstep", 3, 12, 2, "IBUF, EBUF: banks from row to row (1 or 3)"),
         Field("xe", 3, 14, 12, "IBUF, EBUF: addresses from row to row of one bank"),
+        Field("way", 3, 26, 1, "which of the channels that fill the memory"),
         *_DRAM,
         Field("xb", 7, 16, 16, "IBUF, EBUF: beats of one row"),
         Field("ostep", 9, 16, 16, "IBUF, EBUF: addresses per outer iteration; WBUF: per inner iteration"))),

@@ -32,8 +32,8 @@ class Loader(wiring.Component):
     Addresses run ahead of the data: the runs of up to ``IN_FLIGHT`` commands are requested as fast as the read manager
     takes them, while the beats that come back are placed in order, one a cycle and one cycle between two commands, so that
     the memory's latency is paid once. The first request is offered 3 cycles after ``start``; a beat is on the load bus
-    1 cycle after the response; ``done`` comes 2 cycles after the last beat on the bus, so the memories may register the
-    bus once.
+    1 cycle after the response and stays there until it is ``ready``; ``done`` comes 2 cycles after the last beat was taken, so
+    the memories may register the bus once.
 
     Fault 0x20, before anything is read: n0, n1, n2 or (IBUF, EBUF) xb is 0, an unknown destination, a bank that does
     not exist, or an address that is no multiple of the beat. It is raised when all earlier commands are done; no later
@@ -46,8 +46,10 @@ class Loader(wiring.Component):
         Base registers, read in the cycle after ``start``.
     request : ``Out(stream.Signature(REQUEST))``
     response : ``In(stream.Signature(response_layout(config)))``
-        Always ready while beats are expected.
+        Ready while beats are expected and the bus takes them.
     bus : ``Out(LoadBus(config))``
+    ready : ``In(1)``
+        The beat on the bus is taken in this cycle (:class:`gradloom.rtl.load_arbiter.LoadArbiter`).
     """
 
     IN_FLIGHT = 4
@@ -61,6 +63,7 @@ class Loader(wiring.Component):
             "request": Out(stream.Signature(REQUEST)),
             "response": In(stream.Signature(response_layout(config))),
             "bus": Out(LoadBus(config)),
+            "ready": In(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -106,11 +109,14 @@ class Loader(wiring.Component):
         following = placements.o.p
         begin = Signal()
         beat = Signal()
+        moves = Signal()
+        final = Signal()
         m.d.comb += [
-            begin.eq(placements.o.valid & ~running),
+            moves.eq(~self.bus.valid | self.ready),
+            begin.eq(placements.o.valid & ~running & moves),
             placements.o.ready.eq(begin),
-            beat.eq(self.response.valid & running),
-            self.response.ready.eq(running),
+            beat.eq(self.response.valid & running & moves),
+            self.response.ready.eq(running & moves),
             counter.clear.eq(begin),
             counter.step.eq(beat),
             counter.n[0].eq(cmd.n0),
@@ -118,8 +124,8 @@ class Loader(wiring.Component):
             counter.n[2].eq(cmd.n2),
         ]
         # `done` and a refusal leave in the order of the commands, when the last beat has been written.
-        ended, refusal = Signal(2), Signal(2)
-        m.d.sync += [ended.eq(Cat(beat & counter.last[2], ended)), self.port.done.eq(ended[1]),
+        ended, refusal = Signal(), Signal(2)
+        m.d.sync += [ended.eq(self.bus.valid & self.ready & final), self.port.done.eq(ended),
                      refusal.eq(Cat(begin & following.illegal, refusal)),
                      self.port.fault.eq(Mux(refusal[1], ILLEGAL_FIELD, 0))]
         with m.If(begin):
@@ -136,14 +142,16 @@ class Loader(wiring.Component):
         addr = Signal(16, reset_less=True)
         sub = Signal(4, reset_less=True)
         in_row = Signal(16, reset_less=True)
-        m.d.sync += [
-            self.bus.valid.eq(beat),
-            self.bus.dest.eq(cmd.dest),
-            self.bus.bank.eq(bank),
-            self.bus.addr.eq(addr),
-            self.bus.sub.eq(sub),
-            self.bus.data.eq(self.response.p.data),
-        ]
+        with m.If(moves):
+            m.d.sync += [
+                self.bus.valid.eq(beat),
+                final.eq(counter.last[2]),
+                self.bus.dest.eq(cmd.dest),
+                self.bus.bank.eq(bank),
+                self.bus.addr.eq(addr),
+                self.bus.sub.eq(sub),
+                self.bus.data.eq(self.response.p.data),
+            ]
 
         sub_last = Signal(4)
         with m.Switch(cmd.dest):

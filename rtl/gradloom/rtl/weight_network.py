@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.banks import WEIGHT_BANKS, WeightBanks
 from gradloom.rtl.buses import LoadBus
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Opcode, Pattern
+from gradloom.rtl.isa import Dest, Opcode, Pattern
 from gradloom.rtl.pint import CODE_BITS
 from gradloom.rtl.rowwalk import CONV_BITS
 
@@ -39,7 +40,7 @@ class WeightNetwork(wiring.Component):
         The first token of a step is issued.
     ready : ``Out(1)``
         That token may be issued.
-    load : ``In(LoadBus)``
+    load : ``In(LoadBus).array(n)``
     wl : ``Out(3)``
         Shadow load strobes of the PE rows.
     w : ``Out(ArrayLayout(ArrayLayout(8, 3 G), clusters))``
@@ -54,7 +55,8 @@ class WeightNetwork(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
-            "cmd": In(CONV_BITS), "start": In(1), "free": Out(1), "swap": In(1), "ready": Out(1), "load": In(LoadBus(config)),
+            "cmd": In(CONV_BITS), "start": In(1), "free": Out(1), "swap": In(1), "ready": Out(1),
+            "load": In(LoadBus(config)).array(len(load_channels(config, Dest.WBUF))),
             "wl": Out(PE_ROWS),
             "w": Out(data.ArrayLayout(data.ArrayLayout(CODE_BITS, PE_TAPS * config.group), config.clusters)),
             "fault": Out(1)})
@@ -66,7 +68,8 @@ class WeightNetwork(wiring.Component):
         f = decode(Opcode.CONV, self.cmd)
         k1 = f.pattern == Pattern.K1
         m.submodules.wbuf = wbuf = WeightBanks(config)
-        wiring.connect(m, wiring.flipped(self.load), wbuf.load)
+        for bus, inner in zip(self.load, wbuf.load, strict=True):
+            wiring.connect(m, wiring.flipped(bus), inner)
 
         busy = Signal()
         fetching = Signal()

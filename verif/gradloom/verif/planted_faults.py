@@ -160,6 +160,27 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/test_loader.py",
     ),
     Fault(
+        "a refused beat is lost",
+        f"{_RTL}/loader.py",
+        "moves.eq(~self.bus.valid | self.ready)",
+        "moves.eq(1)",
+        f"{_TESTS}/rtl/test_loader.py",
+    ),
+    Fault(
+        "beats for different banks of the weight buffer wait for each other",
+        f"{_RTL}/load_arbiter.py",
+        " & (other.bank == bus.bank)",
+        "",
+        f"{_TESTS}/rtl/test_load_arbiter.py",
+    ),
+    Fault(
+        "a weight bank never takes the second channel's beats",
+        f"{_RTL}/banks.py",
+        "Mux(hit[-1], buses[-1], buses[0])",
+        "Mux(hit[0], buses[0], buses[0])",
+        f"{_TESTS}/rtl/test_banks.py",
+    ),
+    Fault(
         "flushed write bursts still write",
         f"{_RTL}/axi_write.py",
         "(~self.flush).replicate(self.config.beat_bytes)",

@@ -67,6 +67,7 @@ def test_a_window_one_byte_short_is_noticed():
             "byte 20: LOAD: 6 beats are no whole number of PBUF addresses of 4 beats",
         ),
         ({"dest": 9}, "byte 20: LOAD: there is no memory 9"),
+        ({"way": 1}, "byte 20: LOAD: there is no way 1 to AA: 1 of the load channels lead there"),
         (
             {"dest": int(Dest.IBUF), "n0": 6, "xb": 4, "bstep": 1},
             "byte 20: LOAD: 6 beats are no whole number of rows of 4",

@@ -117,12 +117,13 @@ async def channels_side_by_side(dut):
     bench = await MachineBench(dut, seed=8).begin()
     config, beats = bench.config, 32
     present = units(config)
-    memories = {unit_of(config, Opcode.LOAD, dest): dest for dest in (Dest.EBUF, Dest.IBUF, Dest.AA, Dest.AB)}
+    memories = {unit_of(config, Opcode.LOAD, dest, way): {"dest": dest, "way": way}
+                for dest, way in ((Dest.EBUF, 0), (Dest.WBUF, 1), (Dest.AA, 0), (Dest.AB, 0))}
     rows = {"xb": beats, "bstep": 1, "n0": beats, "n1": 1, "n2": 1}
     head = command(Opcode.SETBASE, value=DATA)
     for stuck, memory in memories.items():
-        words = [command(Opcode.LOAD, dest=memory, wait=1, tag=1, **rows)]
-        words += [command(Opcode.LOAD, dest=dest, tag=2, **rows) for dest in memories.values()]
+        words = [command(Opcode.LOAD, **memory, wait=1, tag=1, **rows)]
+        words += [command(Opcode.LOAD, **dest, tag=2, **rows) for dest in memories.values()]
         outcome = await bench.run(program(config, head, *words, END))
         assert outcome["code"] == ErrorCode.WATCHDOG
         assert (await bench.fields("ERROR_STATE"))["waiting"] == 1 << stuck
@@ -130,9 +131,9 @@ async def channels_side_by_side(dut):
             await bench.write("PERF_INDEX", perf_index(unit, 2))
             assert (await bench.read("PERF_LOW") > 0) == (unit != stuck)
     for unit, dest in memories.items():
-        outcome = await bench.run(program(config, head, command(Opcode.LOAD, dest=dest, tag=3), END))
+        outcome = await bench.run(program(config, head, command(Opcode.LOAD, **dest, tag=3), END))
         assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.ILLEGAL_FIELD, unit, 3)
-        words = command(Opcode.LOAD, dest=dest, offset=WINDOW[1] - DATA, tag=4, **rows)
+        words = command(Opcode.LOAD, **dest, offset=WINDOW[1] - DATA, tag=4, **rows)
         outcome = await bench.run(program(config, head, words, END))
         assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.READ_WINDOW, unit, 4)
     outcome = await bench.run(program(config, head, command(Opcode.LOAD, dest=15, tag=5, **rows), END))
@@ -142,7 +143,7 @@ async def channels_side_by_side(dut):
         outcome = await bench.run(program(config, head, words, END))
         code = ErrorCode.ILLEGAL_FIELD if source == 15 else ErrorCode.WRITE_WINDOW
         assert (outcome["code"], outcome["engine"]) == (code, unit_of(config, Opcode.STORE, source))
-    moves = [command(Opcode.LOAD, dest=dest, **rows) for dest in memories.values()]
+    moves = [command(Opcode.LOAD, **dest, **rows) for dest in memories.values()]
     moves += [command(Opcode.STORE, src=source, offset=4096 * n, n0=beats, n1=1, n2=1)
               for n, source in enumerate((Source.OA, Source.OB), 1)]
     await bench.run_well(program(config, head, *moves, END))

@@ -9,8 +9,8 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest
 
 
-def config_of(cols: int, wpus: int = 1) -> Config:
-    return Config(name="test", clusters=cols, cols=cols, wpus=wpus, wbuf_depth=10)
+def config_of(cols: int, wpus: int = 1, channels: int = 1) -> Config:
+    return Config(name="test", clusters=cols, cols=cols, wpus=wpus, wbuf_depth=10, load_channels=channels)
 
 
 def simulate(dut, testbench) -> None:
@@ -20,15 +20,15 @@ def simulate(dut, testbench) -> None:
     simulator.run()
 
 
-async def put(ctx, dut, dest: Dest, bank: int, addr: int, sub: int, value: int) -> None:
-    ctx.set(dut.load.valid, 1)
-    ctx.set(dut.load.dest, int(dest))
-    ctx.set(dut.load.bank, bank)
-    ctx.set(dut.load.addr, addr)
-    ctx.set(dut.load.sub, sub)
-    ctx.set(dut.load.data, value)
+async def put(ctx, bus, dest: Dest, bank: int, addr: int, sub: int, value: int) -> None:
+    offer(ctx, bus, dest, bank, addr, sub, value)
     await ctx.tick()
-    ctx.set(dut.load.valid, 0)
+    ctx.set(bus.valid, 0)
+
+
+def offer(ctx, bus, dest: Dest, bank: int, addr: int, sub: int, value: int) -> None:
+    for name, number in (("valid", 1), ("dest", int(dest)), ("bank", bank), ("addr", addr), ("sub", sub), ("data", value)):
+        ctx.set(getattr(bus, name), number)
 
 
 @pytest.mark.parametrize(("depth", "bits"), [(1, 1), (2, 1), (3, 2), (256, 8), (257, 9)])
@@ -47,12 +47,12 @@ def test_row_banks(cols, wpus, dest):
         for _ in range(200):
             target = Dest(int(rng.choice([Dest.IBUF, Dest.EBUF, Dest.WBUF, dest, dest])))
             bank, addr, value = int(rng.integers(banks)), int(rng.integers(depth)), int.from_bytes(rng.bytes(2 * cols))
-            await put(ctx, dut, target, bank, addr, 0, value)
+            await put(ctx, dut.load, target, bank, addr, 0, value)
             if target == dest:
                 content[bank, addr] = value
         # Readable when an engine starts one cycle after the Loader's done and reads in the cycle after that.
         bank, addr = next(iter(content))
-        await put(ctx, dut, dest, bank, addr, 0, 1)
+        await put(ctx, dut.load, dest, bank, addr, 0, 1)
         content[bank, addr] = 1
         await ctx.tick()
         for place in [addr, *range(depth)]:
@@ -78,9 +78,46 @@ def test_weight_banks(cols):
             block = rng.bytes(2 * cols * config.block_beats)
             for sub in range(config.block_beats):
                 beat = int.from_bytes(block[2 * cols * sub:2 * cols * (sub + 1)], "little")
-                await put(ctx, dut, Dest.IBUF, bank, addr, sub, beat ^ 1)
-                await put(ctx, dut, Dest.WBUF, bank, addr, sub, beat)
+                await put(ctx, dut.load[0], Dest.IBUF, bank, addr, sub, beat ^ 1)
+                await put(ctx, dut.load[0], Dest.WBUF, bank, addr, sub, beat)
             content[bank, addr] = int.from_bytes(block, "little")
+        await ctx.tick()
+        for addr in range(config.wbuf_depth):
+            for bank in range(3):
+                ctx.set(dut.addr[bank], addr)
+            await ctx.tick()
+            for bank in range(3):
+                assert ctx.get(dut.q[bank]) == content.get((bank, addr), 0)
+
+    simulate(dut, testbench)
+
+
+def test_two_channels_fill_different_weight_banks_in_one_cycle():
+    """Two beats a cycle, each for a bank of its own or another memory, land where one would."""
+    config = config_of(2, channels=3)
+    dut = WeightBanks(config)
+    assert len(dut.load) == 2
+    rng = np.random.default_rng(9)
+    content = {}
+
+    async def testbench(ctx):
+        both = 0
+        for _ in range(300):
+            written = 0
+            for bus, bank in zip(dut.load, rng.permutation(3)[:2], strict=True):
+                target = Dest(int(rng.choice([Dest.WBUF, Dest.WBUF, Dest.WBUF, Dest.IBUF])))
+                addr, value = int(rng.integers(config.wbuf_depth)), int.from_bytes(rng.bytes(4))
+                offer(ctx, bus, target, int(bank), addr, 0, value)
+                if rng.random() < 0.2:
+                    ctx.set(bus.valid, 0)
+                elif target == Dest.WBUF:
+                    content[int(bank), addr] = value
+                    written += 1
+            both += written == 2
+            await ctx.tick()
+        assert both > 50
+        for bus in dut.load:
+            ctx.set(bus.valid, 0)
         await ctx.tick()
         for addr in range(config.wbuf_depth):
             for bank in range(3):

@@ -12,7 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
 from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
-from gradloom.rtl.channels import load_channel
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import COMMANDS, Dest, Opcode, Pattern
@@ -57,7 +57,8 @@ class Bench:
             rows[:g] = block
             beats += [(Dest.WBUF, bank, addr, sub, rows[2 * sub:2 * sub + 2]) for sub in range(self.config.block_beats)]
         for dest, bank, addr, sub, beat in beats:
-            bus = f"load__{load_channel(self.config, dest)}__"
+            channels = load_channels(self.config, dest)
+            bus = f"load__{channels[addr % len(channels)]}__"
             data = int.from_bytes(np.ascontiguousarray(beat, np.uint8).tobytes(), "little")
             for name, value in (("valid", 1), ("dest", int(dest)), ("bank", bank), ("addr", addr), ("sub", sub),
                                 ("data", data)):

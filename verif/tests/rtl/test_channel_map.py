@@ -4,7 +4,18 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, TOKENS, Unit, semaphore, unit_of, units
+from gradloom.rtl.channels import (
+    LOAD_MAP,
+    LOAD_UNITS,
+    STORE_MAP,
+    STORE_UNITS,
+    TOKENS,
+    Unit,
+    load_channels,
+    semaphore,
+    unit_of,
+    units,
+)
 from gradloom.rtl.config import PRESETS, ConfigError
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 
@@ -13,18 +24,26 @@ def test_channels_divide_the_memories_and_number_the_semaphores():
     for channels, memories in ((LOAD_MAP, Dest), (STORE_MAP, Source)):
         for count, parts in channels.items():
             assert len(parts) == count
-            assert sorted(memory for part in parts for memory in part) == sorted(memories)
+            listed = [memory for part in parts for memory in part]
+            shared = [Dest.WBUF] if channels is LOAD_MAP and count > 2 else []
+            assert sorted(listed) == sorted([*memories, *shared])
     assert [semaphore(*pair) for pair in TOKENS] == list(range(len(TOKENS))) and len(TOKENS) <= SEMAPHORES
     for config in PRESETS.values():
         for memory in Dest:
-            unit, core = unit_of(config, Opcode.LOAD, memory), Unit.CCORE if memory <= Dest.WBUF else Unit.ACORE
-            assert semaphore(unit, core) is not None and semaphore(core, unit) is not None
+            core = Unit.CCORE if memory <= Dest.WBUF else Unit.ACORE
+            loaders = [LOAD_UNITS[channel] for channel in load_channels(config, memory)]
+            assert loaders == [unit_of(config, Opcode.LOAD, memory, way) for way in range(len(loaders))]
+            for unit in loaders:
+                assert semaphore(unit, core) is not None and semaphore(core, unit) is not None
     assert semaphore(Unit.LOAD, Unit.LOAD1) is None and semaphore(Unit.CCORE, Unit.STORE) is None
     eta, nano = PRESETS["eta"], PRESETS["nano"]
     assert units(eta) == (*LOAD_UNITS, Unit.CCORE, Unit.ACORE, *STORE_UNITS)
     assert units(nano) == (Unit.LOAD, Unit.CCORE, Unit.ACORE, Unit.STORE)
-    assert [unit_of(eta, Opcode.LOAD, memory) for memory in (Dest.IBUF, Dest.EBUF, Dest.AA, Dest.PBUF, 15)] == [
-        Unit.LOAD, Unit.LOAD1, Unit.LOAD2, Unit.LOAD3, Unit.LOAD]
+    for way, weights in enumerate((Unit.LOAD1, Unit.LOAD)):
+        memories = (Dest.IBUF, Dest.EBUF, Dest.WBUF, Dest.AA, Dest.PBUF, 15)
+        assert [unit_of(eta, Opcode.LOAD, memory, way) for memory in memories] == [
+            Unit.LOAD, Unit.LOAD1, weights, Unit.LOAD2, Unit.LOAD3, Unit.LOAD]
+    assert unit_of(nano, Opcode.LOAD, Dest.AA, 1) == Unit.LOAD
     assert [unit_of(eta, Opcode.STORE, memory) for memory in (Source.OA, Source.OB, 15)] == [
         Unit.STORE, Unit.STORE1, Unit.STORE]
     assert unit_of(nano, Opcode.STORE, Source.OB) == Unit.STORE and unit_of(eta, Opcode.UCODE) == Unit.ACORE

@@ -32,7 +32,7 @@ class LoaderBench(wiring.Component):
     def __init__(self, config):
         self.config = config
         super().__init__(read_members(config) | {"port": In(CommandPort()), "bases": In(BASES), "bus": Out(LoadBus(config)),
-                                                 "error": Out(8)})
+                                                 "ready": In(1), "error": Out(8)})
 
     def elaborate(self, platform):
         m = Module()
@@ -42,7 +42,7 @@ class LoaderBench(wiring.Component):
         connect(m, manager.response[1], loader.response)
         connect(m, flipped(self.port), loader.port)
         connect(m, flipped(self.bus), loader.bus)
-        m.d.comb += [loader.bases.eq(self.bases), self.error.eq(manager.error),
+        m.d.comb += [loader.bases.eq(self.bases), loader.ready.eq(self.ready), self.error.eq(manager.error),
                      manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
         for name, member in read_members(self.config).items():
             inner, outer = getattr(manager, name), getattr(self, name)
@@ -117,9 +117,11 @@ class Bench:
         self.most = 0
         self.cycle = self.done = self.fault = self.last = self.first_request = 0
 
-    async def begin(self, share=0.0):
+    async def begin(self, share=0.0, refused=0.0):
+        """``share`` of the cycles in which the memory stands still, ``refused`` of the beats that find the bus blocked."""
         bases = sum(self.base << 32 * n for n in range(8))
-        await start_clock(self.dut, port__start=0, bases=bases)
+        self.refused = refused
+        await start_clock(self.dut, port__start=0, bases=bases, ready=1)
         self.ram = FaultyRead(AxiReadBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
         self.ram.write(0, self.image)
         if share:
@@ -130,14 +132,18 @@ class Bench:
         return self
 
     async def _watch(self):
-        dut = self.dut
+        dut, offered = self.dut, None
         while True:
             await RisingEdge(dut.clk)
             self.cycle += 1
             if int(dut.bus__valid.value):
-                self.writes.append((int(dut.bus__dest.value), int(dut.bus__bank.value), int(dut.bus__addr.value),
-                                    int(dut.bus__sub.value), int(dut.bus__data.value)))
-                self.last = self.cycle
+                now = tuple(int(getattr(dut, f"bus__{name}").value) for name in ("dest", "bank", "addr", "sub", "data"))
+                assert offered is None or now == offered, "a refused beat changed"
+                offered = now
+                if int(dut.ready.value):
+                    self.writes.append(now)
+                    self.last, offered = self.cycle, None
+            dut.ready.value = self.rng.random() >= self.refused
             if int(dut.port__done.value):
                 self.done = self.cycle
                 self.ends.append(self.cycle)
@@ -166,7 +172,8 @@ class Bench:
 @cocotb.test()
 async def random_commands(dut):
     bench = await Bench(dut, 1).begin(0.2)
-    for _ in range(60):
+    for n in range(60):
+        bench.refused = 0.4 * (n % 2)
         fields = random_fields(bench.rng, bench.config, bench.base)
         await bench.load(fields)
         assert bench.writes == expected_writes(bench.config, bench.image, bench.base, fields), fields
@@ -211,7 +218,7 @@ async def illegal_fields(dut):
 @cocotb.test()
 async def overlapping_commands(dut):
     """Commands follow as soon as the Loader is free; beats and `done` keep their order."""
-    bench = await Bench(dut, 4).begin(0.2)
+    bench = await Bench(dut, 4).begin(0.2, refused=0.2)
     commands = [random_fields(bench.rng, bench.config, bench.base) for _ in range(60)]
     for n in range(0, 60, 3):
         commands[n] |= {"n0": 1, "n1": 1, "n2": 1}
@@ -233,7 +240,7 @@ async def latency_is_paid_once(dut):
 @cocotb.test()
 async def refusal_behind_commands_under_way(dut):
     """The fault belongs to the oldest command: it waits for the earlier ones, and nothing follows."""
-    bench = await Bench(dut, 6).begin(0.3)
+    bench = await Bench(dut, 6).begin(0.3, refused=0.5)
     good = {"dest": Dest.AB, "offset": 0, "n0": 30, "n1": 1, "n2": 1, "xb": 1}
     await stream_commands(bench, Opcode.LOAD, [good, good, good | {"n0": 0}, good], Loader.IN_FLIGHT)
     assert bench.fault == 0x20 and len(bench.ends) == 2 and len(bench.writes) == 60

@@ -220,14 +220,14 @@ def test_every_engine_gets_its_commands_in_order_with_the_base_added(preset):
         opcode = rng.choice([Opcode.LOAD, Opcode.STORE, Opcode.CONV, Opcode.RUN, Opcode.UCODE, Opcode.SOFTMAX])
         tail = [rng.getrandbits(32) for _ in range(rng.randrange(15))] if COMMANDS[opcode].tail else []
         fields = {"breg": 3, "offset": rng.getrandbits(32)} if opcode in (Opcode.LOAD, Opcode.STORE) else {}
-        memory = rng.randrange(16)
-        fields |= {Opcode.LOAD: {"dest": memory}, Opcode.STORE: {"src": memory}}.get(opcode, {})
+        memory, way = rng.randrange(16), rng.randrange(2)
+        fields |= {Opcode.LOAD: {"dest": memory, "way": way}, Opcode.STORE: {"src": memory}}.get(opcode, {})
         words = command(opcode, tag=n, tail=tail, **fields)
         commands.append(words)
         moved = list(words)
         if "breg" in fields:
             moved[OFFSET] = (moved[OFFSET] + base) % 2**32
-        expected[unit_of(config, opcode, memory)].append(moved)
+        expected[unit_of(config, opcode, memory, way)].append(moved)
         if n % 8 == 7:
             commands.append(command(Opcode.ADDBASE, breg=3, value=-4096 * n))
             base = (base - 4096 * n) % 2**32

@@ -91,17 +91,17 @@ def test_weight_network(cols):
             assert all(distance == 3 or (i + 1 in first and distance <= 6) for i, distance in enumerate(np.diff(swaps)))
 
     async def testbench(ctx):
-        ctx.set(dut.load.valid, 1)
-        ctx.set(dut.load.dest, Dest.WBUF)
+        ctx.set(dut.load[0].valid, 1)
+        ctx.set(dut.load[0].dest, Dest.WBUF)
         for bank, address in np.ndindex(3, DEPTH):
             padded = blocks[bank, address].tobytes().ljust(2, b"\0")
             for sub in range(config.block_beats):
-                ctx.set(dut.load.bank, bank)
-                ctx.set(dut.load.addr, address)
-                ctx.set(dut.load.sub, sub)
-                ctx.set(dut.load.data, int.from_bytes(padded[2 * cols * sub:2 * cols * (sub + 1)], "little"))
+                ctx.set(dut.load[0].bank, bank)
+                ctx.set(dut.load[0].addr, address)
+                ctx.set(dut.load[0].sub, sub)
+                ctx.set(dut.load[0].data, int.from_bytes(padded[2 * cols * sub:2 * cols * (sub + 1)], "little"))
                 await ctx.tick()
-        ctx.set(dut.load.valid, 0)
+        ctx.set(dut.load[0].valid, 0)
         for i in range(30):
             await check_commands(ctx, [random_fields() for _ in range(1 + i % 4)], eager=i % 3 == 0)
         assert not ctx.get(dut.fault)

@@ -18,6 +18,12 @@ def test_awkward_network(dram):
     verify_steps(make_case("tiny-residual", 2, 2), "channels", dram=DRAM[dram])
 
 
+@pytest.mark.parametrize("dram", list(DRAM))
+def test_weights_through_two_channels(dram):
+    """Many channels on small planes: many weights come through both channels that fill WBUF (host/test_tokens.py)."""
+    verify_steps(make_case("tiny-deep", 2, 2), "channels", dram=DRAM[dram])
+
+
 def test_digits():
     digests = {verify_steps(make_case("digits-cnn", 4, 2), config, dram=DramModel(bandwidth=16)) for config in ("channels", "nano")}
     assert len(digests) == 1
