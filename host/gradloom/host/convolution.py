@@ -128,6 +128,9 @@ class Convolution:
             self._refuse()
         costs = {images: self._cycles(high - low, images) for images in fitting}
         best = next(images for images, cost in costs.items() if cost <= min(costs.values()) * _TOLERANCE)
+        if also and high - low in costs:
+            # Nothing follows the logits range by range: the backward pass begins after the last image.
+            best = high - low
         edges = list(range(low, high, best))
         if len(edges) > 1 and 2 * (high - edges[-1]) <= best and best + high - edges[-1] in costs:
             edges.pop()

@@ -44,7 +44,7 @@ _FEED, _CONV_END, _DRAIN_END = 3, 13, 11
 _FIRST_PASS_END, _SCALAR_END, _SWEEP_START, _SWEEP_LEAST = 9, 3, 2, 18
 """A-Core: from the last beat of a first pass to its sums; from the last scalar's result to what needs it; before a sweep's first
 beat; least from there to the last one."""
-_POOL_PREPARE = 17
+_POOL_PREPARE = 19
 """A-Core: from the acceptance of a pool to its first beat, and its tail."""
 _LANES_END = FETCH + ADD1 + CODE2 + 2
 """From a sweep's last beat to done, on the short path."""
