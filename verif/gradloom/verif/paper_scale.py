@@ -1,7 +1,7 @@
 """Training steps of the networks of the ETA paper in RTL at its size, and the page that tells of them.
 
 ``python -m gradloom.verif.paper_scale run [CASE ...]`` runs ``gradloom bench`` for cases of :data:`CASES` (default: all that have
-no result yet) and keeps each ``bench.json`` in docs/results/paper-scale/. ``... curve RTL GOLDEN`` takes two finished folders of
+no result yet) and keeps each ``bench.json`` in docs/results/paper-scale/. ``... curve RTL GOLDEN ...`` takes finished folders of
 ``gradloom train`` that must hold the same bytes. ``... page`` writes docs/paper-scale.md and its figure from what lies there.
 """
 
@@ -9,8 +9,10 @@ import argparse
 import dataclasses
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from gradloom.host import cli
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.verif.paper_scale_page import curve_figure, page
 
-__all__ = ["CASES", "Case", "join_curves", "results"]
+__all__ = ["CASES", "Case", "join_curves", "results", "revision"]
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 RESULTS = DOCS / "results" / "paper-scale"
@@ -64,6 +66,12 @@ def results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     return {name: json.loads(path.read_text()) for name, path in kept.items() if path.is_file()}
 
 
+def revision() -> str:
+    """Short name of the checked out commit, or "unknown"."""
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=DOCS, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
 def run_cases(names: list[str], folder: Path = RESULTS) -> int:
     """Run cases one after another; each result is kept as soon as it is there, so that an interrupted list goes on where it was.
 
@@ -84,15 +92,17 @@ def run_cases(names: list[str], folder: Path = RESULTS) -> int:
             code = cli.main(case.arguments(out))
             if code:
                 return code
-            write_json(folder / f"{case.name}.json", json.loads((out / "bench.json").read_text()))
+            bench = json.loads((out / "bench.json").read_text()) | {"revision": revision()}
+            write_json(folder / f"{case.name}.json", bench)
     return 0
 
 
-def join_curves(rtl: Path, golden: Path, classes: int) -> dict[str, Any]:
-    """The learning curve of a run in RTL, whose losses and parameters equal those of the same run on the golden model.
+def join_curves(rtl: Path, others: Sequence[Path], classes: int) -> dict[str, Any]:
+    """The learning curve of a run in RTL, whose losses and parameters equal those of the same run on other devices.
 
     Parameters
     ----------
+    others : folders of runs on the golden model and the emulator
     classes : :class:`int`
         Classes that the images show; a network may have more.
 
@@ -101,25 +111,37 @@ def join_curves(rtl: Path, golden: Path, classes: int) -> dict[str, Any]:
     :exc:`UserError`
         If the runs differ in what was trained, or in a loss or a digest of parameters.
     """
-    runs = [json.loads((folder / "run.json").read_text()) for folder in (rtl, golden)]
-    if (runs[0]["device"], runs[1]["device"]) != ("rtl", "golden"):
-        raise UserError(f"{rtl} must be a run with --device rtl and {golden} one with --device golden: give them in this order")
-    for key in ("network", "data", "batch", "total_steps", "seed", "hyper", "rounding"):
-        if runs[0][key] != runs[1][key]:
-            raise UserError(f"{rtl} and {golden} trained with another {key}: repeat one with the other's options")
-    losses = [[step["loss"] for step in run["steps"]] for run in runs]
-    digests = [[epoch["sha256"] for epoch in run["epochs"]] for run in runs]
-    if losses[0] != losses[1] or digests[0] != digests[1] or not digests[0]:
-        raise UserError(f"{rtl} and {golden} differ in a loss or a digest: find the first difference with gradloom diff")
-    run = runs[0]
+    run, *software = (json.loads((folder / "run.json").read_text()) for folder in (rtl, *others))
+    if run["device"] != "rtl":
+        raise UserError(f"{rtl} is a run with --device {run['device']}: give one with --device rtl first")
+    told = _told(run)
+    for folder, other in zip(others, software, strict=True):
+        if other["device"] == "rtl":
+            raise UserError(f"{folder} is a run with --device rtl: give one with --device golden or emulator")
+        for key in ("network", "data", "batch", "total_steps", "seed", "hyper", "rounding"):
+            if _without_source(run[key]) != _without_source(other[key]):
+                raise UserError(f"{rtl} and {folder} trained with another {key}: repeat one with the other's options")
+        if _told(other) != told or not told[1]:
+            raise UserError(f"{rtl} and {folder} differ in a loss or a digest: find the first difference with gradloom diff")
     return {
         "network": run["network"]["name"], "configuration": run["configuration"]["name"], "macs": run["macs"],
-        "data": run["data"], "classes": classes,
-        "batch": run["batch"], "hyper": run["hyper"], "memory": run["memory"], "losses": losses[0],
+        "data": {key: run["data"][key] for key in ("name", "sha256", "train", "test")}, "classes": classes,
+        "batch": run["batch"], "hyper": run["hyper"], "memory": run["memory"], "losses": told[0],
         "epochs": [{key: entry.get(key) for key in ("steps", "train_accuracy", "test_accuracy", "test_loss", "sha256")}
                    for entry in run["epochs"]],
+        "equal_to": [other["device"] for other in software],
         "simulated_cycles": run["cycles"]["total"],
     }
+
+
+def _without_source(value: Any) -> Any:
+    """A record without the place on disk that it was read from."""
+    return {key: part for key, part in value.items() if key != "source"} if isinstance(value, dict) else value
+
+
+def _told(run: dict[str, Any]) -> tuple[list[float], list[str]]:
+    """Losses of all steps, digests of the parameters of all epochs."""
+    return [step["loss"] for step in run["steps"]], [epoch["sha256"] for epoch in run["epochs"]]
 
 
 def write_page(folder: Path = RESULTS, docs: Path = DOCS) -> None:
@@ -136,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("run", help="run cases in RTL").add_argument("case", nargs="*", help="default: all without a result")
     curve = commands.add_parser("curve", help="keep a learning curve")
     curve.add_argument("rtl", type=Path, help="finished folder of gradloom train --device rtl")
-    curve.add_argument("golden", type=Path, help="the same with --device golden")
+    curve.add_argument("others", type=Path, nargs="+", help="the same with --device golden, and perhaps emulator")
     curve.add_argument("--classes", type=int, required=True, help="classes that the images show")
     commands.add_parser("page", help="write docs/paper-scale.md")
     options = parser.parse_args(arguments)
@@ -148,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
             if code:
                 return code
         elif options.command == "curve":
-            write_json(RESULTS / "learning-curve.json", join_curves(options.rtl, options.golden, options.classes))
+            write_json(RESULTS / "learning-curve.json", join_curves(options.rtl, options.others, options.classes))
         write_page()
     except UserError as error:
         parser.error(str(error))

@@ -44,9 +44,10 @@ def _overview(benches: Mapping[str, dict[str, Any]]) -> list[str]:
             _percent(total["pe_use"]), _percent(paper.get("pe_use")) if same else "",
             f"{total['images_per_second']:,.1f}", f"{images:,.1f}" if images and same else "",
             f"{total['gops_with_inserted_zeros']:.0f}", f"{total['bytes_per_cycle']:.1f}", f"`{bench['parameters'][:16]}`",
+            bench["revision"],
         ))
     heads = ("network", "machine", "MACs", "batch", "cycles of a step", "PE use", "ETA's", "images/s at 200 MHz", "ETA's",
-             "GOPS with inserted zeros", "DRAM bytes a cycle", "parameters (SHA-256)")
+             "GOPS with inserted zeros", "DRAM bytes a cycle", "parameters (SHA-256)", "revision")
     return _table(heads, rows)
 
 
@@ -134,7 +135,8 @@ def _curve(curve: Mapping[str, Any] | None) -> list[str]:
         f"learning rate {hyper['lr']:g} ({hyper['schedule']}), on {data['train']} training and {data['test']} test images of "
         f"32 x 32 from a folder of CIFAR-10 pictures in {curve['classes']} classes. Mean loss of the first {tenth} steps "
         f"{first:.2f}, of the last {tenth} {last:.2f}. {curve['simulated_cycles']:,} cycles were simulated, evaluations included. "
-        "Every loss, and the parameters at the end of each epoch, equal those of the golden model.",
+        "Every loss, and the parameters at the end of each epoch, equal those of the same run with "
+        f"{' and '.join(f'`--device {device}`' for device in curve['equal_to'])}.",
         "",
     ]
     rows = [(str(entry["steps"]), _percent(entry["train_accuracy"]), _percent(entry["test_accuracy"]), f"`{entry['sha256'][:16]}`")
@@ -146,8 +148,10 @@ def _curve(curve: Mapping[str, Any] | None) -> list[str]:
         memory += f" --dram-bytes-per-cycle {share:g}"
     lines += _table(("steps", "accuracy on training images", "on test images", "parameters (SHA-256)"), rows)
     return [
-        *lines, "```sh", f"{common} --device rtl {memory} --out runs/rtl", f"{common} --device golden --out runs/golden",
-        f"python -m gradloom.verif.paper_scale curve runs/rtl runs/golden --classes {curve['classes']}", "```", "",
+        *lines, "```sh", f"{common} --device rtl {memory} --out runs/rtl",
+        *(f"{common} --device {device} --out runs/{device}" for device in curve["equal_to"]),
+        f"python -m gradloom.verif.paper_scale curve runs/rtl {' '.join(f'runs/{device}' for device in curve['equal_to'])} "
+        f"--classes {curve['classes']}", "```", "",
     ]
 
 
@@ -161,7 +165,7 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         f"steps (FP, BP, WG and weight update) of the RTL, with a memory of {memory}. [bench](bench.md) says what is counted. "
         "ETA's figures are those of its table III and section V-B, simulated by its authors; its batch size is not given.", "",
         *_overview(benches),
-        "A network and batch end with the same parameters on every machine.", "",
+        "A network and batch end with the same parameters on every machine. Revision: the commit that was run.", "",
         "## Checked, and how fast", "",
         *_checks(benches),
         "Cycles a second and minutes depend on the computer and on what else it does; phases are those of more than "

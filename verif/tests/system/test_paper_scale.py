@@ -61,12 +61,14 @@ def runs(tmp_path_factory):
 
 
 def test_curves_join_only_if_equal(runs):
-    curve = join_curves(runs / "rtl", runs / "golden", CLASSES)
+    curve = join_curves(runs / "rtl", [runs / "golden"], CLASSES)
     assert len(curve["losses"]) == 4 and curve["simulated_cycles"] > 0 and curve["epochs"][-1]["steps"] == 4
     with pytest.raises(UserError, match="another seed"):
-        join_curves(runs / "rtl", runs / "other", CLASSES)
-    with pytest.raises(UserError, match="in this order"):
-        join_curves(runs / "golden", runs / "rtl", CLASSES)
+        join_curves(runs / "rtl", [runs / "golden", runs / "other"], CLASSES)
+    with pytest.raises(UserError, match="--device rtl first"):
+        join_curves(runs / "golden", [runs / "golden"], CLASSES)
+    with pytest.raises(UserError, match="golden or emulator"):
+        join_curves(runs / "rtl", [runs / "rtl"], CLASSES)
 
 
 def test_a_different_loss_is_noticed(runs, tmp_path):
@@ -74,7 +76,7 @@ def test_a_different_loss_is_noticed(runs, tmp_path):
     run["steps"][2]["loss"] += 1e-9
     (tmp_path / "run.json").write_text(json.dumps(run))
     with pytest.raises(UserError, match="differ in a loss"):
-        join_curves(runs / "rtl", tmp_path, CLASSES)
+        join_curves(runs / "rtl", [tmp_path], CLASSES)
 
 
 def test_page(kept, runs, tmp_path, monkeypatch):
@@ -83,7 +85,7 @@ def test_page(kept, runs, tmp_path, monkeypatch):
     for case in SMALL:
         (tmp_path / "results" / f"{case.name}.json").write_text((kept / f"{case.name}.json").read_text())
     (tmp_path / "docs" / "figures").mkdir(parents=True)
-    curve = join_curves(runs / "rtl", runs / "golden", CLASSES)
+    curve = join_curves(runs / "rtl", [runs / "golden"], CLASSES)
     (tmp_path / "results" / "learning-curve.json").write_text(json.dumps(curve))
     write_page(tmp_path / "results", tmp_path / "docs")
     text = (tmp_path / "docs" / "paper-scale.md").read_text()
