@@ -33,6 +33,8 @@ PARAMETER_ENTRIES = 6
 """Entries of a parameter set: parameters and sums of a channel group."""
 BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
+_RUN_CYCLES = 128
+"""Cycles of a command of the A-Core that its preparation does not outweigh, about."""
 _PARAMETER_SHARE = 12
 """Entries of the parameter buffer for each set of 6 of a channel group: the other half holds reciprocals."""
 _ACORE_CYCLES = 1000
@@ -196,7 +198,7 @@ class Builder:
         cycles : for a plane
         needs, gives : of some images, all channel groups
         """
-        for images in self.ranges(self.images, limit, groups * cycles):
+        for images in image_groups(self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
             each = (images[1] - images[0]) * cycles
             size = max(1, _ACORE_CYCLES // each)
             for first in range(0, groups, size):

@@ -1,0 +1,46 @@
+"""Planes of the A-Core cut into pieces of work."""
+
+import itertools
+
+import pytest
+
+from gradloom.host.memory import memory_map
+from gradloom.host.pacing import Part
+from gradloom.host.tiling import Builder
+from gradloom.models.network import load_network
+from gradloom.rtl.config import PRESETS
+
+BATCH = 16
+
+
+@pytest.fixture(scope="module")
+def builder():
+    network, config = load_network("digits-cnn"), PRESETS["eta"]
+    memory = memory_map(network, config, BATCH, training=True, steps=1, table=1, dw=False, sums=False)
+    return Builder(network, config, memory, batch=BATCH, training=True)
+
+
+@pytest.mark.parametrize("groups,limit,cycles", [(2, 1, 512), (8, 16, 32), (64, 16, 16), (64, 5, 2), (8, 1, 8192)])
+def test_every_plane_is_in_one_piece(builder, groups, limit, cycles):
+    found = [
+        (image, group)
+        for _, images, chosen in builder.sweeps(groups, limit, cycles, lambda _: (), lambda _: ())
+        for image, group in itertools.product(range(*images), chosen)
+    ]
+    assert sorted(found) == list(itertools.product(range(BATCH), range(groups)))
+    assert len(set(found)) == len(found)
+
+
+def test_images_are_there_with_their_last_groups(builder):
+    pieces = list(builder.sweeps(64, 16, 64, lambda images: (Part("in", images),), lambda images: (Part("out", images),)))
+    for piece, images, chosen in pieces:
+        assert piece.needs == (Part("in", images),)
+        assert piece.gives == ((Part("out", images),) if chosen.stop == 64 else ())
+        assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64
+
+
+def test_small_planes_share_a_command(builder):
+    """Commands of a few cycles would cost more in preparation; pieces of work stay short all the same."""
+    for piece, images, _ in builder.sweeps(64, 16, 16, lambda _: (), lambda _: ()):
+        assert images[1] - images[0] == 8
+        assert piece.cycles <= 1000
