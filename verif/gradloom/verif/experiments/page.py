@@ -58,6 +58,8 @@ def _classification(title: str, results: dict[str, Any], text: str, figures: Pat
     settings = results["settings"]
     images = f"{settings['train_images']} training and {settings['test_images']} test images."
     curves = _figure(results, "epoch", "accuracy", ("epoch", "test accuracy, %"), figures)
+    absent = [TITLES[name] for name in settings["overrides"] if name not in _runs(results)]
+    text += f" Not run yet: {', '.join(absent)}." if absent else ""
     return [f"## {title}", "", f"{text} {images} {_setup(results)}", "", *_table(results, "accuracy", 2, ", %"), *curves, ""]
 
 
