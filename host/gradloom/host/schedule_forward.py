@@ -71,7 +71,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     if not last and not (work.fits and builder.holds(plane)):
         return _RowForward(builder, layer, work, plane, dry).works(needs, lambda images: (builder.part(name, "z", images),))
     entries = "one image takes {} entries of the logit buffer"
-    also = ((entries, "max_classes", shape.mg, builder.ring["LOGIT"].size),) if last else ()
+    also = ((entries, "logit_depth", shape.mg, builder.ring["LOGIT"].size),) if last else ()
     limit = builder.planes_at_once(name, plane)
     logits = 0
 

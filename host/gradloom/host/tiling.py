@@ -114,7 +114,6 @@ class Builder:
         self.images = (0, batch)
         self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words))
         depth = config.abuf_depth
-        logits = config.max_planes * ceil_div(config.max_classes, config.group)
         self.ring = {
             name: Ring(size)
             for name, size in (
@@ -126,7 +125,7 @@ class Builder:
                 ("OB", depth),
                 ("OM", config.mbuf_depth),
                 ("DW", config.dw_depth),
-                ("LOGIT", logits),
+                ("LOGIT", config.logit_depth),
             )
         }
         sets = max(2, config.pbuf_depth // _PARAMETER_SHARE)

@@ -274,14 +274,13 @@ def _store(f: Instruction, config: Config) -> Iterator[str]:
         yield f"there is no memory {f['src']}"
         return
     source = Source(f["src"])
-    logits = config.max_planes * ceil_div(config.max_classes, config.group)
     each, size = {
         Source.OA: (1, config.abuf_depth),
         Source.OB: (1, config.abuf_depth),
         Source.OM: (1, config.mbuf_depth),
         Source.PBUF: (_ENTRY_BEATS, config.pbuf_depth),
         Source.XOUT: (_WIDE_BEATS, config.dw_depth),
-        Source.LOGIT: (2, logits),
+        Source.LOGIT: (2, config.logit_depth),
     }[source]
     beats = f["n2"] * f["n1"] * f["n0"]
     if beats % each:
@@ -383,6 +382,6 @@ def _softmax(f: Instruction, config: Config) -> Iterator[str]:
         "logit addresses",
         f["logit0"],
         entries,
-        config.max_planes * ceil_div(config.max_classes, config.group),
+        config.logit_depth,
     )
     yield from _within("output A addresses", f["oa0"], entries, config.abuf_depth)

@@ -10,12 +10,7 @@ from gradloom.rtl.channels import load_channels, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Source
 
-__all__ = ["Buffers", "logit_depth"]
-
-
-def logit_depth(config: Config) -> int:
-    """Entries of LOGIT: G logits each, for every image that a softmax command may take."""
-    return config.max_planes * -(-config.max_classes // config.group)
+__all__ = ["Buffers"]
 
 
 class Buffers(wiring.Component):
@@ -85,7 +80,7 @@ class Buffers(wiring.Component):
 
         made = {name: memory(name, width, depth) for name, width, depth in (
             ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
-            ("xout", 8 * beat, config.dw_depth), ("logit", 2 * beat, logit_depth(config)),
+            ("xout", 8 * beat, config.dw_depth), ("logit", 2 * beat, config.logit_depth),
             ("p", 4 * beat, config.pbuf_depth))}
         load = self._loader(Dest.PBUF)
         to_p = Signal()

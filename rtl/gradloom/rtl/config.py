@@ -58,6 +58,8 @@ class Config:
         Planes (images of one channel group) that one A-Core command may take.
     max_classes : :class:`int`
         Largest number of logits of the softmax unit.
+    logit_depth : :class:`int`
+        Entries (G x 32 bits) of the logit buffer; an image takes one for every G classes.
     tensors : :class:`int`
         Entries of the exponent file.
     queue_words : :class:`int`
@@ -91,6 +93,7 @@ class Config:
     dw_depth: int = 128
     max_planes: int = 32
     max_classes: int = 64
+    logit_depth: int = 1024
     tensors: int = 256
     queue_words: int = 128
     microcode_depth: int = 256
@@ -121,9 +124,12 @@ class Config:
         for field_name, limit in (("ibuf_depth", 65536), ("ebuf_depth", 65536), ("wbuf_depth", 65536),
                                   ("psum_depth", 16384), ("abuf_depth", 65536), ("mbuf_depth", 65536),
                                   ("pbuf_depth", 8192), ("dw_depth", 8192), ("max_planes", 128),
-                                  ("tensors", 2048), ("microcode_depth", 1024), ("max_classes", 4096)):
+                                  ("logit_depth", 65536), ("tensors", 2048), ("microcode_depth", 1024), ("max_classes", 4096)):
             value = getattr(self, field_name)
             _require(value <= limit, f"{field_name} must be at most {limit}, not {value}")
+        _require(self.logit_depth * self.cols >= self.max_classes,
+                 f"logit_depth must hold the logits of one image ({-(-self.max_classes // self.cols)} entries), "
+                 f"not {self.logit_depth}")
         _require(self.queue_words >= 64, f"queue_words must hold two commands (64), not {self.queue_words}")
         _require(self.dw_depth >= 2 * self.dw_tile_beats,
                  f"dw_depth must hold two weight-gradient tiles ({2 * self.dw_tile_beats} beats), not {self.dw_depth}")
@@ -170,7 +176,8 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
     Config(name="small", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512,
            load_channels=2),
     Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
-    Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, queue_words=1024, ibuf_depth=1024, ebuf_depth=1024,
+    Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, logit_depth=512, queue_words=1024,
+           ibuf_depth=1024, ebuf_depth=1024,
            psum_depth=512, abuf_depth=2048, dw_depth=512, tensors=512, load_channels=4, store_channels=2),
 )}
 """Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""

@@ -60,7 +60,7 @@ class Memories:
         self.am, self.om = (memory(config.mbuf_depth, 2 * g) for _ in range(2))
         self.pbuf = memory(config.pbuf_depth, 8 * g)
         self.label = wide(config.max_planes)
-        self.logit = wide(config.max_planes * -(-config.max_classes // g), g).astype(np.int32)
+        self.logit = wide(config.logit_depth, g).astype(np.int32)
 
 
 class Interpreter(SoftwareDevice):

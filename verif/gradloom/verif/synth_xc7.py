@@ -33,7 +33,6 @@ RAM_LUTS = {"RAM32X1S": 1, "RAM64X1S": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X
             "RAM128X1D": 4, "RAM256X1S": 4, "RAM32M16": 8, "RAM64M8": 8}
 """LUTs of a SLICEM that a distributed RAM takes (Xilinx UG474, table 2-3)."""
 _SCRIPT = """read_verilog part.v
-hierarchy -check -top {top}
 {flags} -top {top} -run begin:map_luts
 splitnets
 {flags} -top {top} -run map_luts:
@@ -155,12 +154,13 @@ def synthesise(name: str, source: str, *, number: int = 1) -> Part:
 
 
 def _cached(name: str, source: str, number: int, version: str) -> Part:
-    key = "\n".join([version, FLAGS, _SCRIPT, name, source])
+    # Names of emitted modules end in a hash of the configuration, whose other fields do not shape this part.
+    key = re.sub(r"_[0-9a-f]{8}\b", "_", "\n".join([version, FLAGS, _SCRIPT, name, source]))
     path = cache_folder() / "synth" / f"xc7-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file():
         fields = json.loads(path.read_text())
-        return Part(**fields | {"number": number, "memories": [Memory(**memory) for memory in fields["memories"]]})
+        return Part(**fields | {"name": name, "number": number, "memories": [Memory(**memory) for memory in fields["memories"]]})
     part = synthesise(name, source, number=number)
     path.write_text(json.dumps(dataclasses.asdict(part)))
     return part
