@@ -1,0 +1,17 @@
+"""Rules of a configuration that no other test breaks."""
+
+import dataclasses
+
+import pytest
+
+from gradloom.rtl.config import PRESETS, ConfigError
+
+
+@pytest.mark.parametrize(("depth", "legal"), [(128, True), (127, False)])
+def test_logit_buffer_holds_one_image(depth, legal):
+    """1024 classes in entries of 8."""
+    if legal:
+        assert dataclasses.replace(PRESETS["eta"], logit_depth=depth).logit_depth == depth
+    else:
+        with pytest.raises(ConfigError, match=r"^logit_depth must hold the logits of one image \(128 entries\), not 127$"):
+            dataclasses.replace(PRESETS["eta"], logit_depth=depth)
