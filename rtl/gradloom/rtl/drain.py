@@ -1,8 +1,5 @@
 """Drain of the weight gradients: sums over WPUs into the DW buffer (``docs/machine.md`` section 4)."""
 
-import functools
-import operator
-
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -10,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.banks import address_bits
 from gradloom.rtl.colwalk import token_layout
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.wpu import WPU_DSEL
 
 __all__ = ["Drain"]
@@ -36,10 +33,9 @@ class Drain(wiring.Component):
         A token of this cycle may ``snap``.
     done : ``Out(1)``
         The last beat is written (or there was none), and its overflow or fault is reported in this cycle at the latest.
-    dsel : ``Out(ArrayLayout(WPU_DSEL, block_beats))``
-        For the clusters of each beat of a block.
-    d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(ArrayLayout(wg_width, 3), G), wpus), clusters))``
-        Drain registers, column c 1 + c cycles after ``dsel``, as :class:`gradloom.rtl.wpu.Wpu` gives them.
+    dsel : ``Out(WPU_DSEL)``
+    d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), G), wpus), clusters))``
+        Drain registers, column c 1 + c cycles after ``dsel``.
     en, addr : ``In(1)``, ``In(16)``
         The A-Core's read.
     q : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
@@ -54,11 +50,9 @@ class Drain(wiring.Component):
         self.config = config
         self.latency = latency
         lane = data.ArrayLayout(signed(config.wg_width), config.group)
-        groups = data.ArrayLayout(config.wg_width, 3)
         super().__init__({
-            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1),
-            "dsel": Out(data.ArrayLayout(WPU_DSEL, config.block_beats)),
-            "d": In(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(groups, config.group), config.wpus), config.clusters)),
+            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1), "dsel": Out(WPU_DSEL),
+            "d": In(data.ArrayLayout(data.ArrayLayout(lane, config.wpus), config.clusters)),
             "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -99,12 +93,8 @@ class Drain(wiring.Component):
         # Behind dsel, in column c 1 + c cycles: drain registers; 2 + c: the beat's clusters; 3 + c: their sums over WPUs.
         # Cycle 2 + G has all columns; cycle 3 + G: with what the buffer held they are written.
         wait = self.latency - 1
-        number = Signal(4)
-        m.d.comb += number.eq(PE_TAPS * r + k)
-        number0, beat0 = delayed(number, wait, "number_at"), delayed(beat, wait, "beat_at")
-        for b in range(config.block_beats):
-            m.d.comb += [self.dsel[b].tap.eq(number0[:2]),
-                         self.dsel[b].group.eq(Cat((number0[2:] == group) & (beat0 == b) for group in range(3)))]
+        m.d.comb += [self.dsel.r.eq(delayed(r, wait, "dsel_r")), self.dsel.k.eq(delayed(k, wait, "dsel_k"))]
+        beat1 = delayed(beat, wait + 1, "beat_at")
         valid = delayed(issue, wait + g + 3, "valid", reset_less=False)
         address3 = delayed(address, wait + g + 3, "address_at")
         done = delayed(last, wait + g + 4, "last", reset_less=False)
@@ -120,12 +110,12 @@ class Drain(wiring.Component):
         total = Signal(2 * g * width, reset_less=True)
         overflows = []
         for c in range(g):
+            beat_here = delayed(beat1, c, f"beat_at{c}_")
             for lane in range(min(2, g)):
                 terms = []
                 for w in range(config.wpus):
                     term = Signal(signed(width), name=f"term{lane}_{c}_{w}", reset_less=True)
-                    given = [self.d[2 * b + lane][w][c][group] for b in range(config.block_beats) for group in range(3)]
-                    m.d.sync += term.eq(functools.reduce(operator.or_, given).as_signed())
+                    m.d.sync += term.eq(Array(self.d[2 * b + lane][w][c] for b in range(config.block_beats))[beat_here])
                     terms.append(term)
                 summed = Signal(signed(width + 2), name=f"summed{lane}_{c}", reset_less=True)
                 m.d.sync += summed.eq(sum(terms[1:], terms[0]))

@@ -20,9 +20,8 @@ WPU_CTL = data.StructLayout({
     "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1})
 """One token: ``shift``, ``clear``, ``sel`` and ``swap`` are those of :mod:`gradloom.rtl.operands`, the rest see :class:`Wpu`."""
 
-WPU_DSEL = data.StructLayout({"tap": 2, "group": 3})
-"""Drain registers to read, of PE row r and tap k: number 3 r + k, whose low bits are ``tap``; bit (3 r + k) div 4 of ``group``
-is set, and none in a WPU that is not asked."""
+WPU_DSEL = data.StructLayout({"r": 2, "k": 2})
+"""PE row and tap of the drain registers to read."""
 
 
 class Wpu(wiring.Component):
@@ -43,8 +42,8 @@ class Wpu(wiring.Component):
     out : ``Out(ArrayLayout(signed(psum_width), 4))``
         Sums of the token presented ``latency(G)`` cycles earlier. ``sel`` 0, 1: out0 the total; 2, 3: four sums,
         one per output parity; 4, 5: out_k of output group k. The rest, and all with ``wg`` or without ``use``, is undefined.
-    dsel, d : ``In(WPU_DSEL)``, ``Out(ArrayLayout(ArrayLayout(wg_width, 3), G))``
-        Drain registers, column c 1 + c cycles after ``dsel``: their value is the OR of the three. A ``snap`` shows to a
+    dsel, d : ``In(WPU_DSEL)``, ``Out(ArrayLayout(signed(wg_width), G))``
+        Drain registers of PE row r and tap k, column c 1 + c cycles after ``dsel``. A ``snap`` shows to a
         ``dsel`` presented ``SNAP_LATENCY`` cycles after it or later; until then the one before does.
     ovf : ``Out(1)``
         Some accumulation overflowed ``ovf_latency(G)`` cycles ago.
@@ -69,7 +68,7 @@ class Wpu(wiring.Component):
         super().__init__({
             "ctl": In(WPU_CTL), "a": In(factors), "w": In(factors), "e": In(data.ArrayLayout(CODE_BITS, PE_TAPS)),
             "out": Out(data.ArrayLayout(signed(config.psum_width), WPU_OUTPUTS)),
-            "dsel": In(WPU_DSEL), "d": Out(data.ArrayLayout(data.ArrayLayout(config.wg_width, 3), g)), "ovf": Out(1)})
+            "dsel": In(WPU_DSEL), "d": Out(data.ArrayLayout(signed(config.wg_width), g)), "ovf": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -143,14 +142,9 @@ class Wpu(wiring.Component):
             m.d.comb += self.out[i].eq(value)
 
     def _drain(self, m: Module, pes: list[list[Pe]]) -> None:
-        # Four registers are one LUT6 a bit; groups and WPUs that are not asked give 0, so that OR gathers all of them.
         for c in range(self.config.cols):
-            dsel = WPU_DSEL(delayed(m, self.dsel.as_value(), f"dsel{c}", c))
-            taps = [pes[r][c].drain[k] for r in range(PE_ROWS) for k in range(PE_TAPS)]
-            for group in range(3):
-                selected = Signal(self.config.wg_width, name=f"selected{c}_{group}", reset_less=True)
-                with m.If(dsel.group[group]):
-                    m.d.sync += selected.eq(Array(taps[4 * group:4 * group + 4])[dsel.tap])
-                with m.Else():
-                    m.d.sync += selected.eq(0)
-                m.d.comb += self.d[c][group].eq(selected)
+            dsel = delayed(m, self.dsel.as_value(), f"dsel{c}", c)
+            taps = Array(pes[min(r, PE_ROWS - 1)][c].drain[min(k, PE_TAPS - 1)] for r in range(4) for k in range(4))
+            selected = Signal(signed(self.config.wg_width), name=f"selected{c}", reset_less=True)
+            m.d.sync += selected.eq(taps[Cat(dsel[2:4], dsel[:2])])
+            m.d.comb += self.d[c].eq(selected)

@@ -26,15 +26,14 @@ def test_places_and_sums(group, wpus):
                 place += (gap + 1) * block
         for name, value in {"snap": 1, "drows": rows, "nk": taps, "dwbase": base, "dgap": gap, "dacc": add}.items():
             ctx.set(dut.token[name], value)
-        history, done = [[(0, 0)] * block] * group, False
+        history, done = [(0, 0)] * group, False
         while not done:
-            # Column c sees the selection 1 + c cycles later, each cluster that of its beat; what is not asked gives 0.
-            for c, m, w, part in np.ndindex(group, group, wpus, 3):
-                tap, groups = history[c][m // 2]
-                number = 4 * part + tap
-                given = registers[number // 3, number % 3, m, w, c] if groups >> part & 1 and number < 9 else 0
-                ctx.set(dut.d[m][w][c][part], int(given) % 2**config.wg_width)
-            history = [[(ctx.get(dsel.tap), ctx.get(dsel.group)) for dsel in (dut.dsel[b] for b in range(block))], *history[:-1]]
+            # Column c sees the selection 1 + c cycles later.
+            for c, (r, k) in enumerate(history):
+                for m in range(group):
+                    for w in range(wpus):
+                        ctx.set(dut.d[m][w][c], int(registers[r, k, m, w, c]))
+            history = [(min(ctx.get(dut.dsel.r), 2), min(ctx.get(dut.dsel.k), 2)), *history[:-1]]
             done = ctx.get(dut.done)
             await ctx.tick()
             ctx.set(dut.token.snap, 0)

@@ -5,7 +5,7 @@ import random
 
 import cocotb
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
@@ -15,7 +15,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.operands import Weights, Windows
-from gradloom.rtl.wpu import WPU_CTL, Wpu
+from gradloom.rtl.wpu import WPU_CTL, WPU_DSEL, Wpu
 from gradloom.verif.cocotb_run import run_cocotb
 
 # The widest post-shift unit is left out: a C++ compiler needs ten minutes for its public signals.
@@ -36,8 +36,8 @@ class Bench(wiring.Component):
         g = config.cols
         inner = Wpu(config).signature.members
         super().__init__({"ctl": In(WPU_CTL), "x": In(ArrayLayout(StructLayout({"x0": 8, "x1": 8}), 3 * g)), "wl": In(3),
-                          "w": In(ArrayLayout(8, 3 * g)), "e": In(ArrayLayout(8, 3)), "dsel": In(StructLayout({"r": 2, "k": 2})),
-                          "d": Out(ArrayLayout(config.wg_width, g)), **{name: Out(inner[name].shape) for name in ("out", "ovf")}})
+                          "w": In(ArrayLayout(8, 3 * g)), "e": In(ArrayLayout(8, 3)), "dsel": In(WPU_DSEL),
+                          **{name: Out(inner[name].shape) for name in ("out", "d", "ovf")}})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -48,13 +48,10 @@ class Bench(wiring.Component):
         m.d.comb += [
             windows.shift.eq(ctl.shift), windows.clear.eq(ctl.clear), windows.sel.eq(ctl.sel), windows.x.eq(self.x),
             weights.load.eq(self.wl), weights.w.eq(self.w), weights.swap.eq(ctl.swap),
-            wpu.ctl.eq(ctl), wpu.a.eq(windows.a), wpu.w.eq(weights.active), wpu.e.eq(self.e),
+            wpu.ctl.eq(ctl), wpu.a.eq(windows.a), wpu.w.eq(weights.active), wpu.e.eq(self.e), wpu.dsel.eq(self.dsel),
             self.out.eq(wpu.out), self.ovf.eq(wpu.ovf)]
-        g, number = self.config.cols, Signal(4)
-        m.d.comb += [number.eq(3 * self.dsel.r + self.dsel.k), wpu.dsel.tap.eq(number[:2]), wpu.dsel.group.eq(1 << number[2:])]
-        for c in range(g):
-            value = wpu.d[c][0] | wpu.d[c][1] | wpu.d[c][2]
-            m.d.comb += self.d[c].eq(delayed(m, value, f"aligned{c}", g - 1 - c))
+        g = self.config.cols
+        m.d.comb += [self.d[c].eq(delayed(m, wpu.d[c], f"aligned{c}", g - 1 - c)) for c in range(g)]
         return m
 
 
