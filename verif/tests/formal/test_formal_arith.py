@@ -23,8 +23,7 @@ CODEC_BUGS = [
 ]
 MULTIPLIER_BUGS = [
     ("decode_once", "product.eq(a * b)", "product.eq((a * b)[:25].as_signed())"),
-    ("decode_once", "signed(V_BITS) if _is_once(mac) else unsigned(CODE_BITS)",
-     "signed(V_BITS - 1) if _is_once(mac) else unsigned(CODE_BITS)"),
+    ("decode_once", "return signed(V_BITS) if", "return signed(V_BITS - 1) if"),
     ("post_shift", "shift.eq(a[_M_BITS:] + b[_M_BITS:])", "shift.eq(a[_M_BITS:] | b[_M_BITS:])"),
     ("post_shift", "signed(2 * _M_BITS)", "signed(2 * _M_BITS - 1)"),
     ("post_shift", "narrow << 12", "narrow << 9"),
