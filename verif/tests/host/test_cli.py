@@ -371,6 +371,7 @@ def test_verilog_writes_a_new_folder_only(desk, capsys):
     assert cli.main(["verilog", "--config", "nano", "--family", "xc7", "--out", "v7"]) == 0
     assert [("DSP48E1 #(" in (desk / folder / "gradloom.v").read_text()) for folder in ("v", "v7")] == [False, True]
     (desk / "shift.toml").write_text('base = "nano"\nmac = "post_shift"\n')
+    capsys.readouterr()
     refused(capsys, ["verilog", "--config", "shift.toml", "--family", "xc7", "--out", "w"], "leave --family out")
     capsys.readouterr()
     (desk / "v" / "mine").write_text("keep")
