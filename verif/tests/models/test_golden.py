@@ -16,7 +16,7 @@ from gradloom.models.state import State, StateError, delayed_kinds
 NETWORKS = sorted((Path(__file__).parents[1] / "networks").glob("*.toml"))
 each_network = pytest.mark.parametrize("file", NETWORKS, ids=lambda file: file.stem)
 # The gradients of a whole network are close to those in floating point only while few layers add their rounding: the cosine falls
-# by about a hundredth a layer, and gamma's sums, small differences of large numbers, sooner. tiny-rows has ten layers of few channels.
+# by about a hundredth a layer, and gamma's sums, small differences of large numbers, sooner. tiny-rows has ten layers.
 SHALLOW = [file for file in NETWORKS if len(load_network(str(file)).weighted) <= 6]
 INPUT_EXPONENT = -10
 
