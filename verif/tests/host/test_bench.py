@@ -121,7 +121,7 @@ def test_cycles_add_up(found):
         if row["span_cycles"]:
             assert set(row["lost_cycles"]) == set(LOSSES)
             useful = row["useful_macs"] / SMALL.macs
-            # Cycles of useful MACs are a quotient: floats that were added in another order.
+            # Both: cycles of useful MACs are a quotient, floats that are added and divided here in another order.
             assert sum(row["lost_cycles"].values()) + useful == pytest.approx(row["span_cycles"])
             assert row["pe_use"] == pytest.approx(useful / row["span_cycles"])
             assert row["windows"] * SMALL.macs >= row["useful_macs"]
@@ -138,7 +138,7 @@ def test_rates_follow_from_cycles(found):
     macs = sum(phase_macs(DIGITS, layer.name, phase, BATCH).useful for layer in DIGITS.layers for phase in ("FP", "BP", "WG + WU"))
     seconds = total["cycles"] / 100e6
     assert total["useful_macs"] == macs
-    # Rates are floats, computed here in another order.
+    # All three: rates are floats, computed here in another order.
     assert total["gops"] == pytest.approx(2 * macs / seconds / 1e9) and total["images_per_second"] == pytest.approx(BATCH / seconds)
     assert total["pe_use"] == pytest.approx(total["gops"] / total["peak_gops"])
     assert total["gops_with_inserted_zeros"] > total["gops"]

@@ -1,5 +1,6 @@
 """The emulator against the golden model: every byte of every tensor, over steps, networks, roundings and odd states."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,31 +8,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
-from gradloom.models import arith, digests, emulator_conv, golden, pint  # noqa: E402
+from gradloom.models import arith, digests, emulator_conv, golden  # noqa: E402
 from gradloom.models.emulator import Emulator  # noqa: E402
 from gradloom.models.golden import Hyper  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
 from gradloom.verif.random_networks import random_network  # noqa: E402
 
-NETWORKS = ["digits-cnn", *(str(file) for file in sorted((Path(__file__).parents[1] / "networks").glob("*.toml")))]
-KINDS = ("activations", "normalised", "errors", "weights", "velocities")
+sys.path.insert(0, str(Path(__file__).parent))
+from emulator_case import INPUT_EXPONENT, KINDS, NETWORKS, batch, one_thread  # noqa: E402, F401
+
 ROUNDINGS = {"default": {}, "stochastic": dict.fromkeys(KINDS, "stochastic"), "nearest": dict.fromkeys(KINDS, "nearest")}
-INPUT_EXPONENT = -11
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads that wait for each other only cost time where tests run side by side."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def batch(network, rng, images):
-    codes = pint.encode(rng.integers(-4096, 4096, (images, *network.input_shape)), 0).code
-    return codes, rng.integers(0, network.classes, images)
 
 
 def assert_same(network, state, emulator, golden_step, step):
