@@ -1,0 +1,239 @@
+"""Drives one C-Core in cocotb: fills its buffers, gives commands, compares partial sums, sums of magnitudes and weight gradients,
+and counts cycles."""
+
+import dataclasses
+
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
+
+from gradloom.rtl.ccore import CCore
+from gradloom.rtl.channels import load_channels
+from gradloom.rtl.config import Config
+from gradloom.rtl.feed import Feed
+from gradloom.rtl.isa import Dest, Pattern
+from gradloom.rtl.wpu import Wpu
+from gradloom.verif.conv_case import ConvCase, Layer, bank_conflict, encode_conv, make_case
+
+__all__ = ["Bench", "Trace", "drain_cycles", "fits", "overhead", "tokens"]
+
+
+class Bench:
+    """Drives one C-Core; inputs change and outputs are sampled at falling edges."""
+
+    def __init__(self, dut, config: Config) -> None:
+        self.dut = dut
+        self.config = config
+        self.faults: list[int] = []
+
+    async def reset(self) -> None:
+        dut = self.dut
+        buses = [f"load__{n}__{name}" for n in range(self.config.load_channels)
+                 for name in ("valid", "dest", "bank", "addr", "sub", "data")]
+        for name in ("port__start", "port__cmd", *buses, "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0",
+                     "prd_bank1", "prd_addr1", "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k",
+                     "srd_plane"):
+            getattr(dut, name).value = 0
+        dut.rst.value = 1
+        Clock(dut.clk, 2, unit="ns").start()
+        for _ in range(3):
+            await FallingEdge(dut.clk)
+        dut.rst.value = 0
+
+    async def load(self, case: ConvCase) -> None:
+        dut, g = self.dut, self.config.group
+        beats = [(Dest.IBUF, bank, addr, 0, beat) for (bank, addr), beat in case.ibuf.items()]
+        beats += [(Dest.EBUF, bank, addr, 0, beat) for (bank, addr), beat in case.ebuf.items()]
+        for (bank, addr), block in case.wbuf.items():
+            rows = np.zeros((2 * self.config.block_beats, g), np.uint8)
+            rows[:g] = block
+            beats += [(Dest.WBUF, bank, addr, sub, rows[2 * sub:2 * sub + 2]) for sub in range(self.config.block_beats)]
+        for dest, bank, addr, sub, beat in beats:
+            channels = load_channels(self.config, dest)
+            bus = f"load__{channels[addr % len(channels)]}__"
+            data = int.from_bytes(np.ascontiguousarray(beat, np.uint8).tobytes(), "little")
+            for name, value in (("valid", 1), ("dest", int(dest)), ("bank", bank), ("addr", addr), ("sub", sub),
+                                ("data", data)):
+                getattr(dut, bus + name).value = value
+            await FallingEdge(dut.clk)
+            getattr(dut, bus + "valid").value = 0
+
+    async def run(self, command: int, *, limit: int = 100_000) -> tuple[int, int]:
+        """Cycles from ``start`` to ``done`` and tokens with useful MACs."""
+        dut = self.dut
+        dut.port__cmd.value = command
+        dut.port__start.value = 1
+        await FallingEdge(dut.clk)
+        dut.port__start.value = 0
+        cycles, uses = 2, 0
+        while True:
+            uses += int(dut.mac_use.value)
+            if fault := int(dut.port__fault.value):
+                self.faults.append(fault)
+            if int(dut.port__done.value):
+                break
+            assert int(dut.busy.value), "busy fell before done"
+            await FallingEdge(dut.clk)
+            cycles += 1
+            assert cycles < limit, f"command {command:#x} does not end"
+        await FallingEdge(dut.clk)
+        assert not int(dut.busy.value)
+        return cycles, uses
+
+    async def stream(self, commands: list[int], rng: np.random.Generator | None = None, *, apart: int = 2) -> "Trace":
+        """Commands as a queue gives them: when the engine is free, at least ``apart`` cycles after the one before.
+
+        With ``rng`` some starts come later.
+        """
+        dut = self.dut
+        trace = Trace()
+        waiting = list(commands)
+        cycle, last_start, last_done = 0, -apart, -2
+        while len(trace.done) < len(commands):
+            dut.port__start.value = 0
+            if waiting and int(dut.port__free.value) and cycle - last_start >= apart \
+                    and len(trace.start) - len(trace.done) < CCore.IN_FLIGHT and (rng is None or rng.integers(4)):
+                dut.port__cmd.value = waiting.pop(0)
+                dut.port__start.value = 1
+                last_start = cycle
+                trace.start.append(cycle)
+            await FallingEdge(dut.clk)
+            cycle += 1
+            if int(dut.mac_use.value):
+                trace.use.append(cycle)
+            if fault := int(dut.port__fault.value):
+                self.faults.append(fault)
+            if int(dut.port__done.value):
+                assert cycle - last_done >= 2, "two pulses in successive cycles"
+                assert len(trace.done) < len(trace.start), "done without a command"
+                trace.done.append(cycle)
+                last_done = cycle
+            assert cycle < 100_000, "the commands do not end"
+        dut.port__start.value = 0
+        for _ in range(3):
+            await FallingEdge(dut.clk)
+            assert not int(dut.busy.value)
+            assert not int(dut.port__done.value)
+        return trace
+
+    async def check_sums(self, case: ConvCase) -> None:
+        """First-pass sums of every plane; the slot behind the last image has none."""
+        dut, g = self.dut, self.config.group
+        if not case.sums:
+            return
+        images = 1 + max(image for _, image in case.sums)
+        expected = case.sums | {(0, images): np.zeros(g, np.int64)} if images < self.config.max_planes else case.sums
+        dut.srd_half.value = case.commands[0].get("half", 0)
+        for (k, image), values in expected.items():
+            dut.srd_en.value = 1
+            dut.srd_k.value = k
+            dut.srd_plane.value = image
+            await FallingEdge(dut.clk)
+            dut.srd_en.value = 0
+            dut.srd_plane.value = image ^ 1
+            await FallingEdge(dut.clk)
+            sums = [int(dut.srd_data.value) >> 48 * c & (1 << 48) - 1 for c in range(g)]
+            assert sums == values.tolist(), f"group {k}, image {image}: {sums} instead of {values.tolist()}: {case.commands[-1]}"
+
+    async def check_psum(self, case: ConvCase) -> None:
+        dut, width = self.dut, self.config.psum_width
+        half = case.commands[0].get("half", 0)
+        keys = list(case.psum)
+        pending: list[tuple[int, int, int] | None] = []
+        for key in [*keys, None, None]:
+            if key is not None:
+                wpu, bank, addr = key
+                dut.prd_en.value = 1
+                dut.prd_half.value = half
+                dut.prd_wpu.value = wpu
+                dut.prd_bank0.value = bank
+                dut.prd_addr0.value = addr
+                dut.prd_bank1.value = (bank + 1) % 4
+                dut.prd_addr1.value = addr
+            else:
+                dut.prd_en.value = 0
+            pending.append(key)
+            await FallingEdge(dut.clk)
+            if len(pending) > 1 and pending[-2] is not None:
+                lanes = unpack(int(dut.prd_data.value), width, self.config.group)
+                expected = case.psum[pending[-2]]
+                assert lanes[:len(expected)] == expected.tolist(), \
+                    f"{pending[-2]}: {lanes[:len(expected)]} instead of {expected.tolist()} in {case.commands[0]}"
+
+    async def check_dw(self, case: ConvCase) -> None:
+        dut = self.dut
+        for beat, expected in case.dw.items():
+            dut.drd_en.value = 1
+            dut.drd_addr.value = beat
+            await FallingEdge(dut.clk)
+            dut.drd_en.value = 0
+            await FallingEdge(dut.clk)
+            values = unpack(int(dut.drd_data.value), self.config.wg_width, 2 * self.config.group)
+            assert values == expected.reshape(-1).tolist(), \
+                f"beat {beat}: {values} instead of {expected.reshape(-1).tolist()} in {case.commands[0]}"
+
+    async def check(self, layer: Layer, phase: str, rng: np.random.Generator, window: int = 0) -> list[tuple[int, int]]:
+        case = make_case(self.config, layer, phase, rng, window=window)
+        if not fits(self.config, case):
+            return []
+        await self.load(case)
+        results = []
+        for fields in case.commands:
+            cycles, uses = await self.run(encode_conv(fields))
+            results.append((cycles, uses))
+            assert uses == tokens(self.config, fields)
+            assert cycles == uses + overhead(self.config, fields), f"{cycles} cycles, {uses} windows: {fields}"
+        assert not self.faults, f"faults {self.faults} in {layer} {phase}"
+        await self.check_psum(case)
+        await self.check_sums(case)
+        await self.check_dw(case)
+        return results
+
+
+@dataclasses.dataclass
+class Trace:
+    """Cycles of a stream of commands: starts, dones, and tokens with useful MACs."""
+
+    start: list[int] = dataclasses.field(default_factory=list)
+    done: list[int] = dataclasses.field(default_factory=list)
+    use: list[int] = dataclasses.field(default_factory=list)
+
+
+def row_groups(config: Config, fields: dict[str, int]) -> int:
+    return -(-fields["units"] // config.wpus)
+
+
+def tokens(config: Config, fields: dict[str, int]) -> int:
+    """Windows of a command, all WPUs at once."""
+    return fields["steps"] * row_groups(config, fields) * fields["cols"]
+
+
+def overhead(config: Config, fields: dict[str, int]) -> int:
+    """Cycles from ``start`` to ``done`` that are no windows: a constant, preload tokens, sweeps below 3 tokens, the drain."""
+    sweep = row_groups(config, fields) * (fields["cols"] + fields.get("preload", 0))
+    stalls = 0 if fields.get("wg", 0) else (fields["steps"] - 1) * max(0, 3 - sweep)
+    preloads = fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
+    if not fields.get("wg", 0) or not fields.get("drain", 0):
+        return 3 + Feed.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
+    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
+
+
+def drain_cycles(config: Config, fields: dict[str, int]) -> int:
+    """Cycles that the drain registers are read: one a beat, one for a row of PEs that is left out."""
+    rows = fields["nr"] if fields["pattern"] != Pattern.K1 else sum(fields[f"rlim{r}"] > 0 for r in range(3))
+    return rows * fields["nk"] * config.block_beats + 3 - rows
+
+
+def unpack(value: int, width: int, count: int) -> list[int]:
+    fields = [value >> width * i & (1 << width) - 1 for i in range(count)]
+    return [field - (field >> width - 1 << width) for field in fields]
+
+
+def fits(config: Config, case: ConvCase) -> bool:
+    """Whether a case stays within every memory and asks no bank for two rows at once."""
+    return max((key[2] for key in case.psum), default=0) + 1 < config.psum_depth \
+        and max((key[1] for key in case.ibuf), default=0) < config.ibuf_depth \
+        and max((key[1] for key in case.ebuf), default=0) < config.ebuf_depth \
+        and max((key[1] for key in case.wbuf), default=0) < config.wbuf_depth \
+        and max(case.dw, default=0) < config.dw_depth \
+        and not any(bank_conflict(config, fields) for fields in case.commands)
