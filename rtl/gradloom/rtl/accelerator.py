@@ -84,7 +84,8 @@ class Accelerator(wiring.Component):
         def copies(kind: type, name: str, count: int) -> list[wiring.Component]:
             return [emit.add(core, f"{name}{n}", name, kind(config), config) for n in range(count)]
 
-        reads = copies(ReadManager, "read_manager", config.load_channels)
+        reads = [emit.add(core, f"read_manager{n}", "read_manager", ReadManager(config, fetches=n == 0), (config, n == 0))
+                 for n in range(config.load_channels)]
         writes = copies(WriteManager, "write_manager", config.store_channels)
         loaders = copies(Loader, "loader", config.load_channels)
         storers = copies(Storer, "storer", config.store_channels)

@@ -1,6 +1,6 @@
 """The AXI4 read manager: program fetch and Loader share the read half of the memory port."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
@@ -35,10 +35,15 @@ class ReadManager(wiring.Component):
     An address reaches AR 2 cycles after its request; one burst a cycle. Data come in the order of the client's
     requests. Client 1 sees R combinationally: while it is not ready it stalls both clients (the Loader of channel 0, the only
     one beside a program fetch, always is while it has requests under way). Client 0 may stall at will: its bursts are issued
-    only when its response buffer (2 cycles) has room for all of their beats.
+    only when its response buffer (1 cycle) has room for all of their beats.
 
     A burst outside the window is not issued; after any error no further burst is issued until a flush, and after an error
     response no further beat is handed on.
+
+    Parameters
+    ----------
+    fetches : :class:`bool`
+        There is a client 0; else its streams are silent.
 
     Members
     -------
@@ -62,9 +67,10 @@ class ReadManager(wiring.Component):
         The client of that burst.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, fetches: bool = True) -> None:
         self.config = config
-        self.splitters = [BurstSplitter(config) for _ in range(2)]
+        self.fetches = fetches
+        self.splitters = {client: BurstSplitter(config) for client in ((0, 1) if fetches else (1,))}
         self.report = FaultReport()
         super().__init__(read_members(config) | {
             "request": In(stream.Signature(REQUEST)).array(2),
@@ -80,10 +86,9 @@ class ReadManager(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.fetch = fetch = Fifo(response_layout(self.config), FETCH_BEATS, block_ram=True)
         m.submodules.under_way = under_way = Fifo(StructLayout({"client": 1, "last": 1}), OUTSTANDING_READS)
         splitters = self.splitters
-        for client, splitter in enumerate(splitters):
+        for client, splitter in splitters.items():
             m.submodules[f"splitter{client}"] = splitter
             m.d.comb += [
                 splitter.request.valid.eq(self.request[client].valid),
@@ -97,29 +102,27 @@ class ReadManager(wiring.Component):
         bad_response = Signal()
         stopped = report.refused | report.failed
 
-        # Room in the fetch buffer is reserved when a burst is issued, so R never waits for the program fetch.
-        reserved = Signal(range(FETCH_BEATS + 1))
-        offered = [splitters[0].burst.valid & (reserved + splitters[0].burst.p.beats <= FETCH_BEATS),
-                   splitters[1].burst.valid]
+        fetching = Signal()
         previous = Signal()
         client = Signal()
-        burst = Signal.like(splitters[0].burst.payload)
+        burst = Signal.like(splitters[1].burst.payload)
         inside = Signal()
         take = Signal()
         issue = Signal()
         m.d.comb += [
-            client.eq(Mux(previous, ~offered[0], offered[1])),
-            burst.eq(Array(splitter.burst.payload for splitter in splitters)[client]),
+            client.eq(Mux(previous, ~fetching, splitters[1].burst.valid) if self.fetches else 1),
+            burst.eq(Mux(client, splitters[1].burst.payload, splitters[0].burst.payload) if self.fetches
+                     else splitters[1].burst.payload),
             inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
                                 size=burst.beats * self.config.beat_bytes)),
-            take.eq((offered[0] | offered[1]) & under_way.i.ready & (~self.m_axi_arvalid | self.m_axi_arready)
+            take.eq((fetching | splitters[1].burst.valid) & under_way.i.ready & (~self.m_axi_arvalid | self.m_axi_arready)
                     & ~stopped & ~bad_response & ~self.flush),
             issue.eq(take & inside),
             bad_window.eq(take & ~inside),
             under_way.i.valid.eq(issue),
             under_way.i.p.client.eq(client),
             under_way.i.p.last.eq(burst.last),
-            *(splitter.burst.ready.eq(take & (client == n)) for n, splitter in enumerate(splitters)),
+            *(splitter.burst.ready.eq(take & (client == n)) for n, splitter in splitters.items()),
             *constant_address_signals(self, "ar", self.config),
         ]
         with m.If(self.m_axi_arready):
@@ -132,11 +135,6 @@ class ReadManager(wiring.Component):
                 self.m_axi_araddr.eq(burst.address),
                 self.m_axi_arlen.eq(burst.beats - 1),
             ]
-        leaves = fetch.o.valid & fetch.o.ready
-        m.d.sync += reserved.eq(reserved + Mux(issue & (client == 0), burst.beats, 0) - leaves)
-        with m.If(self.flush):
-            m.d.sync += reserved.eq(0)
-
         head = under_way.o.p
         dropped = self.flush | report.failed | (self.m_axi_rresp != 0)
         arrives = self.m_axi_rvalid & under_way.o.valid & ~dropped
@@ -144,16 +142,13 @@ class ReadManager(wiring.Component):
             self.m_axi_rready.eq(under_way.o.valid & (dropped | ~head.client | self.response[1].ready)),
             self.beat.eq(self.m_axi_rvalid & self.m_axi_rready),
             under_way.o.ready.eq(self.beat & self.m_axi_rlast),
-            fetch.clear.eq(self.flush),
-            fetch.i.valid.eq(arrives & ~head.client),
-            self.response[0].valid.eq(fetch.o.valid & ~self.flush),
-            self.response[0].payload.eq(fetch.o.payload),
-            fetch.o.ready.eq(self.response[0].ready),
             self.response[1].valid.eq(arrives & head.client),
-            self.idle.eq(~self.m_axi_arvalid & ~under_way.o.valid & ~splitters[0].busy & ~splitters[1].busy),
+            self.response[1].p.data.eq(self.m_axi_rdata),
+            self.response[1].p.last.eq(self.m_axi_rlast & head.last),
+            self.idle.eq(~self.m_axi_arvalid & ~under_way.o.valid & ~Cat(splitter.busy for splitter in splitters.values()).any()),
         ]
-        for target in (fetch.i, self.response[1]):
-            m.d.comb += [target.p.data.eq(self.m_axi_rdata), target.p.last.eq(self.m_axi_rlast & head.last)]
+        if self.fetches:
+            self._fetch(m, fetching, issued=Mux(issue & ~client, burst.beats, 0), arrives=arrives & ~head.client)
 
         m.d.comb += [
             bad_response.eq(self.beat & (self.m_axi_rresp != 0) & ~self.flush),
@@ -166,3 +161,22 @@ class ReadManager(wiring.Component):
             self.error_client.eq(report.of_client),
         ]
         return m
+
+    def _fetch(self, m: Module, fetching: Signal, *, issued: Value, arrives: Value) -> None:
+        """The response buffer of client 0. Its room is reserved when a burst is issued, so R never waits for it."""
+        m.submodules.fetch = fetch = Fifo(response_layout(self.config), FETCH_BEATS)
+        reserved = Signal(range(FETCH_BEATS + 1))
+        burst, response = self.splitters[0].burst, self.response[0]
+        m.d.comb += [
+            fetching.eq(burst.valid & (reserved + burst.p.beats <= FETCH_BEATS)),
+            fetch.clear.eq(self.flush),
+            fetch.i.valid.eq(arrives),
+            fetch.i.p.eq(self.response[1].p),
+            response.valid.eq(fetch.o.valid & ~self.flush),
+            response.payload.eq(fetch.o.payload),
+            fetch.o.ready.eq(response.ready),
+        ]
+        leaves = fetch.o.valid & fetch.o.ready
+        m.d.sync += reserved.eq(reserved + issued - leaves)
+        with m.If(self.flush):
+            m.d.sync += reserved.eq(0)

@@ -11,15 +11,14 @@ __all__ = ["Fifo"]
 class Fifo(wiring.Component):
     """First in, first out; one element in and one out per cycle.
 
+    Distributed memory, read combinationally: an element leaves 1 cycle after it came at the earliest.
+
     Parameters
     ----------
     shape : shape-like
         Shape of an element.
     depth : :class:`int`
         Elements that it holds.
-    block_ram : :class:`bool`
-        ``False``: read combinationally from distributed memory; an element leaves 1 cycle after it came at the
-        earliest. ``True``: read synchronously from block memory, 2 cycles.
 
     Members
     -------
@@ -32,12 +31,11 @@ class Fifo(wiring.Component):
         Empties the FIFO at the end of the cycle; an element that comes in this cycle is lost.
     """
 
-    def __init__(self, shape: object, depth: int, *, block_ram: bool = False) -> None:
+    def __init__(self, shape: object, depth: int) -> None:
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"FIFO depth must be a positive integer, not {depth!r}")
         self.shape = shape
         self.depth = depth
-        self.block_ram = block_ram
         super().__init__({
             "i": In(stream.Signature(shape)),
             "o": Out(stream.Signature(shape)),
@@ -69,21 +67,8 @@ class Fifo(wiring.Component):
         with m.If(get):
             m.d.sync += read_at.eq(successor(read_at))
 
-        if self.block_ram:
-            # Readable from the second cycle on: a memory that is written and read at once returns the old element.
-            readable = Signal.like(self.level)
-            read = memory.read_port()
-            m.d.comb += [
-                read.addr.eq(Mux(get, successor(read_at), read_at)),
-                self.o.valid.eq(readable != 0),
-            ]
-            m.d.sync += readable.eq(self.level - get)
-            with m.If(self.clear):
-                m.d.sync += readable.eq(0)
-        else:
-            read = memory.read_port(domain="comb")
-            m.d.comb += [read.addr.eq(read_at), self.o.valid.eq(self.level != 0)]
-        m.d.comb += self.o.payload.eq(read.data)
+        read = memory.read_port(domain="comb")
+        m.d.comb += [read.addr.eq(read_at), self.o.valid.eq(self.level != 0), self.o.payload.eq(read.data)]
 
         with m.If(self.clear):
             m.d.sync += [self.level.eq(0), write_at.eq(0), read_at.eq(0)]

@@ -62,16 +62,15 @@ class FifoSpec(wiring.Component):
     Parameters
     ----------
     depth : :class:`int`
-    block_ram : :class:`bool`
     """
 
-    def __init__(self, *, depth: int, block_ram: bool, design: types.ModuleType = fifo) -> None:
-        self.depth, self.block_ram, self.design = depth, block_ram, design
+    def __init__(self, *, depth: int, design: types.ModuleType = fifo) -> None:
+        self.depth, self.design = depth, design
         super().__init__({"valid": In(1), "payload": In(2), "ready": In(1), "clear": In(1), "follow": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.dut = dut = self.design.Fifo(2, self.depth, block_ram=self.block_ram)
+        m.submodules.dut = dut = self.design.Fifo(2, self.depth)
         m.d.comb += [dut.i.valid.eq(self.valid), dut.i.payload.eq(self.payload), dut.o.ready.eq(self.ready),
                      dut.clear.eq(self.clear), Assume(~ResetSignal())]
         put = Signal()
@@ -81,15 +80,10 @@ class FifoSpec(wiring.Component):
             put.eq(dut.i.valid & dut.i.ready),
             get.eq(dut.o.valid & dut.o.ready),
             Assert(dut.i.ready == (level < self.depth)),
-            Assert(~dut.o.valid | (level > 0)),
+            Assert(dut.o.valid == (level > 0)),
             Assert(dut.level == level),
         ]
         m.d.sync += level.eq(Mux(self.clear, 0, level + put - get))
-        if self.block_ram:
-            waiting = _past(m, (level > 0) & ~self.clear & ~get, "waiting")
-            m.d.comb += Assert(~waiting | dut.o.valid)
-        else:
-            m.d.comb += Assert(dut.o.valid == (level > 0))
 
         followed = Signal()
         element = Signal(2)
@@ -184,7 +178,7 @@ class ReadSpec(wiring.Component):
             end = dut.m_axi_araddr + (dut.m_axi_arlen + 1) * _BEAT
             m.d.comb += [Assert(dut.m_axi_araddr >= self.base), Assert(end <= self.limit)]
         _held(m, dut.m_axi_arvalid, self.arready, [dut.m_axi_araddr, dut.m_axi_arlen], "ar")
-        for splitter in dut.splitters:
+        for splitter in dut.splitters.values():
             m.d.comb += _burst_exists(splitter)
         if not self.refusal:
             return m
