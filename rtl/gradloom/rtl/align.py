@@ -1,17 +1,24 @@
 """``align(x, n)`` of the arithmetic contract: x * 2^n in 64 bits, floored to the right, saturated to the left."""
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.delay import delayed
 
-__all__ = ["SHIFT_BITS", "WIDE", "Align", "AlignNarrow", "Shifter", "saturated"]
+__all__ = ["SHIFT_BITS", "WIDE", "Align", "AlignNarrow", "Shifter", "chosen", "saturated"]
 
 WIDE = 64
 """Bits of every wide intermediate (docs/arithmetic.md, widths)."""
 SHIFT_BITS = 7
 """Bits of a shift amount: beyond -64 .. 63 every further shift gives the same result."""
+
+
+def chosen(select: Value, values: Sequence[Value]) -> Value:
+    """``values[select]`` of four as a tree, which is one LUT6 a bit; a switch becomes two."""
+    return Mux(select[1], Mux(select[0], values[3], values[2]), Mux(select[0], values[1], values[0]))
 
 
 def saturated(value: Value, bits: int) -> Value:

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl import emit
 from gradloom.rtl.align import SHIFT_BITS, WIDE, Align, AlignNarrow, saturated
 from gradloom.rtl.config import Config
-from gradloom.rtl.converter import Converter, statistic
+from gradloom.rtl.converter import LENGTH_BITS, Converter, below, larger
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.dither import Dither
 from gradloom.rtl.microcode import Y2, Y3, Compare, Factor, Multiplicand, Multiplier, Term2
@@ -23,7 +23,7 @@ from gradloom.rtl.poolwalk import Tap
 from gradloom.rtl.scalars import PlaneScalars, wide_product
 
 __all__ = ["ADD1", "ADD2", "BACK", "CHANNEL_BACK", "CHANNEL_FRONT", "CODE1", "CODE2", "CONVERTER_SHIFT_BITS", "FRONT", "LANES",
-           "LOGIT", "STAT1", "STAT2", "Apu", "ChannelSettings", "Settings", "Source"]
+           "STAT1", "STAT2", "Apu", "ChannelSettings", "Settings", "Source"]
 
 LANES = 2
 ADD1 = 10
@@ -32,14 +32,12 @@ CODE1 = ADD1 + Converter.LATENCY
 """Stage of output B."""
 ADD2 = 5
 """E stage in which y is valid; bit and r follow in E6, then encoder 2."""
-STAT1 = ADD1 + Converter.ALIGN_LATENCY + 1
+STAT1 = ADD1 + Converter.LENGTH_LATENCY + 1
 """Stage of encoder 1's statistic."""
-LOGIT = ADD2 + 1 + Converter.ALIGN_LATENCY
-"""E stage of a logit."""
-STAT2 = LOGIT + 1
+STAT2 = ADD2 + 1 + Converter.LENGTH_LATENCY + 1
 """E stage of encoder 2's statistic."""
 CODE2 = ADD2 + 1 + Converter.LATENCY
-"""E stage of output A."""
+"""E stage of output A and of a logit."""
 CONVERTER_SHIFT_BITS = 12
 """Bits of a converter's shift before le is added."""
 _PRODUCT2_BITS = 34
@@ -55,7 +53,7 @@ FRONT = {
 BACK = {
     "long": (1, 0), "m2a": (1, 0), "m2b": (2, 0), "lm": (8, 0), "based": (1, 2), "y2": (2, 2), "y3": (2, 2),
     "shy": (_SHIFT, 2), "seed2": (32, 3), "base_t": (1, 4), "minus": (1, 4), "cmp": (2, ADD2), "c2": (_CONVERTER, ADD2),
-    "c2le": (1, ADD2), "r2": (1, ADD2 + 1), "f2": (1, ADD2 + 1)}
+    "c2le": (1, ADD2), "r2": (1, ADD2 + 1), "f2": (1, ADD2 + 1), "whole": (1, ADD2 + 1)}
 """The same, E stages."""
 CHANNEL_FRONT = {"offset1": (24, 6), "r": (signed(WIDE), 8)}
 CHANNEL_BACK = {"gamma": (signed(16), 0), "offset2": (24, 2), "beta": (signed(16), 2), "tau": (signed(16), ADD2)}
@@ -81,6 +79,7 @@ class Apu(wiring.Component):
     settings, channel : ``In(Settings)``, ``In(ChannelSettings)``
         ``check``: x has to fit MUL1. ``t3``: align(d) is added. ``index``: output B is the position of the maximum.
         ``based``: MUL2's product is the base of y; ``base_t``: t is. ``minus``: the aligned product is subtracted.
+        ``whole``: the result is a logit.
     source : ``In(2)`` x 2
         x of a lane: :class:`Source`. Stage 0.
     psum, dw : ``In(signed(psum_width))``, ``In(signed(wg_width))`` x 2
@@ -105,11 +104,11 @@ class Apu(wiring.Component):
     bit : ``Out(2)``
         Stage E6.
     logit : ``Out(signed(24))``
-        Encoder 2's aligned value of lane 0 without its 9 fraction bits; stage E``LOGIT``.
+        Integer of encoder 2 of lane 0; stage E``CODE2``.
     code2 : ``Out(8)`` x 2
         Stage E``CODE2``.
-    stat1, stat2 : ``Out(63)``
-        Statistic of both lanes in stages ``STAT1`` and E``STAT2``.
+    stat1, stat2 : ``Out(7)``
+        Larger ``length`` of both lanes' converters in stages ``STAT1`` and E``STAT2``.
     wide_operand, lost_t, lost_y : ``Out(2)``
         An operand of MUL1 left 48 bits (stage 3), t (stage ``ADD1``) or y (stage E``ADD2``) 64 bits.
     """
@@ -123,7 +122,7 @@ class Apu(wiring.Component):
             "a": In(byte2), "b": In(byte2), "mask": In(LANES), "tap": In(Tap), "plane": In(PlaneScalars),
             "idx1": In(ArrayLayout(24, LANES)), "idx2": In(ArrayLayout(24, LANES)), "enable1": In(LANES), "enable2": In(LANES),
             "wide": Out(ArrayLayout(WIDE, LANES)), "code1": Out(byte2), "bit": Out(LANES), "logit": Out(signed(24)),
-            "code2": Out(byte2), "stat1": Out(63), "stat2": Out(63),
+            "code2": Out(byte2), "stat1": Out(LENGTH_BITS), "stat2": Out(LENGTH_BITS),
             "wide_operand": Out(LANES), "lost_t": Out(LANES), "lost_y": Out(LANES)})
 
     def elaborate(self, platform) -> Module:
@@ -143,15 +142,13 @@ class Apu(wiring.Component):
             with m.Default():
                 m.d.sync += self.factor.eq(1)
         le = delayed(m, plane.le, "le", ADD1 - 2)
-        self.sh1 = delayed(m, saturated(settings.c1 + Mux(settings.c1le, le, 0), 9), "sh_1")
-        self.sh2 = delayed(m, saturated(settings.c2 + Mux(settings.c2le, delayed(m, le, "late_le", ADD2 + 1), 0), 9), "sh_2")
+        self.below1 = delayed(m, below(settings.c1 + Mux(settings.c1le, le, 0)), "below_1")
+        self.below2 = delayed(m, below(settings.c2 + Mux(settings.c2le, delayed(m, le, "late_le", ADD2 + 1), 0)), "below_2")
         self.mean = delayed(m, plane.mean, "mean", ADD1 - 1)
         self.gl = delayed(m, plane.scale, "gl", ADD1 - 1)
         lanes = [self._lane(m, lane) for lane in range(LANES)]
         for which, stat in enumerate((self.stat1, self.stat2)):
-            encoders = [lane[which] for lane in lanes]
-            m.d.sync += stat.eq(statistic(encoders[0].y, encoders[0].beyond, encoders[0].negative)
-                                | statistic(encoders[1].y, encoders[1].beyond, encoders[1].negative))
+            m.d.sync += stat.eq(larger(lanes[0][which].length, lanes[1][which].length))
         return m
 
     def _lane(self, m: Module, lane: int) -> tuple[Converter, Converter]:
@@ -197,7 +194,7 @@ class Apu(wiring.Component):
         others9 = stage(align3.y + term2, "others9")
         t, lost = self._sum(m, f"t_l{lane}", align1.y + others9)
         m.d.comb += self.lost_t[lane].eq(lost)
-        encoder1 = self._encoder(m, 1, lane, t, self.sh1)
+        encoder1 = self._encoder(m, 1, lane, t, self.below1)
         code1 = Mux(settings.index, stage(self.pool.index[lane], "index", CODE1 - 1), encoder1.code)
         m.d.comb += self.code1[lane].eq(code1)
         return a2, b2, d2, t, encoder1
@@ -244,12 +241,10 @@ class Apu(wiring.Component):
         bit5 = reached | (settings.cmp == Compare.NONE)
         m.d.comb += self.bit[lane].eq(stage(bit5, "bit6"))
         r6 = stage(Mux(bit5, y, Mux(tau, channel.tau << 8, 0)).as_signed(), "r6")
-        encoder2 = self._encoder(m, 2, lane, r6, self.sh2)
+        encoder2 = self._encoder(m, 2, lane, r6, self.below2, whole=lane == 0)
         m.d.comb += self.code2[lane].eq(encoder2.code)
         if lane == 0:
-            inside = encoder2.y[32:].all() == encoder2.y[32:].any()
-            limits = Cat((~encoder2.negative).replicate(23), encoder2.negative)
-            m.d.comb += self.logit.eq(Mux(inside & ~encoder2.beyond, encoder2.y[9:33], limits).as_signed())
+            m.d.comb += [encoder2.whole.eq(settings.whole), self.logit.eq(encoder2.integer)]
         return encoder2
 
     def _sum(self, m: Module, name: str, exact: Value) -> tuple[Signal, Signal]:
@@ -260,16 +255,16 @@ class Apu(wiring.Component):
         m.d.sync += [total.eq(exact), lost.eq(top.any() & ~top.all())]
         return total, lost
 
-    def _encoder(self, m: Module, which: int, lane: int, value: Value, shift: Value) -> Converter:
+    def _encoder(self, m: Module, which: int, lane: int, value: Value, below: Value, *, whole: bool = False) -> Converter:
         settings = self.settings
-        encoder = emit.add(m, f"encoder{which}_l{lane}", "converter", Converter())
+        encoder = emit.add(m, f"encoder{which}_l{lane}", "converter_whole" if whole else "converter", Converter(whole=whole))
         dither = emit.add(m, f"dither{which}_l{lane}", "dither", Dither())
         idx = self.idx1 if which == 1 else self.idx2
         m.d.comb += [
             dither.seed.eq(settings[f"seed{which}"]),
             dither.idx.eq(delayed(m, (idx[lane] + self.channel[f"offset{which}"])[:24], f"idx{which}_l{lane}")),
             encoder.a.eq(value), encoder.enable.eq(self.enable1[lane] if which == 1 else self.enable2[lane]),
-            encoder.sh.eq(shift), encoder.x24.eq(dither.x24),
+            encoder.below.eq(below), encoder.x24.eq(dither.x24),
             encoder.stochastic.eq(settings[f"r{which}"]), encoder.f16.eq(settings[f"f{which}"]),
         ]
         return encoder

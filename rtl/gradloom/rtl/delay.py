@@ -5,10 +5,16 @@ from amaranth.hdl import Module, Signal, Value
 __all__ = ["Line", "delayed"]
 
 
-def delayed(m: Module, value: Value, name: str, cycles: int = 1) -> Value:
-    """``value`` that many cycles later, without reset."""
+def delayed(m: Module, value: Value, name: str, cycles: int = 1, *, reset: bool = False) -> Value:
+    """``value`` that many cycles later.
+
+    Parameters
+    ----------
+    reset : :class:`bool`
+        The copies are reset, so they stay flip-flops; without reset three or more become shift registers of LUTs.
+    """
     for i in range(cycles):
-        register = Signal(Value.cast(value).shape(), name=f"{name}_{i + 1}" if cycles > 1 else name, reset_less=True)
+        register = Signal(Value.cast(value).shape(), name=f"{name}_{i + 1}" if cycles > 1 else name, reset_less=not reset)
         m.d.sync += register.eq(value)
         value = register
     return value

@@ -1,5 +1,7 @@
 """Third stage of the A-Core, its data: the lanes of all channels, their settings on the way, statistics, completion."""
 
+import functools
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
@@ -16,7 +18,6 @@ from gradloom.rtl.apu import (
     CODE2,
     FRONT,
     LANES,
-    LOGIT,
     STAT1,
     STAT2,
     Apu,
@@ -26,8 +27,8 @@ from gradloom.rtl.apu import (
 )
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
-from gradloom.rtl.converter import Converter
-from gradloom.rtl.delay import Line
+from gradloom.rtl.converter import LENGTH_BITS, Converter, larger, statistic
+from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.isa import Opcode, XSource
 from gradloom.rtl.microcode import Y3, Base, Operand, OutB, Term3
 from gradloom.rtl.outputs import Outputs
@@ -40,6 +41,8 @@ __all__ = ["Lanes"]
 
 _WIDE_STAGE = 2
 _BIT_STAGE = ADD2 + 1
+_MERGING = 2
+"""Registered levels of pairs before the statistics of all channels meet."""
 
 
 class Lanes(wiring.Component):
@@ -133,7 +136,7 @@ class Lanes(wiring.Component):
             # What is only exported may be wider than what MUL1 takes.
             "check": op.wa | op.wm | op.wl | (op.wb != OutB.NONE), "momentum": self.momentum, "lm": self.lm,
             "t3": (op.t3 == Term3.D) | ((op.t3 == Term3.DECAY) & ~self.decay_off), "index": op.wb == OutB.INDEX,
-            "r1": run.r1, "r2": run.r2, "f1": run.f1[4], "f2": run.f2[4],
+            "r1": run.r1, "r2": run.r2, "f1": run.f1[4], "f2": run.f2[4], "whole": op.wl,
             "based": op.base == Base.PRODUCT, "base_t": op.base == Base.T,
             "minus": (op.y3 == Y3.PRODUCT) & (op.base != Base.T)}
         settings = Signal(Settings)
@@ -222,7 +225,7 @@ class Lanes(wiring.Component):
         connect("ob", go(CODE1), run.ob0, self.beat(CODE1), enable_b, "code1")
         connect("om", e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), self._e_at(m, _BIT_STAGE, op.wm, "wm"), "bit")
         connect("xout", go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self._at(m, _WIDE_STAGE, op.wx, "wx"), "wide")
-        connect("logit", e_go[LOGIT], run.ob0, self.e_beat(LOGIT), self._e_at(m, LOGIT, op.wl, "wl"), "logit")
+        connect("logit", e_go[CODE2], run.ob0, self.e_beat(CODE2), self._e_at(m, CODE2, op.wl, "wl"), "logit")
         m.d.comb += outputs.logit_step.eq(run.om0)
 
         enable1 = self._valid(self.beat(ADD1)) & self._at(m, ADD1, op.wb == OutB.CODE1, "encodes").replicate(LANES)
@@ -250,14 +253,16 @@ class Lanes(wiring.Component):
     def _complete(self, m: Module, bad: Value) -> None:
         """Statistics of the command's encoders, then ``done``."""
         run = self.run
-        taken = [Signal(63, name=f"taken{i}") for i in (1, 2)]
-        for target, port, clear, beat in ((taken[0], "stat1", self.go_line[FETCH + STAT1][0], self.beat(STAT1 + 1)),
-                                          (taken[1], "stat2", self.e_go_line[STAT2], self.e_beat(STAT2 + 1))):
-            merged = Signal(63, name=f"merged_{port}")
-            found = 0
-            for apu in self.apus:
-                found = found | getattr(apu, port)
-            m.d.sync += merged.eq(Mux(clear, 0, merged) | found)
+        taken = [Signal(LENGTH_BITS, name=f"taken{i}") for i in (1, 2)]
+        for target, port, clear, beat in (
+                (taken[0], "stat1", self.go_line[FETCH + STAT1 + _MERGING][0], self.beat(STAT1 + _MERGING + 1)),
+                (taken[1], "stat2", self.e_go_line[STAT2 + _MERGING], self.e_beat(STAT2 + _MERGING + 1))):
+            merged = Signal(LENGTH_BITS, name=f"merged_{port}")
+            found = [getattr(apu, port) for apu in self.apus]
+            for level in range(_MERGING):
+                found = [delayed(m, functools.reduce(larger, found[i:i + 2]), f"{port}_{level}_{i}")
+                         for i in range(0, len(found), 2)]
+            m.d.sync += merged.eq(larger(Mux(clear, 0, merged), functools.reduce(larger, found)))
             with m.If(beat.v & beat.final):
                 m.d.sync += target.eq(merged)
         last = self.e_beat(CODE2)
@@ -270,14 +275,18 @@ class Lanes(wiring.Component):
         tids = [self._e_at(m, CODE2, tid, f"tid{i}") for i, tid in enumerate((run.t1, run.t2))]
         found = self._e_at(m, CODE2, self.present.fault, "fault")
         final = Line(m, last.v & last.final, "final2", reset=True)
-        tids_then, fault_then = [Signal.like(tid) for tid in tids], Signal(8)
+        f16 = [self._e_at(m, CODE2, bit, f"f16_{i}") for i, bit in enumerate((run.f1[4], run.f2[4]))]
+        tids_then, f16_then, fault_then = [Signal.like(tid) for tid in tids], Signal(2), Signal(8)
         with m.If(final[0]):
             m.d.sync += [then.eq(now) for then, now in zip(tids_then, tids, strict=True)]
+            m.d.sync += f16_then.eq(Cat(*f16))
             m.d.sync += fault_then.eq(Mux((found == 0) & (sticky | bad), ErrorCode.GRADIENT_SUM_OVERFLOW, found))
         second = final[2]
+        length = statistic(Mux(second, taken[1], taken[0]), Mux(second, f16_then[1], f16_then[0]))
         m.d.comb += [
             self.stat_valid.eq((final[1] & (tids_then[0] != 0)) | (second & (tids_then[1] != 0))),
             self.stat_tid.eq(Mux(second, tids_then[1], tids_then[0])),
-            self.stat_value.eq(Mux(second, taken[1], taken[0])),
+            # Of a statistic only the bit length counts.
+            self.stat_value.eq((1 << length) >> 1),
             self.done.eq(final[3]), self.fault.eq(Mux(final[3], fault_then, 0)),
         ]

@@ -278,7 +278,7 @@ FIELDS: dict[str, MicroField] = {field.name: field for field in (
     MicroField("wb", 77, 2, "output B", OutB),
     MicroField("wm", 79, 1, "output bitmap = bit"),
     MicroField("wx", 80, 1, "wide output = x"),
-    MicroField("wl", 81, 1, "LOGIT[ob0 + plane om0] = encoder 2's aligned value of the plane's first position, 24 bits (F = 8)"),
+    MicroField("wl", 81, 1, "LOGIT[ob0 + plane om0] = encoder 2's aligned value of the plane's first position, 24 bits"),
 )}
 """Every field, in order."""
 

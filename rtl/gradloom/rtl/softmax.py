@@ -166,8 +166,7 @@ class Softmax(wiring.Component):
                          error_valid.eq(divided), error_last.eq(was[0]),
                          error_channel.eq(was[1:1 + len(channel)])]
         m.submodules.rounder = rounder = Rounder(_ERROR_BITS + 9)
-        m.d.comb += [rounder.g.eq(Mux(cmd.squared, error << 9, error << 5)), rounder.f16.eq(0),
-                     rounder.stochastic.eq(0), rounder.x24.eq(0)]
+        m.d.comb += rounder.g.eq(Mux(cmd.squared, error << 9, error << 5))
         leaving = delay(Cat(error_valid, error_last, error_channel), Rounder.LATENCY, "leaving")
         code_valid, code_last, code_channel = leaving[0], leaving[1], leaving[2:]
 

@@ -2,7 +2,7 @@
 
 import types
 
-from amaranth.hdl import Array, Assert, Assume, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Array, Assert, Assume, Const, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -93,7 +93,8 @@ class ConverterSpec(wiring.Component):
         m.submodules.dut = dut = self.design.Converter()
         latency = self.design.Converter.LATENCY
         fraction = 17 if self.f16 else 9
-        m.d.comb += [dut.a.eq(self.a), dut.enable.eq(1), dut.sh.eq(self.sh), dut.f16.eq(self.f16),
+        below = Mux(self.sh < -110, -128, Mux(self.sh > 145, 127, self.sh - 18))
+        m.d.comb += [dut.a.eq(self.a), dut.enable.eq(1), dut.below.eq(below), dut.f16.eq(self.f16),
                      dut.stochastic.eq(self.stochastic), dut.x24.eq(self.x24),
                      Assume(~ResetSignal()), Assume((self.sh <= fraction) == self.left)]
 
@@ -126,11 +127,15 @@ class ConverterSpec(wiring.Component):
             code.eq(Mux((v >= -8) & (v < 8), v[:7],
                         Mux((v >= -512) & (v < 512), v[3:10] | 128, v[6:13]))),
         ]
-        stat = history(self.design.statistic(dut.y, dut.beyond, dut.negative), latency - self.design.Converter.ALIGN_LATENCY)
+        length = history(self.design.statistic(dut.length, Const(self.f16)), latency - self.design.Converter.LENGTH_LATENCY)
+        magnitude, expected = Signal(64), Signal(7)
+        m.d.comb += magnitude.eq(g ^ (g >> 63))
+        for i in range(64):
+            with m.If(magnitude[i]):
+                m.d.comb += expected.eq(i + 1)
         age = Signal(range(latency + 1))
         with m.If(age == latency):
-            m.d.comb += [Assert(dut.v == v), Assert(dut.code == code),
-                         Assert(stat == (g ^ (g >> 63))[:64])]
+            m.d.comb += [Assert(dut.v == v), Assert(dut.code == code), Assert(length == expected)]
         with m.Else():
             m.d.sync += age.eq(age + 1)
         return m
