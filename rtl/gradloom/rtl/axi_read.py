@@ -70,7 +70,8 @@ class ReadManager(wiring.Component):
     def __init__(self, config: Config, *, fetches: bool = True) -> None:
         self.config = config
         self.fetches = fetches
-        self.splitters = {client: BurstSplitter(config) for client in ((0, 1) if fetches else (1,))}
+        self.clients = (0, 1) if fetches else (1,)
+        self.splitters = [BurstSplitter(config) for _ in self.clients]
         self.report = FaultReport()
         super().__init__(read_members(config) | {
             "request": In(stream.Signature(REQUEST)).array(2),
@@ -88,7 +89,7 @@ class ReadManager(wiring.Component):
         m = Module()
         m.submodules.under_way = under_way = Fifo(StructLayout({"client": 1, "last": 1}), OUTSTANDING_READS)
         splitters = self.splitters
-        for client, splitter in splitters.items():
+        for client, splitter in zip(self.clients, splitters, strict=True):
             m.submodules[f"splitter{client}"] = splitter
             m.d.comb += [
                 splitter.request.valid.eq(self.request[client].valid),
@@ -105,24 +106,24 @@ class ReadManager(wiring.Component):
         fetching = Signal()
         previous = Signal()
         client = Signal()
-        burst = Signal.like(splitters[1].burst.payload)
+        burst = Signal.like(splitters[-1].burst.payload)
         inside = Signal()
         take = Signal()
         issue = Signal()
         m.d.comb += [
-            client.eq(Mux(previous, ~fetching, splitters[1].burst.valid) if self.fetches else 1),
-            burst.eq(Mux(client, splitters[1].burst.payload, splitters[0].burst.payload) if self.fetches
-                     else splitters[1].burst.payload),
+            client.eq(Mux(previous, ~fetching, splitters[-1].burst.valid) if self.fetches else 1),
+            burst.eq(Mux(client, splitters[-1].burst.payload, splitters[0].burst.payload) if self.fetches
+                     else splitters[-1].burst.payload),
             inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
                                 size=burst.beats * self.config.beat_bytes)),
-            take.eq((fetching | splitters[1].burst.valid) & under_way.i.ready & (~self.m_axi_arvalid | self.m_axi_arready)
+            take.eq((fetching | splitters[-1].burst.valid) & under_way.i.ready & (~self.m_axi_arvalid | self.m_axi_arready)
                     & ~stopped & ~bad_response & ~self.flush),
             issue.eq(take & inside),
             bad_window.eq(take & ~inside),
             under_way.i.valid.eq(issue),
             under_way.i.p.client.eq(client),
             under_way.i.p.last.eq(burst.last),
-            *(splitter.burst.ready.eq(take & (client == n)) for n, splitter in splitters.items()),
+            *(splitter.burst.ready.eq(take & (client == n)) for n, splitter in zip(self.clients, splitters, strict=True)),
             *constant_address_signals(self, "ar", self.config),
         ]
         with m.If(self.m_axi_arready):
@@ -145,7 +146,7 @@ class ReadManager(wiring.Component):
             self.response[1].valid.eq(arrives & head.client),
             self.response[1].p.data.eq(self.m_axi_rdata),
             self.response[1].p.last.eq(self.m_axi_rlast & head.last),
-            self.idle.eq(~self.m_axi_arvalid & ~under_way.o.valid & ~Cat(splitter.busy for splitter in splitters.values()).any()),
+            self.idle.eq(~self.m_axi_arvalid & ~under_way.o.valid & ~Cat(splitter.busy for splitter in splitters).any()),
         ]
         if self.fetches:
             self._fetch(m, fetching, issued=Mux(issue & ~client, burst.beats, 0), arrives=arrives & ~head.client)

@@ -49,7 +49,7 @@ def _discard(proto: wiring.Component) -> None:
     """No warning about a component, and the parts that it made beforehand, if its module is in the library already."""
     proto._MustUse__used = True
     for value in vars(proto).values():
-        for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]:
+        for part in value if isinstance(value, list) else [value]:
             if isinstance(part, wiring.Component):
                 _discard(part)
 

@@ -178,7 +178,7 @@ class ReadSpec(wiring.Component):
             end = dut.m_axi_araddr + (dut.m_axi_arlen + 1) * _BEAT
             m.d.comb += [Assert(dut.m_axi_araddr >= self.base), Assert(end <= self.limit)]
         _held(m, dut.m_axi_arvalid, self.arready, [dut.m_axi_araddr, dut.m_axi_arlen], "ar")
-        for splitter in dut.splitters.values():
+        for splitter in dut.splitters:
             m.d.comb += _burst_exists(splitter)
         if not self.refusal:
             return m
