@@ -2,12 +2,13 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NoReturn
 
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError
 from gradloom.host.tokens import Access, Ring
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
@@ -18,6 +19,8 @@ __all__ = ["Convolution"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
+Tile = Generator[Piece, None, int]
+"""A tile under way; in the end the half that holds its sums."""
 
 _COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
@@ -27,8 +30,8 @@ _LOAD_BEATS = 256
 """Beats of a load of inputs, at least, where it can be divided."""
 _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
-_EVERY_WINDOW = (0, 1 << 16)
-"""Third range of a conflict box of weights: kernel windows."""
+_BETWEEN = 80
+"""Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
 
 class Convolution:
@@ -73,11 +76,10 @@ class Convolution:
             self.half, self.whole = depth // 2, depth
         self._region: Ring | None = None
         self._held = 0
-        self.inputs, self.outputs, self.transpose = inputs, outputs, transpose
-        self.weights = builder.memory[layer, "w"]
-        taps = shape.ky * shape.kx
-        self.per_step = PE_TAPS if sweep.k1 else ceil_div(taps, PE_TAPS)
-        self.steps = sweep.group_step()
+        self._between = builder.between
+        self.inputs, self.outputs = inputs, outputs
+        self.weights = TileWeights(builder, layer, shape, sweep, transpose=transpose)
+        self.steps = self.weights.steps
 
     @property
     def fits(self) -> bool:
@@ -86,10 +88,10 @@ class Convolution:
         return self.sweep.addresses(config, 1) <= config.ibuf_depth and psum_words(self.sweep, config, 1) <= config.psum_depth
 
     def strip(self, first: int, last: int, region: Ring) -> "Convolution":
-        """The same for the units ``first`` to ``last`` of an image, with inputs in a region of the input buffer."""
+        """The same for the units ``first`` to ``last`` of an image, in one piece, with inputs in a region of the input buffer."""
         found = copy.copy(self)
         found.sweep, found.whole, found._region = self.sweep.strip(first, last), region.size, region
-        found._held = found.steps
+        found._held, found._between = found.steps, lambda: False
         return found
 
     def tiles(self) -> list[list[int]]:
@@ -153,7 +155,7 @@ class Convolution:
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
         gives: Callable[[Range], Parts],
-        emit: Callable[[Range, list[int], int | None], None],
+        emit: Callable[[Range, list[int], int | None], Work],
         beats: int,
     ) -> list[Work]:
         """The loads of inputs that stay on chip for all output groups, and everything else.
@@ -198,7 +200,7 @@ class Convolution:
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
         gives: Callable[[Range], Parts],
-        emit: Callable[[Range, list[int], int | None], None],
+        emit: Callable[[Range, list[int], int | None], Work],
         loaded: Callable[[int], Part],
         places: dict[int, int],
         beats: int,
@@ -209,7 +211,7 @@ class Convolution:
             held, cycles = self.held(count), self.cycles(images) // len(outputs)
             lag = max(0, 2 * cycles - (images[1] - images[0]) * beats)
             first, end = self._chunks(count, held)[0]
-            weights = (end - first) * self.per_step * PE_TAPS * self.builder.config.block_beats
+            weights = (end - first) * self.weights.per_step * PE_TAPS * self.builder.config.block_beats
             for tile in outputs:
                 last = tile is outputs[-1]
                 yield Piece(
@@ -227,14 +229,14 @@ class Convolution:
                 if tile is outputs[0] or not held:
                     kept = held * self.sweep.addresses(self.builder.config, count)
                     self._held, self._region = held, Ring(self._size(images) - kept, first=start + kept)
-                emit(images, tile, start if held else None)
+                yield from emit(images, tile, start if held else None)
                 if last or not held:
                     pool.give_back(start)
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the larger of array, input and weight loads, and what begins too late."""
         config, sweep, tiles = self.builder.config, self.sweep, len(self.tiles())
-        weights = self.weights.outer * self.weights.outer_bytes // config.beat_bytes
+        weights = self.weights.beats
         total = 0
         for low in range(0, batch, images):
             count = min(images, batch - low)
@@ -275,13 +277,13 @@ class Convolution:
 
     def _chunks(self, images: int, held: int) -> list[tuple[int, int]]:
         config = self.builder.config
-        if self.per_step + 1 > config.wbuf_depth:
+        if self.weights.per_step + 1 > config.wbuf_depth:
             raise ScheduleError(
-                f"layer {self.layer!r}: one weight tile takes {self.per_step + 1} blocks of each bank, "
+                f"layer {self.layer!r}: one weight tile takes {self.weights.per_step + 1} blocks of each bank, "
                 f"configuration {config.name!r} has {config.wbuf_depth} (wbuf_depth): "
                 f"raise wbuf_depth or shrink the kernel"
             )
-        limit = max(1, (config.wbuf_depth // 2 - 1) // self.per_step)
+        limit = max(1, (config.wbuf_depth // 2 - 1) // self.weights.per_step)
         size = self.sweep.addresses(config, images)
         rest = min(limit, max(1, (self.whole - held * size) // 2 // size))
         edges = [0]
@@ -289,12 +291,6 @@ class Convolution:
             count = ceil_div(last - first, most)
             edges += [first + (last - first) * i // count for i in range(1, count + 1)]
         return list(itertools.pairwise(edges))
-
-    def _row_groups(self, row: int, chunk: tuple[int, int]) -> tuple[int, int]:
-        """Input groups of a PE row in a chunk of steps (kernel 1)."""
-        first = row * self.steps
-        limit = min(first + self.steps, self.sweep.groups_in)
-        return min(first + chunk[0], limit), min(first + chunk[1], limit)
 
     def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int], addr: int) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on."""
@@ -305,7 +301,7 @@ class Convolution:
         size = max(1, _LOAD_BEATS // (count * sweep.rows * sweep.xe))
         places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
         if sweep.k1:
-            places = [(row, *self._row_groups(row, chunk), addr) for row in range(PE_ROWS)]
+            places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
         for bank, first, last, start in places:
             if first < last:
                 builder.load(
@@ -327,69 +323,6 @@ class Convolution:
                     ostep=step,
                 )
 
-    def _load_weights(self, outputs: list[int], chunk: tuple[int, int], windows: int) -> int:
-        """Weight blocks of a tile, for so many windows of the array. Returns the address of step 0.
-
-        They come through the errors' channel. Where they take longer than the windows the inputs' channel brings a part; else it
-        is left to the inputs, which could not get past weights that wait for the C-Core.
-        """
-        builder, region, size = self.builder, self.weights, chunk[1] - chunk[0]
-        bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
-        addr = builder.ring["WBUF"].take(size * self.per_step + 1) + 1
-        if self.sweep.k1:
-            self._load_kernel1_weights(outputs, chunk, addr, windows)
-            return addr
-        m, beats = outputs[0], region.unit // block * bb
-        parts = 2 if size * beats > windows and size > 1 else 1
-        for n in range(parts):
-            first, last = chunk[0] + size * n // parts, chunk[0] + size * (n + 1) // parts
-            groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
-            builder.load(
-                Dest.WBUF,
-                region,
-                [(*groups, _EVERY_WINDOW)],
-                region.at(groups[0][0], groups[1][0]),
-                n0=beats,
-                n1=last - first,
-                stride1=region.outer_bytes if self.transpose else region.unit,
-                addr=addr + (first - chunk[0]) * self.per_step,
-                length=(last - first) * self.per_step,
-                way=builder.recorder.way(Dest.WBUF, shared=parts > 1),
-                ostep=self.per_step,
-            )
-        return addr
-
-    def _load_kernel1_weights(self, outputs: list[int], chunk: tuple[int, int], addr: int, windows: int) -> None:
-        """One load a PE row and tap, the taps of a row at the same addresses and so through one channel."""
-        builder, region, size = self.builder, self.weights, chunk[1] - chunk[0]
-        bb = builder.config.block_beats
-        shared = size * len(outputs) * PE_ROWS * bb > windows
-        for row in range(PE_ROWS):
-            first, last = self._row_groups(row, chunk)
-            if first == last:
-                continue
-            way = builder.recorder.way(Dest.WBUF, shared=shared)
-            for tap, m in enumerate(outputs):
-                groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
-                runs = (
-                    {"n0": bb, "n1": last - first, "stride1": region.outer_bytes}
-                    if self.transpose
-                    else {"n0": (last - first) * bb}
-                )
-                builder.load(
-                    Dest.WBUF,
-                    region,
-                    [(*groups, _EVERY_WINDOW)],
-                    region.at(groups[0][0], groups[1][0]),
-                    **runs,
-                    addr=addr + row * size,
-                    length=last - first,
-                    way=way,
-                    bank0=tap,
-                    linear=1,
-                    ostep=1,
-                )
-
     def compute(
         self,
         images: tuple[int, int],
@@ -400,8 +333,8 @@ class Convolution:
         half: int | None = None,
         pbase: int = 0,
         further: bool = False,
-    ) -> int:
-        """All CONV commands of a tile.
+    ) -> Tile:
+        """All CONV commands of a tile, with pieces where tiles of gradients may come between them.
 
         Parameters
         ----------
@@ -433,50 +366,33 @@ class Convolution:
                 assert self._region is not None
                 base = self._region.take(size * step)
                 self.load_inputs(images, chunk, base)
-            weights = self._load_weights(outputs, chunk, size * self.cycles(images) // (self.steps * len(self.tiles())))
-            for window in range(len(sweep.windows)):
-                fields = sweep.row_fields(builder.config, window, base, count) | self._weight_fields(
-                    window, chunk, weights
-                )
-                fields |= (
-                    {"half": half, "acc": acc, "pbase": pbase, "steps": size, "istep": step, "nk": len(outputs)}
-                    if sweep.k1
-                    else {"half": half, "acc": acc, "pbase": pbase, "steps": size, "istep": step}
-                )
-                if norms and chunk == chunks[-1] and window == len(sweep.windows) - 1:
+            cycles = self.cycles(images) // (self.steps * len(self.tiles()) * len(sweep.windows))
+            weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
+            reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
+            for window, part in itertools.product(range(len(sweep.windows)), self._divided(chunk, cycles)):
+                if acc and self._between():
+                    yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
+                first = base + (part[0] - chunk[0]) * step
+                fields = sweep.row_fields(builder.config, window, first, count) | self.weights.fields(window, chunk, part, weights)
+                fields |= {"half": half, "acc": acc, "pbase": pbase, "steps": part[1] - part[0], "istep": step}
+                if sweep.k1:
+                    fields["nk"] = len(outputs)
+                if norms and part[1] == chunks[-1][1] and window == len(sweep.windows) - 1:
                     fields |= {"sums": 1, "sacc": int(further)}
                 builder.recorder.emit(
                     Opcode.CONV,
                     fields,
-                    reads=[
-                        Access("IBUF", ((base, base + size * step),)),
-                        Access("WBUF", ((weights - 1, weights + size * self.per_step),)),
-                    ],
+                    reads=[Access("IBUF", ((base, base + size * step),)), reads],
                     writes=[Access(f"PSUM{half}", ((0, 1),))],
                 )
                 acc = 1
         return half
 
-    def _weight_fields(self, window: int, chunk: tuple[int, int], base: int) -> dict[str, int]:
-        sweep, size = self.sweep, chunk[1] - chunk[0]
-        fields = {"transpose": int(self.transpose), "flip": int(sweep.flip), "wbase": base}
-        if sweep.k1:
-            limits = {
-                f"rlim{row}": last - first
-                for row, (first, last) in enumerate(self._row_groups(row, chunk) for row in range(PE_ROWS))
-            }
-            return fields | limits | {"wstep": 1, "koff": size, "nr": PE_ROWS}
-        place = sweep.windows[window]
-        for row in range(PE_ROWS):
-            r = min(row, place.rows - 1)
-            if sweep.flip:
-                linear = (
-                    (self.shape.ky - 1 - place.row - r) * self.shape.kx + self.shape.kx - PE_TAPS - place.col
-                )
-            else:
-                linear = (place.row + r) * self.shape.kx + place.col
-            fields |= {f"wob{row}": linear % PE_TAPS, f"woa{row}": linear // PE_TAPS}
-        return fields | {"wstep": self.per_step, "nr": place.rows, "nk": place.cols}
+    def _divided(self, chunk: Range, cycles: int) -> list[Range]:
+        """Parts of a chunk of so many array cycles a step: one, unless something may come between them."""
+        size = max(1, ceil_div(_BETWEEN, cycles)) if self._between() else chunk[1] - chunk[0]
+        edges = [*range(*chunk, size), chunk[1]]
+        return list(itertools.pairwise(edges))
 
     def psum_fields(self, half: int, tap: int, slot: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of a tile's output group lie, from the tile's image number ``slot`` on."""

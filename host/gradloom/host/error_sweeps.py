@@ -77,8 +77,8 @@ def error_works(
         return [_by_rows(tiled, plane, encode, needs, gives)]
     limit = builder.planes_at_once(layer, plane, bits=bits)
 
-    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
-        half = work.compute(images, tile, inputs)
+    def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
+        half = yield from work.compute(images, tile, inputs)
         for tap, group in enumerate(tile):
             for part in image_groups(images, limit):
                 fields = work.psum_fields(half, tap, part[0] - images[0])

@@ -10,6 +10,7 @@ start first. What only the A-Core works at goes where the A-Core has time.
 
 import dataclasses
 import enum
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -22,6 +23,8 @@ _AHEAD = 3
 """Sets of operands on chip for a kind of work: those in use, and the next ones."""
 _PATIENCE = 100
 """Cycles that the array may wait for a piece rather than take one of a later work."""
+_BRIEF = 100
+"""Cycles of a brief piece of the array, at most."""
 _LATENCY = 60
 """Cycles of a load beside its beats, about."""
 
@@ -66,6 +69,8 @@ class Piece:
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
     late : whether nobody waits for it, so that the A-Core may do anything else first
     weights : beats of weights that must be there before its first window
+    sweeps : cycles in which its results leave the array and the A-Core takes them
+    inside : whether it goes on with sums that the piece before it has begun, so that no sums of other works may come between
     target : where its first results go
     """
 
@@ -79,6 +84,8 @@ class Piece:
     lag: int = 0
     late: bool = False
     weights: int = 0
+    sweeps: int = 0
+    inside: bool = False
     target: Callable[[], Access] | None = None
 
 
@@ -94,6 +101,11 @@ class _Stream:
     line: str
     head: Piece
     ready: int | None = None
+
+
+def _long_sweep(piece: Piece) -> bool:
+    """Whether the array would wait for the results of such a piece before the next one of its kind."""
+    return piece.sweeps > piece.cycles
 
 
 class Pacer:
@@ -114,6 +126,8 @@ class Pacer:
         self._loaded: dict[Part, int] = {}
         self._open: Counter[str] = Counter()
         self._filled: _Stream | None = None
+        self._swept = 0
+        """When the results of the last piece with long sweeps have left the array, about."""
 
     def give(self, part: Part) -> None:
         """Note what is there."""
@@ -132,6 +146,10 @@ class Pacer:
             if head is not None:
                 self._streams.append(_Stream(work, f"{line} {number}" if line else "", head))
 
+    def sweeps_wait(self) -> bool:
+        """Whether a piece could come now that had better come between the commands of others."""
+        return any(_long_sweep(stream.head) and stream.ready is not None for stream in self._streams)
+
     def finish(self) -> None:
         """Emit all that has been added."""
         while self._streams:
@@ -139,13 +157,18 @@ class Pacer:
 
     def _emit(self, stream: _Stream) -> None:
         """The stream's present piece."""
+        clock = self._recorder.clock
+        acore = clock.free(Unit.ACORE)
         piece, head = stream.head, next(stream.work, None)
         for part in piece.gives:
             self.give(part)
             if piece.lane == Lane.LOAD:
-                self._loaded[part] = self._recorder.clock.latest
-        if piece.lane != Lane.LOAD:
+                self._loaded[part] = clock.latest
+        if piece.lane != Lane.LOAD and (not _long_sweep(piece) or acore != clock.free(Unit.ACORE)):
+            # One with long sweeps is part of a set, whose last one gives the A-Core its work.
             self._filled = stream if stream.line else None
+        if _long_sweep(piece):
+            self._swept = clock.free(Unit.CCORE) + piece.sweeps
         self._open[piece.opens] += 1
         self._open[piece.closes] -= 1
         if head is None:
@@ -161,7 +184,11 @@ class Pacer:
         clock = self._recorder.clock
         now = clock.free(Unit.CCORE)
         starts = [(self._start(stream, now), n) for n, stream in enumerate(found[Lane.ARRAY])]
-        chosen = next((pair for pair in starts if pair[0] <= now + _PATIENCE), min(starts, default=None))
+        # Results that leave the array more slowly than it makes them go between what leaves none. What hardly takes the array
+        # any time lets the A-Core go on.
+        eager = (pair for pair in starts if pair[0] <= now and self._eager(found[Lane.ARRAY][pair[1]]))
+        soon = (pair for pair in starts if pair[0] <= now + _PATIENCE)
+        chosen = next(itertools.chain(eager, soon), min(starts, default=None))
         loads = [(self._load_start(stream), n) for n, stream in enumerate(found[Lane.LOAD])]
         if loads:
             time, n = min(loads)
@@ -181,6 +208,12 @@ class Pacer:
             raise RuntimeError("the works of a program wait for each other")
         return found[Lane.ARRAY][chosen[1]]
 
+    @staticmethod
+    def _eager(stream: _Stream) -> bool:
+        """Whether the piece comes before others that could start, too."""
+        brief = stream.head.cycles <= _BRIEF and not stream.head.inside and not stream.line
+        return brief or _long_sweep(stream.head)
+
     def _acore(self, streams: list[_Stream], limit: int, urgent: int, waits: bool) -> _Stream | None:
         """What the A-Core does next, if it is through with it at ``limit`` or can start until ``urgent``.
 
@@ -199,8 +232,11 @@ class Pacer:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
         lines = set()
+        inside = any(stream.head.inside for stream in self._streams)
         for stream in self._streams:
             piece = stream.head
+            if inside and piece.lane == Lane.ARRAY and not (piece.inside or _long_sweep(piece)):
+                continue
             if stream.line:
                 if stream.line in lines:
                     continue
@@ -233,6 +269,8 @@ class Pacer:
     def _start(self, stream: _Stream, now: int) -> int:
         """When the array could begin with a piece."""
         start, piece = max(now, stream.ready or 0), stream.head
+        if _long_sweep(piece):
+            start = max(start, self._swept - piece.cycles)
         if piece.target:
             start = max(start, self._recorder.when(piece.target(), write=True))
         if piece.weights:

@@ -139,10 +139,9 @@ class RowConvolution:
     @property
     def bound(self) -> int:
         """Cycles of one image: of the array, or of the loads of inputs or of weights, if they take longer."""
-        config, weights = self.builder.config, self.work.weights
         inputs = self.input_beats(self.tiles) * (1 if self.resident else len(self.outputs))
-        blocks = weights.outer * weights.outer_bytes // config.beat_bytes * sum(len(tile.strips) for tile in self.tiles)
-        moved = max(inputs, blocks) if config.load_channels >= 3 else inputs + blocks
+        blocks = self.work.weights.beats * sum(len(tile.strips) for tile in self.tiles)
+        moved = max(inputs, blocks) if self.builder.config.load_channels >= 3 else inputs + blocks
         return max(self.cycles, moved)
 
     def _words(self, units: int) -> int:
@@ -274,7 +273,7 @@ class RowConvolution:
         """
         half = self.builder.next_half()
         for first, last in tile.strips:
-            self._strip(first, last).compute(
+            commands = self._strip(first, last).compute(
                 (image, image + 1),
                 outputs,
                 inputs,
@@ -283,6 +282,8 @@ class RowConvolution:
                 pbase=self._words(first - tile.first),
                 further=further or first > tile.first,
             )
+            for _ in commands:
+                raise AssertionError("a strip has no places between its commands")
         return half
 
     def by_tiles(

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
 from gradloom.host.im2col import lower
@@ -13,8 +13,9 @@ from gradloom.host.plan import Plan
 from gradloom.host.schedule_rounding import seeds
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
+from gradloom.host.turn import last_layers, turn
 from gradloom.models.golden import DX_CALIBRATION
-from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Network, Subsample
+from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Network, Subsample
 from gradloom.models.state import delayed_kinds
 from gradloom.rtl import microprograms
 from gradloom.rtl.channels import unit_of
@@ -148,6 +149,7 @@ class _Step:
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
         self.pacer = Pacer(builder.recorder, loaders)
+        builder.between = self.pacer.sweeps_wait
 
     def emit(self, memory_base: int) -> dict[int, int]:
         """The whole program. Returns the labels of its LOOP."""
@@ -215,6 +217,8 @@ class _Step:
         self._seeds()
         for images in self.parts:
             builder.images = images
+            if not self.calibrate:
+                builder.turn, builder.last_layers = turn(builder), last_layers(builder)
             self._forward()
             self._backward(first=images == self.parts[0], last=images == self.parts[-1])
             self.pacer.finish()
@@ -253,9 +257,17 @@ class _Step:
         self._work(*operation(dry=False))
 
     def _forward(self) -> None:
+        builder, layers, images = self.builder, self.network.layers, self.builder.images
+        self.pacer.give(builder.part(INPUT, "z", images))
+        self._forward_layers(layers[: len(layers) - len(builder.last_layers)])
+        for part in builder.turn:
+            builder.images = part
+            self._forward_layers(builder.last_layers)
+        builder.images = images
+
+    def _forward_layers(self, layers: Sequence[Layer]) -> None:
         builder, network = self.builder, self.network
-        self.pacer.give(builder.part(INPUT, "z", builder.images))
-        for layer in network.layers:
+        for layer in layers:
             if self.calibrate and layer.name != network.logits.name and not isinstance(layer, Subsample):
                 self._scaled(
                     builder.tid(layer.name, Kind.Z),
@@ -278,12 +290,15 @@ class _Step:
                 self._work(schedule_shortcut.scatter(builder, layer))
                 continue
             if name != network.logits.name:
-                self._scaled(
-                    builder.tid(name, Kind.DZ),
-                    schedule_backward.output_zero(builder, name),
-                    functools.partial(schedule_backward.output_error, builder, name),
-                )
-                main = network.main_consumer(name)
+                main, images = network.main_consumer(name), builder.images
+                for part in builder.turn if main in builder.last_layers else (images,):
+                    builder.images = part
+                    self._scaled(
+                        builder.tid(name, Kind.DZ),
+                        schedule_backward.output_zero(builder, name),
+                        functools.partial(schedule_backward.output_error, builder, name),
+                    )
+                builder.images = images
                 if isinstance(main, Conv | FullyConnected):
                     self._update(main, first, last)
             if isinstance(layer, Conv | FullyConnected):

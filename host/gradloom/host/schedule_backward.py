@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 
+from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
+from gradloom.host.cost import pool_cycles
 from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
@@ -13,7 +15,7 @@ from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, shape_of, sh
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
-from gradloom.rtl.isa import Dest, Kind, Source, XSource
+from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = [
     "Accumulation",
@@ -29,6 +31,8 @@ __all__ = [
 
 _UPDATE_CYCLES = 250
 """Cycles of the A-Core for an update of parameters, about."""
+_SCALARS = 22
+"""The same for the scalars of one normalised plane of all channels of a group."""
 Range = tuple[int, int]
 Zero = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Constant, tensors added, tensors subtracted of the exponent at which a converter's shift is 0."""
@@ -209,8 +213,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         "ppad": geometry.pad,
         "inv": reciprocal(geometry.kernel[0] ** 2)[0],
     }
-    # Windows that hold a position: about the square of kernel by stride, a cycle each.
-    cycles = 2 * big.nb * max(1, -(-geometry.kernel[0] // geometry.stride)) ** 2
+    cycles = sum(pool_cycles(Instruction(Opcode.RUN, fixed | piece.fields())) for piece in pieces)
     for work, images, chosen in builder.sweeps(
         builder.groups(channels),
         limit,
@@ -263,9 +266,11 @@ class Accumulation:
     def _part(self, images: Range) -> Part:
         return self.builder.part(self.layer.name, "error" if self.layer.name == self.builder.network.logits.name else "dz", images)
 
-    def _forward(self) -> Part:
-        """The end of the forward pass, whose parameter sets are no longer on chip then."""
-        return self.builder.part(self.builder.network.logits.name, "error", self.builder.images)
+    def _forward(self) -> tuple[Part, ...]:
+        """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers leave room for it."""
+        if self.layer in self.builder.last_layers:
+            return ()
+        return (self.builder.part(self.builder.network.logits.name, "error", self.builder.images),)
 
     def emit(self) -> Work:
         """All commands."""
@@ -275,7 +280,7 @@ class Accumulation:
         places: list[int] = []
         room = ((self.builder.pool["PARAMETERS"], self._entries * self.groups),)
         for piece, images, groups in self.builder.sweeps(
-            self.groups, self._limit, self.plane.nb, lambda images: (self._part(images), self._forward()), self._gives
+            self.groups, self._limit, self.plane.nb, lambda images: (self._part(images), *self._forward()), self._gives, _SCALARS
         ):
             yield piece if places else dataclasses.replace(piece, room=room)
             places = places or [self._start(group) for group in range(self.groups)]
@@ -292,7 +297,7 @@ class Accumulation:
                 first, last = images[0] == every[0], images[1] == every[1]
                 room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
                 gives = self._gives(every) if last and group == self.groups - 1 else ()
-                needs = (self._part(every), self._forward())
+                needs = (self._part(every), *self._forward())
                 yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, needs, gives, room)
                 place = self._start(group) if first else place
                 self._accumulate(images, group, place)

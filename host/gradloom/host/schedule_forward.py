@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Callable
 
 from gradloom.host import schedule_shortcut
+from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
-from gradloom.host.layout import even
+from gradloom.host.cost import pool_cycles
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import RowConvolution, RowTile
@@ -75,14 +76,14 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     limit = builder.planes_at_once(name, plane)
     logits = 0
 
-    def emit(images: Range, tile: list[int], inputs: int | None) -> None:
+    def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         nonlocal logits
         if last and tile[0] == 0:
             logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg)
         parts = image_groups(images, limit)
         # What the A-Core needs first is loaded before the array's own operands can hold it up.
         sides = _load_sides(builder, layer, parts[0], tile[0])
-        half = work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
+        half = yield from work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
         for tap, m in enumerate(tile):
             for part in parts:
                 if tap or part != parts[0]:
@@ -373,11 +374,11 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
     windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
     limit, pieces = pool_parts(builder, name, windows, small, big, backward=False)
     groups = builder.groups(channels)
-    taps = even(xo) * yo * geometry.kernel[0] ** 2
+    pool = {"pool": 1, "pmax": int(maximum), "pkern": geometry.kernel[0], "pstride": geometry.stride, "ppad": geometry.pad}
     for work, images, chosen in builder.sweeps(
         groups,
         limit,
-        taps,
+        sum(pool_cycles(Instruction(Opcode.RUN, pool | part.fields())) for part in pieces),
         lambda images: (builder.part(layer.input, "z", images),),
         lambda images: (builder.part(name, "z", images),),
     ):
@@ -398,11 +399,7 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
                 "ob0": ob,
                 "inv": inv,
                 **plane_rounding(builder, name, Kind.Z, network.shape(name), images, group, part.row),
-                "pool": 1,
-                "pmax": int(maximum),
-                "pkern": geometry.kernel[0],
-                "pstride": geometry.stride,
-                "ppad": geometry.pad,
+                **pool,
             }
             builder.run(
                 "MAXPOOL_FWD" if maximum else "AVGPOOL_FWD",

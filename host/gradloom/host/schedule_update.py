@@ -212,12 +212,19 @@ class WeightUpdate:
                 self._places: dict[_Tile, int] = {}
             parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
             for part in parts:
-                cycles, end = self._cycles(part, *block.piece), part is parts[-1]
+                cycles, end = self._cycles(part[:1], *block.piece), part is parts[-1]
                 target = functools.partial(self._target, part, block.piece == first)
+                # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
+                drained = self._beats(part[0]) if cycles < self._beats(part[0]) else 0
+                count = 1 if drained else len(part)
+                closes = "gradients" if end and count == len(part) else ""
                 yield Piece(
-                    Lane.ARRAY, cycles, (loaded(n),), lag=cycles, closes="gradients" if end else "", target=target
+                    Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target
                 )
-                self._tiles(part, places[n], block.piece == first, block.piece == last)
+                for place, _ in enumerate(self._tiles(part, places[n], block.piece == first, block.piece == last), 2):
+                    if drained:
+                        closes = "gradients" if end and place == len(part) else ""
+                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained)
             if after is None or after.inputs != block.inputs:
                 self.builder.pool["IBUF"].give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
@@ -341,8 +348,8 @@ class WeightUpdate:
 
     # Tiles
 
-    def _tiles(self, part: list[_Tile], operands: _Operands, fresh: bool, final: bool) -> None:
-        """Accumulate and drain the tiles of a set; after the last images update their weights."""
+    def _tiles(self, part: list[_Tile], operands: _Operands, fresh: bool, final: bool) -> Iterator[None]:
+        """Accumulate and drain the tiles of a set; after the last images update their weights. Stops before each but the first."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
         streams = {"AA": 0, "AB": 0, "OA": 0, "OB": 0}
@@ -360,6 +367,8 @@ class WeightUpdate:
                 self._load_stream(Dest.XIN, memory[name, "dw"], group, dw, 8)
             apart, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
             for place, tile in enumerate(group):
+                if tile is not part[0]:
+                    yield
                 self._accumulate(tile, operands, dw + place * apart, gap, fresh)
             if final:
                 self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})

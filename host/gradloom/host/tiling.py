@@ -35,9 +35,9 @@ BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
 """Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
 _RUN_CYCLES = 128
 """Cycles of a command of the A-Core that its preparation does not outweigh, about."""
-_PARAMETER_SHARE = 12
-"""Entries of the parameter buffer for each set of 6 of a channel group: the other half holds reciprocals."""
-_ACORE_CYCLES = 1000
+_RECIPROCALS = 128
+"""Entries that the reciprocals take turns in, if they are not more than half of the buffer."""
+_ACORE_CYCLES = 600
 """Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
 _Step = TypeVar("_Step")
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
@@ -104,7 +104,15 @@ def image_groups(images: tuple[int, int], limit: int) -> list[tuple[int, int]]:
 
 
 class Builder:
-    """State of one compilation: network, machine, memory, recorder, on-chip rings."""
+    """State of one compilation: network, machine, memory, recorder, on-chip rings.
+
+    Attributes
+    ----------
+    between : callable
+        Whether the pieces of another work may come between the commands of a convolution's tile.
+    last_layers, turn : tuple
+        Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
+    """
 
     def __init__(
         self, network: Network, config: Config, memory: MemoryMap, *, batch: int, training: bool
@@ -128,18 +136,21 @@ class Builder:
                 ("LOGIT", config.logit_depth),
             )
         }
-        sets = max(2, config.pbuf_depth // _PARAMETER_SHARE)
-        if config.pbuf_depth < 6 * sets + 2:
+        sets = max(2, (config.pbuf_depth - min(_RECIPROCALS, config.pbuf_depth // 2)) // PARAMETER_ENTRIES)
+        if config.pbuf_depth < PARAMETER_ENTRIES * sets + 2:
             raise ScheduleError(
                 f"configuration {config.name!r} has a pbuf_depth of {config.pbuf_depth}: "
-                f"raise it to {6 * sets + 2}"
+                f"raise it to {PARAMETER_ENTRIES * sets + 2}"
             )
         self.parameter_sets = sets
         self.pool = {
             name: Pool(name, size)
             for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
         }
-        self.ring["PBUF"] = Ring(config.pbuf_depth - 6 * sets, first=6 * sets)
+        self.ring["PBUF"] = Ring(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
+        self.between: Callable[[], bool] = lambda: False
+        self.last_layers: tuple[Layer, ...] = ()
+        self.turn: tuple[tuple[int, int], ...] = ()
         self._half = 0
         self._works = 0
 
@@ -187,6 +198,7 @@ class Builder:
         cycles: int,
         needs: Callable[[tuple[int, int]], tuple[Part, ...]],
         gives: Callable[[tuple[int, int]], tuple[Part, ...]],
+        prepared: int = 0,
     ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
         """Planes of all images as the A-Core's pieces of work: the piece, its images and channel groups.
 
@@ -196,9 +208,10 @@ class Builder:
         limit : images at a time, at most
         cycles : for a plane
         needs, gives : of some images, all channel groups
+        prepared : cycles that its scalars take beside
         """
         for images in image_groups(self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
-            each = (images[1] - images[0]) * cycles
+            each = (images[1] - images[0]) * max(cycles, prepared)
             size = max(1, _ACORE_CYCLES // each)
             for first in range(0, groups, size):
                 chosen = range(first, min(first + size, groups))

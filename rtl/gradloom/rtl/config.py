@@ -178,7 +178,7 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
     Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
     Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, logit_depth=512, queue_words=1024,
            ibuf_depth=1024, ebuf_depth=1024,
-           psum_depth=512, abuf_depth=2048, dw_depth=512, tensors=512, load_channels=4, store_channels=2),
+           psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, tensors=512, load_channels=4, store_channels=2),
 )}
 """Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
 

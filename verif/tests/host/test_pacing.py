@@ -54,6 +54,51 @@ def test_a_line_fills_the_time_that_others_wait():
     assert bench.log == ["l0", "a0", "w0", "w1", "w2", "a1", "w3", "w4", "w5"]
 
 
+def test_slow_results_go_between_the_commands_of_a_tile():
+    """A tile of gradients whose 36 beats leave the array in more than its 22 cycles waits for what else the array has."""
+    bench = Bench()
+    bench.pacer.add(bench.work("a", array(200), *[array(80, inside=True)] * 3))
+    bench.pacer.add(bench.work("w", *[array(22, sweeps=36)] * 3), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["w0", "a0", "w1", "a1", "w2", "a2", "a3"]
+
+
+def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench.pacer.add(bench.work("b", array(10, needs=(loaded,))))
+    bench.pacer.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 1, gives=(loaded,))))
+    bench.pacer.finish()
+    assert bench.log == ["l0", "a0", "a1", "a2", "b0"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_places_between_commands_only_where_something_could_come(there):
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench.pacer.add(bench.work("w", *[array(22, sweeps=36, needs=(loaded,))] * 9), line="gradients")
+    found = []
+
+    def work():
+        for _ in range(3):
+            yield array(200)
+            found.append(bench.pacer.sweeps_wait())
+
+    bench.pacer.add(work())
+    if there:
+        bench.pacer.give(loaded)
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 9000, gives=(loaded,))))
+    bench.pacer.finish()
+    assert found == [there] * 3
+
+
+def test_brief_pieces_come_first():
+    bench = Bench()
+    bench.pacer.add(bench.work("a", *[array(1000)] * 2))
+    bench.pacer.add(bench.work("b", *[array(10)] * 2))
+    bench.pacer.finish()
+    assert bench.log == ["b0", "b1", "a0", "a1"]
+
+
 def test_works_of_a_line_follow_each_other():
     bench = Bench()
     bench.pacer.add(bench.work("v", *[array(10)] * 2), line="gradients")

@@ -1,7 +1,8 @@
 """Classification in every number format: the same network, initial weights, images, order and schedule.
 
 ``python -m gradloom.verif.experiments.classify resnet20 --data FOLDER`` (CIFAR-10 in any form that ``--data`` of gradloom takes),
-``... vgg16-quarter --data FOLDER``, ``... logistic`` (scikit-learn's digits, or an idx folder with ``--data``), ``... ablations``.
+``... resnet20-long``, ``... vgg16`` and ``... vgg16-quarter`` likewise, ``... logistic`` (scikit-learn's digits, or an idx folder
+with ``--data``), ``... ablations``.
 Results go to ``docs/results/accuracy-NAME.json``, one run at a time: a command that is stopped and given again goes on.
 ``python -m gradloom.verif.experiments.page`` draws them.
 """
@@ -90,6 +91,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         load_network("resnet20"), None, 2000, 1000,
         Training(batch=16, epochs=4, lr=0.02, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), FORMATS,
         {"int8-shift": _SHIFT_RATE | {"lr": 2.0**-7}}),
+    "resnet20-long": Experiment(
+        load_network("resnet20"), None, 5000, 2000,
+        Training(batch=16, epochs=8, lr=0.02, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3),
+        ("fp32", "pint8"), {}),
+    "vgg16": Experiment(
+        load_network("vgg16"), None, 5000, 2000,
+        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3),
+        ("fp32", "pint8"), {}),
     "vgg16-quarter": Experiment(
         _narrow(load_network("vgg16"), "vgg16-quarter", 4), None, 2000, 1000,
         Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1,), FORMATS,

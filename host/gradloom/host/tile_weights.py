@@ -1,0 +1,132 @@
+"""Weights of a convolution's tiles: their place in the weight buffer, their loads, and the fields of CONV that find them."""
+
+from gradloom.host.layout import ceil_div
+from gradloom.host.tiling import Builder
+from gradloom.host.windows import Shape, Sweep
+from gradloom.rtl.config import PE_ROWS, PE_TAPS
+from gradloom.rtl.isa import Dest
+
+__all__ = ["TileWeights"]
+
+Range = tuple[int, int]
+
+_EVERY_WINDOW = (0, 1 << 16)
+"""Third range of a conflict box of weights: kernel windows."""
+
+
+class TileWeights:
+    """Weight blocks of one layer for one phase.
+
+    Parameters
+    ----------
+    transpose : :class:`bool`
+        Backward: blocks are exchanged.
+
+    Attributes
+    ----------
+    steps : :class:`int`
+        Steps of input groups of a whole tile.
+    per_step : :class:`int`
+        Addresses of each bank that a step takes.
+    beats : :class:`int`
+        Of all weights in DRAM.
+    """
+
+    def __init__(self, builder: Builder, layer: str, shape: Shape, sweep: Sweep, *, transpose: bool) -> None:
+        self.builder, self.shape, self.sweep, self.transpose = builder, shape, sweep, transpose
+        self.region = builder.memory[layer, "w"]
+        self.beats = self.region.outer * self.region.outer_bytes // builder.config.beat_bytes
+        self.steps = sweep.group_step()
+        self.per_step = PE_TAPS if sweep.k1 else ceil_div(shape.ky * shape.kx, PE_TAPS)
+
+    def row_groups(self, row: int, chunk: Range) -> Range:
+        """Input groups of a PE row in a chunk of steps (kernel 1)."""
+        first = row * self.steps
+        limit = min(first + self.steps, self.sweep.groups_in)
+        return min(first + chunk[0], limit), min(first + chunk[1], limit)
+
+    def load(self, outputs: list[int], chunk: Range, windows: int) -> int:
+        """Weight blocks of a tile, for so many windows of the array. Returns the address of step 0.
+
+        They come through the errors' channel. Where they take longer than the windows the inputs' channel brings a part; else it
+        is left to the inputs, which could not get past weights that wait for the C-Core.
+        """
+        builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
+        bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
+        addr = builder.ring["WBUF"].take(size * self.per_step + 1) + 1
+        if self.sweep.k1:
+            self._load_kernel1(outputs, chunk, addr, windows)
+            return addr
+        m, beats = outputs[0], region.unit // block * bb
+        parts = 2 if size * beats > windows and size > 1 else 1
+        for n in range(parts):
+            first, last = chunk[0] + size * n // parts, chunk[0] + size * (n + 1) // parts
+            groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
+            builder.load(
+                Dest.WBUF,
+                region,
+                [(*groups, _EVERY_WINDOW)],
+                region.at(groups[0][0], groups[1][0]),
+                n0=beats,
+                n1=last - first,
+                stride1=region.outer_bytes if self.transpose else region.unit,
+                addr=addr + (first - chunk[0]) * self.per_step,
+                length=(last - first) * self.per_step,
+                way=builder.recorder.way(Dest.WBUF, shared=parts > 1),
+                ostep=self.per_step,
+            )
+        return addr
+
+    def _load_kernel1(self, outputs: list[int], chunk: Range, addr: int, windows: int) -> None:
+        """One load a PE row and tap, the taps of a row at the same addresses and so through one channel."""
+        builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
+        bb = builder.config.block_beats
+        shared = size * len(outputs) * PE_ROWS * bb > windows
+        for row in range(PE_ROWS):
+            first, last = self.row_groups(row, chunk)
+            if first == last:
+                continue
+            way = builder.recorder.way(Dest.WBUF, shared=shared)
+            for tap, m in enumerate(outputs):
+                groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
+                runs = (
+                    {"n0": bb, "n1": last - first, "stride1": region.outer_bytes}
+                    if self.transpose
+                    else {"n0": (last - first) * bb}
+                )
+                builder.load(
+                    Dest.WBUF,
+                    region,
+                    [(*groups, _EVERY_WINDOW)],
+                    region.at(groups[0][0], groups[1][0]),
+                    **runs,
+                    addr=addr + row * size,
+                    length=last - first,
+                    way=way,
+                    bank0=tap,
+                    linear=1,
+                    ostep=1,
+                )
+
+    def fields(self, window: int, chunk: Range, part: Range, base: int) -> dict[str, int]:
+        """Fields of CONV for the steps ``part`` of a chunk whose weights begin at ``base``."""
+        sweep, size = self.sweep, chunk[1] - chunk[0]
+        ahead = (part[0] - chunk[0]) * (1 if sweep.k1 else self.per_step)
+        fields = {"transpose": int(self.transpose), "flip": int(sweep.flip), "wbase": base + ahead}
+        if sweep.k1:
+            limits = {
+                f"rlim{row}": last - first
+                for row, (first, last) in enumerate(self.row_groups(row, part) for row in range(PE_ROWS))
+            }
+            return fields | limits | {"wstep": 1, "koff": size, "nr": PE_ROWS}
+        place = sweep.windows[window]
+        for row in range(PE_ROWS):
+            r = min(row, place.rows - 1)
+            if sweep.flip:
+                linear = (
+                    (self.shape.ky - 1 - place.row - r) * self.shape.kx + self.shape.kx - PE_TAPS - place.col
+                )
+            else:
+                linear = (place.row + r) * self.shape.kx + place.col
+            fields |= {f"wob{row}": linear % PE_TAPS, f"woa{row}": linear // PE_TAPS}
+        return fields | {"wstep": self.per_step, "nr": place.rows, "nk": place.cols}

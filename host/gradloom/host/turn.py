@@ -1,0 +1,42 @@
+"""The turn from the forward to the backward pass: the last layers for one half of the images after the other.
+
+What follows the last convolution (pools, logits, loss, their errors) leaves the array next to nothing to do. In halves, the array
+convolves the second half's images while the first half turns, and those errors while the second one does.
+"""
+
+from gradloom.host.convolution import Convolution
+from gradloom.host.layout import ceil_div
+from gradloom.host.tiling import Builder, Plane, shape_of
+from gradloom.host.windows import forward_sweep
+from gradloom.models.network import Conv, FullyConnected, Layer
+
+__all__ = ["last_layers", "turn"]
+
+Range = tuple[int, int]
+
+
+def last_layers(builder: Builder) -> tuple[Layer, ...]:
+    """The last convolution and what follows it."""
+    layers = builder.network.layers
+    convolutions = [n for n, layer in enumerate(layers) if isinstance(layer, Conv)]
+    return layers[convolutions[-1] :] if convolutions else ()
+
+
+def turn(builder: Builder) -> tuple[Range, ...]:
+    """The images of the halves; of all images, where halves would cost more, as weights are loaded for each of them."""
+    low, high = every = builder.images
+    layers = last_layers(builder)
+    if high - low < 2 or not layers:
+        return (every,)
+    first = layers[0]
+    assert isinstance(first, Conv)
+    _, y, x = builder.network.shape(first.name)
+    shape = shape_of(builder.network, first, builder.config)
+    sweep = forward_sweep(shape, builder.config)
+    work = Convolution(builder, first.name, shape, sweep, builder.memory[first.input, "z"], shape.mg, transpose=False)
+    weighted = [builder.memory[layer.name, "w"] for layer in layers if isinstance(layer, Conv | FullyConnected)]
+    beats = sum(region.outer * region.outer_bytes for region in weighted) // builder.config.beat_bytes
+    half = (low, low + ceil_div(high - low, 2))
+    if not (work.fits and builder.holds(Plane(y, x))) or beats > work.cycles(half):
+        return (every,)
+    return half, (half[1], high)
