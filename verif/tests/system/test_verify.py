@@ -1,9 +1,14 @@
 """The machine against the golden model: every byte of every tensor of every step, on networks of awkward shapes."""
 
+import itertools
+
 import pytest
 
 from gradloom.host import cli
+from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, Network
+from gradloom.rtl.config import load_config
+from gradloom.rtl.isa import Opcode
 from gradloom.verif.system_bench import NETWORKS, make_case, verify_steps
 
 AWKWARD = sorted(path.stem for path in NETWORKS.glob("*.toml"))
@@ -40,6 +45,21 @@ def test_ulx3s(name):
 @pytest.mark.parametrize("config", ["nano", "small"])
 def test_digits(config):
     verify_steps(make_case("digits-cnn", 16 if config == "small" else 4, 3), config)
+
+
+@pytest.mark.parametrize(("config", "channels"), [("nano", 16), ("small", 48)])
+def test_gradients_between_the_commands_of_a_tile(config, channels):
+    """Many channels of 2 x 2 positions: a tile of gradients leaves the array more slowly than it is made, and so they come between
+    the commands of backward tiles, whose sums go on behind them."""
+    layers = tuple(Conv(name=name, out=channels, kernel=3, pad=1, norm="frn", act="tlu") for name in ("a", "b", "c"))
+    network = Network("deep", (channels, 2, 2), 9, (*layers, FullyConnected(name="fc", out=9)))
+    case = make_case(network, 2, 2)
+    backward, gradients = 8 * 2 + 1, 3  # tags of conv b's backward pass, of any gradients
+    program = compile_network(network, load_config(config), 2).instructions
+    array = [command for command in program if command.opcode == Opcode.CONV]
+    assert any(before.tag % 8 == gradients and command.tag == backward and command["acc"]
+               for before, command in itertools.pairwise(array)), "gradients within a tile"
+    verify_steps(case, config)
 
 
 def test_many_small_tiles():
