@@ -45,6 +45,8 @@ class Convolution:
         Output groups of this phase.
     transpose : :class:`bool`
         Backward: weight blocks are exchanged.
+    beats : :class:`int`
+        Of one image and output group in a sweep of the A-Core over the results.
     share : :class:`int`
         Tiles whose inputs fit side by side, if the layer allows: 2, or 4 if two works run side by side.
 
@@ -66,11 +68,12 @@ class Convolution:
         outputs: int,
         *,
         transpose: bool,
+        beats: int = 0,
         share: int = 2,
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         depth = builder.config.ibuf_depth
-        self.share = share
+        self.share, self.beats = share, beats
         self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
@@ -156,7 +159,6 @@ class Convolution:
         needs: Callable[[Range], Parts],
         gives: Callable[[Range], Parts],
         emit: Callable[[Range, list[int], int | None], Work],
-        beats: int,
     ) -> list[Work]:
         """The loads of inputs that stay on chip for all output groups, and everything else.
 
@@ -166,12 +168,11 @@ class Convolution:
         needs : what a range needs; nothing is loaded before all of it is there, as its place on chip is freed by its end only
         gives : what is there once a range is done
         emit : emits an output tile of a range; last argument: where its inputs are, or ``None``
-        beats : of one image in a sweep of the A-Core
         """
         loaded, places = self.builder.step(), dict[int, int]()
         return [
             self._loads(tiles, needs, loaded, places),
-            self._computes(tiles, needs, gives, emit, loaded, places, beats),
+            self._computes(tiles, needs, gives, emit, loaded, places),
         ]
 
     def _size(self, images: Range) -> int:
@@ -203,13 +204,12 @@ class Convolution:
         emit: Callable[[Range, list[int], int | None], Work],
         loaded: Callable[[int], Part],
         places: dict[int, int],
-        beats: int,
     ) -> Work:
         outputs, pool = self.tiles(), self.builder.pool["IBUF"]
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
             held, cycles = self.held(count), self.cycles(images) // len(outputs)
-            lag = max(0, 2 * cycles - (images[1] - images[0]) * beats)
+            lag = max(0, 2 * cycles - count * self.beats)
             first, end = self._chunks(count, held)[0]
             weights = (end - first) * self.weights.per_step * PE_TAPS * self.builder.config.block_beats
             for tile in outputs:
@@ -223,6 +223,7 @@ class Convolution:
                     closes="tiles" if last and held else "",
                     lag=lag,
                     weights=weights,
+                    sweeps=count * self.beats * len(tile),
                     target=self.builder.next_sums,
                 )
                 start = places[n] if held else pool.take(self._size(images))
@@ -234,7 +235,7 @@ class Convolution:
                     pool.give_back(start)
 
     def _cycles(self, batch: int, images: int) -> int:
-        """Cycles of a batch in tiles of ``images``: the larger of array, input and weight loads, and what begins too late."""
+        """Cycles of a batch in tiles of ``images``: the most of array, A-Core, input and weight loads, and what begins too late."""
         config, sweep, tiles = self.builder.config, self.sweep, len(self.tiles())
         weights = self.weights.beats
         total = 0
@@ -245,7 +246,7 @@ class Convolution:
             loads = count * sweep.groups_in * sweep.rows * sweep.xe * (held + (self.steps - held) * tiles) // self.steps
             half = self.steps * sweep.addresses(config, count) <= self.half
             moved = max(loads, weights) if config.load_channels >= 3 else loads + weights
-            total += max(array, moved) + (0 if half else loads // 2) + _COMMAND_CYCLES * tiles
+            total += max(array, moved, count * self.beats * self.outputs) + (0 if half else loads // 2) + _COMMAND_CYCLES * tiles
         return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
 
     def _refuse(self) -> None:

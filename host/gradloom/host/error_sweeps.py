@@ -84,7 +84,7 @@ def error_works(
                 fields = work.psum_fields(half, tap, part[0] - images[0])
                 encode(ErrorPart(part, group, plane, None, fields, [(f"PSUM{half}", 0, 1)]))
 
-    return work.works(work.image_tiles(), needs, gives, emit, plane.nb)
+    return work.works(work.image_tiles(), needs, gives, emit)
 
 
 def _added(

@@ -108,6 +108,11 @@ def _long_sweep(piece: Piece) -> bool:
     return piece.sweeps > piece.cycles
 
 
+def _between(stream: _Stream) -> bool:
+    """Whether its piece may come between the commands of a tile: only gradients, which do not add to partial sums."""
+    return bool(stream.line) and _long_sweep(stream.head)
+
+
 class Pacer:
     """Emits works side by side (:meth:`add`, then :meth:`finish`).
 
@@ -148,7 +153,7 @@ class Pacer:
 
     def sweeps_wait(self) -> bool:
         """Whether a piece could come now that had better come between the commands of others."""
-        return any(_long_sweep(stream.head) and stream.ready is not None for stream in self._streams)
+        return any(_between(stream) and stream.ready is not None for stream in self._streams)
 
     def finish(self) -> None:
         """Emit all that has been added."""
@@ -160,6 +165,10 @@ class Pacer:
         clock = self._recorder.clock
         acore = clock.free(Unit.ACORE)
         piece, head = stream.head, next(stream.work, None)
+        if head is not None and head.inside:
+            # Nothing is there before the tile's last command.
+            head = dataclasses.replace(head, gives=piece.gives + head.gives, closes=piece.closes)
+            piece = dataclasses.replace(piece, gives=(), closes="")
         for part in piece.gives:
             self.give(part)
             if piece.lane == Lane.LOAD:
@@ -235,7 +244,7 @@ class Pacer:
         inside = any(stream.head.inside for stream in self._streams)
         for stream in self._streams:
             piece = stream.head
-            if inside and piece.lane == Lane.ARRAY and not (piece.inside or _long_sweep(piece)):
+            if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream)):
                 continue
             if stream.line:
                 if stream.line in lines:

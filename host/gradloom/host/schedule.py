@@ -10,7 +10,6 @@ from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.pacing import Pacer, Work
 from gradloom.host.plan import Plan
-from gradloom.host.schedule_rounding import seeds
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.turn import last_layers, turn
@@ -176,7 +175,6 @@ class _Step:
         if self.builder.training:
             self._train()
         else:
-            self._seeds()
             self._forward()
             self.pacer.finish()
         recorder.tag = 0
@@ -206,15 +204,10 @@ class _Step:
             ]
         return found
 
-    def _seeds(self) -> None:
-        for tid in seeds(self.network, training=self.builder.training):
-            self.builder.recorder.sequence(Opcode.SEED, tid=tid)
-
     def _train(self) -> None:
         builder, recorder = self.builder, self.builder.recorder
         recorder.tag = 0
         recorder.sequence(Opcode.LDHYP, breg=BASE["hyper"])
-        self._seeds()
         for images in self.parts:
             builder.images = images
             if not self.calibrate:

@@ -133,10 +133,9 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
 def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
     shape = shape_of(builder.network, layer, builder.config)
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
-    return (
-        Convolution(builder, layer.name, shape, backward_sweep(shape), region, shape.cg, transpose=True, share=4),
-        Plane(shape.yi, shape.xi),
-    )
+    plane = Plane(shape.yi, shape.xi)
+    sweep = backward_sweep(shape)
+    return Convolution(builder, layer.name, shape, sweep, region, shape.cg, transpose=True, beats=plane.nb, share=4), plane
 
 
 def _encode(builder: Builder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool) -> None:

@@ -63,7 +63,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     shape = shape_of(network, layer, config)
     sweep = forward_sweep(shape, config)
     work = Convolution(
-        builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False
+        builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False, beats=plane.nb
     )
 
     def needs(images: Range) -> Parts:
@@ -112,7 +112,6 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         needs,
         lambda images: (builder.part(name, gives, images),),
         emit,
-        plane.nb,
     )
 
 

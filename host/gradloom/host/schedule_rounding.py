@@ -1,11 +1,10 @@
-"""Fields of RUN that say how a converter rounds, and the seeds that a step draws from (docs/arithmetic.md, sections 4 and 7)."""
+"""Fields of RUN that say how a converter rounds (docs/arithmetic.md, sections 4 and 7)."""
 
 from gradloom.host.tiling import Builder
-from gradloom.models.network import Kind, Network
+from gradloom.models.network import Kind
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
-from gradloom.models.state import delayed_kinds
 
-__all__ = ["plane_rounding", "seeds", "weight_rounding", "xhat_rounding"]
+__all__ = ["plane_rounding", "weight_rounding", "xhat_rounding"]
 
 _INDEX_MASK = (1 << 24) - 1
 
@@ -63,16 +62,3 @@ def weight_rounding(builder: Builder, name: str, *, dry: bool) -> dict[str, int]
     if dry:
         weights["t2"] = 0
     return _converter(1, builder.tid(name, Kind.V), rounding.f(Kind.V)) | weights
-
-
-def seeds(network: Network, *, training: bool) -> list[int]:
-    """Numbers of the tensors that draw random bits in a step, or in a forward pass alone."""
-    rounding, found = network.rounding, []
-    for layer in network.layers:
-        kinds = [kind for kind in delayed_kinds(network, layer.name) if training or kind == Kind.Z]
-        if training and network.parameters(layer.name):
-            kinds += [Kind.W, Kind.V]
-        found += [network.tid(layer.name, kind) for kind in kinds if rounding.f(kind) != NEAREST_F]
-        if getattr(layer, "norm", None) == "frn" and rounding.xhat_f != NEAREST_F:
-            found.append(network.tid(layer.name, XHAT_DRAW))
-    return found

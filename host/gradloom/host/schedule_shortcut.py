@@ -2,14 +2,19 @@
 
 import itertools
 
+from gradloom.host.assembler import Instruction
+from gradloom.host.cost import pool_cycles
 from gradloom.host.pacing import Work
 from gradloom.host.pool_parts import Windows, pool_parts
-from gradloom.host.tiling import Builder, Plane, shifts
+from gradloom.host.tiling import Builder, Plane, image_groups, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
-from gradloom.rtl.isa import Dest, Source, XSource
+from gradloom.rtl.isa import Dest, Opcode, Source, XSource
 
 __all__ = ["forward", "scatter"]
+
+_SHARES = 4
+"""Parts that a stream buffer holds, so that loads run ahead and stores lag behind."""
 
 
 def _windows(layer: Subsample) -> dict[str, int]:
@@ -19,33 +24,49 @@ def _windows(layer: Subsample) -> dict[str, int]:
 def forward(builder: Builder, layer: Subsample) -> Work:
     """z: the mean of one position is that position's value, so every code is kept.
 
-    Appended channel groups are zeros that are in memory from the start (:meth:`gradloom.host.plan.Plan.write_program`).
+    Only the rows that are kept are loaded, each of them a plane of one row to the A-Core. Appended channel groups are zeros that
+    are in memory from the start (:meth:`gradloom.host.plan.Plan.write_program`).
     """
-    network, name = builder.network, layer.name
-    (channels, yi, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
-    big, small = Plane(yi, xi), Plane(yo, xo)
-    limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), small, big, backward=False)
+    network, name, config = builder.network, layer.name, builder.config
+    (channels, _, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
+    source, stored, out = builder.memory[layer.input, "z"], Plane(1, xi), Plane(1, xo)
+    builder.refuse(name, (("one row takes {} beats of the A-Core's stream buffers", "abuf_depth", stored.nb, config.abuf_depth),))
+    most = max(1, min(config.max_planes, config.abuf_depth // _SHARES // stored.nb))
+    parts = image_groups((0, yo), most)
+    fields = {**_windows(layer), **out.fields(), "pyi": 1, "pxi": xi, "pool": 1}
     for work, images, groups in builder.sweeps(
         builder.groups(channels),
-        limit,
-        2 * small.nb,
+        max(1, most // yo),
+        yo * pool_cycles(Instruction(Opcode.RUN, fields)),
         lambda images: (builder.part(layer.input, "z", images),),
         lambda images: (builder.part(name, "z", images),),
     ):
         yield work
-        count = images[1] - images[0]
-        for group, part in itertools.product(groups, pieces):
-            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
-            oa = builder.ring["OA"].take(count * part.out.nb)
-            fields = {"planes": count, **part.fields(), **_windows(layer), "sa0": aa, "oa0": oa}
+        for group, rows in itertools.product(groups, parts):
+            planes = (images[1] - images[0]) * (rows[1] - rows[0])
+            aa, oa = builder.ring["AA"].take(planes * stored.nb), builder.ring["OA"].take(planes * out.nb)
+            row_bytes = stored.nb * config.beat_bytes
+            builder.load(
+                Dest.AA,
+                source,
+                [(images, (group, group + 1))],
+                source.at(images[0], group) + rows[0] * layer.stride * row_bytes,
+                n0=stored.nb,
+                n1=rows[1] - rows[0],
+                stride1=layer.stride * row_bytes,
+                n2=images[1] - images[0],
+                stride2=source.outer_bytes,
+                addr=aa,
+                length=planes * stored.nb,
+            )
             builder.run(
                 "AVGPOOL_FWD",
-                fields | {"pool": 1},
+                {"planes": planes, **fields, "sa0": aa, "oa0": oa},
                 shifts(SH1=(15, (), ())),
-                reads=[("AA", aa, count * part.stored.nb)],
-                writes=[("OA", oa, count * part.out.nb)],
+                reads=[("AA", aa, planes * stored.nb)],
+                writes=[("OA", oa, planes * out.nb)],
             )
-            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, part.rows)
+            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, rows)
 
 
 def scatter(builder: Builder, layer: Subsample) -> Work:

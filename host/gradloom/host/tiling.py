@@ -153,6 +153,7 @@ class Builder:
         self.turn: tuple[tuple[int, int], ...] = ()
         self._half = 0
         self._works = 0
+        self._seeded: set[int] = set()
 
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
@@ -442,7 +443,12 @@ class Builder:
         reads: Sequence[tuple[str, int, int]] = (),
         writes: Sequence[tuple[str, int, int]] = (),
     ) -> None:
-        """RUN a microprogram; accesses are (memory, first address, count)."""
+        """RUN a microprogram, behind the SEED of a tensor that it rounds first; accesses are (memory, first address, count)."""
+        for number in (1, 2):
+            tid = fields.get(f"t{number}", 0)
+            if fields.get(f"r{number}") and tid not in self._seeded:
+                self._seeded.add(tid)
+                self.recorder.aside(Opcode.SEED, tid=tid)
         self.recorder.emit(
             Opcode.RUN,
             {"uprog": microprograms.TABLE[program], "f1": 8, "f2": 8, **fields},

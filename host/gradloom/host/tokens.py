@@ -210,6 +210,10 @@ class Recorder:
         self.instructions.append(Instruction(opcode, fields, tail, self.tag))
         return len(self.instructions) - 1
 
+    def aside(self, opcode: Opcode, **fields: int) -> None:
+        """A command of the Sequencer that no command under way depends on: it waits for none of them."""
+        self.instructions.append(Instruction(opcode, fields, (), self.tag))
+
     def barrier(self) -> None:
         """All earlier commands have finished before any later one starts."""
         if not self._running:

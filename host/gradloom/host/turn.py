@@ -6,7 +6,7 @@ convolves the second half's images while the first half turns, and those errors 
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import Builder, Plane, shape_of
+from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, shape_of
 from gradloom.host.windows import forward_sweep
 from gradloom.models.network import Conv, FullyConnected, Layer
 
@@ -23,7 +23,8 @@ def last_layers(builder: Builder) -> tuple[Layer, ...]:
 
 
 def turn(builder: Builder) -> tuple[Range, ...]:
-    """The images of the halves; of all images, where halves would cost more, as weights are loaded for each of them."""
+    """The images of the halves; of all images, where halves would cost more, as weights are loaded for each of them, or where the
+    parameter buffer does not hold the sums of these layers' backward pass beside what the forward pass takes."""
     low, high = every = builder.images
     layers = last_layers(builder)
     if high - low < 2 or not layers:
@@ -34,9 +35,12 @@ def turn(builder: Builder) -> tuple[Range, ...]:
     shape = shape_of(builder.network, first, builder.config)
     sweep = forward_sweep(shape, builder.config)
     work = Convolution(builder, first.name, shape, sweep, builder.memory[first.input, "z"], shape.mg, transpose=False)
-    weighted = [builder.memory[layer.name, "w"] for layer in layers if isinstance(layer, Conv | FullyConnected)]
-    beats = sum(region.outer * region.outer_bytes for region in weighted) // builder.config.beat_bytes
+    weighted = [layer.name for layer in layers if isinstance(layer, Conv | FullyConnected)]
+    regions = [builder.memory[name, "w"] for name in weighted]
+    beats = sum(region.outer * region.outer_bytes for region in regions) // builder.config.beat_bytes
+    sets = 1 + sum(builder.groups(builder.network.shape(name)[0]) for name in weighted)
+    room = builder.pool["PARAMETERS"].size >= sets * PARAMETER_ENTRIES
     half = (low, low + ceil_div(high - low, 2))
-    if not (work.fits and builder.holds(Plane(y, x))) or beats > work.cycles(half):
+    if not (room and work.fits and builder.holds(Plane(y, x))) or beats > work.cycles(half):
         return (every,)
     return half, (half[1], high)

@@ -72,6 +72,14 @@ def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
     assert bench.log == ["l0", "a0", "a1", "a2", "b0"]
 
 
+def test_a_tile_gives_its_results_with_its_last_command():
+    bench, made = Bench(), Part("made", (0, 1))
+    bench.pacer.add(bench.work("a", array(200, gives=(made,)), *[array(200, inside=True)] * 2))
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 10, needs=(made,))))
+    bench.pacer.finish()
+    assert bench.log == ["a0", "a1", "a2", "p0"]
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_places_between_commands_only_where_something_could_come(there):
     bench, loaded = Bench(), Part("loaded", (0, 1))

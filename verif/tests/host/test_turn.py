@@ -1,5 +1,7 @@
 """The last layers by halves of the images: where that pays, and in what order the machine is given its work."""
 
+import dataclasses
+
 import pytest
 
 from gradloom.host.memory import memory_map
@@ -30,6 +32,10 @@ def test_one_image_has_no_halves():
 
 def test_weights_that_take_longer_than_the_array_are_loaded_once():
     assert turn(builder(load_network("vgg16"), 16)) == ((0, 16),)
+
+
+def test_sums_of_the_backward_pass_must_fit():
+    assert turn(builder(load_network("resnet20"), 16, dataclasses.replace(PRESETS["eta"], pbuf_depth=64))) == ((0, 16),)
 
 
 def test_nothing_turns_without_a_convolution():
