@@ -202,7 +202,7 @@ class CCore(wiring.Component):
             for w in range(config.wpus):
                 wpu = emit.add(m, f"wpu_{cluster}_{w}", "gradloom_wpu", Wpu(config), shape)
                 m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.w.eq(held.active), wpu.e.eq(feed.e[w][cluster]),
-                             wpu.dsel.eq(drain.dsel), drain.d[cluster][w].eq(wpu.d)]
+                             wpu.ask.eq(drain.ask[cluster // 2]), drain.d[cluster][w].eq(wpu.d)]
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth))
                 m.d.comb += [

@@ -1,16 +1,41 @@
 """Drain of the weight gradients: sums over WPUs into the DW buffer (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
 from gradloom.rtl.banks import address_bits
 from gradloom.rtl.colwalk import token_layout
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.wpu import WPU_DSEL
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.wpu import WPU_ASK
 
-__all__ = ["Drain"]
+__all__ = ["Drain", "Gather"]
+
+
+class Gather(wiring.Component):
+    """The one of many drain registers that was asked for; all others are 0.
+
+    Members
+    -------
+    i : ``In(ArrayLayout(width, count))``
+    o : ``Out(width)``
+        One cycle later.
+    """
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__({"i": In(data.ArrayLayout(width, count)), "o": Out(width)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        one = Signal.like(self.o, name="one", reset_less=True)
+        found: Value = self.i[0]
+        for value in list(self.i)[1:]:
+            found = found | value
+        m.d.sync += one.eq(found)
+        m.d.comb += self.o.eq(one)
+        return m
 
 
 class Drain(wiring.Component):
@@ -22,7 +47,7 @@ class Drain(wiring.Component):
     Parameters
     ----------
     latency : :class:`int`
-        Cycles from a ``snap`` token to the first ``dsel`` that sees it.
+        Cycles from a ``snap`` token to the first ``ask`` that sees it, at least 2.
 
     Members
     -------
@@ -33,9 +58,10 @@ class Drain(wiring.Component):
         A token of this cycle may ``snap``.
     done : ``Out(1)``
         The last beat is written (or there was none), and its overflow or fault is reported in this cycle at the latest.
-    dsel : ``Out(WPU_DSEL)``
-    d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), G), wpus), clusters))``
-        Drain registers, column c 1 + c cycles after ``dsel``.
+    ask : ``Out(ArrayLayout(WPU_ASK, block_beats))``
+        Drain registers of PE row r and tap k of the output channels of beat b to read, at most one.
+    d : ``In``, per cluster, WPU, column and register (3 r + k) ``signed(wg_width)``
+        Column c 1 + c cycles after ``ask``: the register that was asked for, all others 0.
     en, addr : ``In(1)``, ``In(16)``
         The A-Core's read.
     q : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
@@ -50,9 +76,11 @@ class Drain(wiring.Component):
         self.config = config
         self.latency = latency
         lane = data.ArrayLayout(signed(config.wg_width), config.group)
+        column = data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS)
         super().__init__({
-            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1), "dsel": Out(WPU_DSEL),
-            "d": In(data.ArrayLayout(data.ArrayLayout(lane, config.wpus), config.clusters)),
+            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1),
+            "ask": Out(data.ArrayLayout(WPU_ASK, config.block_beats)),
+            "d": In(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(column, config.group), config.wpus), config.clusters)),
             "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -90,11 +118,16 @@ class Drain(wiring.Component):
                 value = stage
             return value
 
-        # Behind dsel, in column c 1 + c cycles: drain registers; 2 + c: the beat's clusters; 3 + c: their sums over WPUs.
+        # Behind ask, in column c 1 + c cycles: drain registers; 2 + c: the one of the beat; 3 + c: its sum over WPUs.
         # Cycle 2 + G has all columns; cycle 3 + G: with what the buffer held they are written.
         wait = self.latency - 1
-        m.d.comb += [self.dsel.r.eq(delayed(r, wait, "dsel_r")), self.dsel.k.eq(delayed(k, wait, "dsel_k"))]
-        beat1 = delayed(beat, wait + 1, "beat_at")
+        place = Signal(data.StructLayout({"r": 2, "k": 2, "beat": beat.shape(), "issue": 1}))
+        m.d.comb += [place.r.eq(r), place.k.eq(k), place.beat.eq(beat), place.issue.eq(issue)]
+        place = data.View(place.shape(), delayed(place.as_value(), wait - 1, "place", reset_less=False))
+        ask = Signal.like(self.ask, name="asked")
+        m.d.sync += [ask[b][row][tap].eq(place.issue & (place.beat == b) & (place.r == row) & (place.k == tap))
+                     for b in range(config.block_beats) for row in range(PE_ROWS) for tap in range(PE_TAPS)]
+        m.d.comb += self.ask.eq(ask)
         valid = delayed(issue, wait + g + 3, "valid", reset_less=False)
         address3 = delayed(address, wait + g + 3, "address_at")
         done = delayed(last, wait + g + 4, "last", reset_less=False)
@@ -110,19 +143,29 @@ class Drain(wiring.Component):
         total = Signal(2 * g * width, reset_less=True)
         overflows = []
         for c in range(g):
-            beat_here = delayed(beat1, c, f"beat_at{c}_")
             for lane in range(min(2, g)):
                 terms = []
                 for w in range(config.wpus):
-                    term = Signal(signed(width), name=f"term{lane}_{c}_{w}", reset_less=True)
-                    m.d.sync += term.eq(Array(self.d[2 * b + lane][w][c] for b in range(config.block_beats))[beat_here])
-                    terms.append(term)
-                summed = Signal(signed(width + 2), name=f"summed{lane}_{c}", reset_less=True)
-                m.d.sync += summed.eq(sum(terms[1:], terms[0]))
+                    registers = [self.d[2 * b + lane][w][c][i] for b in range(config.block_beats)
+                                 for i in range(PE_ROWS * PE_TAPS)]
+                    size = len(registers), width
+                    gather = emit.add(m, f"gather{lane}_{c}_{w}", "gradloom_gather", Gather(*size), size)
+                    m.d.comb += [gather.i[n].eq(register) for n, register in enumerate(registers)]
+                    terms.append(gather.o.as_signed())
+                wait_here = g - 1 - c
+                summed, two = Signal(signed(width + 2), name=f"summed{lane}_{c}", reset_less=True), terms[0] + sum(terms[1:2])
+                if len(terms) == 3 and wait_here:
+                    # One adder a cycle, where the last column is waited for anyway.
+                    first, third = (Signal(signed(bits), name=f"{name}{lane}_{c}", reset_less=True)
+                                    for name, bits in (("first", width + 1), ("third", width)))
+                    m.d.sync += [first.eq(two), third.eq(terms[2]), summed.eq(first + third)]
+                    wait_here -= 1
+                else:
+                    m.d.sync += summed.eq(two + sum(terms[2:]))
                 before = old.data.word_select(lane * g + c, width) & add2.replicate(width)
                 wide = Signal(signed(width + 3), name=f"wide{lane}_{c}")
                 over = Signal(name=f"over{lane}_{c}", reset_less=True)
-                m.d.comb += wide.eq(delayed(summed, g - 1 - c, f"aligned{lane}_{c}_") + before.as_signed())
+                m.d.comb += wide.eq(delayed(summed, wait_here, f"aligned{lane}_{c}_") + before.as_signed())
                 m.d.sync += [total.word_select(lane * g + c, width).eq(wide[:width]),
                              over.eq(~(wide[width - 1:].all() | ~wide[width - 1:].any()))]
                 overflows.append(over)

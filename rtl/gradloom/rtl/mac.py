@@ -62,15 +62,18 @@ def multiply(m: Module, domain: str, product: Signal, mac: str, a: Value, b: Val
 
 
 class Mac(wiring.Component):
-    """Product of ``a`` and ``b``, added to the sum of the MAC before it in the chain, or to its own.
+    """Product of ``a`` and ``w`` or ``e``, added to the sum of the MAC before it in the chain, or to its own.
 
-    Registers as in a DSP48E1: factors (A, B) in cycle 1, product (M) in cycle 2, sum (P) in cycle 3. On the Xilinx 7 series
-    ``cin`` is its cascade and the unit is one slice with nothing beside it (:mod:`gradloom.rtl.xc7`).
+    Registers as in a DSP48E1: factors (B, A, D) and the choice between two of them (INMODE) in cycle 1, product (M) in cycle 2,
+    sum (P) in cycle 3. On the Xilinx 7 series ``cin`` is its cascade, its pre-adder chooses, and the unit is one slice with nothing
+    beside it (:mod:`gradloom.rtl.xc7`).
 
     Members
     -------
-    a, b : ``In(factor)``
+    a, w, e : ``In(factor)``
         Cycle 0.
+    wg : ``In(1)``
+        Cycle 0: the product is that of ``a`` and ``e``; else of ``a`` and ``w``.
     take : ``In(1)``
         Cycle 2: the sum changes.
     keep, chain : ``In(1)``
@@ -84,17 +87,19 @@ class Mac(wiring.Component):
     def __init__(self, mac: str) -> None:
         self.mac = mac
         factor, total = mac_factor(mac), signed(SUM_BITS)
-        super().__init__({"a": In(factor), "b": In(factor), "take": In(1), "keep": In(1), "chain": In(1),
-                          "cin": In(total), "sum": Out(total), "cout": Out(total)})
+        super().__init__({"a": In(factor), "w": In(factor), "e": In(factor), "wg": In(1), "take": In(1), "keep": In(1),
+                          "chain": In(1), "cin": In(total), "sum": Out(total), "cout": Out(total)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         factor = mac_factor(self.mac)
-        a, b = (Signal(factor, name=f"{name}_reg", reset_less=True) for name in "ab")
+        a, w, e, chosen = (Signal(factor, name=name, reset_less=True) for name in ("a_reg", "w_reg", "e_reg", "chosen"))
+        wg = Signal(name="wg_reg", reset_less=True)
         product = Signal(signed(PRODUCT_BITS), reset_less=True)
         total = Signal.like(self.sum, name="total", reset_less=True)
-        m.d.sync += [a.eq(self.a), b.eq(self.b)]
-        multiply(m, "sync", product, self.mac, a, b)
+        m.d.sync += [a.eq(self.a), w.eq(self.w), e.eq(self.e), wg.eq(self.wg)]
+        m.d.comb += chosen.eq(Mux(wg, e, w))
+        multiply(m, "sync", product, self.mac, a, chosen)
         with m.If(self.take):
             m.d.sync += total.eq(Mux(self.keep, total, Mux(self.chain, self.cin, 0)) + product)
         m.d.comb += [self.sum.eq(total), self.cout.eq(total)]

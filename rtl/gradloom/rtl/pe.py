@@ -32,15 +32,20 @@ class Pe(wiring.Component):
         Cycle 0: errors in place of the weights.
     take, keep, chain : ``In(1)``
         Cycle 2, of all three MACs (:class:`gradloom.rtl.mac.Mac`).
+    kept : ``In(1)``
+        Cycle 3: the sums were kept and changed, so that ``ovf`` counts.
     snap : ``In(1)``
         Cycle 3: copy the sums to the drain registers.
+    ask : ``In(3)``
+        Taps whose drain registers are read.
     cin, cout : ``In``, ``Out(ArrayLayout(signed(48), 3))``
         Cycle 2, cycle 3: the cascade, from the PE before and to the next one.
     sum : ``Out(ArrayLayout(signed(48), 3))``
         Cycle 3; modulo 2^48.
     drain : ``Out(ArrayLayout(signed(wg_width), 3))``
+        One cycle after ``ask``: the drain register of a tap that was asked, else 0. So readers gather registers with OR alone.
     ovf : ``Out(1)``
-        Cycle 3: a sum that was kept left its width.
+        Cycle 3: a sum left its width.
     """
 
     def __init__(self, mac: str, wg_width: int = 48) -> None:
@@ -50,21 +55,21 @@ class Pe(wiring.Component):
         kept, sums = (data.ArrayLayout(signed(bits), PE_TAPS) for bits in (wg_width, SUM_BITS))
         super().__init__({
             "a": In(factors), "w": In(factors), "e": In(factors), "wg": In(1), "take": In(1), "keep": In(1), "chain": In(1),
-            "snap": In(1), "cin": In(sums), "cout": Out(sums), "sum": Out(sums), "drain": Out(kept), "ovf": Out(1)})
+            "kept": In(1), "snap": In(1), "ask": In(PE_TAPS), "cin": In(sums), "cout": Out(sums), "sum": Out(sums),
+            "drain": Out(kept), "ovf": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        kept = Signal(reset_less=True)
         before = Signal(PE_TAPS, reset_less=True)
-        drain = Signal.like(self.drain, reset_less=True)
+        drain, asked = (Signal.like(self.drain, name=name, reset_less=True) for name in ("held", "asked"))
         overflow = Signal(PE_TAPS)
-        m.d.sync += kept.eq(self.take & self.keep)
-        m.d.comb += [self.drain.eq(drain), self.ovf.eq(kept & overflow.any())]
+        m.d.comb += [self.drain.eq(asked), self.ovf.eq(self.kept & overflow.any())]
         with m.If(self.snap):
             m.d.sync += [drain[k].eq(self.sum[k]) for k in range(PE_TAPS)]
+        m.d.sync += [asked[k].eq(Mux(self.ask[k], drain[k], 0)) for k in range(PE_TAPS)]
         for k in range(PE_TAPS):
             mac = emit.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
-            m.d.comb += [mac.a.eq(self.a[k]), mac.b.eq(Mux(self.wg, self.e[k], self.w[k])), mac.take.eq(self.take),
+            m.d.comb += [mac.a.eq(self.a[k]), mac.w.eq(self.w[k]), mac.e.eq(self.e[k]), mac.wg.eq(self.wg), mac.take.eq(self.take),
                          mac.keep.eq(self.keep), mac.chain.eq(self.chain), mac.cin.eq(self.cin[k]), self.cout[k].eq(mac.cout),
                          self.sum[k].eq(mac.sum)]
             # A product is far smaller than a quarter of the range: a sum that jumps over its edge lands beside it.

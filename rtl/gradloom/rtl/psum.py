@@ -93,17 +93,18 @@ class PsumControl(wiring.Component):
         used = Signal(PSUM_BANKS)
         source = Signal(data.ArrayLayout(2, PSUM_BANKS))
         m.d.comb += [addresses[b].eq(value.addr) for b in range(PSUM_BANKS)]
+        # Outputs of the Wpu: K3 has its sum in 1, BP2 in each bank's own, K1 those of group k in 1 + k.
         with m.Switch(value.pattern):
             with m.Case(Pattern.BP2):
                 m.d.comb += [used.eq(0b1111), *(source[b].eq(b) for b in range(PSUM_BANKS))]
             with m.Case(Pattern.K1):
                 with m.If(value.odd):
-                    m.d.comb += [used.eq(0b1101), source[2].eq(0), source[3].eq(1), source[0].eq(2),
+                    m.d.comb += [used.eq(0b1101), source[2].eq(1), source[3].eq(2), source[0].eq(3),
                                  addresses[0].eq(value.addr + 1)]
                 with m.Else():
-                    m.d.comb += [used.eq(0b0111), *(source[b].eq(b) for b in range(3)), addresses[2].eq(value.addr + 1)]
+                    m.d.comb += [used.eq(0b0111), *(source[b].eq(1 + b) for b in range(3)), addresses[2].eq(value.addr + 1)]
             with m.Default():
-                m.d.comb += used.eq(1 << Cat(value.odd, value.group))
+                m.d.comb += [used.eq(1 << Cat(value.odd, value.group)), *(source[b].eq(1) for b in range(PSUM_BANKS))]
 
         # Cycle 0: the sums arrive; cycle 1: they are written.
         source0 = Signal.like(source, reset_less=True)
@@ -198,7 +199,7 @@ class PsumStore(wiring.Component):
         """The output of the Wpu that bank ``b`` takes; only the pairs that a layout uses exist."""
         new = Signal(signed(self.config.psum_width), name=f"new{b}")
         with m.Switch(self.control.source[b]):
-            for output in ((0, 2), (0, 1), (0, 2), (0, 3, 1))[b]:
+            for output in ((0, 1, 3), (1, 2), (1, 2, 3), (1, 2, 3))[b]:
                 with m.Case(output):
                     m.d.comb += new.eq(self.sums[output])
         return new

@@ -151,8 +151,9 @@ class SumStore(wiring.Component):
             sum_ = Signal(SUM_BITS, name=f"sum{k}", reset_less=True)
             wide = Signal(SUM_BITS + 1, name=f"wide{k}")
             negative = value[-1]
-            # |x| = (x ^ sign) + sign; the sign enters the adder as its carry.
-            m.d.comb += wide.eq(Cat(negative, value ^ negative.replicate(width)) + Cat(negative, sum_))
+            # |x| = (x ^ sign) + sign; the sign enters the adder as its carry. The sum is the first operand, which on the Xilinx
+            # 7 series feeds the carry chain directly.
+            m.d.comb += wide.eq(Cat(negative, sum_) + Cat(negative, value ^ negative.replicate(width)))
             m.d.sync += value.eq(source)
             with m.If(control.open):
                 m.d.sync += sum_.eq(0)

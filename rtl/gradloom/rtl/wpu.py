@@ -1,18 +1,19 @@
 """Window processing unit: 3 rows x G PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8)."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.delay import Line, delayed
+from gradloom.rtl.isa import Pattern
 from gradloom.rtl.mac import PRODUCT_BITS, factor_of, factor_shape
 from gradloom.rtl.operands import COLUMN_LATENCY
 from gradloom.rtl.pe import Pe
 from gradloom.rtl.pint import CODE_BITS
 
-__all__ = ["WPU_CTL", "WPU_DSEL", "WPU_OUTPUTS", "Wpu"]
+__all__ = ["WPU_ASK", "WPU_CTL", "WPU_OUTPUTS", "Wpu"]
 
 WPU_OUTPUTS = 4
 
@@ -20,8 +21,8 @@ WPU_CTL = data.StructLayout({
     "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1})
 """One token: ``shift``, ``clear``, ``sel`` and ``swap`` are those of :mod:`gradloom.rtl.operands`, the rest see :class:`Wpu`."""
 
-WPU_DSEL = data.StructLayout({"r": 2, "k": 2})
-"""PE row and tap of the drain registers to read."""
+WPU_ASK = data.ArrayLayout(PE_TAPS, PE_ROWS)
+"""Drain registers to read, a bit for each PE row and tap."""
 
 
 class Wpu(wiring.Component):
@@ -40,11 +41,11 @@ class Wpu(wiring.Component):
     e : ``In(ArrayLayout(8, 3))``
         Code of the error per tap, with ``ctl``.
     out : ``Out(ArrayLayout(signed(psum_width), 4))``
-        Sums of the token presented ``latency(G)`` cycles earlier. ``sel`` 0, 1: out0 the total; 2, 3: four sums,
-        one per output parity; 4, 5: out_k of output group k. The rest, and all with ``wg`` or without ``use``, is undefined.
-    dsel, d : ``In(WPU_DSEL)``, ``Out(ArrayLayout(signed(wg_width), G))``
-        Drain registers of PE row r and tap k, column c 1 + c cycles after ``dsel``. A ``snap`` shows to a
-        ``dsel`` presented ``SNAP_LATENCY`` cycles after it or later; until then the one before does.
+        Sums of the token presented ``latency(G)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum of
+        output parity i; 4, 5 (K1): out_(k + 1) of output group k. The rest, and all with ``wg`` or without ``use``, is undefined.
+    ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(signed(wg_width), 9), G))``
+        Drain registers of column c, index 3 r + k, 1 + c cycles after they were asked for; 0 if they were not. A ``snap`` shows to
+        an ``ask`` presented ``SNAP_LATENCY`` cycles after it or later; until then the one before does.
     ovf : ``Out(1)``
         Some accumulation overflowed ``ovf_latency(G)`` cycles ago.
     """
@@ -68,7 +69,8 @@ class Wpu(wiring.Component):
         super().__init__({
             "ctl": In(WPU_CTL), "a": In(factors), "w": In(factors), "e": In(data.ArrayLayout(CODE_BITS, PE_TAPS)),
             "out": Out(data.ArrayLayout(signed(config.psum_width), WPU_OUTPUTS)),
-            "dsel": In(WPU_DSEL), "d": Out(data.ArrayLayout(signed(config.wg_width), g)), "ovf": Out(1)})
+            "ask": In(WPU_ASK), "ovf": Out(1),
+            "d": Out(data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS), g))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -76,9 +78,11 @@ class Wpu(wiring.Component):
         wg, snap = Line(m, ctl.wg, "wg"), Line(m, ctl.snap, "snap", reset=True)
         take = Line(m, ~ctl.wg | ctl.use, "take")
         keep = Line(m, ctl.wg & ~ctl.clr, "keep")
+        kept = Line(m, ctl.wg & ctl.use & ~ctl.clr, "kept")
         errors = Signal(data.ArrayLayout(factor_shape(config), PE_TAPS), reset_less=True)
         m.d.sync += [errors[k].eq(factor_of(config.mac, self.e[k])) for k in range(PE_TAPS)]
         error = Line(m, errors, "error")
+        ask = Line(m, self.ask, "ask", reset=True)
 
         pes = [[emit.add(m, f"pe_{r}_{c}", "gradloom_pe", Pe(config.mac, config.wg_width), (config.mac, config.wg_width))
                 for c in range(g)] for r in range(PE_ROWS)]
@@ -89,7 +93,9 @@ class Wpu(wiring.Component):
                 pe = pes[r][c]
                 m.d.comb += [
                     pe.a.eq(self.a[r * g + c]), pe.w.eq(self.w[r * g + c]), pe.e.eq(error[here - 1]), pe.wg.eq(wg[here]),
-                    pe.take.eq(take[here + 2]), pe.keep.eq(keep[here + 2]), pe.chain.eq(~wg[here + 2]), pe.snap.eq(snap[here + 3]),
+                    pe.take.eq(take[here + 2]), pe.keep.eq(keep[here + 2]), pe.chain.eq(~wg[here + 2]), pe.kept.eq(kept[here + 3]),
+                    pe.snap.eq(snap[here + 3]), pe.ask.eq(ask[c].word_select(r, PE_TAPS)),
+                    *(self.d[c][PE_TAPS * r + k].eq(pe.drain[k]) for k in range(PE_TAPS)),
                     pe.cin.eq(pes[r][c - 1].cout if c else 0)]
             found = Signal(name=f"overflow{c}", reset_less=True)
             column = Cat(pes[r][c].ovf for r in range(PE_ROWS)).any()
@@ -97,54 +103,39 @@ class Wpu(wiring.Component):
             overflow = found
         m.d.comb += self.ovf.eq(overflow)
         self._sums(m, pes)
-        self._drain(m, pes)
         return m
 
     def _sums(self, m: Module, pes: list[list[Pe]]) -> None:
-        """K1 sums over rows, BP2 over the taps that one output parity sees, K3 over BP2's four sums."""
+        """Eight adders: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of them.
+
+        An operand that is chosen is the second one of its adder: on the Xilinx 7 series the first one feeds the carry chain
+        directly, and the choice shares the adder's LUTs.
+        """
         g = self.config.cols
-
-        def add(name: str, *terms: Value) -> Signal:
-            """One registered adder (or plain register) of the reduction tree."""
-            total = sum(terms[1:], terms[0])
-            result = Signal(total.shape(), name=name, reset_less=True)
-            m.d.sync += result.eq(total)
-            return result
-
         bits = PRODUCT_BITS + (g - 1).bit_length()
         s = {(r, k): pes[r][-1].sum[k][:bits].as_signed() for r in range(PE_ROWS) for k in range(PE_TAPS)}
         level = self.latency(g) - 4
         mode = Line(m, self.ctl.sel[1:], "mode")
-        p0 = add("p0", s[1, 1])
-        p1 = add("p1", s[1, 0], s[1, 2])
-        p2 = add("p2", s[2, 1], s[0, 1])
-        p3 = add("p3", s[2, 0], s[2, 2])
-        p4 = add("p4", s[0, 0], s[0, 2])
-        q0 = add("q0", s[0, 0], s[2, 0])
-        q1 = add("q1", s[1, 0])
-        q2 = add("q2", s[0, 2], s[2, 2])
-        q3 = add("q3", s[1, 2])
 
-        k1 = mode[level + 1] == 2
-        b0 = add("b0", Mux(k1, q0, p0).as_signed(), Mux(k1, q1, 0).as_signed())
-        b1 = add("b1", Mux(k1, p2, p1).as_signed(), Mux(k1, p0, 0).as_signed())
-        b2 = add("b2", Mux(k1, q2, p2).as_signed(), Mux(k1, q3, 0).as_signed())
-        b3 = add("b3", p3, p4)
+        def registered(name: str, value: Value) -> Signal:
+            result = Signal(value.shape(), name=name, reset_less=True)
+            m.d.sync += result.eq(value)
+            return result
 
-        k3 = mode[level + 2] == 0
-        o0 = add("o0", b0, Mux(k3, b1, 0))
-        o1 = add("o1", b1)
-        o2 = add("o2", b2)
-        o3 = add("o3", b3, Mux(k3, b2, 0))
+        left = registered("left", s[0, 0] + s[2, 0])
+        middle = registered("middle", s[0, 1] + s[2, 1])
+        right = registered("right", s[0, 2] + s[2, 2])
+        centre = [registered(f"centre{k}", s[1, k]) for k in range(PE_TAPS)]
 
-        k3 = mode[level + 3] == 0
-        for i, value in enumerate((add("out0", o0, Mux(k3, o3, 0)), add("out1", o1), add("out2", o2), add("out3", o3))):
-            m.d.comb += self.out[i].eq(value)
+        k1, bp2 = mode[level + 1] == Pattern.K1, mode[level + 1] == Pattern.BP2
+        one = registered("one", centre[0] + Mux(k1, left, centre[2]))
+        two = registered("two", middle + Mux(bp2, 0, centre[1]))
+        three = registered("three", right + Mux(k1, centre[2], left))
+        rest = registered("rest", two + three)
 
-    def _drain(self, m: Module, pes: list[list[Pe]]) -> None:
-        for c in range(self.config.cols):
-            dsel = delayed(m, self.dsel.as_value(), f"dsel{c}", c)
-            taps = Array(pes[min(r, PE_ROWS - 1)][c].drain[min(k, PE_TAPS - 1)] for r in range(4) for k in range(4))
-            selected = Signal(signed(self.config.wg_width), name=f"selected{c}", reset_less=True)
-            m.d.sync += selected.eq(taps[Cat(dsel[2:4], dsel[:2])])
-            m.d.comb += self.d[c].eq(selected)
+        k3 = mode[level + 3] == Pattern.K3
+        total = registered("total", delayed(m, one, "one") + Mux(k3, rest, 0))
+        # With a reset: registers, no LUTs as shift registers.
+        zero = Line(m, centre[1], "zero", reset=True)
+        sums = (zero[3], total, delayed(m, two, "two", 2), delayed(m, three, "three", 2))
+        m.d.comb += [self.out[i].eq(value.as_signed()) for i, value in enumerate(sums)]

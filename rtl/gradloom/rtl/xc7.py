@@ -7,20 +7,21 @@ __all__ = ["with_dsp48"]
 _MAC = re.compile(r"^module (gradloom_mac_\w+)\(([^)]*)\);.*?^endmodule\n", re.MULTILINE | re.DOTALL)
 _BODY = """module {name}({ports});
   input {inputs};
-  input signed [12:0] a, b;
+  input signed [12:0] a, w, e;
   input [47:0] cin;
   output [47:0] sum, cout;
-  // OPMODE: the product (X, Y) and P, PCIN or nothing (Z).
+  // OPMODE: the product (X, Y) and P, PCIN or nothing (Z). INMODE: the pre-adder lets A or D through.
   DSP48E1 #(
     .AREG(1), .BREG(1), .ACASCREG(1), .BCASCREG(1), .MREG(1), .PREG(1), .ADREG(0), .ALUMODEREG(0), .CARRYINREG(0),
-    .CARRYINSELREG(0), .CREG(0), .DREG(0), .INMODEREG(0), .OPMODEREG(0), .USE_MULT("MULTIPLY"), .USE_DPORT("FALSE"),
+    .CARRYINSELREG(0), .CREG(0), .DREG(1), .INMODEREG(1), .OPMODEREG(0), .USE_MULT("MULTIPLY"), .USE_DPORT("TRUE"),
     .USE_PATTERN_DETECT("NO_PATDET"), .USE_SIMD("ONE48"), .A_INPUT("DIRECT"), .B_INPUT("DIRECT")
   ) slice (
-    .CLK(clk), .A({{{{17{{a[12]}}}}, a}}), .B({{{{5{{b[12]}}}}, b}}), .P(sum), .PCIN(cin), .PCOUT(cout), .CEP(take),
-    .OPMODE({{1'b0, keep, chain, 4'b0101}}), .ALUMODE(4'b0000), .INMODE(5'b00000), .CARRYIN(1'b0), .CARRYINSEL(3'b000),
-    .C(48'b0), .D(25'b0), .ACIN(30'b0), .BCIN(18'b0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0),
+    .CLK(clk), .A({{{{17{{w[12]}}}}, w}}), .D({{{{12{{e[12]}}}}, e}}), .B({{{{5{{a[12]}}}}, a}}),
+    .P(sum), .PCIN(cin), .PCOUT(cout), .CEP(take), .OPMODE({{1'b0, keep, chain, 4'b0101}}), .ALUMODE(4'b0000),
+    .INMODE({{2'b00, wg, wg, 1'b0}}), .CARRYIN(1'b0), .CARRYINSEL(3'b000), .C(48'b0),
+    .ACIN(30'b0), .BCIN(18'b0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0),
     .CEA1(1'b0), .CEA2(1'b1), .CEB1(1'b0), .CEB2(1'b1), .CEM(1'b1), .CEAD(1'b0), .CEALUMODE(1'b0), .CEC(1'b0), .CECARRYIN(1'b0),
-    .CECTRL(1'b0), .CED(1'b0), .CEINMODE(1'b0), .RSTA(1'b0), .RSTALLCARRYIN(1'b0), .RSTALUMODE(1'b0), .RSTB(1'b0), .RSTC(1'b0),
+    .CECTRL(1'b0), .CED(1'b1), .CEINMODE(1'b1), .RSTA(1'b0), .RSTALLCARRYIN(1'b0), .RSTALUMODE(1'b0), .RSTB(1'b0), .RSTC(1'b0),
     .RSTCTRL(1'b0), .RSTD(1'b0), .RSTINMODE(1'b0), .RSTM(1'b0), .RSTP(1'b0)
   );
 endmodule
@@ -36,7 +37,7 @@ def with_dsp48(text: str) -> str:
         if not re.search(r"^  input (?:signed )?\[12:0\] a;", match[0], re.MULTILINE):
             return match[0]
         ports = [port.strip() for port in match[2].split(",")]
-        bits = [port for port in ports if port in ("clk", "rst", "take", "keep", "chain")]
+        bits = [port for port in ports if port in ("clk", "rst", "wg", "take", "keep", "chain")]
         return _BODY.format(name=match[1], ports=", ".join(ports), inputs=", ".join(bits))
 
     return _MAC.sub(slice_of, text)

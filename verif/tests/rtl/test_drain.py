@@ -26,14 +26,16 @@ def test_places_and_sums(group, wpus):
                 place += (gap + 1) * block
         for name, value in {"snap": 1, "drows": rows, "nk": taps, "dwbase": base, "dgap": gap, "dacc": add}.items():
             ctx.set(dut.token[name], value)
-        history, done = [(0, 0)] * group, False
+        nothing = [0] * block
+        history, done = [nothing] * group, False
         while not done:
-            # Column c sees the selection 1 + c cycles later.
-            for c, (r, k) in enumerate(history):
-                for m in range(group):
-                    for w in range(wpus):
-                        ctx.set(dut.d[m][w][c], int(registers[r, k, m, w, c]))
-            history = [(min(ctx.get(dut.dsel.r), 2), min(ctx.get(dut.dsel.k), 2)), *history[:-1]]
+            # Column c has what was asked for 1 + c cycles ago, and 0 in all other registers.
+            for c, asked in enumerate(history):
+                assert sum(ask.bit_count() for ask in asked) <= 1
+                for m, w, i in np.ndindex(group, wpus, PE_ROWS * PE_TAPS):
+                    value = registers[*divmod(i, PE_TAPS), m, w, c] if asked[m // 2] >> i & 1 else 0
+                    ctx.set(dut.d[m][w][c][i], int(value))
+            history = [[ctx.get(dut.ask[b].as_value()) for b in range(block)], *history[:-1]]
             done = ctx.get(dut.done)
             await ctx.tick()
             ctx.set(dut.token.snap, 0)

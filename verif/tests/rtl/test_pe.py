@@ -54,7 +54,9 @@ class Bench(wiring.Component):
             pe.a.eq(windows.a[0]), pe.w.eq(weights.active[0]), pe.wg.eq(after(self.wg, COLUMN_LATENCY, "wg")),
             pe.take.eq(after(~self.wg | self.acc, COLUMN_LATENCY + 2, "take")),
             pe.keep.eq(after(self.wg & ~self.clr, COLUMN_LATENCY + 2, "keep")),
-            pe.chain.eq(after(~self.wg, COLUMN_LATENCY + 2, "chain")), pe.snap.eq(after(self.snap, COLUMN_LATENCY + 3, "snap")),
+            pe.chain.eq(after(~self.wg, COLUMN_LATENCY + 2, "chain")),
+            pe.kept.eq(after(self.wg & self.acc & ~self.clr, COLUMN_LATENCY + 3, "kept")),
+            pe.snap.eq(after(self.snap, COLUMN_LATENCY + 3, "snap")), pe.ask.eq(0b111),
             self.product.eq(Cat(total[:26] for total in pe.sum)), self.drain.eq(pe.drain), self.ovf.eq(pe.ovf)]
         m.d.comb += [pe.e[k].eq(factor_of(self.mac, after(self.e[k], COLUMN_LATENCY, f"e{k}_"))) for k in range(3)]
         return m
@@ -145,7 +147,7 @@ class Driver:
         return products
 
     async def accumulators(self) -> list[int]:
-        for _ in range(2):
+        for _ in range(3):
             await FallingEdge(self.dut.clk)
         sums = signed_slices(int(self.dut.drain.value), WG_WIDTH)
         await RisingEdge(self.dut.clk)

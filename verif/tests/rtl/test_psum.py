@@ -42,10 +42,10 @@ class Pair(wiring.Component):
 def places(pattern: Pattern, addr: int, odd: int, group: int) -> dict[tuple[int, int], int]:
     """(bank, address) -> output of one window (docs/machine.md, section 4)."""
     if pattern == Pattern.K3:
-        return {(2 * group + odd, addr): 0}
+        return {(2 * group + odd, addr): 1}
     if pattern == Pattern.BP2:
         return {(k, addr): k for k in range(4)}
-    return {((k + 2 * odd) % 4, addr + (k == 2)): k for k in range(3)}
+    return {((k + 2 * odd) % 4, addr + (k == 2)): 1 + k for k in range(3)}
 
 
 def simulate(testbench) -> None:

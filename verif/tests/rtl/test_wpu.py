@@ -15,7 +15,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.operands import Weights, Windows
-from gradloom.rtl.wpu import WPU_CTL, WPU_DSEL, Wpu
+from gradloom.rtl.wpu import WPU_ASK, WPU_CTL, Wpu
 from gradloom.verif.cocotb_run import run_cocotb
 
 # The widest post-shift unit is left out: a C++ compiler needs ten minutes for its public signals.
@@ -29,14 +29,14 @@ CYCLES = {1: 1500, 2: 1500, 4: 600, 8: 400}
 
 
 class Bench(wiring.Component):
-    """One WPU with its windows and weights; ``d`` has the columns side by side, G cycles after ``dsel``."""
+    """One WPU with its windows and weights; ``d`` has the columns side by side, G cycles after ``ask``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         g = config.cols
         inner = Wpu(config).signature.members
         super().__init__({"ctl": In(WPU_CTL), "x": In(ArrayLayout(StructLayout({"x0": 8, "x1": 8}), 3 * g)), "wl": In(3),
-                          "w": In(ArrayLayout(8, 3 * g)), "e": In(ArrayLayout(8, 3)), "dsel": In(WPU_DSEL),
+                          "w": In(ArrayLayout(8, 3 * g)), "e": In(ArrayLayout(8, 3)), "ask": In(WPU_ASK),
                           **{name: Out(inner[name].shape) for name in ("out", "d", "ovf")}})
 
     def elaborate(self, platform) -> Module:
@@ -48,10 +48,10 @@ class Bench(wiring.Component):
         m.d.comb += [
             windows.shift.eq(ctl.shift), windows.clear.eq(ctl.clear), windows.sel.eq(ctl.sel), windows.x.eq(self.x),
             weights.load.eq(self.wl), weights.w.eq(self.w), weights.swap.eq(ctl.swap),
-            wpu.ctl.eq(ctl), wpu.a.eq(windows.a), wpu.w.eq(weights.active), wpu.e.eq(self.e), wpu.dsel.eq(self.dsel),
+            wpu.ctl.eq(ctl), wpu.a.eq(windows.a), wpu.w.eq(weights.active), wpu.e.eq(self.e), wpu.ask.eq(self.ask),
             self.out.eq(wpu.out), self.ovf.eq(wpu.ovf)]
         g = self.config.cols
-        m.d.comb += [self.d[c].eq(delayed(m, wpu.d[c], f"aligned{c}", g - 1 - c)) for c in range(g)]
+        m.d.comb += [self.d[c].eq(delayed(m, wpu.d[c].as_value(), f"aligned{c}", g - 1 - c)) for c in range(g)]
         return m
 
 
@@ -110,12 +110,12 @@ class Model:
         if t["snap"]:
             self.drain = self.sums and [[list(taps) for taps in row] for row in self.sums]
         if t["sel"] < 2:
-            out = {0: sum(map(sum, s))}
+            out = {1: sum(map(sum, s))}
         elif t["sel"] < 4:
             out = {0: s[1][1], 1: s[1][0] + s[1][2], 2: s[2][1] + s[0][1],
                    3: s[2][0] + s[2][2] + s[0][0] + s[0][2]}
         else:
-            out = {k: s[0][k] + s[1][k] + s[2][k] for k in range(3)}
+            out = {1 + k: s[0][k] + s[1][k] + s[2][k] for k in range(3)}
         return (out if t["use"] and not t["wg"] else {}), overflow
 
 
@@ -130,7 +130,7 @@ def stimuli(cols: int, cycles: int, rng: random.Random, extreme: bool) -> list[d
         "clr": rng.random() < (0.002 if extreme else 0.1), "snap": rng.random() < 0.1,
         "x": [(code(), code()) for _ in range(3 * cols)], "wl": rng.randrange(8) if rng.random() < 0.5 else 0,
         "w": [code() for _ in range(3 * cols)], "e": [code() for _ in range(3)],
-        "r": rng.randrange(3), "k": rng.randrange(3),
+        "ask": rng.choice((0, 1 << rng.randrange(9), rng.randrange(512))),
     } for _ in range(cycles)]
     wg, held = extreme, False
     for token in tokens:
@@ -161,7 +161,7 @@ async def random_tokens(dut):
     model = Model(cols, config.wg_width)
     Clock(dut.clk, 10, unit="ns").start()
     dut.rst.value = 1
-    for port in (dut.ctl, dut.x, dut.wl, dut.w, dut.e, dut.dsel):
+    for port in (dut.ctl, dut.x, dut.wl, dut.w, dut.e, dut.ask):
         port.value = 0
     await RisingEdge(dut.clk)
     await RisingEdge(dut.clk)
@@ -174,7 +174,7 @@ async def random_tokens(dut):
         dut.wl.value = t["wl"]
         dut.w.value = pack(t["w"], 8)
         dut.e.value = pack(t["e"], 8)
-        dut.dsel.value = t["r"] | t["k"] << 2
+        dut.ask.value = t["ask"]
         decoded = t | {"x": [(value(a), value(b)) for a, b in t["x"]], "w": list(map(value, t["w"])),
                        "e": list(map(value, t["e"]))}
         out, overflow = model.token(decoded)
@@ -195,9 +195,10 @@ async def random_tokens(dut):
             before = tokens[cycle - cols]
             packed = int(dut.d.value)
             for c in range(cols):
-                got, expected = unpack(packed, config.wg_width, c), drain[before["r"]][c][before["k"]]
-                assert got == expected, f"cycle {cycle}, d[{c}]: {got}, expected {expected}"
-                checked["d"] += expected != 0
+                for i in range(9):
+                    got, expected = unpack(packed, config.wg_width, 9 * c + i), drain[i // 3][c][i % 3] * (before["ask"] >> i & 1)
+                    assert got == expected, f"cycle {cycle}, d[{c}][{i}]: {got}, expected {expected}"
+                    checked["d"] += expected != 0
         await RisingEdge(dut.clk)
     # Sums count in tokens without wg only, drain registers behind a snap of sums: about half of the tokens each.
     assert min(checked["out"], checked["d"]) > len(tokens) // 4, checked
