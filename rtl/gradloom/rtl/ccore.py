@@ -3,6 +3,8 @@
 Tokens leave :class:`gradloom.rtl.colwalk.ColumnWalk` at up to one a cycle; every part behind it is a pipeline of fixed latency.
 """
 
+import itertools
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,12 +15,12 @@ from gradloom.rtl.channels import load_channels
 from gradloom.rtl.colwalk import ColumnWalk
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
-from gradloom.rtl.drain import Drain
+from gradloom.rtl.drain import Drain, Gather
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Dest, Opcode, Pattern
 from gradloom.rtl.operands import Weights, Windows
-from gradloom.rtl.psum import PsumControl, PsumStore, psum_read_layout
+from gradloom.rtl.psum import HALVES, PsumControl, PsumStore, psum_read_layout
 from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
 from gradloom.rtl.weight_network import WeightNetwork
@@ -188,21 +190,25 @@ class CCore(wiring.Component):
         shape = (*operands, config.psum_width, config.wg_width)
         lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
                   for c in range(config.clusters)] for lane in range(2)]
-        wpu1 = Signal(2)
-        m.d.sync += wpu1.eq(self.prd_wpu)
+        # A read of partial sums, one cycle later: the WPU that it asked for, in its half; none in the other.
+        none = 3
+        asked = [Signal(2, name=f"prd_wpu_{h}", reset_less=True) for h in range(HALVES)]
+        m.d.sync += [asked[h].eq(Mux(self.prd_half == h, self.prd_wpu, none)) for h in range(HALVES)]
         overflow = {"psum": [], "wg": []}
         windows = [emit.add(m, f"windows_{w}", "gradloom_windows", Windows(config), operands) for w in range(config.wpus)]
         for w, unit in enumerate(windows):
             m.d.comb += [unit.x.eq(feed.x[w]), *(getattr(unit, name).eq(feed.ctl[name]) for name in ("shift", "clear", "sel"))]
+        wpus: list[list[Wpu]] = [[] for _ in range(config.clusters)]
         for cluster in range(config.clusters):
             held = emit.add(m, f"weights_{cluster}", "gradloom_weights", Weights(config), operands)
             m.d.comb += [held.load.eq(weights.wl), held.w.eq(weights.w[cluster]), held.swap.eq(feed.ctl.swap)]
-            picks = ([], [])
+            stores = []
             plane_sums = []
             for w in range(config.wpus):
                 wpu = emit.add(m, f"wpu_{cluster}_{w}", "gradloom_wpu", Wpu(config), shape)
+                wpus[cluster].append(wpu)
                 m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.w.eq(held.active), wpu.e.eq(feed.e[w][cluster]),
-                             wpu.ask.eq(drain.ask[cluster // 2]), drain.d[cluster][w].eq(wpu.d)]
+                             wpu.ask.eq(drain.ask[cluster // 2])]
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth))
                 m.d.comb += [
@@ -212,19 +218,27 @@ class CCore(wiring.Component):
                 m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
                              sums.read.eq(sum_control.read[w])]
                 plane_sums.append(sums.q)
-                for lane in range(2):
-                    picks[lane].append(Mux(wpu1 == w, store.q[lane], 0))
+                stores.append(store)
                 overflow["psum"].append(store.ovf)
                 overflow["wg"].append(wpu.ovf)
             plane_sum = Signal(SUM_BITS, name=f"srd_{cluster}", reset_less=True)
             m.d.sync += plane_sum.eq(sum(plane_sums[1:], plane_sums[0]))
             m.d.comb += self.srd_data[cluster].eq(plane_sum)
-            for lane, terms in enumerate(picks):
-                total = terms[0]
-                for term in terms[1:]:
-                    total = total | term
-                m.d.sync += lanes[lane][cluster].eq(total)
+            for lane in range(2):
+                found = [Signal(config.psum_width, name=f"found{h}_{cluster}_{lane}") for h in range(HALVES)]
+                for h in range(HALVES):
+                    with m.Switch(asked[h]):
+                        for w, store in enumerate(stores):
+                            with m.Case(w):
+                                m.d.comb += found[h].eq(store.q[lane][h])
+                m.d.sync += lanes[lane][cluster].eq(found[0] | found[1])
                 m.d.comb += self.prd_data[lane][cluster].eq(lanes[lane][cluster])
+        lanes_of_drain = min(2, config.clusters)
+        for lane, w, c in itertools.product(range(lanes_of_drain), range(config.wpus), range(config.cols)):
+            registers = [register for unit in wpus[lane::lanes_of_drain] for register in unit[w].d[c]]
+            size = len(registers), config.wg_width
+            gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size), size)
+            m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]
         flags = []
         for name, values in overflow.items():
             flag = Signal(name=f"{name}_overflow")

@@ -5,7 +5,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl import emit
 from gradloom.rtl.banks import address_bits
 from gradloom.rtl.colwalk import token_layout
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
@@ -60,8 +59,8 @@ class Drain(wiring.Component):
         The last beat is written (or there was none), and its overflow or fault is reported in this cycle at the latest.
     ask : ``Out(ArrayLayout(WPU_ASK, block_beats))``
         Drain registers of PE row r and tap k of the output channels of beat b to read, at most one.
-    d : ``In``, per cluster, WPU, column and register (3 r + k) ``signed(wg_width)``
-        Column c 1 + c cycles after ``ask``: the register that was asked for, all others 0.
+    d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), G), wpus), lanes))``
+        The register that was asked for, of the lane's output channel and a WPU, column c 2 + c cycles after ``ask``.
     en, addr : ``In(1)``, ``In(16)``
         The A-Core's read.
     q : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
@@ -76,11 +75,10 @@ class Drain(wiring.Component):
         self.config = config
         self.latency = latency
         lane = data.ArrayLayout(signed(config.wg_width), config.group)
-        column = data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS)
         super().__init__({
             "token": In(token_layout(config)), "ready": Out(1), "done": Out(1),
             "ask": Out(data.ArrayLayout(WPU_ASK, config.block_beats)),
-            "d": In(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(column, config.group), config.wpus), config.clusters)),
+            "d": In(data.ArrayLayout(data.ArrayLayout(lane, config.wpus), min(2, config.group))),
             "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -118,7 +116,7 @@ class Drain(wiring.Component):
                 value = stage
             return value
 
-        # Behind ask, in column c 1 + c cycles: drain registers; 2 + c: the one of the beat; 3 + c: its sum over WPUs.
+        # Behind ask, in column c 1 + c cycles: drain registers; 2 + c: the one of the beat (Gather); 3 + c: its sum over WPUs.
         # Cycle 2 + G has all columns; cycle 3 + G: with what the buffer held they are written.
         wait = self.latency - 1
         place = Signal(data.StructLayout({"r": 2, "k": 2, "beat": beat.shape(), "issue": 1}))
@@ -144,14 +142,7 @@ class Drain(wiring.Component):
         overflows = []
         for c in range(g):
             for lane in range(min(2, g)):
-                terms = []
-                for w in range(config.wpus):
-                    registers = [self.d[2 * b + lane][w][c][i] for b in range(config.block_beats)
-                                 for i in range(PE_ROWS * PE_TAPS)]
-                    size = len(registers), width
-                    gather = emit.add(m, f"gather{lane}_{c}_{w}", "gradloom_gather", Gather(*size), size)
-                    m.d.comb += [gather.i[n].eq(register) for n, register in enumerate(registers)]
-                    terms.append(gather.o.as_signed())
+                terms = [self.d[lane][w][c] for w in range(config.wpus)]
                 wait_here = g - 1 - c
                 summed, two = Signal(signed(width + 2), name=f"summed{lane}_{c}", reset_less=True), terms[0] + sum(terms[1:2])
                 if len(terms) == 3 and wait_here:

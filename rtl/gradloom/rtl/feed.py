@@ -19,8 +19,10 @@ __all__ = ["Feed"]
 class Feed(wiring.Component):
     """IBUF and EBUF with their networks: a token becomes the Wpus' ``ctl``, ``x`` and ``e`` ``LATENCY`` cycles later.
 
-    Every (WPU, PE row) asks for one (bank, address); two that ask one bank ask the same address, which the placement of rows
-    guarantees (``docs/machine.md`` section 3). So a bank's address is the OR of its requests.
+    Every (WPU, PE row) asks for one (bank, address). The placement of rows (``docs/machine.md`` section 3) guarantees that two that
+    ask one bank ask the same address, so a bank's address is the OR of its requests; and that PE rows of one WPU that ask two
+    banks ask banks of two residues modulo 3 (banks b, b + 1, b + 2 of 3 ``wpus``, or 3 b + r). So the crossbar has two stages of
+    three to one: for each WPU and residue a bank, for each PE row a residue.
 
     Members
     -------
@@ -71,59 +73,78 @@ class Feed(wiring.Component):
             m.d.sync += [one.eq(value), two.eq(one)]
             return [one, two]
 
-        sources = range(PE_ROWS * wpus)
-        requests = [Signal(len(sources), name=f"request{b}") for b in range(banks)]
-        m.d.comb += [request.eq(Cat(token.read[i] & (token.bank[i] == b) for i in sources))
-                     for b, request in enumerate(requests)]
-        requested = Signal(banks)
-        m.d.sync += requested.eq(Cat(request.any() for request in requests))
+        # Bank = 3 * place + residue. Stage 1: (WPU, residue) -> place; stage 2: PE row -> residue, or none where it reads 0.
+        none = PE_ROWS
         address = [Signal(16, name=f"address{b}", reset_less=True) for b in range(banks)]
-        for b, request in enumerate(requests):
-            hits = [token.addr[i] & request[i].replicate(16) for i in sources]
-            m.d.sync += address[b].eq(_any(hits))
-            m.d.comb += ibuf.addr[b].eq(address[b])
-        outside = Cat(requested[b] & (address[b] >= config.ibuf_depth) for b in range(banks)).any()
-
+        requested, requests = Signal(banks), [[] for _ in range(banks)]
         for w in range(wpus):
+            residues = [Signal(2, name=f"residue{w}_{r}") for r in range(PE_ROWS)]
+            places = [Signal(range(max(2, wpus)), name=f"place{w}_{r}") for r in range(PE_ROWS)]
             for r in range(PE_ROWS):
-                i = PE_ROWS * w + r
-                read = select(token.read[i], f"read{i}")[1]
-                bank = select(token.bank[i], f"bank{i}")[1]
-                beat = Signal(16 * g, name=f"beat{i}")
-                with m.If(read), m.Switch(bank):
+                with m.Switch(token.bank[PE_ROWS * w + r]):
                     for b in range(banks):
                         with m.Case(b):
-                            m.d.comb += beat.eq(ibuf.q[b])
-                pairs = Signal(16 * g, name=f"pairs{i}", reset_less=True)
+                            m.d.comb += [places[r].eq(b // PE_ROWS), residues[r].eq(b % PE_ROWS)]
+                with m.If(~token.read[PE_ROWS * w + r]):
+                    m.d.comb += residues[r].eq(none)
+            chosen = []
+            for s in range(PE_ROWS):
+                rows = [residue == s for residue in residues]
+                place = Signal.like(places[0], name=f"place_of{w}_{s}")
+                row_address = Signal(16, name=f"row_address{w}_{s}")
+                m.d.comb += [
+                    place.eq(_any([value & row.replicate(len(value)) for row, value in zip(rows, places, strict=True)])),
+                    row_address.eq(_any([token.addr[PE_ROWS * w + r] & row.replicate(16) for r, row in enumerate(rows)]))]
+                for p in range(wpus):
+                    requests[PE_ROWS * p + s].append((Cat(rows).any() & (place == p), row_address))
+                late = select(place, f"place{w}_{s}_")[1]
+                beat = Signal(16 * g, name=f"beat{w}_{s}")
+                with m.Switch(late):
+                    for p in range(wpus):
+                        with m.Case(p):
+                            m.d.comb += beat.eq(ibuf.q[PE_ROWS * p + s])
+                chosen.append(beat)
+            for r in range(PE_ROWS):
+                late = select(residues[r], f"residue{w}_{r}_")[1]
+                beat = Signal(16 * g, name=f"shifted{w}_{r}")
+                with m.Switch(late):
+                    for s in range(PE_ROWS):
+                        with m.Case(s):
+                            m.d.comb += beat.eq(chosen[s])
+                pairs = Signal(16 * g, name=f"pairs{w}_{r}", reset_less=True)
                 m.d.sync += pairs.eq(beat)
                 for c in range(g):
                     m.d.comb += [self.x[w][r * g + c].x0.eq(pairs.word_select(c, CODE_BITS)),
                                  self.x[w][r * g + c].x1.eq(pairs.word_select(g + c, CODE_BITS))]
+        for b in range(banks):
+            m.d.sync += [requested[b].eq(Cat(hit for hit, _ in requests[b]).any()),
+                         address[b].eq(_any([value & hit.replicate(16) for hit, value in requests[b]]))]
+            m.d.comb += ibuf.addr[b].eq(address[b])
+        outside = Cat(requested[b] & (address[b] >= config.ibuf_depth) for b in range(banks)).any()
 
         error_address = Signal(16, reset_less=True)
         error_read = Signal()
         m.d.sync += [error_address.eq(token.ea), error_read.eq(token.use & token.wg)]
         outside |= error_read & (error_address >= config.ebuf_depth)
         lane = select(token.lane, "lane")[1]
-        taps = select(token.taps, "taps")[1]
-        k1 = select(token.sel[1:] == Pattern.K1, "k1")[1]
-        ebank = select(token.ebank, "ebank")[1]
+        k1 = token.sel[1:] == Pattern.K1
         for w in range(wpus):
-            mask = select(token.mask[w], f"mask{w}")[1]
-            shared = Signal(16 * g, name=f"shared{w}")
-            with m.Switch(ebank):
-                for k in range(PE_TAPS):
-                    with m.Case(k):
-                        m.d.comb += shared.eq(ebuf.q[PE_ROWS * w + k])
+            columns = []
             for k in range(PE_TAPS):
                 bank = PE_ROWS * w + k
-                m.d.comb += ebuf.addr[bank].eq(error_address)
-                source = Mux(k1, ebuf.q[bank], shared)
-                column = Signal(8 * g, name=f"error{w}_{k}")
-                with m.If(mask & taps[k]):
-                    m.d.comb += column.eq(Mux(lane, source[8 * g:], source[:8 * g]))
+                column = Signal(8 * g, name=f"column{bank}")
+                m.d.comb += [ebuf.addr[bank].eq(error_address),
+                             column.eq(Mux(lane, ebuf.q[bank][8 * g:], ebuf.q[bank][:8 * g]))]
+                columns.append(column)
+            for k in range(PE_TAPS):
+                bank = Mux(token.mask[w] & token.taps[k], Mux(k1, k, token.ebank), none)
+                error = Signal(8 * g, name=f"error{w}_{k}")
+                with m.Switch(select(bank, f"ebank{w}_{k}_")[1]):
+                    for b in range(PE_TAPS):
+                        with m.Case(b):
+                            m.d.comb += error.eq(columns[b])
                 codes = Signal(8 * g, name=f"codes{w}_{k}", reset_less=True)
-                m.d.sync += codes.eq(column)
+                m.d.sync += codes.eq(error)
                 m.d.comb += [self.e[w][c][k].eq(codes.word_select(c, CODE_BITS)) for c in range(g)]
         m.d.sync += self.fault.eq(outside)
         return m

@@ -4,7 +4,7 @@ The array is systolic along its columns: column c works c cycles behind column 0
 (:class:`gradloom.rtl.mac.Mac`). Codes are delayed here, where they are narrowest.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueCastable
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueCastable
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -52,9 +52,18 @@ class Windows(wiring.Component):
         m = Module()
         g, factor = self.config.cols, factor_shape(self.config)
         shift = Line(m, self.shift, "shift", reset=True)
-        clear, sel = Line(m, self.clear, "clear"), Line(m, self.sel, "sel")
+        # What each tap sees: one of four registers. Two bits a tap are chosen once, so that a bit of a tap is one LUT6.
+        p0, p1, c0, c1 = range(4)
+        taps = Signal(data.ArrayLayout(2, PE_TAPS))
+        with m.Switch(self.sel):
+            for number, seen in enumerate(((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3)):
+                with m.Case(number):
+                    m.d.comb += [taps[k].eq(register) for k, register in enumerate(seen)]
+            with m.Default():
+                m.d.comb += [taps[k].eq(c1) for k in range(PE_TAPS)]
+        clear, seen_by = Line(m, self.clear, "clear"), Line(m, taps.as_value(), "taps")
         for c in range(g):
-            shift_here, clear_here, sel_here = shift[1 + c], clear[1 + c], sel[COLUMN_LATENCY + c]
+            shift_here, clear_here, taps_here = shift[1 + c], clear[1 + c], seen_by[COLUMN_LATENCY + c]
             for r in range(PE_ROWS):
                 i = r * g + c
                 pair = self.x[i]
@@ -62,13 +71,8 @@ class Windows(wiring.Component):
                 prev, cur = (Signal(data.ArrayLayout(factor, 2), name=f"{name}_{i}", reset_less=True) for name in ("prev", "cur"))
                 with m.If(shift_here):
                     m.d.sync += [prev.eq(Mux(clear_here, 0, cur)), cur.eq(x)]
-                (p0, p1), (c0, c1) = prev, cur
-                with m.Switch(sel_here):
-                    for number, taps in enumerate(((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3)):
-                        with m.Case(number):
-                            m.d.comb += self.a[i].eq(Cat(taps))
-                    with m.Default():
-                        m.d.comb += self.a[i].eq(Cat(c1, c1, c1))
+                registers = Array((*prev, *cur))
+                m.d.comb += [self.a[i][k].eq(registers[taps_here.word_select(k, 2)]) for k in range(PE_TAPS)]
         return m
 
 

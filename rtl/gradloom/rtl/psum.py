@@ -1,6 +1,6 @@
 """Partial sums: read-modify-write at one window a cycle, double-buffered for the A-Core (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -11,7 +11,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
 from gradloom.rtl.wpu import WPU_OUTPUTS
 
-__all__ = ["PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout", "psum_read_layout"]
+__all__ = ["HALVES", "PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout", "psum_read_layout"]
 
 PSUM_BANKS = 4
 HALVES = 2
@@ -21,13 +21,13 @@ def psum_control_layout(config: Config) -> data.StructLayout:
     """What every :class:`PsumStore` gets from :class:`PsumControl`, each field in its own cycle.
 
     Cycle -1: ``read`` addresses of each half, its own or the A-Core's. Cycle 0 (sums arrive): ``source`` output per bank,
-    ``fresh``, ``half``. Cycle 1: ``we``, ``write`` addresses, ``write_half``. One cycle behind a read of the A-Core: the half and
-    the bank per lane that it asked for.
+    ``fresh``, ``half``. Cycle 1: ``we``, ``write`` addresses, ``write_half``. One cycle behind a read of the A-Core: the bank per
+    lane that it asked for.
     """
     addresses = data.ArrayLayout(address_bits(config.psum_depth), PSUM_BANKS)
     return data.StructLayout({"read": data.ArrayLayout(addresses, HALVES), "source": data.ArrayLayout(2, PSUM_BANKS),
                               "fresh": 1, "half": 1, "we": PSUM_BANKS, "write": addresses, "write_half": 1,
-                              "out_half": 1, "out_bank": data.ArrayLayout(2, 2)})
+                              "out_bank": data.ArrayLayout(2, 2)})
 
 
 def psum_read_layout() -> data.StructLayout:
@@ -128,9 +128,9 @@ class PsumControl(wiring.Component):
             for b in range(PSUM_BANKS):
                 asked = Mux(read.bank0 == b, read.addr0, read.addr1)
                 m.d.comb += self.control.read[h][b].eq(Mux(read.en & (read.half == h), asked, addresses[b]))
-        out = Signal(data.StructLayout({"half": 1, "bank": data.ArrayLayout(2, 2)}), reset_less=True)
-        m.d.sync += [out.half.eq(read.half), out.bank[0].eq(read.bank0), out.bank[1].eq(read.bank1)]
-        m.d.comb += [self.control.out_half.eq(out.half), self.control.out_bank.eq(out.bank)]
+        out_bank = Signal(data.ArrayLayout(2, 2), reset_less=True)
+        m.d.sync += [out_bank[0].eq(read.bank0), out_bank[1].eq(read.bank1)]
+        m.d.comb += self.control.out_bank.eq(out_bank)
         return m
 
 
@@ -146,8 +146,8 @@ class PsumStore(wiring.Component):
         Outputs of the Wpu in cycle 0.
     total : ``Out(ArrayLayout(signed(psum_width), 4))``
         Cycle 1: what is written per bank.
-    q : ``Out(ArrayLayout(signed(psum_width), 2))``
-        The A-Core's two lanes, one cycle after ``control.read``.
+    q : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), 2), 2))``
+        The A-Core's two lanes, one cycle after ``control.read``, from each half.
     ovf : ``Out(1)``
         A sum that was written overflowed.
     """
@@ -158,7 +158,7 @@ class PsumStore(wiring.Component):
         super().__init__({
             "control": In(psum_control_layout(config)), "enable": In(1), "sums": In(data.ArrayLayout(width, WPU_OUTPUTS)),
             "total": Out(data.ArrayLayout(width, PSUM_BANKS)),
-            "q": Out(data.ArrayLayout(width, 2)), "ovf": Out(1)})
+            "q": Out(data.ArrayLayout(data.ArrayLayout(width, HALVES), 2)), "ovf": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -185,14 +185,11 @@ class PsumStore(wiring.Component):
             m.d.sync += [total.eq(wide), overflow.eq(wide[width] ^ wide[width - 1])]
             m.d.comb += self.total[b].eq(total)
             overflows.append(overflow & control.we[b])
-            both = Signal(signed(width), name=f"both{b}")
-            m.d.comb += both.eq(Mux(control.out_half, halves[1], halves[0]))
-            read_out.append(both)
+            read_out.append(halves)
         m.d.sync += self.ovf.eq(Cat(overflows).any() & self.enable)
         for lane in range(2):
-            bank = control.out_bank[lane]
-            low, high = (Mux(bank[0], read_out[i + 1], read_out[i]) for i in (0, 2))
-            m.d.comb += self.q[lane].eq(Mux(bank[1], high, low))
+            for h in range(HALVES):
+                m.d.comb += self.q[lane][h].eq(Array(halves[h] for halves in read_out)[control.out_bank[lane]])
         return m
 
     def _source(self, m: Module, b: int) -> Signal:

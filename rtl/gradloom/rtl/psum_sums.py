@@ -4,21 +4,22 @@ L1-FRN needs the sum of a whole plane before it can scale the first value of it 
 passes over the partial sums only once.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
 from gradloom.rtl.banks import address_bits
 from gradloom.rtl.colwalk import token_layout
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
+from gradloom.rtl.magnitude import SUM_BITS, Magnitude
 from gradloom.rtl.psum import HALVES, PSUM_BANKS
 from gradloom.rtl.rowwalk import SLOT_BITS
 
 __all__ = ["OUTPUT_GROUPS", "SUM_BITS", "SumControl", "SumStore", "sum_control_layout", "sum_read_layout"]
 
-SUM_BITS = 48
 OUTPUT_GROUPS = 3
 """Sums of one window: output groups of K1; the other layouts have one."""
 
@@ -115,7 +116,7 @@ class SumControl(wiring.Component):
 class SumStore(wiring.Component):
     """The sums of one cluster of one WPU: 3 output groups x 2 halves x ``max_planes``.
 
-    Every addition is also written to the memory, so a sum is complete when its last window is.
+    Every sum is also written to the memory, in cycle 3, so a sum is complete when its last window is.
 
     Members
     -------
@@ -142,30 +143,23 @@ class SumStore(wiring.Component):
         write, port = memory.write_port(), memory.read_port()
 
         # K1 writes group k to bank (k + bank) mod 4, bank 0 or 2; only group 0 can be in any bank.
-        sources: list[Value] = [
-            Mux(control.bank[1], Mux(control.bank[0], total[3], total[2]), Mux(control.bank[0], total[1], total[0])),
-            Mux(control.bank[1], total[3], total[1]), Mux(control.bank[1], total[0], total[2])]
-        added = []
-        for k, source in enumerate(sources):
-            value = Signal(width, name=f"value{k}", reset_less=True)
-            sum_ = Signal(SUM_BITS, name=f"sum{k}", reset_less=True)
-            wide = Signal(SUM_BITS + 1, name=f"wide{k}")
-            negative = value[-1]
-            # |x| = (x ^ sign) + sign; the sign enters the adder as its carry. The sum is the first operand, which on the Xilinx
-            # 7 series feeds the carry chain directly.
-            m.d.comb += wide.eq(Cat(negative, sum_) + Cat(negative, value ^ negative.replicate(width)))
-            m.d.sync += value.eq(source)
-            with m.If(control.open):
-                m.d.sync += sum_.eq(0)
-            with m.Elif(control.add):
-                m.d.sync += sum_.eq(wide[1:])
-            added.append(wide[1:])
+        second = control.bank[1]
+        sums = []
+        for k, (value, other, choice) in enumerate(((Array(total)[control.bank], 0, 0), (total[1], total[3], second),
+                                                    (total[2], total[0], second))):
+            magnitude = emit.add(m, f"group{k}", "gradloom_magnitude", Magnitude(width), width)
+            m.d.comb += [magnitude.a.eq(value), magnitude.c.eq(other), magnitude.second.eq(choice),
+                         magnitude.open.eq(control.open), magnitude.add.eq(control.add)]
+            sums.append(magnitude.sum)
+        written = Signal()
+        place = Signal.like(control.addr, name="place", reset_less=True)
+        m.d.sync += [written.eq(control.add), place.eq(control.addr)]
 
         group = Signal(SUM_BITS)
         with m.Switch(self.read.k):
             for k in range(OUTPUT_GROUPS):
                 with m.Case(k):
                     m.d.comb += group.eq(port.data.word_select(k, SUM_BITS))
-        m.d.comb += [write.en.eq(control.add), write.addr.eq(control.addr), write.data.eq(Cat(added)),
+        m.d.comb += [write.en.eq(written), write.addr.eq(place), write.data.eq(Cat(sums)),
                      port.en.eq(1), port.addr.eq(self.read.addr), self.q.eq(Mux(self.read.valid, group, 0))]
         return m

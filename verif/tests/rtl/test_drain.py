@@ -26,15 +26,15 @@ def test_places_and_sums(group, wpus):
                 place += (gap + 1) * block
         for name, value in {"snap": 1, "drows": rows, "nk": taps, "dwbase": base, "dgap": gap, "dacc": add}.items():
             ctx.set(dut.token[name], value)
-        nothing = [0] * block
-        history, done = [nothing] * group, False
+        history, done = [[0] * block] * (group + 1), False
         while not done:
-            # Column c has what was asked for 1 + c cycles ago, and 0 in all other registers.
-            for c, asked in enumerate(history):
+            # Column c has what was asked for 2 + c cycles ago.
+            for c, asked in enumerate(history[1:]):
                 assert sum(ask.bit_count() for ask in asked) <= 1
-                for m, w, i in np.ndindex(group, wpus, PE_ROWS * PE_TAPS):
-                    value = registers[*divmod(i, PE_TAPS), m, w, c] if asked[m // 2] >> i & 1 else 0
-                    ctx.set(dut.d[m][w][c][i], int(value))
+                for m, w in np.ndindex(group, wpus):
+                    if asked[m // 2]:
+                        r, k = divmod(asked[m // 2].bit_length() - 1, PE_TAPS)
+                        ctx.set(dut.d[m % 2][w][c], int(registers[r, k, m, w, c]))
             history = [[ctx.get(dut.ask[b].as_value()) for b in range(block)], *history[:-1]]
             done = ctx.get(dut.done)
             await ctx.tick()

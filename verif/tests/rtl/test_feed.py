@@ -225,7 +225,10 @@ def test_crossbars(cols, wpus):
                 token = {"read": int(rng.integers(1 << 3 * wpus)), "mask": int(rng.integers(1 << wpus)), "use": 1, "wg": 1,
                          "sel": 2 * pattern + int(rng.integers(2)), "ea": int(rng.integers(depth)), "lane": int(rng.integers(2)),
                          "shift": int(rng.integers(2)), "swap": int(rng.integers(2)), "snap": int(rng.integers(2))}
-                sources = rng.integers(0, banks, 3 * wpus)
+                # Banks of the rows of a WPU: those of K3, BP2 and K1.
+                firsts, kind = rng.integers(0, banks, wpus), int(rng.integers(3))
+                sources = [3 * (first // 3) + r if kind == 2 else (first + (r, r == 0)[kind]) % banks
+                           for first in firsts for r in range(3)]
                 for name, content in token.items():
                     ctx.set(getattr(dut.token, name), content)
                 for i, bank in enumerate(sources):

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
@@ -26,15 +27,17 @@ class Pair(wiring.Component):
         self.store = PsumStore(CONFIG)
         super().__init__({
             "token": In(token_layout(CONFIG)), "sums": In(self.store.sums.shape()),
-            "read": In(psum_read_layout()), "q": Out(self.store.q.shape()), "ovf": Out(1), "fault": Out(1)})
+            "read": In(psum_read_layout()), "q": Out(ArrayLayout(signed(WIDTH), 2)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.control, m.submodules.store = control, store = self.control, self.store
+        half = Signal()
+        m.d.sync += half.eq(self.read.half)
         m.d.comb += [
             control.token.eq(self.token), control.read.eq(self.read),
             store.control.eq(control.control), store.enable.eq(control.mask[1]), store.sums.eq(self.sums),
-            self.q.eq(store.q), self.ovf.eq(store.ovf),
+            *(self.q[lane].eq(Mux(half, store.q[lane][1], store.q[lane][0])) for lane in range(2)), self.ovf.eq(store.ovf),
             self.fault.eq(control.fault)]
         return m
 
