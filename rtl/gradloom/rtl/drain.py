@@ -1,6 +1,6 @@
 """Drain of the weight gradients: sums over WPUs into the DW buffer (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -11,6 +11,14 @@ from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.wpu import WPU_ASK
 
 __all__ = ["Drain", "Gather"]
+
+
+def _any(values: list[Value]) -> Value:
+    """Bitwise OR of the values."""
+    total = values[0]
+    for value in values[1:]:
+        total = total | value
+    return total
 
 
 class Gather(wiring.Component):
@@ -29,10 +37,16 @@ class Gather(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         one = Signal.like(self.o, name="one", reset_less=True)
-        found: Value = self.i[0]
-        for value in list(self.i)[1:]:
-            found = found | value
-        m.d.sync += one.eq(found)
+        # A tree of LUT6: kept wires, because synthesis makes one of LUT4 of as many levels.
+        values = list(self.i)
+        while len(values) > 6:
+            groups = []
+            for first in range(0, len(values), 6):
+                group = Signal.like(self.o, name=f"group{len(values)}_{first}", attrs={"keep": 1})
+                m.d.comb += group.eq(_any(values[first:first + 6]))
+                groups.append(group)
+            values = groups
+        m.d.sync += one.eq(_any(values))
         m.d.comb += self.o.eq(one)
         return m
 
@@ -139,6 +153,7 @@ class Drain(wiring.Component):
         m.d.comb += old.addr.eq(delayed(address, wait + g + 1, "old_at")[:bits])
 
         total = Signal(2 * g * width, reset_less=True)
+        nothing = Const(0, signed(width + 2))  # as wide as the sum: the narrower operand of an adder would need LUTs of its own
         overflows = []
         for c in range(g):
             for lane in range(min(2, g)):
@@ -153,10 +168,10 @@ class Drain(wiring.Component):
                     wait_here -= 1
                 else:
                     m.d.sync += summed.eq(two + sum(terms[2:]))
-                before = old.data.word_select(lane * g + c, width) & add2.replicate(width)
+                before = old.data.word_select(lane * g + c, width).as_signed()
                 wide = Signal(signed(width + 3), name=f"wide{lane}_{c}")
                 over = Signal(name=f"over{lane}_{c}", reset_less=True)
-                m.d.comb += wide.eq(delayed(summed, wait_here, f"aligned{lane}_{c}_") + before.as_signed())
+                m.d.comb += wide.eq(delayed(summed, wait_here, f"aligned{lane}_{c}_") + Mux(add2, before, nothing))
                 m.d.sync += [total.word_select(lane * g + c, width).eq(wide[:width]),
                              over.eq(~(wide[width - 1:].all() | ~wide[width - 1:].any()))]
                 overflows.append(over)

@@ -1,6 +1,6 @@
 """Window processing unit: 3 rows x G PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -109,7 +109,7 @@ class Wpu(wiring.Component):
         """Eight adders: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of them.
 
         An operand that is chosen is the second one of its adder: on the Xilinx 7 series the first one feeds the carry chain
-        directly, and the choice shares the adder's LUTs.
+        directly, and the choice shares the adder's LUTs (Yosys: if it is not the narrower one).
         """
         g = self.config.cols
         bits = PRODUCT_BITS + (g - 1).bit_length()
@@ -129,7 +129,7 @@ class Wpu(wiring.Component):
 
         k1, bp2 = mode[level + 1] == Pattern.K1, mode[level + 1] == Pattern.BP2
         one = registered("one", centre[0] + Mux(k1, left, centre[2]))
-        two = registered("two", middle + Mux(bp2, 0, centre[1]))
+        two = registered("two", middle + Mux(bp2, Const(0, middle.shape()), centre[1]))
         three = registered("three", right + Mux(k1, centre[2], left))
         rest = registered("rest", two + three)
 

@@ -211,8 +211,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "weight gradients of later images replace those of earlier ones",
         f"{_RTL}/drain.py",
-        "& add2.replicate(width)",
-        "& (add2 & ~add2).replicate(width)",
+        "Mux(add2, before, nothing)",
+        "Mux(add2, nothing, nothing)",
         f"{_TESTS}/rtl/test_ccore.py",
     ),
     Fault(
