@@ -157,7 +157,7 @@ class Convolution:
         self,
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
-        gives: Callable[[Range], Parts],
+        gives: Callable[[Range, list[int]], Parts],
         emit: Callable[[Range, list[int], int | None], Work],
     ) -> list[Work]:
         """The loads of inputs that stay on chip for all output groups, and everything else.
@@ -166,7 +166,7 @@ class Convolution:
         ----------
         tiles : ranges of images, as from :meth:`image_tiles`
         needs : what a range needs; nothing is loaded before all of it is there, as its place on chip is freed by its end only
-        gives : what is there once a range is done
+        gives : what is there once some output groups of a range are done
         emit : emits an output tile of a range; last argument: where its inputs are, or ``None``
         """
         loaded, places = self.builder.step(), dict[int, int]()
@@ -200,7 +200,7 @@ class Convolution:
         self,
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
-        gives: Callable[[Range], Parts],
+        gives: Callable[[Range, list[int]], Parts],
         emit: Callable[[Range, list[int], int | None], Work],
         loaded: Callable[[int], Part],
         places: dict[int, int],
@@ -218,7 +218,7 @@ class Convolution:
                     Lane.ARRAY,
                     cycles,
                     (*needs(images), loaded(n)) if held else needs(images),
-                    gives(images) if last else (),
+                    gives(images, tile),
                     room=() if held else ((pool, self._size(images)),),
                     closes="tiles" if last and held else "",
                     lag=lag,

@@ -56,8 +56,8 @@ def error_works(
     plane: Plane,
     channels: int,
     encode: Callable[[ErrorPart], None],
-    needs: Callable[[Range], Parts],
-    gives: Callable[[Range], Parts],
+    needs: Callable[[Range, Range | None], Parts],
+    gives: Callable[[Range, Range | None], Parts],
     *,
     bits: bool,
     masked: bool,
@@ -67,7 +67,7 @@ def error_works(
     Parameters
     ----------
     channels : of the results
-    needs, gives : of some images
+    needs, gives : of some images; of what is only added, of some channel groups; results of some or (``None``) of all of them
     bits, masked : whether bitmaps may be read, whether they are
     """
     if work is None:
@@ -84,7 +84,10 @@ def error_works(
                 fields = work.psum_fields(half, tap, part[0] - images[0])
                 encode(ErrorPart(part, group, plane, None, fields, [(f"PSUM{half}", 0, 1)]))
 
-    return work.works(work.image_tiles(), needs, gives, emit)
+    def given(images: Range, tile: list[int]) -> Parts:
+        return tuple(part for group in tile for part in gives(images, (group, group + 1)))
+
+    return work.works(work.image_tiles(), lambda images: needs(images, None), given, emit)
 
 
 def _added(
@@ -93,8 +96,8 @@ def _added(
     plane: Plane,
     channels: int,
     encode: Callable[[ErrorPart], None],
-    needs: Callable[[Range], Parts],
-    gives: Callable[[Range], Parts],
+    needs: Callable[[Range, Range | None], Parts],
+    gives: Callable[[Range, Range | None], Parts],
     *,
     bits: bool,
     masked: bool,
@@ -136,8 +139,8 @@ def _by_rows(
     tiled: RowConvolution,
     plane: Plane,
     encode: Callable[[ErrorPart], None],
-    needs: Callable[[Range], Parts],
-    gives: Callable[[Range], Parts],
+    needs: Callable[[Range, Range | None], Parts],
+    gives: Callable[[Range, Range | None], Parts],
 ) -> Work:
     """One image after the other, its rows in tiles."""
 
@@ -148,4 +151,4 @@ def _by_rows(
                 fields, part = tiled.place_fields(tile, half, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
                 encode(ErrorPart((image, image + 1), group, part, rows, fields, [(f"PSUM{half}", 0, 1)]))
 
-    return tiled.by_tiles(needs, gives, emit)
+    return tiled.by_tiles(lambda images: needs(images, None), lambda images: gives(images, None), emit)

@@ -43,11 +43,11 @@ class Lane(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some images of a tensor in DRAM, all channel groups, or of something that is done for each image."""
+    """Some images and channel groups of a tensor in DRAM, or of something that is done for each image."""
 
     name: str
     images: tuple[int, int]
-    groups: int = 1
+    groups: tuple[int, int] = (0, 1)
 
     @property
     def mask(self) -> int:
@@ -127,7 +127,7 @@ class Pacer:
     def __init__(self, recorder: Recorder, loaders: dict[str, Unit]) -> None:
         self._recorder, self._loaders = recorder, loaders
         self._streams: list[_Stream] = []
-        self._given: dict[str, int] = {}
+        self._given: dict[tuple[str, int], int] = {}
         self._loaded: dict[Part, int] = {}
         self._open: Counter[str] = Counter()
         self._filled: _Stream | None = None
@@ -136,7 +136,12 @@ class Pacer:
 
     def give(self, part: Part) -> None:
         """Note what is there."""
-        self._given[part.name] = self._given.get(part.name, 0) | part.mask
+        for group in range(*part.groups):
+            self._given[part.name, group] = self._given.get((part.name, group), 0) | part.mask
+
+    def _missing(self, part: Part) -> bool:
+        # The last group is there last.
+        return any(part.mask & ~self._given.get((part.name, group), 0) for group in reversed(range(*part.groups)))
 
     def add(self, *works: Work, line: str = "") -> None:
         """Emit works among the others.
@@ -251,7 +256,7 @@ class Pacer:
                     continue
                 lines.add(stream.line)
             if stream.ready is None:
-                if any(part.mask & ~self._given.get(part.name, 0) for part in piece.needs):
+                if any(self._missing(part) for part in piece.needs):
                     continue
                 stream.ready = max((self._written(part) for part in piece.needs), default=0)
             if piece.opens and self._open[piece.opens] >= _AHEAD:
@@ -264,7 +269,7 @@ class Pacer:
         """When some images of a tensor are in memory, or operands on chip."""
         if part in self._loaded:
             return self._loaded[part]
-        return self._recorder.when(Access(part.name, (part.images, (0, part.groups))))
+        return self._recorder.when(Access(part.name, (part.images, part.groups)))
 
     def _load_start(self, stream: _Stream) -> int:
         """When a Loader could begin with a piece."""

@@ -87,9 +87,11 @@ def _relative(tid: int, zero: Zero) -> Zero:
     return -constant, (tid, *minus), plus
 
 
-def convolved(layer: str, images: Range) -> Part:
-    """Says that the backward convolution of a layer has read its weights for the last time for some images."""
-    return Part(f"{layer} backward", images)
+def convolved(builder: Builder, layer: Layer, images: Range, groups: Range | None = None) -> Part:
+    """Says that the backward convolution of a layer has read its weights for the last time for some images, and for some groups of
+    its results."""
+    channels = builder.network.shape(layer.input)[0]
+    return Part(f"{layer.name} backward", images, groups or (0, builder.groups(channels)))
 
 
 def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work]:
@@ -122,8 +124,8 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
         plane,
         shape[0],
         encode,
-        lambda images: (builder.part(layer.name, dx_region_name(builder, layer), images),),
-        lambda images: (builder.part(layer.name, "ds", images), convolved(layer.name, images)),
+        lambda images, _: (builder.part(layer.name, dx_region_name(builder, layer), images),),
+        lambda images, groups: (builder.part(layer.name, "ds", images, groups), convolved(builder, layer, images, groups)),
         bits=False,
         masked=False,
     )
@@ -182,13 +184,13 @@ def _convolved_error(
             reads.append(("AM", fields["sm0"], part.count * part.plane.bits))
         _encode(builder, program, tail, part, (name, "dz"), dry)
 
-    def needs(images: Range) -> tuple[Part, ...]:
-        others = (builder.part(shortcut.layer, source, images),) if shortcut else ()
+    def needs(images: Range, groups: Range | None) -> tuple[Part, ...]:
+        others = (builder.part(shortcut.layer, source, images, groups),) if shortcut else ()
         return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
 
-    def gives(images: Range) -> tuple[Part, ...]:
-        found = builder.part(name, "dz", images)
-        return (found, convolved(main.name, images)) if main else (found,)
+    def gives(images: Range, groups: Range | None) -> tuple[Part, ...]:
+        found = builder.part(name, "dz", images, groups)
+        return (found, convolved(builder, main, images, groups)) if main else (found,)
 
     return error_works(builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=source == "dz")
 
@@ -217,8 +219,8 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         builder.groups(channels),
         limit,
         cycles,
-        lambda images: (builder.part(pool.name, "dz", images),),
-        lambda images: (builder.part(name, "dz", images),),
+        lambda images, groups: (builder.part(pool.name, "dz", images, groups),),
+        lambda images, groups: (builder.part(name, "dz", images, groups),),
     ):
         yield work
         count = images[1] - images[0]
@@ -262,8 +264,9 @@ class Accumulation:
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
         return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries)
 
-    def _part(self, images: Range) -> Part:
-        return self.builder.part(self.layer.name, "error" if self.layer.name == self.builder.network.logits.name else "dz", images)
+    def _part(self, images: Range, groups: Range) -> Part:
+        name = self.layer.name
+        return self.builder.part(name, "error" if name == self.builder.network.logits.name else "dz", images, groups)
 
     def _forward(self) -> tuple[Part, ...]:
         """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers leave room for it."""
@@ -278,8 +281,12 @@ class Accumulation:
     def _by_images(self) -> Work:
         places: list[int] = []
         room = ((self.builder.pool["PARAMETERS"], self._entries * self.groups),)
+
+        def needs(images: Range, groups: Range) -> tuple[Part, ...]:
+            return self._part(images, groups), *self._forward()
+
         for piece, images, groups in self.builder.sweeps(
-            self.groups, self._limit, self.plane.nb, lambda images: (self._part(images), *self._forward()), self._gives, _SCALARS
+            self.groups, self._limit, self.plane.nb, needs, self._gives, _SCALARS
         ):
             yield piece if places else dataclasses.replace(piece, room=room)
             places = places or [self._start(group) for group in range(self.groups)]
@@ -295,17 +302,17 @@ class Accumulation:
             for images in self.builder.ranges(every, self._limit, self.plane.nb):
                 first, last = images[0] == every[0], images[1] == every[1]
                 room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
-                gives = self._gives(every) if last and group == self.groups - 1 else ()
-                needs = (self._part(every), *self._forward())
+                gives = self._gives(every, (group, group + 1)) if last else ()
+                needs = (self._part(every, (group, group + 1)), *self._forward())
                 yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, needs, gives, room)
                 place = self._start(group) if first else place
                 self._accumulate(images, group, place)
                 if last:
                     self._end(group, place)
 
-    def _gives(self, images: Range) -> tuple[Part, ...]:
+    def _gives(self, images: Range, groups: Range) -> tuple[Part, ...]:
         region = dx_region_name(self.builder, self.layer)
-        return (self.builder.part(self.layer.name, region, images),) if region == "dx" else ()
+        return (self.builder.part(self.layer.name, region, images, groups),) if region == "dx" else ()
 
     def _accumulate(self, images: Range, group: int, place: int) -> None:
         """One channel group of some images; of a plane in rows all sums come first, then all errors."""

@@ -106,11 +106,15 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
             for part in image_groups(images, builder.planes_at_once(name, plane, also=(errors,))):
                 _loss(builder, part, logits + (part[0] - images[0]) * shape.mg, shape.mg)
 
-    gives = ("error" if builder.training else "logits") if last else "z"
+    def gives(images: Range, tile: list[int]) -> Parts:
+        if not last:
+            return tuple(builder.part(name, "z", images, (group, group + 1)) for group in tile)
+        return (builder.part(name, "error" if builder.training else "logits", images),) if tile == work.tiles()[-1] else ()
+
     return work.works(
         work.image_tiles(also),
         needs,
-        lambda images: (builder.part(name, gives, images),),
+        gives,
         emit,
     )
 
@@ -378,8 +382,8 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
         groups,
         limit,
         sum(pool_cycles(Instruction(Opcode.RUN, pool | part.fields())) for part in pieces),
-        lambda images: (builder.part(layer.input, "z", images),),
-        lambda images: (builder.part(name, "z", images),),
+        lambda images, groups: (builder.part(layer.input, "z", images, groups),),
+        lambda images, groups: (builder.part(name, "z", images, groups),),
     ):
         yield work
         count = images[1] - images[0]

@@ -4,7 +4,7 @@ import itertools
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import pool_cycles
-from gradloom.host.pacing import Work
+from gradloom.host.pacing import Part, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.tiling import Builder, Plane, image_groups, shifts
 from gradloom.models.arith import reciprocal
@@ -13,6 +13,7 @@ from gradloom.rtl.isa import Dest, Opcode, Source, XSource
 
 __all__ = ["forward", "scatter"]
 
+Range = tuple[int, int]
 _SHARES = 4
 """Parts that a stream buffer holds, so that loads run ahead and stores lag behind."""
 
@@ -33,13 +34,18 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     builder.refuse(name, (("one row takes {} beats of the A-Core's stream buffers", "abuf_depth", stored.nb, config.abuf_depth),))
     most = max(1, min(config.max_planes, config.abuf_depth // _SHARES // stored.nb))
     parts = image_groups((0, yo), most)
+
+    def given(images: Range, groups: Range) -> tuple[Part, ...]:
+        appended = builder.memory[name, "z"].inner if groups[1] == builder.groups(channels) else groups[1]
+        return (builder.part(name, "z", images, (groups[0], appended)),)
+
     fields = {**_windows(layer), **out.fields(), "pyi": 1, "pxi": xi, "pool": 1}
     for work, images, groups in builder.sweeps(
         builder.groups(channels),
         max(1, most // yo),
         yo * pool_cycles(Instruction(Opcode.RUN, fields)),
-        lambda images: (builder.part(layer.input, "z", images),),
-        lambda images: (builder.part(name, "z", images),),
+        lambda images, groups: (builder.part(layer.input, "z", images, groups),),
+        given,
     ):
         yield work
         for group, rows in itertools.product(groups, parts):
@@ -83,8 +89,8 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
         builder.groups(channels),
         limit,
         2 * big.nb,
-        lambda images: (builder.part(name, "dz", images),),
-        lambda images: (builder.part(name, "ds", images),),
+        lambda images, groups: (builder.part(name, "dz", images, groups),),
+        lambda images, groups: (builder.part(name, "ds", images, groups),),
     ):
         yield work
         count = images[1] - images[0]

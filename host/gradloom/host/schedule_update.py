@@ -178,7 +178,7 @@ class WeightUpdate:
         builder, sweep, every = self.builder, self.sweep, self.builder.images
         needs = [builder.part(self.layer.name, dx_region_name(builder, self.layer), every)]
         if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
-            needs.append(convolved(self.layer.name, every))
+            needs.append(convolved(builder, self.layer, every))
         before: _Block | None = None
         for n, block in enumerate(blocks):
             count, rows = block.images[1] - block.images[0], self._sweep(block.rows)

@@ -183,10 +183,10 @@ class Builder:
         name = f"work {self._works}"
         return lambda number: Part(name, (number, number + 1))
 
-    def part(self, layer: str, name: str, images: tuple[int, int]) -> Part:
-        """Some images of a tensor, as pieces of work name them."""
+    def part(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int] | None = None) -> Part:
+        """Some images of a tensor, all channel groups or some, as pieces of work name them."""
         region = self.memory[layer, name]
-        return Part(region.space, images, region.inner)
+        return Part(region.space, images, groups or (0, region.inner))
 
     def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
         """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
@@ -197,8 +197,8 @@ class Builder:
         groups: int,
         limit: int,
         cycles: int,
-        needs: Callable[[tuple[int, int]], tuple[Part, ...]],
-        gives: Callable[[tuple[int, int]], tuple[Part, ...]],
+        needs: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
+        gives: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
         prepared: int = 0,
     ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
         """Planes of all images as the A-Core's pieces of work: the piece, its images and channel groups.
@@ -208,7 +208,7 @@ class Builder:
         groups : channel groups
         limit : images at a time, at most
         cycles : for a plane
-        needs, gives : of some images, all channel groups
+        needs, gives : of some images and channel groups
         prepared : cycles that its scalars take beside
         """
         for images in image_groups(self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
@@ -216,8 +216,8 @@ class Builder:
             size = max(1, _ACORE_CYCLES // each)
             for first in range(0, groups, size):
                 chosen = range(first, min(first + size, groups))
-                given = gives(images) if chosen.stop == groups else ()
-                yield Piece(Lane.ACORE, len(chosen) * each, needs(images), given), images, chosen
+                part = chosen.start, chosen.stop
+                yield Piece(Lane.ACORE, len(chosen) * each, needs(images, part), gives(images, part)), images, chosen
 
     def groups(self, channels: int) -> int:
         return ceil_div(channels, self.config.group)
