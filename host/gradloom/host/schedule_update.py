@@ -266,10 +266,11 @@ class WeightUpdate:
 
     def _at_once(self, part: list[_Tile]) -> int:
         """Tiles of a set that one command of the A-Core may update."""
-        config = self.builder.config
+        config, beats = self.builder.config, self._beats(part[0])
+        moved = self.store_dw or not self.first
         return max(1, min(
             _MOST_BESIDE if self.sweep.k1 else config.max_planes,
-            config.dw_depth // _DRAINED // self._beats(part[0]),
+            (min(config.dw_depth // _DRAINED, config.export_depth) if moved else config.dw_depth // _DRAINED) // beats,
             _DRAINED_CYCLES // self._cycles(part[:1], self.builder.images, None),
         ))
 
@@ -364,7 +365,7 @@ class WeightUpdate:
                 self._places[group[0]] = builder.ring["DW"].take(beats)
             dw = self._places[group[0]]
             if final and not self.first:
-                self._load_stream(Dest.XIN, memory[name, "dw"], group, dw, 8)
+                self._load_stream(Dest.XIN, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
             apart, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
             for place, tile in enumerate(group):
                 if tile is not part[0]:
@@ -373,7 +374,7 @@ class WeightUpdate:
             if final:
                 self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})
                 if self.store_dw:
-                    self._store_stream(Source.XOUT, memory[name, "dw"], group, dw, 8)
+                    self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
             offset += beats
         if final and self.last and not self.dry:
             self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
@@ -434,8 +435,8 @@ class WeightUpdate:
             "dry": int(self.dry),
             **self._indices(tile),
         }
-        reads = [("DW", dw, beats)] + ([] if self.first else [("XIN", dw, beats)])
-        writes = [("XOUT", dw, beats)]
+        reads = [("DW", dw, beats)] + ([] if self.first else [("XIN", 0, builder.config.export_depth)])
+        writes = [("XOUT", 0, builder.config.export_depth)] if self.store_dw else []
         if not self.last:
             builder.run("DW_EXPORT", fields, (), reads=reads, writes=writes)
             return

@@ -290,7 +290,8 @@ class Builder:
         **fields: int,
     ) -> None:
         """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of one error bank a WPU)."""
-        place: Box = ((addr, addr + length),)
+        # Addresses of XIN and XOUT wrap: whole, as no other program part uses them.
+        place: Box = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
         if error_bank >= 0:
             place = (*place, (error_bank, error_bank + 1))
         breg, start = self._where(region)
@@ -342,7 +343,7 @@ class Builder:
                 "stride2": stride2,
                 "addr0": addr,
             },
-            reads=[Access(src.name, ((addr, addr + length),))],
+            reads=[Access(src.name, ((0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length),))],
             writes=[Access(region.space, box) for box in boxes],
         )
 

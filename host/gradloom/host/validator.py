@@ -247,12 +247,12 @@ def _load(f: Instruction, config: Config) -> Iterator[str]:
             Dest.AB: (1, config.abuf_depth),
             Dest.AM: (1, config.mbuf_depth),
             Dest.PBUF: (_ENTRY_BEATS, config.pbuf_depth),
-            Dest.XIN: (_WIDE_BEATS, config.dw_depth),
+            Dest.XIN: (_WIDE_BEATS, config.export_depth),
             Dest.LABEL: (1, config.max_planes),
         }[dest]
         if beats % each:
             yield f"{beats} beats are no whole number of {dest.name} addresses of {each} beats"
-        yield from _within(f"{dest.name} addresses", f["addr0"], beats // each, size)
+        yield from _within(f"{dest.name} addresses", 0 if dest == Dest.XIN else f["addr0"], beats // each, size)
 
 
 def _load_rows(f: Instruction, config: Config, depth: int) -> Iterator[str]:
@@ -279,13 +279,13 @@ def _store(f: Instruction, config: Config) -> Iterator[str]:
         Source.OB: (1, config.abuf_depth),
         Source.OM: (1, config.mbuf_depth),
         Source.PBUF: (_ENTRY_BEATS, config.pbuf_depth),
-        Source.XOUT: (_WIDE_BEATS, config.dw_depth),
+        Source.XOUT: (_WIDE_BEATS, config.export_depth),
         Source.LOGIT: (2, config.logit_depth),
     }[source]
     beats = f["n2"] * f["n1"] * f["n0"]
     if beats % each:
         yield f"{beats} beats are no whole number of {source.name} addresses of {each} beats"
-    yield from _within(f"{source.name} addresses", f["addr0"], beats // each, size)
+    yield from _within(f"{source.name} addresses", 0 if source == Source.XOUT else f["addr0"], beats // each, size)
 
 
 def _conv(f: Instruction, config: Config) -> Iterator[str]:
@@ -365,6 +365,8 @@ def _run(f: Instruction, config: Config) -> Iterator[str]:
     ):
         if name in used:
             yield from _within(what, first, count, size)
+    if name == "DW_EXPORT" or (name == "WU" and f["xin"]):
+        yield from _within("import and export beats", 0, beats, config.export_depth)
     if name in ("WU", "DW_EXPORT"):
         blocks = f["nr"] * f["nk"] * (f["side"] + 1)
         if f["nb"] != blocks * config.block_beats:

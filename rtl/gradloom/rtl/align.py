@@ -8,10 +8,13 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.delay import delayed
 
-__all__ = ["SHIFT_BITS", "WIDE", "Align", "AlignNarrow", "Shifter", "chosen", "saturated"]
+__all__ = ["SHIFT_BITS", "WIDE", "Align", "AlignNarrow", "ProductAlign", "Shifter", "chosen", "lean_sum", "narrow_settings",
+           "product_over", "saturated", "shifted_by"]
 
 WIDE = 64
 """Bits of every wide intermediate (docs/arithmetic.md, widths)."""
+_ROW = 16
+_ROWS = WIDE // _ROW
 SHIFT_BITS = 7
 """Bits of a shift amount: beyond -64 .. 63 every further shift gives the same result."""
 
@@ -19,6 +22,21 @@ SHIFT_BITS = 7
 def chosen(select: Value, values: Sequence[Value]) -> Value:
     """``values[select]`` of four as a tree, which is one LUT6 a bit; a switch becomes two."""
     return Mux(select[1], Mux(select[0], values[3], values[2]), Mux(select[0], values[1], values[0]))
+
+
+def shifted_by(selects: Sequence[Value], word: Value, step: int, bits: int, *, first: int = 0) -> Value:
+    """``bits`` bits of ``word`` from bit ``first`` + ``step`` * select on; select has two bits.
+
+    ``selects`` are two copies of it from different registers or ports: bits that are two steps apart would share half of their
+    multiplexers, and synthesis would then take two LUTs for each instead of one.
+    """
+    return Cat(chosen(selects[i // abs(2 * step) % 2], [word[first + i + step * k] for k in range(4)]) for i in range(bits))
+
+
+def lean_sum(a: Value, b: Value) -> Value:
+    """``a`` + ``b``, both signed, exact: as a difference, so that synthesis puts what computes ``b`` (up to four signals a bit) and
+    the addition in one LUT. In a sum it takes either operand to the carry chain, and needs a LUT of its own for it."""
+    return (Cat(0, a).as_signed() - Cat(1, ~b).as_signed())[1:].as_signed()
 
 
 def saturated(value: Value, bits: int) -> Value:
@@ -126,21 +144,21 @@ class Align(wiring.Component):
 
 
 class AlignNarrow(wiring.Component):
-    """``align`` of an operand of few bits; cheaper than :class:`Align` up to about 30 bits.
-
-    The shift by the low three bits of ``n`` comes first, always to the left and exact; the shift by eights follows, so
-    that each stage is a shallow multiplexer.
+    """``align`` of an operand of few bits by an amount that stays while a command runs: a multiplier shifts by up to 15 places,
+    then each row of 16 result bits chooses a row of the product.
 
     Parameters
     ----------
     width : :class:`int`
-        Bits of ``x``, at most 64.
+        Bits of ``x``, at most 32.
 
     Members
     -------
     x : ``In(signed(width))``
-    n : ``In(signed(7))``
-        Left shift; negative is right. Presented with ``x``.
+    power, over : ``In(16)``, ``In(width - 1)``
+        Of :func:`narrow_settings`; with ``x``.
+    rows : ``In(12)``
+        The same, one cycle later.
     y : ``Out(signed(64))``
         ``LATENCY`` cycles later.
     """
@@ -148,21 +166,107 @@ class AlignNarrow(wiring.Component):
     LATENCY = 2
 
     def __init__(self, width: int) -> None:
-        if not 2 <= width <= WIDE:
-            raise ValueError(f"width must lie in 2..{WIDE}, not {width}")
+        if not 2 <= width <= 32:
+            raise ValueError(f"width must lie in 2..32, not {width}")
         self.width = width
-        super().__init__({"x": In(signed(width)), "n": In(signed(SHIFT_BITS)), "y": Out(signed(WIDE))})
+        super().__init__({"x": In(signed(width)), "power": In(_ROW), "over": In(width - 1), "rows": In(3 * _ROWS),
+                          "y": Out(signed(WIDE))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        fine = Signal(signed(self.width + 7), reset_less=True)
-        eights = Signal(signed(SHIFT_BITS - 3), reset_less=True)
-        m.d.sync += [fine.eq(self.x << self.n[:3]), eights.eq(self.n >> 3)]
+        sign = delayed(m, self.x[-1], "sign")
+        product = delayed(m, (self.x * Cat(self.power, 0).as_signed()).as_signed(), "product")
+        beyond = delayed(m, ((self.x[:-1] ^ self.x[-1].replicate(self.width - 1)) & self.over).any(), "beyond")
+        low = beyond & ~sign
+
+        def bit(i: int) -> Value:
+            return product[i] if i < self.width + _ROW - 1 else sign
 
         y = Signal(signed(WIDE), reset_less=True)
+        for row in range(_ROWS):
+            code, third = self.rows[3 * row:3 * row + 2], self.rows[3 * row + 2]
+            if row >= _ROWS // 2:
+                # Only rows of the product's lowest bits would hold what has left the word.
+                code = code & ~beyond.replicate(2)
+            for i in range(_ROW):
+                high = Mux(third, bit(2 * _ROW + i), sign) if 2 * _ROW + i < self.width + _ROW - 1 else sign
+                m.d.sync += y[_ROW * row + i].eq(chosen(code, [low, bit(i), bit(_ROW + i), high]))
+        with m.If(beyond):
+            m.d.sync += y[-1].eq(sign)
         m.d.comb += self.y.eq(y)
-        with m.Switch(eights):
-            for k in range(-WIDE // 8, WIDE // 8):
-                with m.Case(k):
-                    m.d.sync += y.eq(fine >> (-8 * k) if k < 0 else saturated((fine << (8 * k)).as_signed(), WIDE))
         return m
+
+
+def narrow_settings(n: Value, width: int) -> dict[str, Value]:
+    """``power``, ``over`` and ``rows`` of an :class:`AlignNarrow` of that width for a left shift of ``n`` (7 bits signed)."""
+    rows = []
+    for row in range(_ROWS):
+        distance = row - n[4:].as_signed()  # from the product's lowest row to this one
+        rows += [Mux(distance < 0, 0, Mux(distance > 1, 3, distance + 1))[:2], distance == 2]
+    return {"power": (1 << n[:4])[:_ROW], "over": Cat(n.as_signed() >= WIDE - 1 - i for i in range(width - 1)), "rows": Cat(rows)}
+
+
+class ProductAlign(wiring.Component):
+    """``align(x * factor, n)`` before its saturation, by an amount that stays while a command runs.
+
+    The factor brings the low three bits of the shift along; two levels of multiplexers shift by eights. Three multipliers of
+    17 bits of ``x`` each, every one adds what the one before it carries.
+
+    Members
+    -------
+    x : ``In(signed(48))``
+    factor : ``In(24)``
+        Unsigned, times 2^(n mod 8); with ``x``.
+    coarse : ``In(2)``
+        n[6:5], ``COARSE`` cycles later.
+    fine, over : ``In(4)``, ``In(8)``
+        n[4:3] twice and :func:`product_over`, ``COARSE`` + 1 cycles later.
+    y, beyond, negative : ``Out(64)``, ``Out(1)``, ``Out(1)``
+        The product, shifted, floored and modulo 2^64, whether it needs more bits, and its sign; ``LATENCY`` cycles later.
+    """
+
+    COARSE = 4
+    LATENCY = COARSE + 3
+    X_BITS = 48
+    FACTOR_BITS = 24
+
+    def __init__(self) -> None:
+        super().__init__({"x": In(signed(self.X_BITS)), "factor": In(self.FACTOR_BITS), "coarse": In(2), "fine": In(4),
+                          "over": In(8), "y": Out(WIDE), "beyond": Out(1), "negative": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        product = Signal(self.X_BITS + self.FACTOR_BITS)
+        m.d.comb += product.eq(self._product(m))
+        negative = product[-1]
+        wide, most = len(product), WIDE + 24
+        # Bits -24 to 63 of the product shifted by thirty-twos; below its lowest one are zeros.
+        levels = [[0 if i < 0 else product[i] if i < wide else negative for i in range(start, start + most)]
+                  for start in (-24, -32 - 24, 64 - 24, 32 - 24)]
+        coarse = delayed(m, chosen(self.coarse, [Cat(*bits) for bits in levels]), "coarse")
+        fine = delayed(m, shifted_by([self.fine[:2], self.fine[2:]], coarse, -8, WIDE, first=24), "fine")
+        octets = [product[63 - 8 * i:71 - 8 * i] for i in range(8)]
+        unlike = delayed(m, Cat((octet ^ negative.replicate(8)).any() for octet in octets), "unlike")
+        beyond = delayed(m, (unlike & self.over).any(), "beyond")
+        m.d.comb += Cat(self.y, self.beyond, self.negative).eq(
+            delayed(m, Cat(fine, beyond, delayed(m, negative, "negative", 2)), "result", reset=True))
+        return m
+
+    def _product(self, m: Module) -> Value:
+        """72 bits, ``COARSE`` cycles later."""
+        factor = Cat(self.factor, 0).as_signed()
+        carried, low = 0, []
+        for i, part in enumerate((self.x[:17], self.x[17:34], self.x[34:])):
+            operand = part.as_signed() if i == 2 else Cat(part, 0).as_signed()
+            a, b = delayed(m, operand, f"x{i}", i, reset=True), delayed(m, factor, f"factor{i}", i, reset=True)
+            product = delayed(m, (a * b).as_signed(), f"product{i}")
+            total = delayed(m, (product + carried).as_signed(), f"total{i}")
+            carried = total >> 17
+            if i < 2:
+                low.append(delayed(m, total[:17], f"low{i}", 2 - i, reset=True))
+        return Cat(*low, total[:self.X_BITS + self.FACTOR_BITS - 34])
+
+
+def product_over(n: Value) -> Value:
+    """``over`` of a :class:`ProductAlign`: the octets of the product that leave the word, 8 bits."""
+    return Cat(~n[-1] & (n[3:6] >= i) for i in range(8))

@@ -11,19 +11,19 @@ from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
-from gradloom.rtl.align import SHIFT_BITS, WIDE, Align, AlignNarrow, saturated
+from gradloom.rtl.align import WIDE, AlignNarrow, ProductAlign, lean_sum, saturated
 from gradloom.rtl.config import Config
 from gradloom.rtl.converter import LENGTH_BITS, Converter, below, larger
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.dither import Dither
-from gradloom.rtl.microcode import Y2, Y3, Compare, Factor, Multiplicand, Multiplier, Term2
+from gradloom.rtl.microcode import Y2, Y3, Compare, Multiplicand, Multiplier, Term2
 from gradloom.rtl.pint import V_BITS, decode
 from gradloom.rtl.pool import Pool
 from gradloom.rtl.poolwalk import Tap
-from gradloom.rtl.scalars import PlaneScalars, wide_product
+from gradloom.rtl.scalars import PlaneScalars
 
 __all__ = ["ADD1", "ADD2", "BACK", "CHANNEL_BACK", "CHANNEL_FRONT", "CODE1", "CODE2", "CONVERTER_SHIFT_BITS", "FRONT", "LANES",
-           "STAT1", "STAT2", "Apu", "ChannelSettings", "Settings", "Source"]
+           "STAT1", "STAT2", "STEP_BITS", "Apu", "ChannelSettings", "Settings", "Source"]
 
 LANES = 2
 ADD1 = 10
@@ -41,22 +41,27 @@ CODE2 = ADD2 + 1 + Converter.LATENCY
 CONVERTER_SHIFT_BITS = 12
 """Bits of a converter's shift before le is added."""
 _PRODUCT2_BITS = 34
-_STEP_BITS = 22
+STEP_BITS = 22
 """Bits of a product that is aligned."""
 
-_SHIFT, _CONVERTER = signed(SHIFT_BITS), signed(CONVERTER_SHIFT_BITS)
+_MUL1 = 2
+"""Stage of MUL1's operands."""
+_CONVERTER = signed(CONVERTER_SHIFT_BITS)
 FRONT = {
-    "keep": (1, 0), "pool_max": (1, 1), "pool_match": (1, 1), "factor": (2, 1), "inv": (17, 1), "check": (1, 2), "sh1": (_SHIFT, 4),
-    "t3": (1, 5), "sh3": (_SHIFT, 6), "momentum": (8, 7), "seed1": (32, 7), "t2": (2, 8),
+    "keep": (1, 0), "pool_max": (1, 1), "pool_match": (1, 1), "scaled": (1, 1), "factor": (ProductAlign.FACTOR_BITS, 1),
+    "check": (1, _MUL1), "coarse1": (2, _MUL1 + ProductAlign.COARSE), "fine1": (4, _MUL1 + ProductAlign.COARSE + 1),
+    "over1": (8, _MUL1 + ProductAlign.COARSE + 1),
+    "t3": (1, 5), "power3": (16, 6), "over3": (V_BITS - 1, 6), "rows3": (12, 7), "momentum": (8, 7), "seed1": (32, 7),
+    "t2": (2, 8),
     "c1": (_CONVERTER, ADD1 - 1), "c1le": (1, ADD1 - 1), "r1": (1, ADD1), "f1": (1, ADD1), "index": (1, CODE1)}
 """Settings by name: shape, and stage in which they are used."""
 BACK = {
-    "long": (1, 0), "m2a": (1, 0), "m2b": (2, 0), "lm": (8, 0), "based": (1, 2), "y2": (2, 2), "y3": (2, 2),
-    "shy": (_SHIFT, 2), "seed2": (32, 3), "base_t": (1, 4), "minus": (1, 4), "cmp": (2, ADD2), "c2": (_CONVERTER, ADD2),
-    "c2le": (1, ADD2), "r2": (1, ADD2 + 1), "f2": (1, ADD2 + 1), "whole": (1, ADD2 + 1)}
+    "long": (1, 0), "m2a": (1, 0), "m2b": (2, 0), "lm": (8, 0), "based": (1, 2), "y2": (2, 3), "y3": (2, 2), "powery": (16, 2),
+    "overy": (STEP_BITS - 1, 2), "rowsy": (12, 3), "seed2": (32, 3), "base_t": (1, 4), "minus": (1, 4), "cmp": (2, ADD2),
+    "c2": (_CONVERTER, ADD2), "c2le": (1, ADD2), "r2": (1, ADD2 + 1), "f2": (1, ADD2 + 1), "whole": (1, ADD2 + 1)}
 """The same, E stages."""
 CHANNEL_FRONT = {"offset1": (24, 6), "r": (signed(WIDE), 8)}
-CHANNEL_BACK = {"gamma": (signed(16), 0), "offset2": (24, 2), "beta": (signed(16), 2), "tau": (signed(16), ADD2)}
+CHANNEL_BACK = {"gamma": (signed(16), 0), "offset2": (24, 2), "beta": (signed(16), 3), "tau": (signed(16), ADD2)}
 """The same, one of each a channel."""
 Settings = StructLayout({name: shape for name, (shape, _) in (FRONT | BACK).items()})
 ChannelSettings = StructLayout({name: shape for name, (shape, _) in (CHANNEL_FRONT | CHANNEL_BACK).items()})
@@ -77,6 +82,8 @@ class Apu(wiring.Component):
     Members
     -------
     settings, channel : ``In(Settings)``, ``In(ChannelSettings)``
+        ``scaled``: MUL1's factor is the plane register scale, else ``factor``. Shifts are in the form that
+        :mod:`gradloom.rtl.align` wants, of ADD1's product 1, of its third term 3, of ADD2's y.
         ``check``: x has to fit MUL1. ``t3``: align(d) is added. ``index``: output B is the position of the maximum.
         ``based``: MUL2's product is the base of y; ``base_t``: t is. ``minus``: the aligned product is subtracted.
         ``whole``: the result is a logit.
@@ -133,19 +140,13 @@ class Apu(wiring.Component):
                      self.pool.maximum.eq(settings.pool_max), self.pool.match.eq(settings.pool_match)]
 
         # Stage 2 on.
-        self.factor = Signal(17, reset_less=True)
-        with m.Switch(settings.factor):
-            with m.Case(Factor.Q):
-                m.d.sync += self.factor.eq(plane.scale.as_unsigned())
-            with m.Case(Factor.INV):
-                m.d.sync += self.factor.eq(settings.inv)
-            with m.Default():
-                m.d.sync += self.factor.eq(1)
-        le = delayed(m, plane.le, "le", ADD1 - 2)
+        self.factor = delayed(m, Mux(settings.scaled, plane.scale.as_unsigned(), settings.factor), "factor")
+        le = delayed(m, plane.le, "le", ADD1 - 2, reset=True)
         self.below1 = delayed(m, below(settings.c1 + Mux(settings.c1le, le, 0)), "below_1")
-        self.below2 = delayed(m, below(settings.c2 + Mux(settings.c2le, delayed(m, le, "late_le", ADD2 + 1), 0)), "below_2")
-        self.mean = delayed(m, plane.mean, "mean", ADD1 - 1)
-        self.gl = delayed(m, plane.scale, "gl", ADD1 - 1)
+        late_le = delayed(m, le, "late_le", ADD2 + 1, reset=True)
+        self.below2 = delayed(m, below(settings.c2 + Mux(settings.c2le, late_le, 0)), "below_2")
+        self.mean = delayed(m, plane.mean, "mean", ADD1 - 1, reset=True)
+        self.gl = delayed(m, plane.scale, "gl", ADD1 - 1, reset=True)
         lanes = [self._lane(m, lane) for lane in range(LANES)]
         for which, stat in enumerate((self.stat1, self.stat2)):
             m.d.sync += stat.eq(larger(lanes[0][which].length, lanes[1][which].length))
@@ -153,7 +154,7 @@ class Apu(wiring.Component):
 
     def _lane(self, m: Module, lane: int) -> tuple[Converter, Converter]:
         def stage(value, name, stages=1):
-            return delayed(m, value, f"{name}_l{lane}", stages)
+            return delayed(m, value, f"{name}_l{lane}", stages, reset=stages > 2)
 
         a2, b2, d2, t, encoder1 = self._front(m, lane, stage)
         a, b, d = (stage(value, f"{name}{ADD1}", ADD1 - 2) for value, name in ((a2, "a"), (b2, "b"), (d2, "d")))
@@ -175,15 +176,17 @@ class Apu(wiring.Component):
                 m.d.comb += operand.eq(self.dw[lane])
             with m.Case(Source.POOL):
                 m.d.comb += operand.eq(self.pool.value[lane])
-        x2 = stage((self.xin[lane] + operand)[:WIDE].as_signed(), "x", 2)
+        x2 = stage(lean_sum(self.xin[lane], operand)[:WIDE].as_signed(), "x", 2)
         m.d.comb += self.wide[lane].eq(x2)
 
-        product4, wider = wide_product(m, x2, self.factor, f"mul1_l{lane}")
-        m.d.comb += self.wide_operand[lane].eq(wider & stage(settings.check, "checked"))
-        align1 = emit.add(m, f"align1_l{lane}", "align", Align())
+        top = x2[ProductAlign.X_BITS - 1:]
+        m.d.comb += self.wide_operand[lane].eq(stage(top.any() & ~top.all() & settings.check, "wider"))
+        align1 = emit.add(m, f"align1_l{lane}", "product_align", ProductAlign())
         align3 = emit.add(m, f"align3_l{lane}", "align_narrow", AlignNarrow(V_BITS), V_BITS)
         d6 = stage(Mux(settings.t3, stage(d2, "d5", 3), 0).as_signed(), "d6")
-        m.d.comb += [align1.x.eq(product4), align1.n.eq(settings.sh1), align3.x.eq(d6), align3.n.eq(settings.sh3)]
+        m.d.comb += [align1.x.eq(x2), align1.factor.eq(self.factor), align3.x.eq(d6)]
+        m.d.comb += [getattr(align1, name).eq(settings[f"{name}1"]) for name in ("coarse", "fine", "over")]
+        m.d.comb += [getattr(align3, name).eq(settings[f"{name}3"]) for name in ("power", "over", "rows")]
         push8 = stage(settings.momentum * stage(b2, "b7", 5), "push8")
         term2 = Signal(signed(WIDE), name=f"term2_l{lane}")
         with m.Switch(settings.t2):
@@ -191,8 +194,9 @@ class Apu(wiring.Component):
                 m.d.comb += term2.eq(self.channel.r)
             with m.Case(Term2.MOMENTUM):
                 m.d.comb += term2.eq(push8 << 8)
-        others9 = stage(align3.y + term2, "others9")
-        t, lost = self._sum(m, f"t_l{lane}", align1.y + others9)
+        others9 = stage(lean_sum(align3.y, term2), "others9")
+        limit = Cat((~align1.negative).replicate(WIDE - 1), align1.negative)
+        t, lost = self._sum(m, f"t_l{lane}", lean_sum(others9, Mux(align1.beyond, limit, align1.y).as_signed()))
         m.d.comb += self.lost_t[lane].eq(lost)
         encoder1 = self._encoder(m, 1, lane, t, self.below1)
         code1 = Mux(settings.index, stage(self.pool.index[lane], "index", CODE1 - 1), encoder1.code)
@@ -219,16 +223,17 @@ class Apu(wiring.Component):
         product2 = stage((multiplicand * multiplier).as_signed(), "product2")
         e_a2 = stage(Mux(settings.long, stage(a, "late_a", Converter.LATENCY), a).as_signed(), "e_a2", 2)
 
-        step2 = Signal(signed(_STEP_BITS), name=f"step2_l{lane}")
+        step2 = Signal(signed(STEP_BITS), name=f"step2_l{lane}")
         with m.Switch(settings.y3):
             with m.Case(Y3.A):
                 m.d.comb += step2.eq(e_a2)
             with m.Case(Y3.PRODUCT):
-                m.d.comb += step2.eq(product2[:_STEP_BITS].as_signed())
-        aligny = emit.add(m, f"aligny_l{lane}", "align_narrow", AlignNarrow(_STEP_BITS), _STEP_BITS)
-        m.d.comb += [aligny.x.eq(step2), aligny.n.eq(settings.shy)]
-        y2 = Mux(settings.y2 == Y2.BETA, channel.beta << 8, Mux(settings.y2 == Y2.A, e_a2 << 16, 0)).as_signed()
-        narrow4 = stage(Mux(settings.based, product2, 0).as_signed() + y2, "narrow4", 2)
+                m.d.comb += step2.eq(product2[:STEP_BITS].as_signed())
+        aligny = emit.add(m, f"aligny_l{lane}", "align_narrow", AlignNarrow(STEP_BITS), STEP_BITS)
+        m.d.comb += [aligny.x.eq(step2), *(getattr(aligny, name).eq(settings[f"{name}y"]) for name in ("power", "over", "rows"))]
+        product3, e_a3 = stage(Mux(settings.based, product2, 0).as_signed(), "product3"), stage(e_a2, "e_a3")
+        y2 = Mux(settings.y2 == Y2.BETA, channel.beta << 8, Mux(settings.y2 == Y2.A, e_a3 << 16, 0)).as_signed()
+        narrow4 = stage(lean_sum(product3, y2), "narrow4")
         minus = settings.minus
         other = Mux(settings.base_t, stage(t, "t4", 4), aligny.y ^ minus.replicate(WIDE).as_signed()).as_signed()
         y, lost = self._sum(m, f"y_l{lane}", (Cat(minus, narrow4).as_signed() + Cat(minus, other).as_signed())[1:])

@@ -65,7 +65,7 @@ class Buffers(wiring.Component):
             m.d.comb += [port.addr.eq(getattr(self, f"{name}_addr")), getattr(self, f"{name}_data").eq(port.data)]
 
         for name, dest, depth in (("aa", Dest.AA, config.abuf_depth), ("ab", Dest.AB, config.abuf_depth),
-                                  ("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.dw_depth),
+                                  ("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.export_depth),
                                   ("label", Dest.LABEL, config.max_planes)):
             width = len(getattr(self, f"{name}_data"))
             made = memory(name, width, depth)
@@ -80,7 +80,7 @@ class Buffers(wiring.Component):
 
         made = {name: memory(name, width, depth) for name, width, depth in (
             ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
-            ("xout", 8 * beat, config.dw_depth), ("logit", 2 * beat, config.logit_depth),
+            ("xout", 8 * beat, config.export_depth), ("logit", 2 * beat, config.logit_depth),
             ("p", 4 * beat, config.pbuf_depth))}
         load = self._loader(Dest.PBUF)
         to_p = Signal()

@@ -54,6 +54,9 @@ class Config:
         Entries (G x 64 bits) of the parameter buffer.
     dw_depth : :class:`int`
         Beats (2 x G weight-gradient sums) of the weight-gradient buffer.
+    export_depth : :class:`int`
+        Beats (2 x G int64) of the buffers in which sums of weight gradients come from DRAM and go there, a power of two: the
+        most that one command of an exporting program may take.
     max_planes : :class:`int`
         Planes (images of one channel group) that one A-Core command may take.
     max_classes : :class:`int`
@@ -91,6 +94,7 @@ class Config:
     mbuf_depth: int = 256
     pbuf_depth: int = 256
     dw_depth: int = 128
+    export_depth: int = 128
     max_planes: int = 32
     max_classes: int = 64
     logit_depth: int = 1024
@@ -123,7 +127,7 @@ class Config:
         _require(self.store_channels in (1, 2), f"store_channels must be 1 or 2, not {self.store_channels}")
         for field_name, limit in (("ibuf_depth", 65536), ("ebuf_depth", 65536), ("wbuf_depth", 65536),
                                   ("psum_depth", 16384), ("abuf_depth", 65536), ("mbuf_depth", 65536),
-                                  ("pbuf_depth", 8192), ("dw_depth", 8192), ("max_planes", 128),
+                                  ("pbuf_depth", 8192), ("dw_depth", 8192), ("export_depth", 8192), ("max_planes", 128),
                                   ("logit_depth", 65536), ("tensors", 2048), ("microcode_depth", 1024), ("max_classes", 4096)):
             value = getattr(self, field_name)
             _require(value <= limit, f"{field_name} must be at most {limit}, not {value}")
@@ -133,6 +137,9 @@ class Config:
         _require(self.queue_words >= 64, f"queue_words must hold two commands (64), not {self.queue_words}")
         _require(self.dw_depth >= 2 * self.dw_tile_beats,
                  f"dw_depth must hold two weight-gradient tiles ({2 * self.dw_tile_beats} beats), not {self.dw_depth}")
+        _require(self.export_depth & (self.export_depth - 1) == 0, f"export_depth must be a power of two, not {self.export_depth}")
+        _require(self.export_depth >= self.dw_tile_beats,
+                 f"export_depth must hold a weight-gradient tile ({self.dw_tile_beats} beats), not {self.export_depth}")
 
     @property
     def group(self) -> int:
@@ -178,7 +185,8 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
     Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
     Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, logit_depth=512, queue_words=1024,
            ibuf_depth=1024, ebuf_depth=1024,
-           psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, tensors=512, load_channels=4, store_channels=2),
+           psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=64, tensors=512, load_channels=4,
+           store_channels=2),
 )}
 """Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
 

@@ -4,11 +4,13 @@ The rules are those of docs/arithmetic.md, encoder: the segment is chosen from t
 rounding, and the rounded value is encoded after it.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.align import chosen, saturated
+from gradloom.rtl.align import chosen, saturated, shifted_by
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import CODE_BITS, V_BITS, all_equal, code_of
 
@@ -141,8 +143,13 @@ class Converter(wiring.Component):
                 m.d.comb += [begin.eq(place3 + _FRACTION + 1), beyond.eq((length > _FRACTION + _WHOLE_BITS - 1) & ~zero3)]
         m.d.sync += self.length.eq(Mux(zero3 | length[8], 0, length[:7] | length[7].replicate(LENGTH_BITS)))
         flags = delayed(m, Cat(low, middle, beyond, self.operands[3][-1], zero3), "flags", 3, reset=True)
-        begins = Line(m, begin, "begin")
-        self._round(m, self._window(m, begins), begins[3][:3], *flags)
+        # Two copies, as :func:`shifted_by` asks; they stay two because they are reset to different values.
+        begins = [(begin, begin)]
+        for i in range(1, 4):
+            copies = [Signal(signed(9), init=init, name=f"begin{i}_{k}") for k, init in enumerate((0, -1))]
+            m.d.sync += [copy.eq(begins[-1][k]) for k, copy in enumerate(copies)]
+            begins.append(copies)
+        self._round(m, self._window(m, begins), begins[3], *flags)
         return m
 
     def _length(self, m: Module) -> tuple[Value, Value, Value]:
@@ -166,23 +173,23 @@ class Converter(wiring.Component):
         m.d.sync += top.eq(Cat(place, highest1) | nothing.replicate(6))
         return top, delayed(m, nothing, "nothing2"), delayed(m, nothing & ~second[-1], "zero2")
 
-    def _window(self, m: Module, begins: Line) -> Value:
+    def _window(self, m: Module, begins: Sequence[Sequence[Value]]) -> Value:
         """31 bits from bit ``begin`` less its low three bits on, in cycle 6; below -32 the value is beyond, or 0."""
-        operand, begin = self.operands[4], begins[1]
+        operand = self.operands[4]
         sign = operand[-1]
         wide = _WHOLE_BITS + 31
-        choice = Cat(begin[8] | (begin[5] & ~begin[6] & ~begin[7]), begin[6:9].any())
-        extended = [Cat(*(operand[i] if i < _WIDE else sign for i in range(start, start + wide) if i >= 0)) << max(0, -start)
+        choices = [Cat(begin[8] | (begin[5] & ~begin[6] & ~begin[7]), begin[6:9].any()) for begin in begins[1]]
+        extended = [[0 if i < 0 else operand[i] if i < _WIDE else sign for i in range(start, start + wide)]
                     for start in (0, 32, _WIDE, -32)]
-        coarse = delayed(m, chosen(choice, extended), "coarse")
-        return delayed(m, chosen(begins[2][3:5], [coarse[8 * k:8 * k + _WHOLE_BITS + 7] for k in range(4)]), "window")
+        coarse = delayed(m, Cat(chosen(choices[i // 32], [bits[i] for bits in extended]) for i in range(wide)), "coarse")
+        return delayed(m, shifted_by([copy[3:5] for copy in begins[2]], coarse, 8, _WHOLE_BITS + 7), "window")
 
-    def _round(self, m: Module, window: Value, begin: Value, low: Value, middle: Value, beyond: Value, negative: Value,
+    def _round(self, m: Module, window: Value, begin: Sequence[Value], low: Value, middle: Value, beyond: Value, negative: Value,
                zero: Value) -> None:
         """The last three bits of the shift, in cycle 6; one adder rounds all segments."""
         pairs, scaled = Signal(_WHOLE_BITS + 1), Signal(signed(_WHOLE_BITS))
-        m.d.comb += [pairs.eq(chosen(begin[1:3], [window[2 * k:2 * k + _WHOLE_BITS + 1] for k in range(4)])),
-                     scaled.eq(Mux(begin[0], pairs[1:], pairs[:_WHOLE_BITS]))]
+        m.d.comb += [pairs.eq(shifted_by([copy[1:3] for copy in begin], window, 2, _WHOLE_BITS + 1)),
+                     scaled.eq(Mux(begin[0][0], pairs[1:], pairs[:_WHOLE_BITS]))]
         # As a difference, so that carry chains take the operand that is a register and one LUT a bit chooses and adds.
         total = Signal(signed(_WHOLE_BITS + 1))
         m.d.comb += total.eq(self._addend(m) - ~scaled)
@@ -200,7 +207,7 @@ class Converter(wiring.Component):
         x = self.x24[24 - _FRACTION + 1:]
         bits = [~(self.stochastic & self.f16), *(x[i] | ~(self.stochastic & self.f16) for i in range(7)),
                 Mux(self.stochastic, x[7] & self.f16, 1), *(x[i] | ~self.stochastic for i in range(8, 15)), x[15] & self.stochastic]
-        return delayed(m, Cat(*bits), "addend", self.LATENCY - 1, reset=True)
+        return delayed(m, delayed(m, Cat(*bits), "addend1"), "addend", self.LATENCY - 2, reset=True)
 
 
 def larger(a: Value, b: Value) -> Value:

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradloom.rtl import emit
+from gradloom.rtl.align import lean_sum
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import decode
@@ -65,11 +66,12 @@ class ChannelSums(wiring.Component):
             d2, b2 = delayed(m, d, f"d2_l{i}"), delayed(m, b1, f"b2_l{i}")
             products.append(delayed(m, (d2 * b2).as_signed(), f"product3_l{i}"))
         pair = delayed(m, products[0] + products[1], "pair4")
-        addends = {"product": pair, "kept": delayed(m, kept[0] + kept[1], "kept2", 3),
-                   "cut": delayed(m, cut[0] + cut[1], "cut2", 3)}
+        addends = {"product": pair, "kept": delayed(m, kept[0] + kept[1], "kept2", 3, reset=True),
+                   "cut": delayed(m, cut[0] + cut[1], "cut2", 3, reset=True)}
         with m.If(self.add):
-            m.d.sync += self.plane.eq(Mux(self.first, 0, self.plane) + pair)
-            m.d.sync += [self.totals[name].eq(Mux(self.begin, 0, self.totals[name]) + addend) for name, addend in addends.items()]
+            m.d.sync += self.plane.eq(lean_sum(pair, Mux(self.first, 0, self.plane).as_signed()))
+            m.d.sync += [self.totals[name].eq(lean_sum(addend, Mux(self.begin, 0, self.totals[name]).as_signed()))
+                         for name, addend in addends.items()]
         return m
 
 

@@ -8,6 +8,7 @@ from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
+from gradloom.rtl.align import narrow_settings, product_over
 from gradloom.rtl.apu import (
     ADD1,
     ADD2,
@@ -20,6 +21,7 @@ from gradloom.rtl.apu import (
     LANES,
     STAT1,
     STAT2,
+    STEP_BITS,
     Apu,
     ChannelSettings,
     Settings,
@@ -30,8 +32,9 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.converter import LENGTH_BITS, Converter, larger, statistic
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.isa import Opcode, XSource
-from gradloom.rtl.microcode import Y3, Base, Operand, OutB, Term3
+from gradloom.rtl.microcode import Y3, Base, Factor, Operand, OutB, Term3
 from gradloom.rtl.outputs import Outputs
+from gradloom.rtl.pint import V_BITS
 from gradloom.rtl.planes import Beat
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.scalars import PlaneScalars
@@ -129,16 +132,20 @@ class Lanes(wiring.Component):
 
     def _settings(self, m: Module) -> None:
         run, op, present = self.run, self.op, self.present
-        values = {name: op[name] for name in ("keep", "factor", "t2", "c1le", "long", "m2a", "m2b", "y2", "y3", "cmp", "c2le")}
-        values |= {name: present[name] for name in ("sh1", "sh3", "shy", "c1", "c2", "seed1", "seed2")}
+        values = {name: op[name] for name in ("keep", "t2", "c1le", "long", "m2a", "m2b", "y2", "y3", "cmp", "c2le")}
+        values |= {name: present[name] for name in ("c1", "c2", "seed1", "seed2")}
         values |= {
-            "pool_max": (run.pool == 1) & run.pmax, "pool_match": (run.pool == 2) & run.pmax, "inv": run.inv,
+            "pool_max": (run.pool == 1) & run.pmax, "pool_match": (run.pool == 2) & run.pmax, "scaled": op.factor == Factor.Q,
+            "factor": Mux(op.factor == Factor.INV, run.inv, 1) << present.sh1[:3],
+            "coarse1": present.sh1[5:], "fine1": present.sh1[3:5].replicate(2), "over1": product_over(present.sh1),
             # What is only exported may be wider than what MUL1 takes.
             "check": op.wa | op.wm | op.wl | (op.wb != OutB.NONE), "momentum": self.momentum, "lm": self.lm,
             "t3": (op.t3 == Term3.D) | ((op.t3 == Term3.DECAY) & ~self.decay_off), "index": op.wb == OutB.INDEX,
             "r1": run.r1, "r2": run.r2, "f1": run.f1[4], "f2": run.f2[4], "whole": op.wl,
             "based": op.base == Base.PRODUCT, "base_t": op.base == Base.T,
             "minus": (op.y3 == Y3.PRODUCT) & (op.base != Base.T)}
+        for which, amount, width in (("3", present.sh3, V_BITS), ("y", present.shy, STEP_BITS)):
+            values |= {f"{name}{which}": value for name, value in narrow_settings(amount, width).items()}
         settings = Signal(Settings)
         m.d.comb += [settings[name].eq(self._at(m, stage, values[name], name)) for name, (_, stage) in FRONT.items()]
         m.d.comb += [settings[name].eq(self._e_at(m, stage, values[name], name)) for name, (_, stage) in BACK.items()]

@@ -154,7 +154,7 @@ class Factor(enum.IntEnum):
     """``factor`` of MUL1, 18 bits signed."""
 
     NONE = 0
-    Q = 1    #: plane register scale, unsigned
+    Q = 1    #: plane register scale, unsigned; only with ``sh1`` ZERO, RIGHT8 or RIGHT16
     INV = 2
 
 

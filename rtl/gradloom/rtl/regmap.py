@@ -168,6 +168,7 @@ REGISTERS: tuple[Register, ...] = (
     _shape("tensors", 12, "entries of the exponent file"),
     _shape("queue_words", 13, "words of an engine's command queue"),
     _shape("microcode_depth", 14, "microinstructions of the A-Core's program memory"),
+    _shape("export_depth", 15, "beats of the import and export buffers of weight gradients"),
     Register("CONTROL", 0x080, Access.RW, "commands to the machine", (
         Bits("start", 0, 1, "1 starts the program at PROGRAM; ignored while running; reads 0"),
         Bits("abort", 1, 1, "1 stops a running program with error 0x04; reads 0"),

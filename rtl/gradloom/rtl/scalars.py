@@ -105,7 +105,7 @@ class Scalars(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        self.ops = Line(m, self.op, "op")
+        self.ops = Line(m, self.op, "op", reset=True)
         self.valid = Line(m, self.issue, "valid", reset=True)
         self.epsilon = Signal(signed(WIDE))
         t, entry, r = self._compute(m)
@@ -189,8 +189,8 @@ class Scalars(wiring.Component):
 
         m.submodules.align = align = Align()
         m.d.comb += [align.x.eq(x7), align.n.eq(op(7).shift)]
-        entry = Line(m, entry2, "entry")[self.LATENCY - 4]
-        r = Line(m, r2, "r")[self.LATENCY - 4]
+        entry = Line(m, entry2, "entry", reset=True)[self.LATENCY - 4]
+        r = Line(m, r2, "r", reset=True)[self.LATENCY - 4]
         ready = self.LATENCY - 2
         term = Signal(signed(WIDE))
         with m.Switch(op(ready).term):
@@ -203,7 +203,9 @@ class Scalars(wiring.Component):
             with m.Case(ScalarTerm.EPSILON):
                 m.d.comb += term.eq(self.epsilon)
         exact = Signal(signed(WIDE + 1), reset_less=True)
-        m.d.sync += exact.eq(term + Mux(op(ready).minus, -align.y, align.y))
+        minus = op(ready).minus
+        product = align.y ^ minus.replicate(WIDE).as_signed()
+        m.d.sync += exact.eq((Cat(minus, term).as_signed() + Cat(minus, product).as_signed())[1:])
         silent = op(ready + 1).destination == ScalarDestination.DIVIDE
         lost = Line(m, wider & (op(6).factor != ScalarFactor.NONE), "lost")[ready + 1 - 6] | (exact[-1] != exact[-2]) & ~silent
         m.d.sync += self.overflow.eq(self.valid[ready + 1] & lost)

@@ -55,7 +55,7 @@ class Memories:
         self.psum = wide(2, config.wpus, 4, config.psum_depth, g)
         self.norms = wide(2, config.wpus, 3, config.max_planes, g)
         self.running = wide(config.wpus, 3, g)
-        self.dw, self.xin, self.xout = (wide(config.dw_depth, 2, g) for _ in range(3))
+        self.dw, self.xin, self.xout = (wide(depth, 2, g) for depth in (config.dw_depth, *[config.export_depth] * 2))
         self.aa, self.ab, self.oa, self.ob = (memory(depth, 2, g) for _ in range(4))
         self.am, self.om = (memory(config.mbuf_depth, 2 * g) for _ in range(2))
         self.pbuf = memory(config.pbuf_depth, 8 * g)
@@ -240,7 +240,8 @@ class Interpreter(SoftwareDevice):
         elif dest == Dest.PBUF:
             self._fill(chip.pbuf, f["addr0"], np.concatenate(data).reshape(-1, 8 * g))
         elif dest == Dest.XIN:
-            self._fill(chip.xin, f["addr0"], np.concatenate(data).view("<i8").reshape(-1, 2, g))
+            values = np.concatenate(data).view("<i8").reshape(-1, 2, g)
+            chip.xin[(f["addr0"] + np.arange(len(values))) % len(chip.xin)] = values
         elif dest == Dest.AM:
             self._fill(chip.am, f["addr0"], np.stack(data))
         else:
@@ -295,6 +296,9 @@ class Interpreter(SoftwareDevice):
         addresses = self._beats(f)
         each = source[0].nbytes
         count = -(-len(addresses) * size // each)
+        if f["src"] == Source.XOUT:
+            source = np.roll(source, -f["addr0"], axis=0)
+            f = f | {"addr0": 0}
         if f["addr0"] + count > len(source):
             raise MachineFault(f"{count} values at {f['addr0']} leave a memory of {len(source)}")
         data = np.ascontiguousarray(source[f["addr0"] : f["addr0"] + count]).tobytes()

@@ -335,8 +335,9 @@ class _Run:
             raise ValueError("a sweep over weight gradients that is not nr nk blocks of each tile long")
         beats = f["planes"] * f["nb"]
         where = slice(f["dwbase"], f["dwbase"] + beats)
-        dw = self.chip.dw[where] + (self.chip.xin[where] if f["xin"] else 0)
-        self.chip.xout[where] = dw
+        moved = np.arange(f["dwbase"], f["dwbase"] + beats) % self.m.config.export_depth
+        dw = self.chip.dw[where] + (self.chip.xin[moved] if f["xin"] else 0)
+        self.chip.xout[moved] = dw
         if export:
             return
         plane, r, k, side, b, lane, i = np.meshgrid(

@@ -36,7 +36,7 @@ CONVERTER_BUGS = [
     (True, False, "q == 1 << _TOP - 6", "q == 1 << _TOP - 5"),
     (False, False, "beyond.eq((length > _FRACTION + _TOP) & ~zero3)", "beyond.eq((length > _FRACTION + _TOP + 1) & ~zero3)"),
     (False, True, "nothing & ~second[-1]", "nothing"),
-    (False, True, "range(start, start + wide) if i >= 0", "range(start, start + wide) if i > 0"),
+    (False, True, "0 if i < 0 else operand[i]", "0 if i <= 0 else operand[i]"),
     (False, False, "operand[i] if i < _WIDE else sign", "operand[i] if i < _WIDE else 0"),
     (False, False, "Mux(low, 1, Mux(middle, 4, 7))", "Mux(low, 1, Mux(middle, 4, 6))"),
 ]

@@ -42,6 +42,7 @@ TIGHT = dataclasses.replace(
     mbuf_depth=16,
     pbuf_depth=32,
     dw_depth=24,
+    export_depth=16,
 )
 TIGHT3 = dataclasses.replace(
     PRESETS["eta"],
@@ -115,11 +116,14 @@ def test_orders_of_execution_do_not_matter(order):
     )
 
 
+@pytest.mark.parametrize("export_depth", [128, 32])
 @pytest.mark.parametrize("parts", [2, 5])
-def test_a_batch_in_parts_writes_the_same_bytes(parts):
+def test_a_batch_in_parts_writes_the_same_bytes(parts, export_depth):
+    """With 32 beats the addresses of imports and exports wrap within a command."""
+    config = dataclasses.replace(PRESETS["ulx3s"], export_depth=export_depth)
     network = load_network(str(NETWORKS / "tiny-branches.toml"))
-    check_steps(network, PRESETS["ulx3s"], batch=5, parts=parts, order=3)
-    check_steps(network.rounded(FLIPPED), PRESETS["ulx3s"], batch=5, parts=parts, order=3)
+    check_steps(network, config, batch=5, parts=parts, order=3)
+    check_steps(network.rounded(FLIPPED), config, batch=5, parts=parts, order=3)
 
 
 def test_a_thousand_classes():

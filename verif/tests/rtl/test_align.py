@@ -1,38 +1,30 @@
 """Align, both forms, over edges and random operands; saturation."""
 
+import itertools
 import random
 
 import pytest
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.align import Align, AlignNarrow, saturated
+from gradloom.rtl.align import Align, AlignNarrow, ProductAlign, lean_sum, narrow_settings, product_over, saturated
+from gradloom.rtl.delay import Line
 from gradloom.verif.acore_case import align, saturate
 
 
-@pytest.mark.parametrize("dut", [Align(), AlignNarrow(13), AlignNarrow(22), AlignNarrow(64)], ids=["64", "13", "22", "narrow 64"])
-def test_align(dut):
-    width = len(dut.x)
-    rng = random.Random(width)
-    top = (1 << (width - 1)) - 1
-    edges = [0, 1, -1, top, -top - 1, top >> 1]
-    cases = [(x, n) for x in edges for n in range(-64, 64)]
-    cases += [(rng.randint(-top - 1, top) >> rng.randint(0, width - 1), rng.randint(-64, 63)) for _ in range(1500)]
-    # Just what fits, and one bit more.
-    cases += [(sign * (1 << (63 - n)) + around, n) for n in range(64 - width, 63) for sign in (1, -1) for around in (-1, 0)
-              if -top - 1 <= sign * (1 << (63 - n)) + around <= top]
-
+def check(dut, inputs: list[str], cases: list[tuple[int, ...]], expected, latency: int) -> None:
+    """One case a cycle; ``y`` comes ``latency`` cycles later."""
     async def bench(ctx):
         results = []
-        for x, n in [*cases, *[(0, 0)] * dut.LATENCY]:
-            ctx.set(dut.x, x)
-            ctx.set(dut.n, n)
+        for case in [*cases, *[cases[0]] * latency]:
+            for name, value in zip(inputs, case, strict=True):
+                ctx.set(getattr(dut, name), value)
             results.append(ctx.get(dut.y))
             await ctx.tick()
-        for (x, n), y in zip(cases, results[dut.LATENCY:], strict=True):
-            assert y == align(x, n), (x, n)
+        for case, y in zip(cases, results[latency:], strict=True):
+            assert y == expected(*case), case
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)
@@ -40,9 +32,96 @@ def test_align(dut):
     simulator.run()
 
 
-@pytest.mark.parametrize("width", [0, 1, 65])
+def operands(width: int) -> list[tuple[int, int]]:
+    """(x, n): edges at every shift, random ones, just what fits and one bit more."""
+    rng = random.Random(width)
+    top = (1 << (width - 1)) - 1
+    cases = [(x, n) for x in (0, 1, -1, top, -top - 1, top >> 1) for n in range(-64, 64)]
+    cases += [(rng.randint(-top - 1, top) >> rng.randint(0, width - 1), rng.randint(-64, 63)) for _ in range(1500)]
+    return cases + [(sign * (1 << (63 - n)) + around, n) for n in range(64 - width, 63) for sign in (1, -1) for around in (-1, 0)
+                    if -top - 1 <= sign * (1 << (63 - n)) + around <= top]
+
+
+def test_align():
+    check(Align(), ["x", "n"], operands(64), align, Align.LATENCY)
+
+
+class NarrowAtOnce(wiring.Component):
+    """AlignNarrow whose settings come from a shift that is presented with x."""
+
+    def __init__(self, width: int) -> None:
+        self.dut = AlignNarrow(width)
+        super().__init__({"x": In(signed(width)), "n": In(signed(7)), "y": Out(signed(64))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.dut = dut = self.dut
+        settings = narrow_settings(self.n.as_unsigned(), dut.width)
+        m.d.comb += [dut.x.eq(self.x), dut.power.eq(settings["power"]), dut.over.eq(settings["over"]), self.y.eq(dut.y)]
+        m.d.sync += dut.rows.eq(settings["rows"])
+        return m
+
+
+@pytest.mark.parametrize("width", [13, 22, 32])
+def test_align_narrow(width):
+    check(NarrowAtOnce(width), ["x", "n"], operands(width), align, AlignNarrow.LATENCY)
+
+
+class ProductAtOnce(wiring.Component):
+    """ProductAlign, saturated, whose settings come from a factor and a shift that are presented with x."""
+
+    def __init__(self) -> None:
+        super().__init__({"x": In(signed(48)), "factor": In(17), "n": In(signed(7)), "y": Out(signed(64))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.dut = dut = ProductAlign()
+        n = Line(m, self.n.as_unsigned(), "n")
+        coarse, fine = n[ProductAlign.COARSE], n[ProductAlign.COARSE + 1]
+        limit = Cat((~dut.negative).replicate(63), dut.negative)
+        m.d.comb += [dut.x.eq(self.x), dut.factor.eq(self.factor << self.n.as_unsigned()[:3]), dut.coarse.eq(coarse[5:]),
+                     dut.fine.eq(fine[3:5].replicate(2)), dut.over.eq(product_over(fine)),
+                     self.y.eq(Mux(dut.beyond, limit, dut.y).as_signed())]
+        return m
+
+
+def test_product_align():
+    rng = random.Random(7)
+    factors = (0, 1, 1 << 15, 1 << 16, (1 << 17) - 1)
+    cases = [(x, rng.choice((*factors, rng.getrandbits(17))), n) for x, n in operands(48)]
+    # What just fits, or not, behind a factor of one bit.
+    cases += [(sign * (1 << i) + around, 1 << 16, n) for n in range(64) for i in range(max(0, 44 - n), min(47, 50 - n))
+              for sign in (1, -1) for around in (-1, 0)]
+    check(ProductAtOnce(), ["x", "factor", "n"], cases, lambda x, factor, n: align(x * factor, n), ProductAlign.LATENCY)
+
+
+def test_lean_sum():
+    class Dut(wiring.Component):
+        a: In(signed(5))
+        b: In(signed(4))
+        y: Out(signed(8))
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.y.eq(lean_sum(self.a, self.b))
+            return m
+
+    dut = Dut()
+
+    async def bench(ctx):
+        for a, b in itertools.product(range(-16, 16), range(-8, 8)):
+            ctx.set(dut.a, a)
+            ctx.set(dut.b, b)
+            assert ctx.get(dut.y) == a + b
+
+    simulator = Simulator(dut)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("width", [0, 1, 33])
 def test_align_width(width):
-    with pytest.raises(ValueError, match=rf"^width must lie in 2\.\.64, not {width}$"):
+    with pytest.raises(ValueError, match=rf"^width must lie in 2\.\.32, not {width}$"):
         AlignNarrow(width)
 
 
