@@ -96,38 +96,36 @@ class WeightNetwork(wiring.Component):
         for b in range(WEIGHT_BANKS):
             m.d.comb += wbuf.addr[b].eq(base[r] + (~k1 & (first_bank > b)))
 
+        # Level 2 comes first: three blocks to one, then the exchange of channels, each a LUT a bit.
         strobe = Signal(PE_ROWS)
-        rotation = Signal(2, reset_less=True)
-        taps_valid = Signal(PE_TAPS, reset_less=True)
-        transpose, flip = Signal(reset_less=True), Signal(reset_less=True)
+        transpose = Signal(reset_less=True)
+        flip = f.flip & ~k1
         beyond = Signal(WEIGHT_BANKS, reset_less=True)
         m.d.sync += [
-            strobe.eq(Cat(fetching & (r == i) for i in range(PE_ROWS))), rotation.eq(Mux(k1, 0, first_bank)),
-            taps_valid.eq(Cat(f.nk > k for k in range(PE_TAPS)) & Mux(k1, step < limit, f.nr > r).replicate(PE_TAPS)),
-            transpose.eq(f.transpose), flip.eq(f.flip & ~k1),
+            strobe.eq(Cat(fetching & (r == i) for i in range(PE_ROWS))), transpose.eq(f.transpose),
             beyond.eq(Cat(wbuf.addr[b] >= config.wbuf_depth for b in range(WEIGHT_BANKS)))]
         m.d.sync += self.wl.eq(strobe)
 
-        blocks = []
-        for b in range(WEIGHT_BANKS):
-            block = Signal(8 * g * g, name=f"block{b}")
-            straight = wbuf.q[b][:8 * g * g]
-            exchanged = Cat(straight.word_select(gin * g + gout, 8) for gout in range(g) for gin in range(g))
-            m.d.comb += block.eq(Mux(transpose, exchanged, straight))
-            blocks.append(block)
-
         faults = []
         for k in range(PE_TAPS):
-            tap = Signal(8 * g * g, name=f"tap{k}")
-            tap_beyond = Signal(name=f"tap_beyond{k}")
+            block, none = Signal(2, name=f"block{k}"), WEIGHT_BANKS
             place = Mux(flip, PE_TAPS - 1 - k, k)
-            with m.If(taps_valid[k]), m.Switch(rotation + place):
+            with m.Switch(Mux(k1, 0, first_bank) + place):
                 for total in range(2 * PE_TAPS):
                     with m.Case(total):
-                        m.d.comb += [tap.eq(blocks[total % WEIGHT_BANKS]), tap_beyond.eq(beyond[total % WEIGHT_BANKS])]
+                        m.d.comb += block.eq(total % WEIGHT_BANKS)
+            chosen = Signal(2, name=f"chosen{k}", reset_less=True)
+            m.d.sync += chosen.eq(Mux((f.nk > k) & Mux(k1, step < limit, f.nr > r), block, none))
+            straight = Signal(8 * g * g, name=f"straight{k}")
+            tap_beyond = Signal(name=f"tap_beyond{k}")
+            with m.Switch(chosen):
+                for b in range(WEIGHT_BANKS):
+                    with m.Case(b):
+                        m.d.comb += [straight.eq(wbuf.q[b][:8 * g * g]), tap_beyond.eq(beyond[b])]
             faults.append(tap_beyond)
+            exchanged = Cat(straight.word_select(gin * g + gout, 8) for gout in range(g) for gin in range(g))
             codes = Signal(8 * g * g, name=f"codes{k}", reset_less=True)
-            m.d.sync += codes.eq(tap)
+            m.d.sync += codes.eq(Mux(transpose, exchanged, straight))
             for cluster in range(g):
                 m.d.comb += [self.w[cluster][k * g + c].eq(codes.word_select(cluster * g + c, CODE_BITS)) for c in range(g)]
         m.d.sync += self.fault.eq(strobe.any() & Cat(faults).any())

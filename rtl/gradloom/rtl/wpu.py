@@ -1,6 +1,6 @@
 """Window processing unit: 3 rows x G PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -108,8 +108,8 @@ class Wpu(wiring.Component):
     def _sums(self, m: Module, pes: list[list[Pe]]) -> None:
         """Eight adders: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of them.
 
-        An operand that is chosen is the second one of its adder: on the Xilinx 7 series the first one feeds the carry chain
-        directly, and the choice shares the adder's LUTs (Yosys: if it is not the narrower one).
+        One operand of an adder is a register: on the Xilinx 7 series it feeds the carry chain directly, and the choice of the other
+        one shares the adder's LUTs.
         """
         g = self.config.cols
         bits = PRODUCT_BITS + (g - 1).bit_length()
@@ -127,10 +127,12 @@ class Wpu(wiring.Component):
         right = registered("right", s[0, 2] + s[2, 2])
         centre = [registered(f"centre{k}", s[1, k]) for k in range(PE_TAPS)]
 
-        k1, bp2 = mode[level + 1] == Pattern.K1, mode[level + 1] == Pattern.BP2
+        added = registered("added", Mux(mode[level] == Pattern.BP2, 0, s[1, 1]))
+
+        k1 = mode[level + 1] == Pattern.K1
         one = registered("one", centre[0] + Mux(k1, left, centre[2]))
-        two = registered("two", middle + Mux(bp2, Const(0, middle.shape()), centre[1]))
-        three = registered("three", right + Mux(k1, centre[2], left))
+        two = registered("two", middle + added)
+        three = registered("three", Mux(k1, centre[2], left) + right)
         rest = registered("rest", two + three)
 
         k3 = mode[level + 3] == Pattern.K3
