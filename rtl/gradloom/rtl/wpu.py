@@ -132,7 +132,9 @@ class Wpu(wiring.Component):
         k1 = mode[level + 1] == Pattern.K1
         one = registered("one", centre[0] + Mux(k1, left, centre[2]))
         two = registered("two", middle + added)
-        three = registered("three", Mux(k1, centre[2], left) + right)
+        wanted = Signal(right.shape())  # by name: Yosys then takes `right` for the carry chain
+        m.d.comb += wanted.eq(Mux(k1, centre[2], left))
+        three = registered("three", right + wanted)
         rest = registered("rest", two + three)
 
         k3 = mode[level + 3] == Pattern.K3

@@ -18,8 +18,8 @@ __all__ = ["ETA", "engine_of", "report", "totals"]
 ETA = {"luts": 132_000, "dsp48e1": 1728, "bram36": 240}
 """What ETA reports of its implementation (paper, section V)."""
 _ENGINES = {
-    "C-Core, array": ("gradloom_wpu", "gradloom_pe", "gradloom_mac", "gradloom_window"),
-    "C-Core, sums": ("gradloom_psum", "gradloom_sums"),
+    "C-Core, array": ("gradloom_wpu", "gradloom_pe", "gradloom_mac_", "gradloom_windows", "gradloom_weights", "gradloom_gather"),
+    "C-Core, sums": ("gradloom_psum", "gradloom_sums", "gradloom_magnitude"),
     "C-Core, the rest": (f"{TOP}.core.ccore",),
     "A-Core, lanes": ("apu", "align", "shifter", "converter", "dither"),
     "A-Core, the rest": (f"{TOP}.core.acore", "channel_sums", "divider"),
