@@ -131,6 +131,8 @@ class Pacer:
         self._loaded: dict[Part, int] = {}
         self._open: Counter[str] = Counter()
         self._filled: _Stream | None = None
+        self._crowded = False
+        """Whether A-Core's work waits for room in a buffer."""
         self._swept = 0
         """When the results of the last piece with long sweeps have left the array, about."""
 
@@ -236,7 +238,8 @@ class Pacer:
         """
         free = self._recorder.clock.free(Unit.ACORE)
         times = [(max(free, stream.ready or 0), -n if waits else n, stream) for n, stream in enumerate(streams)]
-        first = min((entry for entry in times if not entry[2].head.late), default=None)
+        # Others may wait for the room that what is late takes.
+        first = min((entry for entry in times if self._crowded or not entry[2].head.late), default=None)
         late = min((entry for entry in times if entry[2].head.late), default=None)
         if late and late[0] + late[2].head.cycles <= min(limit, first[0] if first else limit):
             return late[2]
@@ -246,7 +249,7 @@ class Pacer:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
         lines = set()
-        inside = any(stream.head.inside for stream in self._streams)
+        inside, self._crowded = any(stream.head.inside for stream in self._streams), False
         for stream in self._streams:
             piece = stream.head
             if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream)):
@@ -263,6 +266,8 @@ class Pacer:
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
                 found[bool(stream.line)][piece.lane].append(stream)
+            elif piece.lane == Lane.ACORE:
+                self._crowded = True
         return {lane: found[False][lane] + found[True][lane] for lane in Lane}
 
     def _written(self, part: Part) -> int:

@@ -159,6 +159,23 @@ def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():
     assert bench.log == ["l0", "p0", "u0", "p1", "u1", "u2"]
 
 
+def test_what_is_late_comes_where_others_wait_for_its_room():
+    bench, pool = Bench(), Pool("PARAMETERS", 6)
+    taken = pool.take(6)
+
+    def late():
+        yield Piece(Lane.ACORE, 300, late=True)
+        bench.log.append("u0")
+        pool.give_back(taken)
+
+    bench.pacer.add(bench.work("w", *[array(1000)] * 3), line="gradients")
+    bench.pacer.add(late())
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 2000), Piece(Lane.ACORE, 2000)))
+    bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 300, room=((pool, 6),))))
+    bench.pacer.finish()
+    assert bench.log.index("u0") < bench.log.index("q0") < bench.log.index("p1")
+
+
 def test_a_starved_array_is_served_from_the_end():
     bench = Bench()
     parts = [Part("x", (n, n + 1)) for n in range(3)]
