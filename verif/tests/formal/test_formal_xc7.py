@@ -25,7 +25,7 @@ endmodule
 """
 # Equal registers and operands merge, and then the multipliers, so that the induction never has to compare two of them bit by bit:
 # registers bit by bit (their initial values, which `sat` sets, would keep them apart), the pre-adder's result and the emitted
-# choice by functional reduction, with the multipliers out of its sight.
+# choice by functional reduction, which sees what is in front of the multipliers and nothing else.
 SCRIPT = """read_verilog -sv both.v +/xilinx/cells_sim.v
 hierarchy -top both
 proc
@@ -36,7 +36,7 @@ opt -full
 wreduce
 simplemap t:$dff t:$dffe
 opt -full
-submod -name multipliers t:$mul
+submod -name rest c:* t:$mul %ci* %d t:$mul %u
 freduce both
 flatten
 opt -full
