@@ -20,6 +20,8 @@ Range = tuple[int, int]
 
 _COMMAND_CYCLES = 10
 """What one more command of the array costs beside its data."""
+_HANDOUT_CYCLES, _UPDATE_CYCLES = 20, 90
+"""Cycles of the Sequencer for a tile's command, and for those of an update of tiles beside each other."""
 _LOAD_BOUND = 1.03
 """Cycles above those of the array alone from which on rows of an image, whose operands all stay on chip, may be better."""
 
@@ -201,5 +203,8 @@ def _cycles(shape: GradientShape, config: Config, pieces: Pieces, cut: Cut, besi
     again = 1 if once and (not stay or output_blocks == 1) and window_blocks == 1 else step_blocks * window_blocks
     errors = sum(images * piece.upi for images, piece in pieces) * shape.outputs * shape.error_entries * again
     loads = inputs + errors
-    slowest = max(array, inputs, errors) if config.load_channels >= 3 else max(array, loads)
+    # The last piece of all images has the updates, whose commands serve all steps of a block.
+    updates = shape.tiles * shape.steps * len(sweep.windows) * _UPDATE_CYCLES // (1 if sweep.k1 else steps)
+    busy = max(array, updates + shape.tiles * shape.steps * len(sweep.windows) * len(pieces) * _HANDOUT_CYCLES)
+    slowest = max(busy, inputs, errors) if config.load_channels >= 3 else max(busy, loads)
     return slowest + (0 if beside else loads // 4), loads

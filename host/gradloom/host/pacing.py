@@ -70,7 +70,8 @@ class Piece:
     late : whether nobody waits for it, so that the A-Core may do anything else first
     weights : beats of weights that must be there before its first window
     sweeps : cycles in which its results leave the array and the A-Core takes them
-    inside : whether it goes on with sums that the piece before it has begun, so that no sums of other works may come between
+    inside : whether it goes on with what the piece before it has begun: what that one gives is there with the last of them, and no
+        other work's partial sums come between those of the array
     target : where its first results go
     """
 
@@ -173,7 +174,6 @@ class Pacer:
         acore = clock.free(Unit.ACORE)
         piece, head = stream.head, next(stream.work, None)
         if head is not None and head.inside:
-            # Nothing is there before the tile's last command.
             head = dataclasses.replace(head, gives=piece.gives + head.gives, closes=piece.closes)
             piece = dataclasses.replace(piece, gives=(), closes="")
         for part in piece.gives:
@@ -249,7 +249,8 @@ class Pacer:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
         lines = set()
-        inside, self._crowded = any(stream.head.inside for stream in self._streams), False
+        inside = any(stream.head.inside and stream.head.lane == Lane.ARRAY for stream in self._streams)
+        self._crowded = False
         for stream in self._streams:
             piece = stream.head
             if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream)):

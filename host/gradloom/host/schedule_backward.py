@@ -222,9 +222,13 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         lambda images, groups: (builder.part(pool.name, "dz", images, groups),),
         lambda images, groups: (builder.part(name, "dz", images, groups),),
     ):
-        yield work
+        # Rows of a plane one by one: a whole one would keep others waiting.
+        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
+        yield each
         count = images[1] - images[0]
-        for group, piece in itertools.product(chosen, pieces):
+        for number, (group, piece) in enumerate(itertools.product(chosen, pieces)):
+            if number and len(pieces) > 1:
+                yield Piece(Lane.ACORE, each.cycles, inside=True)
             beats = count * piece.stored.nb
             aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group, piece.stored_rows)
             part = ErrorPart(images, group, piece.out, piece.rows, fixed | piece.fields() | {"sa0": aa}, [("AA", aa, beats)])
@@ -288,10 +292,11 @@ class Accumulation:
         for piece, images, groups in self.builder.sweeps(
             self.groups, self._limit, self.plane.nb, needs, self._gives, _SCALARS
         ):
+            piece = dataclasses.replace(piece, cycles=piece.cycles // max(1, len(self._rows)))
             yield piece if places else dataclasses.replace(piece, room=room)
             places = places or [self._start(group) for group in range(self.groups)]
             for group in groups:
-                self._accumulate(images, group, places[group])
+                yield from self._accumulate(images, group, places[group])
         for group, place in enumerate(places):
             yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
             self._end(group, place)
@@ -304,9 +309,10 @@ class Accumulation:
                 room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
                 gives = self._gives(every, (group, group + 1)) if last else ()
                 needs = (self._part(every, (group, group + 1)), *self._forward())
-                yield Piece(Lane.ACORE, (images[1] - images[0]) * self.plane.nb, needs, gives, room)
+                cycles = (images[1] - images[0]) * self.plane.nb // max(1, len(self._rows))
+                yield Piece(Lane.ACORE, cycles, needs, gives, room)
                 place = self._start(group) if first else place
-                self._accumulate(images, group, place)
+                yield from self._accumulate(images, group, place)
                 if last:
                     self._end(group, place)
 
@@ -314,18 +320,19 @@ class Accumulation:
         region = dx_region_name(self.builder, self.layer)
         return (self.builder.part(self.layer.name, region, images, groups),) if region == "dx" else ()
 
-    def _accumulate(self, images: Range, group: int, place: int) -> None:
-        """One channel group of some images; of a plane in rows all sums come first, then all errors."""
+    def _accumulate(self, images: Range, group: int, place: int) -> Work:
+        """One channel group of some images; of a plane in rows all sums come first, then all errors, piece by piece."""
         builder, layer = self.builder, self.layer
         if not self._rows:
             _accumulate(builder, layer, images, group, place, self.plane, self.dry)
             return
+        parts = [(rows, self.dry, "FRN_ERR") for rows in self._rows]
         if layer.norm == "frn":
-            for number, rows in enumerate(self._rows):
-                program = "FRN_ADD" if number else "FRN_SUM"
-                _accumulate(builder, layer, images, group, place, self.plane, False, rows, program)
-        for rows in self._rows:
-            _accumulate(builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ERR")
+            parts = [(rows, False, "FRN_ADD" if number else "FRN_SUM") for number, rows in enumerate(self._rows)] + parts
+        for number, (rows, dry, program) in enumerate(parts):
+            if number:
+                yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
+            _accumulate(builder, layer, images, group, place, self.plane, dry, rows, program)
 
     def _end(self, group: int, place: int) -> None:
         self.builder.pool["PARAMETERS"].give_back(place)

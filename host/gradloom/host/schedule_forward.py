@@ -1,5 +1,6 @@
 """Forward pass: convolution, normalisation and activation by tiles; pools; logits and loss gradient."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -385,9 +386,13 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
         lambda images, groups: (builder.part(layer.input, "z", images, groups),),
         lambda images, groups: (builder.part(name, "z", images, groups),),
     ):
-        yield work
+        # Rows of a plane one by one: a whole one would keep others waiting.
+        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
+        yield each
         count = images[1] - images[0]
-        for group, part in itertools.product(chosen, pieces):
+        for number, (group, part) in enumerate(itertools.product(chosen, pieces)):
+            if number and len(pieces) > 1:
+                yield Piece(Lane.ACORE, each.cycles, inside=True)
             beats = count * part.out.nb
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
             oa = builder.ring["OA"].take(beats)
