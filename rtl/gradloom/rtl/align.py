@@ -20,8 +20,12 @@ SHIFT_BITS = 7
 
 
 def chosen(select: Value, values: Sequence[Value]) -> Value:
-    """``values[select]`` of four as a tree, which is one LUT6 a bit; a switch becomes two."""
-    return Mux(select[1], Mux(select[0], values[3], values[2]), Mux(select[0], values[1], values[0]))
+    """``values[select]`` as a tree, which takes one LUT6 a bit for four values; synthesis makes more of a switch. What a select
+    beyond them gives is not defined."""
+    if len(values) == 1:
+        return values[0]
+    level = (len(values) - 1).bit_length() - 1
+    return Mux(select[level], chosen(select, values[1 << level:]), chosen(select, values[:1 << level]))
 
 
 def shifted_by(selects: Sequence[Value], word: Value, step: int, bits: int, *, first: int = 0) -> Value:

@@ -12,6 +12,9 @@ from gradloom.rtl.isa import Dest, Source
 
 __all__ = ["Buffers"]
 
+_DISTRIBUTED = 64
+"""Most words of a memory that is distributed: those of the smallest one of a LUT6."""
+
 
 class Buffers(wiring.Component):
     """AA, AB, AM, XIN, LABEL (from the Loader), OA, OB, OM, XOUT, LOGIT (for the Storer) and PBUF (both).
@@ -56,7 +59,9 @@ class Buffers(wiring.Component):
         beat = config.beat_bytes * 8
 
         def memory(name: str, width: int, depth: int) -> Memory:
-            m.submodules[name] = made = Memory(shape=width, depth=max(depth, 2), init=[])
+            # XIN and XOUT are wide and hold little: block RAM would stand nearly empty.
+            style = {"attrs": {"ram_style": "distributed"}} if name in ("xin", "xout") and depth <= _DISTRIBUTED else {}
+            m.submodules[name] = made = Memory(shape=width, depth=max(depth, 2), init=[], **style)
             return made
 
         def read(made: Memory, name: str) -> None:

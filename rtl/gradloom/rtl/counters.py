@@ -15,6 +15,8 @@ from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, perf_entries
 __all__ = ["Counters"]
 
 UNITS = len(Unit)
+TABLE_WIDTH = 36
+"""Bits of a table's entries: 343 s at 200 MHz, and half a block RAM of 512 entries."""
 READ_PORTS, WRITE_PORTS = len(LOAD_UNITS), len(STORE_UNITS)
 """Most AXI4 ports."""
 
@@ -27,7 +29,7 @@ class TagTable(wiring.Component):
     count : ``In(1)``, finish : ``In(1)``, tag : ``In(width)``
         A cycle that counts (also in the cycle of ``finish``); the command of ``tag`` ends. At least one cycle lies
         between two ends.
-    index : ``In(width)``, value : ``Out(48)``
+    index : ``In(width)``, value : ``Out(36)``
         Readout in the next cycle, when no command ends.
     clear : ``In(1)``
         Set entry ``index`` to 0.
@@ -38,15 +40,15 @@ class TagTable(wiring.Component):
     def __init__(self, width: int) -> None:
         self.width = width
         super().__init__({"count": In(1), "finish": In(1), "tag": In(width),
-                          "index": In(width), "value": Out(COUNTER_WIDTH), "clear": In(1), "drop": In(1)})
+                          "index": In(width), "value": Out(TABLE_WIDTH), "clear": In(1), "drop": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=COUNTER_WIDTH, depth=2**self.width, init=[])
+        m.submodules.memory = memory = Memory(shape=TABLE_WIDTH, depth=2**self.width, init=[])
         read = memory.read_port()
         write = memory.write_port()
-        elapsed = Signal(COUNTER_WIDTH)
-        ended = Signal(COUNTER_WIDTH)
+        elapsed = Signal(TABLE_WIDTH)
+        ended = Signal(TABLE_WIDTH)
         add = Signal()
         tag = Signal(self.width)
         m.d.comb += [
@@ -89,7 +91,7 @@ class Counters(wiring.Component):
     totals : ``Out(ArrayLayout(48, n))``
         In the order of :data:`gradloom.rtl.regmap.TOTALS`.
     perf_tag : ``In(16)``, perf_table : ``In(4)``, perf_value : ``Out(48)``
-        Readout of a table two cycles later, while no command ends.
+        Readout of a table (36 bits) two cycles later, while no command ends.
     """
 
     def __init__(self, config: Config) -> None:

@@ -1,11 +1,11 @@
 """Second stage of the A-Core: sets a command up, computes its scalars, and hands it to the lanes."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.align import SHIFT_BITS, saturated
+from gradloom.rtl.align import SHIFT_BITS, chosen, saturated
 from gradloom.rtl.apu import CONVERTER_SHIFT_BITS
 from gradloom.rtl.command import COMMAND_BITS, decode
 from gradloom.rtl.config import Config
@@ -188,10 +188,10 @@ class Prepare(wiring.Component):
     def _ucode(self, m: Module) -> None:
         """One word a cycle to the program memory."""
         ucode, first = decode(Opcode.UCODE, self.present), COMMANDS[Opcode.UCODE].words
-        words = Array(self.present[32 * i:32 * i + 32] for i in range(first, MAX_WORDS))
+        words = [self.present[32 * i:32 * i + 32] for i in range(first, MAX_WORDS)]
         index = Signal(range(MAX_WORDS + 1))
         target = Signal(17)
-        m.d.comb += [target.eq(ucode.address + index), self.micro_waddr.eq(target[2:]), self.micro_word.eq(words[index])]
+        m.d.comb += [target.eq(ucode.address + index), self.micro_waddr.eq(target[2:]), self.micro_word.eq(chosen(index, words))]
         with m.State("UCODE"):
             m.d.sync += index.eq(0)
             with m.If((index + first >= self.present[8:16]) | (index + first >= MAX_WORDS)):

@@ -213,7 +213,7 @@ REGISTERS: tuple[Register, ...] = (
         Bits("tag", 0, 16, "tag, modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
         Bits("table", 16, 4, f"{_UNIT_NUMBERS}: busy cycles; {PERF_MAC_USE}: cycles in which the array took a window"))),
     Register("PERF_LOW", 0x0DC, Access.RO_IDLE, "counter, bits 31:0"),
-    Register("PERF_HIGH", 0x0E0, Access.RO_IDLE, "counter, bits 47:32; reading it counts PERF_INDEX.tag up"),
+    Register("PERF_HIGH", 0x0E0, Access.RO_IDLE, "counter, bits 35:32; reading it counts PERF_INDEX.tag up"),
     Register("HYPER", 0x0E4, Access.RO, "hyperparameters of the last LDHYP", (
         Bits("lm", 0, 8, "learning rate's mantissa"), Bits("momentum", 8, 8, "momentum of 256"),
         Bits("decay_off", 16, 1, "no weight decay"))),

@@ -108,20 +108,20 @@ class Scalars(wiring.Component):
         self.ops = Line(m, self.op, "op", reset=True)
         self.valid = Line(m, self.issue, "valid", reset=True)
         self.epsilon = Signal(signed(WIDE))
+        self.r_write, self.r_next = Signal(), Signal(signed(WIDE))
         t, entry, r = self._compute(m)
         self._division(m, t)
         self._plane_registers(m, t, entry)
         self._parameter_queue(m, t, r)
         op = ScalarOp(self.ops[self.LATENCY])
-        with m.If(self.valid[self.LATENCY]):
-            for c in range(self.config.group):
-                with m.If(op.channel == c):
-                    with m.If(op.destination == ScalarDestination.R):
-                        m.d.sync += self.r[c].eq(t)
-                    with m.If(op.destination == ScalarDestination.R32):
-                        m.d.sync += self.r[c].eq(saturated(t, 32))
-            with m.If(op.destination == ScalarDestination.EPSILON):
-                m.d.sync += self.epsilon.eq(t | (t == 0))
+        short = op.destination == ScalarDestination.R32
+        m.d.comb += [self.r_write.eq(self.valid[self.LATENCY] & (short | (op.destination == ScalarDestination.R))),
+                     self.r_next.eq(Mux(short, saturated(t, 32), t))]
+        for c in range(self.config.group):
+            with m.If(self.r_write & (op.channel == c)):
+                m.d.sync += self.r[c].eq(self.r_next)
+        with m.If(self.valid[self.LATENCY] & (op.destination == ScalarDestination.EPSILON)):
+            m.d.sync += self.epsilon.eq(t | (t == 0))
         return m
 
     def _compute(self, m: Module) -> tuple[Value, Value, Value]:
@@ -141,7 +141,7 @@ class Scalars(wiring.Component):
 
         entry2 = chosen([self.entry[64 * c:64 * c + 64] for c in range(group)], 1, "entry2")
         sum2 = chosen([self.sums[c] for c in range(group)], 1, "sum2")
-        r2 = chosen([self.r[c] for c in range(group)], 1, "r2")
+        r2 = self._channel_r(m)
         gamma3 = chosen([self.gamma[c] for c in range(group)], 2, "gamma3")
         totals = [chosen([self.totals[c][name] for c in range(group)], self.LATENCY - 4, f"total_{name}")
                   for name in ("product", "kept", "cut")]
@@ -211,6 +211,15 @@ class Scalars(wiring.Component):
         m.d.sync += self.overflow.eq(self.valid[ready + 1] & lost)
         t = delayed(m, saturated(exact, WIDE), "t")
         return t, delayed(m, entry, "entry_last", 2), delayed(m, r, "r_last", 2)
+
+    def _channel_r(self, m: Module) -> Value:
+        """R of the channel two cycles after the issue, from a copy of the registers in distributed memory."""
+        last = ScalarOp(self.ops[self.LATENCY])
+        m.submodules.copy = copy = Memory(shape=signed(WIDE), depth=max(2, self.config.group), init=[])
+        write, read = copy.write_port(), copy.read_port(domain="comb")
+        m.d.comb += [write.addr.eq(last.channel), write.data.eq(self.r_next), write.en.eq(self.r_write),
+                     read.addr.eq(ScalarOp(self.ops[1]).channel)]
+        return delayed(m, read.data.as_signed(), "r2")
 
     def _division(self, m: Module, t: Value) -> None:
         op, valid = ScalarOp(self.ops[self.LATENCY]), self.valid[self.LATENCY]

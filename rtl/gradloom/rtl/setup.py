@@ -2,11 +2,12 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl.align import chosen
 from gradloom.rtl.command import COMMAND_BITS
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS
@@ -84,12 +85,12 @@ class Setup(wiring.Component):
 
     def _shifts(self, m: Module) -> Value:
         """One shift word a cycle; its exponent arrives in the next."""
-        words = Array(self.cmd[32 * i:32 * i + 32] for i in range(FIRST_SHIFT_WORD, MAX_WORDS))
-        index = Signal(range(MAX_WORDS + 1), init=MAX_WORDS)
+        words = [self.cmd[32 * i:32 * i + 32] for i in range(FIRST_SHIFT_WORD, MAX_WORDS)]
+        index, at = Signal(range(MAX_WORDS + 1), init=MAX_WORDS), Signal(range(MAX_WORDS + 1))
         word = Signal(32)
         listed, pending = Signal(), Signal()
         m.d.comb += [
-            word.eq(words[index - FIRST_SHIFT_WORD]),
+            at.eq(index - FIRST_SHIFT_WORD), word.eq(chosen(at, words)),
             listed.eq((index < self.cmd[8:16]) & (index < MAX_WORDS)),
             self.exp_en.eq(listed), self.exp_tid.eq(word[5:16]),
         ]
