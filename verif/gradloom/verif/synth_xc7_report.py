@@ -21,7 +21,7 @@ _ENGINES = {
     "C-Core, array": ("gradloom_wpu", "gradloom_pe", "gradloom_mac_", "gradloom_windows", "gradloom_weights", "gradloom_gather"),
     "C-Core, sums": ("gradloom_psum", "gradloom_sums", "gradloom_magnitude"),
     "C-Core, the rest": (f"{TOP}.core.ccore",),
-    "A-Core, lanes": ("apu", "align", "shifter", "converter", "dither"),
+    "A-Core, lanes": ("apu", "align", "product_align", "converter", "dither"),
     "A-Core, the rest": (f"{TOP}.core.acore", "channel_sums", "divider"),
     "Loaders, Storers, AXI": ("loader", "storer", "read_manager", "write_manager"),
     "Sequencer, queues, registers": ("command_queue", "tag_table", TOP),

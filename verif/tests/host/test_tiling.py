@@ -13,6 +13,10 @@ from gradloom.rtl.config import PRESETS
 BATCH = 16
 
 
+def _nothing(images, groups):
+    return ()
+
+
 @pytest.fixture(scope="module")
 def builder():
     network, config = load_network("digits-cnn"), PRESETS["eta"]
@@ -24,23 +28,31 @@ def builder():
 def test_every_plane_is_in_one_piece(builder, groups, limit, cycles):
     found = [
         (image, group)
-        for _, images, chosen in builder.sweeps(groups, limit, cycles, lambda _: (), lambda _: ())
+        for _, images, chosen in builder.sweeps(groups, limit, cycles, _nothing, _nothing)
         for image, group in itertools.product(range(*images), chosen)
     ]
     assert sorted(found) == list(itertools.product(range(BATCH), range(groups)))
     assert len(set(found)) == len(found)
 
 
-def test_images_are_there_with_their_last_groups(builder):
-    pieces = list(builder.sweeps(64, 16, 64, lambda images: (Part("in", images),), lambda images: (Part("out", images),)))
-    for piece, images, chosen in pieces:
-        assert piece.needs == (Part("in", images),)
-        assert piece.gives == ((Part("out", images),) if chosen.stop == 64 else ())
+def test_a_piece_needs_and_gives_its_own_groups(builder):
+    def part(name):
+        return lambda images, groups: (Part(name, images, groups),)
+
+    for piece, images, chosen in builder.sweeps(64, 16, 64, part("in"), part("out")):
+        groups = chosen.start, chosen.stop
+        assert piece.needs == (Part("in", images, groups),)
+        assert piece.gives == (Part("out", images, groups),)
         assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64
+
+
+def test_scalars_count_where_they_take_longer_than_the_beats(builder):
+    pieces = [piece for piece, _, _ in builder.sweeps(64, 16, 2, _nothing, _nothing, 22)]
+    assert sum(piece.cycles for piece in pieces) == 64 * BATCH * 22
 
 
 def test_small_planes_share_a_command(builder):
     """Commands of a few cycles would cost more in preparation; pieces of work stay short all the same."""
-    for piece, images, _ in builder.sweeps(64, 16, 16, lambda _: (), lambda _: ()):
+    for piece, images, _ in builder.sweeps(64, 16, 16, _nothing, _nothing):
         assert images[1] - images[0] == 8
         assert piece.cycles <= 1000
