@@ -99,7 +99,7 @@ A *small part* of CIFAR-10 and few epochs, the budget of one processor core: the
 and say nothing about final accuracy (He et al. reach 91 % in 64 thousand iterations on all 50 thousand images)."""
 _CLOSE = """\
 PINT8, the format of the machine, against FP32 with the same normalisation, where more images and epochs make the spread of the
-seeds small enough to compare the two. The learning rate was chosen for FP32, from three or four values on seed 1 and test images."""
+seeds small enough to compare the two. The learning rate was chosen for FP32, from a few values on seed 1 and test images."""
 _ONE = """ **One
 seed says little**: here PINT8's loss falls a little later (1.69 against 1.63 in the last epoch); with a quarter of the channels, on
 the same images, it did not (1.68 both, 33.5 % and 34.4 %)."""
