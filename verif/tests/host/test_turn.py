@@ -38,6 +38,10 @@ def test_sums_of_the_backward_pass_must_fit():
     assert turn(builder(load_network("resnet20"), 16, dataclasses.replace(PRESETS["eta"], pbuf_depth=64))) == ((0, 16),)
 
 
+def test_two_loaders_are_too_few():
+    assert turn(builder(load_network("resnet20"), 16, dataclasses.replace(PRESETS["eta"], load_channels=2))) == ((0, 16),)
+
+
 def test_nothing_turns_without_a_convolution():
     network = Network("fc", (1, 8, 8), 10, (FullyConnected(name="fc", out=10),))
     assert turn(builder(network, 16)) == ((0, 16),)
@@ -50,7 +54,7 @@ def test_errors_begin_before_the_last_forward_pass(batch):
     layers = [Conv(name=name, out=8, kernel=3, pad=1, norm="frn", act="tlu") for name in ("a", "b")]
     mean, fc = AvgPool(name="mean", kernel=8, stride=8), FullyConnected(name="fc", out=10)
     network = Network("halves", (8, 8, 8), 10, (*layers, mean, fc))
-    config = PRESETS["small"]
+    config = dataclasses.replace(PRESETS["small"], load_channels=4)
     plan = compile_network(network, config, batch)
     losses = [n for n, command in enumerate(plan.instructions) if command.opcode == Opcode.SOFTMAX]
     forward = [n for n, command in enumerate(plan.instructions) if command.opcode == Opcode.CONV and command.tag == 8 * 2]
