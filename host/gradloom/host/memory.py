@@ -56,7 +56,7 @@ class Region:
     @property
     def step_bytes(self) -> int:
         """Bytes of one copy, rounded up so that the next copy is aligned."""
-        return ceil_div(self.outer * self.outer_bytes, ALIGNMENT) * ALIGNMENT
+        return ceil_div(self.data_bytes(), ALIGNMENT) * ALIGNMENT
 
     @property
     def size(self) -> int:

@@ -3,13 +3,11 @@
 import dataclasses
 
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import Builder, Plane, ScheduleError
+from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, ScheduleError
 
 __all__ = ["PoolPart", "Windows", "pool_parts"]
 
 Range = tuple[int, int]
-_SHARES = 4
-"""Parts that a stream buffer holds, so that loads run ahead and stores lag behind."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +71,7 @@ def pool_parts(
         big, small = (out, stored) if out.nb > stored.nb else (stored, out)
         needs = (("one plane takes {} beats of the A-Core's buffers", "abuf_depth", small.nb, depth),)
         return builder.planes_at_once(layer, big, bits=False, also=needs), [PoolPart(out, stored)]
-    for share in (_SHARES, 1):
+    for share in (STREAM_SHARES, 1):
         parts = _rows(windows, out, stored, depth // share, backward=backward)
         if parts:
             return 1, parts

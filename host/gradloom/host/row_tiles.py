@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.tiling import Builder, Plane, ScheduleError
+from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, ScheduleError
 from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
@@ -24,8 +24,6 @@ Range = tuple[int, int]
 Parts = tuple[Part, ...]
 _POSITIONS = 16
 """Positions of a plane whose bits a beat of a bitmap holds."""
-_SHARES = 4
-"""Parts that a stream buffer holds, so that loads run ahead and stores lag behind."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +72,7 @@ def row_parts(
         If the fewest rows that may be taken together do not fit.
     """
     config, step = builder.config, bitmap_rows(plane) if bits else 1
-    for share in (_SHARES, 1):
+    for share in (STREAM_SHARES, 1):
         limit = config.abuf_depth // share // plane.xe
         if bits:
             limit = min(limit, config.mbuf_depth // share * _POSITIONS // (2 * plane.xe))

@@ -6,7 +6,7 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.cost import pool_cycles
 from gradloom.host.pacing import Part, Work
 from gradloom.host.pool_parts import Windows, pool_parts
-from gradloom.host.tiling import Builder, Plane, image_groups, shifts
+from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, image_groups, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
 from gradloom.rtl.isa import Dest, Opcode, Source, XSource
@@ -14,8 +14,6 @@ from gradloom.rtl.isa import Dest, Opcode, Source, XSource
 __all__ = ["forward", "scatter"]
 
 Range = tuple[int, int]
-_SHARES = 4
-"""Parts that a stream buffer holds, so that loads run ahead and stores lag behind."""
 
 
 def _windows(layer: Subsample) -> dict[str, int]:
@@ -32,7 +30,7 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     (channels, _, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
     source, stored, out = builder.memory[layer.input, "z"], Plane(1, xi), Plane(1, xo)
     builder.refuse(name, (("one row takes {} beats of the A-Core's stream buffers", "abuf_depth", stored.nb, config.abuf_depth),))
-    most = max(1, min(config.max_planes, config.abuf_depth // _SHARES // stored.nb))
+    most = max(1, min(config.max_planes, config.abuf_depth // STREAM_SHARES // stored.nb))
     parts = image_groups((0, yo), most)
 
     def given(images: Range, groups: Range) -> tuple[Part, ...]:

@@ -35,7 +35,7 @@ class TileWeights:
     def __init__(self, builder: Builder, layer: str, shape: Shape, sweep: Sweep, *, transpose: bool) -> None:
         self.builder, self.shape, self.sweep, self.transpose = builder, shape, sweep, transpose
         self.region = builder.memory[layer, "w"]
-        self.beats = self.region.outer * self.region.outer_bytes // builder.config.beat_bytes
+        self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
         self.per_step = PE_TAPS if sweep.k1 else ceil_div(shape.ky * shape.kx, PE_TAPS)
 

@@ -20,6 +20,7 @@ from gradloom.rtl.isa import Dest, Opcode, Source
 __all__ = [
     "BASE",
     "PARAMETER_ENTRIES",
+    "STREAM_SHARES",
     "Builder",
     "Needs",
     "Plane",
@@ -42,8 +43,8 @@ _ACORE_CYCLES = 600
 _Step = TypeVar("_Step")
 _BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
 _ENTRY_BEATS = 4
-_SHARES = 4
-"""Commands of the A-Core whose planes a stream buffer holds."""
+STREAM_SHARES = 4
+"""Commands of the A-Core whose planes a stream buffer holds, so that loads run ahead and stores lag behind."""
 Needs = tuple[tuple[str, str, int, int], ...]
 """What one image or plane takes: a text with {} for the number, the configuration's field, the number, how many there are."""
 
@@ -248,7 +249,7 @@ class Builder:
         )
         most = min(self.ring["PBUF"].size // 2, config.max_planes, self.images[1] - self.images[0])
         for planes in range(most, 1, -1):
-            if all(unit * planes <= size // _SHARES for _, _, unit, size in needs):
+            if all(unit * planes <= size // STREAM_SHARES for _, _, unit, size in needs):
                 return planes
         self.refuse(layer, needs)
         return 1

@@ -38,7 +38,7 @@ def turn(builder: Builder) -> tuple[Range, ...]:
     work = Convolution(builder, first.name, shape, sweep, builder.memory[first.input, "z"], shape.mg, transpose=False)
     weighted = [layer.name for layer in layers if isinstance(layer, Conv | FullyConnected)]
     regions = [builder.memory[name, "w"] for name in weighted]
-    beats = sum(region.outer * region.outer_bytes for region in regions) // builder.config.beat_bytes
+    beats = sum(region.data_bytes() for region in regions) // builder.config.beat_bytes
     sets = 1 + sum(builder.groups(builder.network.shape(name)[0]) for name in weighted)
     room = builder.pool["PARAMETERS"].size >= sets * PARAMETER_ENTRIES
     half = (low, low + ceil_div(high - low, 2))
