@@ -5,17 +5,17 @@ import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import NoReturn
 
-from gradloom.host.layout import ceil_div
+from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tile_weights import TileWeights
-from gradloom.host.tiling import Builder, Needs, ScheduleError
-from gradloom.host.tokens import Access, Ring
+from gradloom.host.tiling import Builder, Needs, ScheduleError, channel_cycles
+from gradloom.host.tokens import Access, Ring, row_access
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Opcode, XSource
 
-__all__ = ["Convolution"]
+__all__ = ["HALVES", "Convolution"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
@@ -30,6 +30,12 @@ _LOAD_BEATS = 256
 """Beats of a load of inputs, at least, where it can be divided."""
 _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
+_SWEEP_CYCLES = 100
+"""Of a sweep of the A-Core beside its beats, about."""
+HALVES = 2
+"""Of the partial sums: tiles that can be under way at once."""
+_TURN = Piece(Lane.ARRAY, 0)
+"""Where one of two tiles that share their inputs gives way to the other."""
 _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
@@ -49,6 +55,8 @@ class Convolution:
         Of one image and output group in a sweep of the A-Core over the results.
     share : :class:`int`
         Tiles whose inputs fit side by side, if the layer allows: 2, or 4 if two works run side by side.
+    ordered : :class:`bool`
+        One tile is finished before the next one begins.
 
     Attributes
     ----------
@@ -70,15 +78,17 @@ class Convolution:
         transpose: bool,
         beats: int = 0,
         share: int = 2,
+        ordered: bool = False,
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         depth = builder.config.ibuf_depth
-        self.share, self.beats = share, beats
+        self.share, self.beats, self._ordered = share, beats, ordered
         self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
         self._region: Ring | None = None
         self._held = 0
+        self._pair: dict[Range, int] | None = None
         self._between = builder.between
         self.inputs, self.outputs = inputs, outputs
         self.weights = TileWeights(builder, layer, shape, sweep, transpose=transpose)
@@ -94,7 +104,7 @@ class Convolution:
         """The same for the units ``first`` to ``last`` of an image, in one piece, with inputs in a region of the input buffer."""
         found = copy.copy(self)
         found.sweep, found.whole, found._region = self.sweep.strip(first, last), region.size, region
-        found._held, found._between = found.steps, lambda: False
+        found._held, found._between, found._pair = found.steps, lambda: False, None
         return found
 
     def tiles(self) -> list[list[int]]:
@@ -184,17 +194,20 @@ class Convolution:
         self, tiles: Sequence[Range], needs: Callable[[Range], Parts], loaded: Callable[[int], Part], places: dict[int, int]
     ) -> Work:
         pool = self.builder.pool["IBUF"]
+        before: Parts = ()
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
             held = self.held(count)
             if not held:
+                # Its tiles take their room one by one: those behind must not be there first.
+                before = (loaded(n),)
                 continue
             beats = count * self.sweep.groups_in * self.sweep.rows * self.sweep.xe * held // self.steps
             yield Piece(
-                Lane.LOAD, beats, needs(images), (loaded(n),), room=((pool, self._size(images)),), opens="tiles"
+                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, self._size(images)),), opens="tiles"
             )
             places[n] = pool.take(self._size(images))
-            self.load_inputs(images, (0, held), places[n])
+            self.load_inputs(images, (0, held), places[n], self.cycles(images))
 
     def _computes(
         self,
@@ -205,34 +218,52 @@ class Convolution:
         loaded: Callable[[int], Part],
         places: dict[int, int],
     ) -> Work:
-        outputs, pool = self.tiles(), self.builder.pool["IBUF"]
+        pool = self.builder.pool["IBUF"]
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
-            held, cycles = self.held(count), self.cycles(images) // len(outputs)
-            lag = max(0, 2 * cycles - count * self.beats)
+            outputs = self._together(count)
+            held, cycles = self.held(count), self.cycles(images) // len(self.tiles())
             first, end = self._chunks(count, held)[0]
             weights = (end - first) * self.weights.per_step * PE_TAPS * self.builder.config.block_beats
-            for tile in outputs:
-                last = tile is outputs[-1]
+            for together in outputs:
+                last = together is outputs[-1]
                 yield Piece(
                     Lane.ARRAY,
-                    cycles,
+                    len(together) * cycles,
                     (*needs(images), loaded(n)) if held else needs(images),
-                    gives(images, tile),
+                    (*(part for tile in together for part in gives(images, tile)), *((loaded(n),) if last and not held else ())),
                     room=() if held else ((pool, self._size(images)),),
                     closes="tiles" if last and held else "",
-                    lag=lag,
+                    lag=max(0, 2 * cycles - count * self.beats),
                     weights=weights,
-                    sweeps=count * self.beats * len(tile),
+                    sweeps=count * self.beats * sum(map(len, together)),
                     target=self.builder.next_sums,
                 )
                 start = places[n] if held else pool.take(self._size(images))
-                if tile is outputs[0] or not held:
+                if together is outputs[0] or not held:
                     kept = held * self.sweep.addresses(self.builder.config, count)
                     self._held, self._region = held, Ring(self._size(images) - kept, first=start + kept)
-                yield from emit(images, tile, start if held else None)
+                self._pair = {} if len(together) > 1 else None
+                yield from self._in_turn([emit(images, tile, start if held else None) for tile in together])
                 if last or not held:
                     pool.give_back(start)
+
+    def _together(self, images: int) -> list[list[list[int]]]:
+        """Output tiles that are computed together: two, one in each half of the partial sums, where inputs come again for each."""
+        tiles, size = self.tiles(), 1 if self._ordered or self.resident(images) else HALVES
+        return [tiles[low : low + size] for low in range(0, len(tiles), size)]
+
+    @staticmethod
+    def _in_turn(works: list[Work]) -> Work:
+        """Works side by side, each up to its next turn."""
+        while works:
+            for work in list(works):
+                for piece in work:
+                    if piece is _TURN:
+                        break
+                    yield piece
+                else:
+                    works.remove(work)
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the most of array, A-Core, input and weight loads, and what begins too late."""
@@ -243,11 +274,23 @@ class Convolution:
             count = min(images, batch - low)
             array = self.cycles((low, low + count))
             held = self.held(count)
-            loads = count * sweep.groups_in * sweep.rows * sweep.xe * (held + (self.steps - held) * tiles) // self.steps
+            again = len(self._together(count))
+            loads = count * sweep.groups_in * sweep.rows * sweep.xe * (held + (self.steps - held) * again) // self.steps
             half = self.steps * sweep.addresses(config, count) <= self.half
-            moved = max(loads, weights) if config.load_channels >= 3 else loads + weights
-            total += max(array, moved, count * self.beats * self.outputs) + (0 if half else loads // 2) + _COMMAND_CYCLES * tiles
+            moved = channel_cycles(config, loads, weights)
+            waits = 0 if half else self._waits(loads, held)
+            total += max(array, moved, count * self.beats * self.outputs) + waits + _COMMAND_CYCLES * tiles
         return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
+
+    def _waits(self, loads: int, held: int) -> int:
+        """Cycles that the array waits for loads, about, if the next range's inputs do not fit beside a range's.
+
+        Inputs that take turns are loaded all the time, those that stay only when the range before is through. Where two works run
+        side by side, the layer after waits for ranges that are long.
+        """
+        if held == self.steps:
+            return loads // 2
+        return loads // (8 if self.share == 2 else 3)
 
     def _refuse(self) -> None:
         config, words = self.builder.config, psum_words(self.sweep, self.builder.config, 1)
@@ -276,7 +319,8 @@ class Convolution:
         """Steps whose inputs stay on chip for all output groups: all, or as many as leave room for two more, which take turns."""
         return self.steps if self.resident(images) else max(0, self.whole // self.sweep.addresses(self.builder.config, images) - 2)
 
-    def _chunks(self, images: int, held: int) -> list[tuple[int, int]]:
+    def _chunks(self, images: int, held: int) -> list[Range]:
+        """Steps whose inputs and weights are loaded together, in the order in which the array takes them."""
         config = self.builder.config
         if self.weights.per_step + 1 > config.wbuf_depth:
             raise ScheduleError(
@@ -287,16 +331,21 @@ class Convolution:
         limit = max(1, (config.wbuf_depth // 2 - 1) // self.weights.per_step)
         size = self.sweep.addresses(config, images)
         rest = min(limit, max(1, (self.whole - held * size) // 2 // size))
-        edges = [0]
-        for first, last, most in ((0, held, limit), (held, self.steps, rest)):
-            count = ceil_div(last - first, most)
-            edges += [first + (last - first) * i // count for i in range(1, count + 1)]
-        return list(itertools.pairwise(edges))
+        if held == self.steps:
+            return equal_ranges(0, held, limit)
+        # While the array works at what stays on chip the others are loaded.
+        both = equal_ranges(0, held, 1), equal_ranges(held, self.steps, rest)
+        order = [(i / len(chunks), chunk) for chunks in both for i, chunk in enumerate(chunks)]
+        return [chunk for _, chunk in sorted(order)]
 
-    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int], addr: int) -> None:
-        """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on."""
+    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int], addr: int, windows: int) -> None:
+        """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
+
+        Where they take longer than the windows the weights' and errors' channel brings a part.
+        """
         builder, sweep, region = self.builder, self.sweep, self.inputs
         count = images[1] - images[0]
+        shared = count * sweep.rows * sweep.xe * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
         step = sweep.addresses(builder.config, count)
         # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
         size = max(1, _LOAD_BEATS // (count * sweep.rows * sweep.xe))
@@ -304,25 +353,37 @@ class Convolution:
         if sweep.k1:
             places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
         for bank, first, last, start in places:
-            if first < last:
+            for part, skipped, runs in self._runs(images) if first < last else ():
+                # Rows of one image behind those of the one before, from bank to bank.
+                turns, banks = divmod(skipped, sweep.banks(builder.config))
                 builder.load(
                     Dest.IBUF,
                     region,
-                    [(images, (first, last))],
-                    region.at(images[0], first) + sweep.row0 * sweep.xe * builder.config.beat_bytes,
-                    n0=sweep.rows * sweep.xe,
-                    n1=count,
-                    stride1=region.outer_bytes,
+                    [(part, (first, last))],
+                    region.at(part[0], first) + sweep.row0 * sweep.xe * builder.config.beat_bytes,
+                    (bank, bank + 1) if sweep.k1 else (0, PE_ROWS),
+                    **runs,
                     n2=last - first,
                     stride2=region.unit,
-                    addr=start,
-                    length=(last - first) * step,
-                    bank0=bank,
+                    addr=start + turns * sweep.xe,
+                    length=(last - first) * step - turns * sweep.xe,
+                    way=builder.recorder.way(Dest.IBUF, shared=shared),
+                    bank0=bank + banks * (PE_ROWS if sweep.k1 else 1),
                     bstep=PE_ROWS if sweep.k1 else 1,
                     xe=sweep.xe,
                     xb=sweep.xe,
                     ostep=step,
                 )
+
+    def _runs(self, images: Range) -> list[tuple[Range, int, dict[str, int]]]:
+        """Images of a load, rows that lie before them on chip, and its first two loops: all rows of all images, or the rows of one
+        image that its windows read."""
+        sweep, row = self.sweep, self.sweep.xe * self.builder.config.beat_bytes
+        if sweep.every == 1:
+            runs = {"n0": sweep.rows * sweep.xe, "n1": images[1] - images[0], "stride1": self.inputs.outer_bytes}
+            return [(images, 0, runs)]
+        runs = {"n0": sweep.xe, "n1": sweep.rows, "stride1": sweep.every * row}
+        return [((image, image + 1), (image - images[0]) * sweep.rows, runs) for image in range(*images)]
 
     def compute(
         self,
@@ -358,16 +419,25 @@ class Convolution:
         step = sweep.addresses(builder.config, count)
         half, acc = builder.next_half() if half is None else half, 0
         held = 0 if inputs is None else self._held
-        chunks = self._chunks(count, held)
+        chunks, done, least = self._chunks(count, held), 0, count * self.beats + _SWEEP_CYCLES
+        most = max(last - first for first, last in chunks) * step
+        slots = self._region.size // most if self._region else 0
         for chunk in chunks:
             size = chunk[1] - chunk[0]
+            cycles = self.cycles(images) // (self.steps * len(self.tiles()) * len(sweep.windows))
+            if self._pair and chunk not in self._pair and chunk[1] > held and len(self._pair) >= slots:
+                # The other tile has not used yet what is there.
+                yield _TURN
             if inputs is not None and chunk[1] <= held:
                 base = inputs + chunk[0] * step
+            elif self._pair and chunk in self._pair:
+                base = self._pair.pop(chunk)
             else:
                 assert self._region is not None
-                base = self._region.take(size * step)
-                self.load_inputs(images, chunk, base)
-            cycles = self.cycles(images) // (self.steps * len(self.tiles()) * len(sweep.windows))
+                base = self._region.take(size * step if self._pair is None else most)
+                self.load_inputs(images, chunk, base, size * cycles * len(sweep.windows) * (1 if self._pair is None else HALVES))
+                if self._pair is not None:
+                    self._pair[chunk] = base
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
             for window, part in itertools.product(range(len(sweep.windows)), self._divided(chunk, cycles)):
@@ -378,15 +448,19 @@ class Convolution:
                 fields |= {"half": half, "acc": acc, "pbase": pbase, "steps": part[1] - part[0], "istep": step}
                 if sweep.k1:
                     fields["nk"] = len(outputs)
-                if norms and part[1] == chunks[-1][1] and window == len(sweep.windows) - 1:
+                if norms and chunk is chunks[-1] and part[1] == chunk[1] and window == len(sweep.windows) - 1:
                     fields |= {"sums": 1, "sacc": int(further)}
                 builder.recorder.emit(
                     Opcode.CONV,
                     fields,
-                    reads=[Access("IBUF", ((base, base + size * step),)), reads],
+                    reads=[row_access("IBUF", base, size * step), reads],
                     writes=[Access(f"PSUM{half}", ((0, 1),))],
                 )
                 acc = 1
+            done += size * cycles * len(sweep.windows)
+            # Until the first turn, and after the last one, the A-Core takes the other half's sums.
+            if self._pair is not None and least <= done <= self.steps * cycles * len(sweep.windows) - least:
+                yield _TURN
         return half
 
     def _divided(self, chunk: Range, cycles: int) -> list[Range]:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import ScheduleError
+from gradloom.host.tiling import ScheduleError, channel_cycles
 from gradloom.host.windows import Sweep, row_banks_conflict
 from gradloom.rtl.config import PE_TAPS, Config
 
@@ -20,6 +20,8 @@ Range = tuple[int, int]
 
 _COMMAND_CYCLES = 10
 """What one more command of the array costs beside its data."""
+_LEAST_CYCLES = 80
+"""From one command to the next, at least: three are under way, and each has to be drained."""
 _HANDOUT_CYCLES, _UPDATE_CYCLES = 20, 90
 """Cycles of the Sequencer for a tile's command, and for those of an update of tiles beside each other."""
 _LOAD_BOUND = 1.03
@@ -39,6 +41,7 @@ class GradientShape:
     steps : input steps (an input group, or three for kernel 1)
     error_rows, error_entries : rows of an image's errors, entries of a row
     beats : beats of the gradients of one tile and step in one kernel window, at most
+    room : beats of the weight-gradient buffer for all that is open together
     """
 
     layer: str
@@ -49,6 +52,7 @@ class GradientShape:
     error_rows: int
     error_entries: int
     beats: int
+    room: int
 
     def error_addresses(self, config: Config, images: int, rows: Range | None = None) -> int:
         """Addresses of each error bank that one output tile of ``images`` images takes, or of ``rows`` of them."""
@@ -120,7 +124,7 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
             f"of each input row bank, {shape.error_addresses(config, 1, (0, 1))} of each error row bank "
             f"and {shape.beats} beats of weight gradients, "
             f"configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth), {config.ebuf_depth} (ebuf_depth) "
-            f"and {config.dw_depth} (dw_depth): raise them or shrink the layer"
+            f"and {shape.room} of {config.dw_depth} (dw_depth): raise them or shrink the layer"
         )
     count, windows, tiles, steps, stay = best[1]
     return Blocks(
@@ -175,7 +179,7 @@ def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tupl
         inputs, errors = steps * addresses, ceil_div(tiles, sets) * rows
         if inputs > config.ibuf_depth // share or errors > config.ebuf_depth // share:
             continue
-        if len(pieces) > 1 and windows * tiles * steps * shape.beats > config.dw_depth // share:
+        if len(pieces) > 1 and windows * tiles * steps * shape.beats > shape.room:
             continue
         beside = 4 * inputs <= config.ibuf_depth and 3 * errors <= config.ebuf_depth
         for stay in (False, True):
@@ -185,9 +189,9 @@ def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tupl
 
 def _array(shape: GradientShape, config: Config, pieces: Pieces) -> int:
     """Cycles of the array."""
-    groups = sum(ceil_div(images * piece.upi, config.wpus) for images, piece in pieces)
+    commands = (ceil_div(images * piece.upi, config.wpus) * shape.sweep.cols for images, piece in pieces)
     sweeps = shape.tiles * shape.steps * len(shape.sweep.windows)
-    return sweeps * (groups * shape.sweep.cols + _COMMAND_CYCLES * len(pieces))
+    return sweeps * sum(max(cycles + _COMMAND_CYCLES, _LEAST_CYCLES) for cycles in commands)
 
 
 def _cycles(shape: GradientShape, config: Config, pieces: Pieces, cut: Cut, beside: bool) -> tuple[int, int]:
@@ -206,5 +210,5 @@ def _cycles(shape: GradientShape, config: Config, pieces: Pieces, cut: Cut, besi
     # The last piece of all images has the updates, whose commands serve all steps of a block.
     updates = shape.tiles * shape.steps * len(sweep.windows) * _UPDATE_CYCLES // (1 if sweep.k1 else steps)
     busy = max(array, updates + shape.tiles * shape.steps * len(sweep.windows) * len(pieces) * _HANDOUT_CYCLES)
-    slowest = max(busy, inputs, errors) if config.load_channels >= 3 else max(busy, loads)
+    slowest = max(busy, channel_cycles(config, inputs, errors))
     return slowest + (0 if beside else loads // 4), loads

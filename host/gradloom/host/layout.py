@@ -4,6 +4,8 @@ Every ``pack_*`` returns ``bytes`` whose length is a multiple of the beat (2 G b
 same name takes them and the logical shape. Padding channels and columns hold 0.
 """
 
+import itertools
+
 import numpy as np
 
 __all__ = [
@@ -39,6 +41,13 @@ def ceil_div(a: int, b: int) -> int:
 def even(n: int) -> int:
     """``n`` rounded up to even."""
     return n + (n & 1)
+
+
+def equal_ranges(first: int, last: int, most: int) -> list[tuple[int, int]]:
+    """Ranges of at most ``most`` from ``first`` to ``last``, as equal as can be."""
+    count = ceil_div(last - first, most)
+    edges = [first + (last - first) * i // max(1, count) for i in range(count + 1)]
+    return list(itertools.pairwise(edges))
 
 
 def plane_beats(y: int, x: int) -> int:

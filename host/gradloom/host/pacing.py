@@ -14,7 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from gradloom.host.tokens import Access, Pool, Recorder
+from gradloom.host.tokens import Access, Pool, Recorder, row_access
 from gradloom.rtl.channels import Unit
 
 __all__ = ["Lane", "Pacer", "Part", "Piece", "Work"]
@@ -72,6 +72,7 @@ class Piece:
     sweeps : cycles in which its results leave the array and the A-Core takes them
     inside : whether it goes on with what the piece before it has begun: what that one gives is there with the last of them, and no
         other work's partial sums come between those of the array
+    silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     """
 
@@ -87,6 +88,7 @@ class Piece:
     weights: int = 0
     sweeps: int = 0
     inside: bool = False
+    silent: bool = False
     target: Callable[[], Access] | None = None
 
 
@@ -210,12 +212,15 @@ class Pacer:
             time, n = min(loads)
             if chosen is None or time <= chosen[0]:
                 return found[Lane.LOAD][n]
-        limit, urgent = _NEVER, _NEVER
+        limit, urgent = _NEVER, -1
         if chosen is not None:
             stream = found[Lane.ARRAY][chosen[1]]
             # With nothing but fillers left for the array, others wait for the A-Core: fillers take turns with them.
             limit = chosen[0] + stream.head.lag
-            urgent = max(chosen[0], clock.free(Unit.ACORE)) if stream is self._filled else -1
+            if stream.head.silent:
+                urgent = chosen[0] + stream.head.cycles
+            elif stream is self._filled:
+                urgent = max(chosen[0], clock.free(Unit.ACORE))
         waits = chosen is None or chosen[0] > now + _STARVED
         acore = self._acore(found[Lane.ACORE], limit, urgent, waits)
         if acore is not None:
@@ -269,7 +274,7 @@ class Pacer:
                 found[bool(stream.line)][piece.lane].append(stream)
             elif piece.lane == Lane.ACORE:
                 self._crowded = True
-        return {lane: found[False][lane] + found[True][lane] for lane in Lane}
+        return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in Lane}
 
     def _written(self, part: Part) -> int:
         """When some images of a tensor are in memory, or operands on chip."""
@@ -282,7 +287,7 @@ class Pacer:
         start = stream.ready or 0
         for pool, count in stream.head.room:
             first = pool.find(count) or 0
-            free = self._recorder.when(Access(pool.name, ((first, first + count),)), write=True)
+            free = self._recorder.when(row_access(pool.name, first, count), write=True)
             start = max(start, free, self._recorder.clock.free(self._loaders[pool.name]))
         return start
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, ScheduleError
+from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, ScheduleError, channel_cycles
 from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
@@ -22,6 +22,8 @@ __all__ = ["RowConvolution", "RowTile", "bitmap_rows", "row_parts"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
+_RUN_CYCLES = 80
+"""Of a command of the A-Core beside its beats, about."""
 _POSITIONS = 16
 """Positions of a plane whose bits a beat of a bitmap holds."""
 
@@ -139,8 +141,7 @@ class RowConvolution:
         """Cycles of one image: of the array, or of the loads of inputs or of weights, if they take longer."""
         inputs = self.input_beats(self.tiles) * (1 if self.resident else len(self.outputs))
         blocks = self.work.weights.beats * sum(len(tile.strips) for tile in self.tiles)
-        moved = max(inputs, blocks) if self.builder.config.load_channels >= 3 else inputs + blocks
-        return max(self.cycles, moved)
+        return max(self.cycles, channel_cycles(self.builder.config, inputs, blocks))
 
     def _words(self, units: int) -> int:
         return psum_words(self.sweep.strip(0, units), self.builder.config, 1) if units else 0
@@ -252,7 +253,7 @@ class RowConvolution:
         assert self._ring is not None
         work = self._strip(tile.first, tile.last)
         address = self._ring.take(work.steps * work.sweep.addresses(self.builder.config, 1))
-        work.load_inputs((image, image + 1), (0, work.steps), address)
+        work.load_inputs((image, image + 1), (0, work.steps), address, self._cycles(tile.first, tile.last))
         return address
 
     def compute(
@@ -310,13 +311,14 @@ class RowConvolution:
             for number, (turn, tile, outs) in enumerate(steps):
                 begins, ends = number == 0, number == len(steps) - 1
                 cycles = self._cycles(tile.first, tile.last) // len(self.outputs)
+                rows = sum(last - first for first, last in self.parts(tile)) * self.plane.xe if turn == passes - 1 else 0
                 yield Piece(
                     Lane.ARRAY,
                     cycles,
                     needs(images) if begins else (),
                     gives(images) if ends else (),
                     room=(self.room, *room) if begins else (),
-                    lag=cycles,
+                    lag=max(0, 2 * cycles - len(outs) * (rows + _RUN_CYCLES)),
                     target=self.builder.next_sums,
                 )
                 if begins:

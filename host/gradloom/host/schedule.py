@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
+from gradloom.host.gradient_lines import GradientLines
 from gradloom.host.im2col import lower
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
@@ -149,6 +150,7 @@ class _Step:
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
         self.pacer = Pacer(builder.recorder, loaders)
         builder.between = self.pacer.sweeps_wait
+        self.lines = GradientLines(builder)
 
     def emit(self, memory_base: int) -> dict[int, int]:
         """The whole program. Returns the labels of its LOOP."""
@@ -328,7 +330,9 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
-            self._work(*schedule_update.WeightUpdate(builder, layer, dry=True, first=first, last=last).emit())
+            self._work(*schedule_update.WeightUpdate(builder, layer, self.lines, dry=True, first=first, last=last).emit())
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
-        update = schedule_update.WeightUpdate(builder, layer, export=self.export_dw, first=first, last=last)
-        self._work(*update.emit(), line="gradients")
+        update = schedule_update.WeightUpdate(
+            builder, layer, self.lines, export=self.export_dw, first=first, last=last
+        )
+        self._work(*update.emit(), line=update.line.name)

@@ -256,7 +256,9 @@ class Accumulation:
         self.plane, self.groups = Plane(y, x), builder.groups(channels)
         self._tag = 8 * builder.network.index(layer.name) + 2
         self._rows: list[Range] = []
-        if not builder.holds(self.plane):
+        # A plane beside which the next one does not fit would keep the A-Core waiting for its loads.
+        beside = layer.norm != "frn" or 2 * self.plane.nb <= builder.config.abuf_depth
+        if not (beside and builder.holds(self.plane)):
             self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=layer.act in ("tlu", "relu"))
         # Rows have one more entry, the sum of products of their plane.
         self._entries = PARAMETER_ENTRIES + bool(self._rows)

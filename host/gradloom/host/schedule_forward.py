@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gradloom.host import schedule_shortcut
 from gradloom.host.assembler import Instruction
-from gradloom.host.convolution import Convolution
+from gradloom.host.convolution import HALVES, Convolution
 from gradloom.host.cost import pool_cycles
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
@@ -64,7 +64,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     shape = shape_of(network, layer, config)
     sweep = forward_sweep(shape, config)
     work = Convolution(
-        builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False, beats=plane.nb
+        builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False, beats=plane.nb, ordered=last
     )
 
     def needs(images: Range) -> Parts:
@@ -82,9 +82,12 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         if last and tile[0] == 0:
             logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg)
         parts = image_groups(images, limit)
-        # What the A-Core needs first is loaded before the array's own operands can hold it up.
-        sides = _load_sides(builder, layer, parts[0], tile[0])
+        # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
+        early = HALVES * (parts[0][1] - parts[0][0]) * plane.nb <= builder.ring["AA"].size
+        sides = _load_sides(builder, layer, parts[0], tile[0]) if early else (builder.load_parameters(name, tile[0]), 0)
         half = yield from work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
+        if not early:
+            sides = _load_sides(builder, layer, parts[0], tile[0], sides[0])
         for tap, m in enumerate(tile):
             for part in parts:
                 if tap or part != parts[0]:

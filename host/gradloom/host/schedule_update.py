@@ -1,20 +1,21 @@
 """Weight gradients on the array, output stationary, and the update of weights and velocities tile by tile."""
 
 import copy
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.gradient_blocks import GradientShape, choose_blocks
-from gradloom.host.layout import ceil_div, even
+from gradloom.host.gradient_lines import GradientLines, updated
+from gradloom.host.gradient_tiles import Block, Operands, Tile
+from gradloom.host.layout import ceil_div, equal_ranges, even
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.schedule_backward import convolved, dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.tiling import Builder, shape_of, shifts
-from gradloom.host.tokens import Access
+from gradloom.host.tokens import Access, row_access
 from gradloom.host.windows import Shape, Sweep, forward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected
@@ -36,68 +37,9 @@ _MOST_BESIDE = 256
 """Tiles that the fields of CONV and RUN can lay beside each other."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tile:
-    """Blocks (r, k) of one drain.
-
-    Parameters
-    ----------
-    step : input group, or for kernel 1 the step of all PE rows
-    outputs : output groups (kernel 1: one for each tap)
-    inputs : input groups (kernel 1: one for each PE row)
-    window : number of the kernel window
-    """
-
-    step: int
-    outputs: tuple[int, ...]
-    inputs: tuple[int, ...]
-    window: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Block:
-    """Kernel windows, output tiles, input steps and images (or rows of one) that the array sweeps over with what is on chip."""
-
-    windows: Range
-    outputs: tuple[tuple[int, ...], ...]
-    steps: Range
-    images: Range
-    rows: Range | None
-
-    @property
-    def piece(self) -> tuple[Range, Range | None]:
-        """What is swept over at a time."""
-        return self.images, self.rows
-
-    @property
-    def inputs(self) -> tuple[Range, Range | None, Range]:
-        """What its inputs depend on."""
-        return *self.piece, self.steps
-
-    @property
-    def errors(self) -> tuple[Range, Range | None, tuple[tuple[int, ...], ...]]:
-        """What its errors depend on."""
-        return *self.piece, self.outputs
-
-
-@dataclasses.dataclass(frozen=True)
-class _Operands:
-    """What is on chip: inputs of a range of steps, and errors, from an address on; those of output tiles at (address, place in
-    the banks)."""
-
-    images: tuple[int, int]
-    rows: tuple[int, int] | None
-    steps: tuple[int, int]
-    inputs: int
-    first: int
-    errors: dict[tuple[int, ...], tuple[int, int]]
-
-
-def _equal(tiles: list[_Tile], limit: int) -> Iterator[list[_Tile]]:
+def _lists(tiles: list[Tile], limit: int) -> Iterator[list[Tile]]:
     """Lists of at most ``limit`` tiles, as equal as can be."""
-    count = ceil_div(len(tiles), max(1, limit))
-    edges = [len(tiles) * i // count for i in range(count + 1)]
-    return (tiles[start:end] for start, end in itertools.pairwise(edges))
+    return (tiles[first:last] for first, last in equal_ranges(0, len(tiles), max(1, limit)))
 
 
 class WeightUpdate:
@@ -105,6 +47,7 @@ class WeightUpdate:
 
     Parameters
     ----------
+    lines : say where and when they are made
     dry : only the statistics of the velocities
     export : also store the weight gradients
     first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
@@ -114,6 +57,7 @@ class WeightUpdate:
         self,
         builder: Builder,
         layer: Conv | FullyConnected,
+        lines: GradientLines,
         *,
         dry: bool = False,
         export: bool = False,
@@ -136,6 +80,7 @@ class WeightUpdate:
             share=4,
         )
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
+        self.line = lines.of(layer)
         self.ee = even(self.shape.xo) // 2
         self.bb = builder.config.block_beats
         self.block = self.bb * builder.config.beat_bytes
@@ -149,6 +94,7 @@ class WeightUpdate:
             error_rows=self.shape.yo,
             error_entries=self.ee,
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
+            room=self.line.ring.size,
         )
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images)
 
@@ -166,20 +112,20 @@ class WeightUpdate:
         pass."""
         tiles = [tuple(tile) for tile in self.work.tiles()]
         blocks = [
-            _Block(windows, tuple(tiles[slice(*outputs)]), steps, *piece)
+            Block(windows, tuple(tiles[slice(*outputs)]), steps, *piece)
             for windows, outputs, steps, piece in self.blocks
         ]
-        loaded, places = self.builder.step(), dict[int, _Operands]()
+        loaded, places = self.builder.step(), dict[int, Operands]()
         works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
         return [self.builder.tagged(8 * self.builder.network.index(self.layer.name) + 3, work) for work in works]
 
-    def _loads(self, blocks: list[_Block], loaded: Callable[[int], Part], places: dict[int, _Operands]) -> Work:
+    def _loads(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
         builder, sweep, every = self.builder, self.sweep, self.builder.images
-        needs = [builder.part(self.layer.name, dx_region_name(builder, self.layer), every)]
+        needs = [builder.part(self.layer.name, dx_region_name(builder, self.layer), every), *self.line.needs]
         if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
             needs.append(convolved(builder, self.layer, every))
-        before: _Block | None = None
+        before: Block | None = None
         for n, block in enumerate(blocks):
             count, rows = block.images[1] - block.images[0], self._sweep(block.rows)
             inputs = (block.steps[1] - block.steps[0]) * rows.addresses(builder.config, count)
@@ -190,64 +136,78 @@ class WeightUpdate:
             new_errors = before is None or before.errors != block.errors
             room = [(builder.pool["IBUF"], inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
             beats = count * sweep.groups_in * rows.rows * sweep.xe
-            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens="gradients")
+            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name)
             start = builder.pool["IBUF"].take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
-            places[n] = _Operands(*block.inputs, start, first, found)
+            places[n] = Operands(*block.inputs, start, first, found)
             if new_errors:
                 for outs, (address, place) in found.items():
                     self._load_errors(*block.piece, outs, address, place)
             if new_inputs:
                 work = copy.copy(self.work)
                 work.sweep = rows
-                work.load_inputs(block.images, block.steps, start)
+                windows = sum(self._cycles(part, *block.piece) for part in self._parts(block))
+                work.load_inputs(block.images, block.steps, start, windows)
             before = block
 
-    def _computes(self, blocks: list[_Block], loaded: Callable[[int], Part], places: dict[int, _Operands]) -> Work:
+    def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
         first, last = self.blocks.pieces[0], self.blocks.pieces[-1]
         for n, block in enumerate(blocks):
             after = blocks[n + 1] if n + 1 < len(blocks) else None
+            parts = self._parts(block)
             if block.piece == first:
-                self._places: dict[_Tile, int] = {}
-            parts = [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
+                self._places: dict[Tile, int] = {}
             for part in parts:
                 cycles, end = self._cycles(part[:1], *block.piece), part is parts[-1]
+                drained = self._beats(part[0]) if self._drained(part[0]) else 0
                 target = functools.partial(self._target, part, block.piece == first)
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
-                drained = self._beats(part[0]) if cycles < self._beats(part[0]) else 0
                 count = 1 if drained else len(part)
-                closes = "gradients" if end and count == len(part) else ""
+                closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
-                    Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target
+                    Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target,
+                    silent=block.piece != last,
                 )
-                for place, _ in enumerate(self._tiles(part, places[n], block.piece == first, block.piece == last), 2):
+                if block.piece == first != last and part is parts[0]:
+                    self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
+                tiles = self._tiles(part, places[n], block.piece == first, block.piece == last, apart=bool(drained))
+                for place, _ in enumerate(tiles, 2):
                     if drained:
-                        closes = "gradients" if end and place == len(part) else ""
-                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained)
+                        closes = self.line.name if end and place == len(part) else ""
+                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.piece != last)
             if after is None or after.inputs != block.inputs:
                 self.builder.pool["IBUF"].give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
+        yield Piece(Lane.ARRAY, 0, gives=(updated(self.builder, self.layer.name),))
 
-    def _target(self, part: list[_Tile], fresh: bool) -> Access:
+    def _parts(self, block: Block) -> list[list[Tile]]:
+        """Sets of a block's tiles."""
+        return [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
+
+    def _target(self, part: list[Tile], fresh: bool) -> Access:
         """Where the gradients of a set's first tiles go."""
-        beats = sum(self._beats(tile) for tile in next(_equal(part, self._at_once(part))))
-        start = self.builder.ring["DW"].find(beats) if fresh else self._places[part[0]]
+        beats = sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
+        start = self.line.ring.find(beats) if fresh else self._places[part[0]]
         return Access("DW", ((start, start + beats),))
 
-    def _cycles(self, part: list[_Tile], images: Range, rows: Range | None) -> int:
+    def _drained(self, tile: Tile) -> bool:
+        """Whether gradients leave the array more slowly than it makes them, in any piece."""
+        return any(self._cycles([tile], *piece) < self._beats(tile) for piece in {self.blocks.pieces[0], self.blocks.pieces[-1]})
+
+    def _cycles(self, part: list[Tile], images: Range, rows: Range | None) -> int:
         """Cycles of the array for the tiles of a set."""
         count = images[1] - images[0]
         return len(part) * ceil_div(count * self._sweep(rows).upi, self.builder.config.wpus) * self.sweep.cols
 
-    def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> _Tile:
+    def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> Tile:
         if not self.sweep.k1:
-            return _Tile(step, outputs, (step,), window)
+            return Tile(step, outputs, (step,), window)
         inputs = (row * self.work.steps + step for row in range(PE_ROWS))
-        return _Tile(step, outputs, tuple(c for c in inputs if c < self.shape.cg), window)
+        return Tile(step, outputs, tuple(c for c in inputs if c < self.shape.cg), window)
 
-    def _sets(self, outputs: tuple[int, ...], low: int, high: int, chosen: range) -> Iterator[list[_Tile]]:
+    def _sets(self, outputs: tuple[int, ...], low: int, high: int, chosen: range) -> Iterator[list[Tile]]:
         """Tiles of successive steps whose weights are loaded and stored together, as many as fit and as equal as can be.
 
         Kernel 1: tiles with the same input rows. Wider ones: those whose weights lie one behind the other in DRAM, which a window
@@ -262,26 +222,26 @@ class WeightUpdate:
         for _, alike in itertools.groupby(tiles, key=lambda tile: len(tile.inputs)):
             part = list(alike)
             limit = self.builder.config.abuf_depth // _FULL_SETS // self._beats(part[0])
-            yield from _equal(part, min(limit, self._at_once(part)) if self.sweep.k1 else limit)
+            yield from _lists(part, min(limit, self._at_once(part)) if self.sweep.k1 or self._drained(part[0]) else limit)
 
-    def _at_once(self, part: list[_Tile]) -> int:
+    def _at_once(self, part: list[Tile]) -> int:
         """Tiles of a set that one command of the A-Core may update."""
         config, beats = self.builder.config, self._beats(part[0])
-        moved = self.store_dw or not self.first
+        moved, drained = self.store_dw or not self.first, self.line.ring.size // _DRAINED
         return max(1, min(
             _MOST_BESIDE if self.sweep.k1 else config.max_planes,
-            (min(config.dw_depth // _DRAINED, config.export_depth) if moved else config.dw_depth // _DRAINED) // beats,
+            (min(drained, config.export_depth) if moved else drained) // beats,
             _DRAINED_CYCLES // self._cycles(part[:1], self.builder.images, None),
         ))
 
-    def _extent(self, tile: _Tile) -> tuple[int, int]:
+    def _extent(self, tile: Tile) -> tuple[int, int]:
         """Valid rows and taps."""
         if self.sweep.k1:
             return len(tile.inputs), len(tile.outputs)
         window = self.sweep.windows[tile.window]
         return window.rows, window.cols
 
-    def _beats(self, tile: _Tile) -> int:
+    def _beats(self, tile: Tile) -> int:
         rows, taps = self._extent(tile)
         return rows * taps * self.bb
 
@@ -297,12 +257,12 @@ class WeightUpdate:
                 region,
                 [(images, (m, m + 1))],
                 region.at(images[0], m) + first * self.ee * builder.config.beat_bytes,
+                (place + tap, place + tap + 1),
                 n0=(last - first) * self.ee,
                 n1=count,
                 stride1=region.outer_bytes,
                 addr=addr,
                 length=length,
-                error_bank=place + tap,
                 bank0=place + tap,
                 bstep=PE_ROWS,
                 xe=self.ee,
@@ -311,7 +271,7 @@ class WeightUpdate:
             )
 
     def _transfer(
-        self, region: Region, part: list[_Tile], scale: int
+        self, region: Region, part: list[Tile], scale: int
     ) -> tuple[dict[str, int], int, list[tuple]]:
         """Runs, byte offset and conflict boxes of a set in the order of the weight-gradient buffer; ``scale`` 8 for dW."""
         tile, block, beats = part[0], self.block * scale, self.bb * scale
@@ -335,13 +295,13 @@ class WeightUpdate:
             return {"n0": len(part) * window.rows * window.cols * beats}, offset, boxes
         return {"n0": window.cols * beats, "n1": window.rows, "stride1": self.columns * block}, offset, boxes
 
-    def _load_stream(self, dest: Dest, region: Region, part: list[_Tile], addr: int, scale: int = 1) -> None:
+    def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: int, scale: int = 1) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
         length = sum(self._beats(tile) for tile in part)
         self.builder.load(dest, region, boxes, offset, addr=addr, length=length, **runs)
 
     def _store_stream(
-        self, src: Source, region: Region, part: list[_Tile], addr: int, scale: int = 1
+        self, src: Source, region: Region, part: list[Tile], addr: int, scale: int = 1
     ) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
         length = sum(self._beats(tile) for tile in part)
@@ -349,28 +309,33 @@ class WeightUpdate:
 
     # Tiles
 
-    def _tiles(self, part: list[_Tile], operands: _Operands, fresh: bool, final: bool) -> Iterator[None]:
-        """Accumulate and drain the tiles of a set; after the last images update their weights. Stops before each but the first."""
+    def _tiles(self, part: list[Tile], operands: Operands, fresh: bool, final: bool, *, apart: bool) -> Iterator[None]:
+        """Accumulate and drain the tiles of a set; after the last images update their weights. Stops before each but the first.
+
+        ``apart``: other commands come between the tiles. What the A-Core needs is loaded with the last one then, as nothing keeps
+        others from its addresses.
+        """
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
         streams = {"AA": 0, "AB": 0, "OA": 0, "OB": 0}
-        if final and self.last:
-            streams = {key: builder.ring[key].take(total) for key in streams}
-            self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
-            self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
+        loads = part[-1 if apart else 0] if final and self.last else None
         offset = 0
-        for group in _equal(part, self._at_once(part)):
+        for group in _lists(part, self._at_once(part)):
             beats = sum(self._beats(tile) for tile in group)
             if fresh:
-                self._places[group[0]] = builder.ring["DW"].take(beats)
+                self._places[group[0]] = self.line.ring.take(beats)
             dw = self._places[group[0]]
             if final and not self.first:
                 self._load_stream(Dest.XIN, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
-            apart, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
+            step, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
             for place, tile in enumerate(group):
                 if tile is not part[0]:
                     yield
-                self._accumulate(tile, operands, dw + place * apart, gap, fresh)
+                if tile is loads:
+                    streams = {key: builder.ring[key].take(total) for key in streams}
+                    self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
+                    self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
+                self._accumulate(tile, operands, dw + place * step, gap, fresh)
             if final:
                 self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})
                 if self.store_dw:
@@ -380,7 +345,7 @@ class WeightUpdate:
             self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
 
-    def _accumulate(self, tile: _Tile, operands: _Operands, dw: int, gap: int, fresh: bool) -> None:
+    def _accumulate(self, tile: Tile, operands: Operands, dw: int, gap: int, fresh: bool) -> None:
         """One command of the array; its blocks begin at beat ``dw``, ``gap`` blocks apart."""
         config, sweep, count = self.builder.config, self._sweep(operands.rows), operands.images[1] - operands.images[0]
         size = sweep.addresses(config, count)
@@ -409,13 +374,13 @@ class WeightUpdate:
             Opcode.CONV,
             fields,
             reads=[
-                Access("IBUF", ((base, base + size),)),
-                Access("EBUF", ((errors, errors + length), (place, place + len(tile.outputs)))),
+                row_access("IBUF", base, size),
+                row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
             ],
             writes=[Access("DW", ((dw, dw + drained),))],
         )
 
-    def _finish(self, part: list[_Tile], dw: int, beats: int, streams: dict[str, int]) -> None:
+    def _finish(self, part: list[Tile], dw: int, beats: int, streams: dict[str, int]) -> None:
         """Update the weights of a drained set of tiles, or only export its sums."""
         builder, tile = self.builder, part[0]
         rows, taps = self._extent(tile)
@@ -469,7 +434,7 @@ class WeightUpdate:
             writes=[*writes, ("OA", streams["OA"], beats), ("OB", streams["OB"], beats)],
         )
 
-    def _indices(self, tile: _Tile) -> dict[str, int]:
+    def _indices(self, tile: Tile) -> dict[str, int]:
         """Element indices (logical OIHW positions) for stochastic rounding."""
         g = self.builder.config.group
         _, channels, ky, kx = self.builder.network.weight_shape(self.layer.name)

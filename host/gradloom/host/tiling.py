@@ -14,7 +14,7 @@ from gradloom.host.tokens import Access, Box, Pool, Recorder, Ring
 from gradloom.host.windows import Shape
 from gradloom.models.network import INPUT, FullyConnected, Layer, Network
 from gradloom.rtl import microprograms
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode, Source
 
 __all__ = [
@@ -104,6 +104,13 @@ def image_groups(images: tuple[int, int], limit: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
+def channel_cycles(config: Config, inputs: int, others: int) -> int:
+    """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs."""
+    if config.load_channels < 3:
+        return inputs + others
+    return max(others, ceil_div(inputs + others, 2))
+
+
 class Builder:
     """State of one compilation: network, machine, memory, recorder, on-chip rings.
 
@@ -133,7 +140,6 @@ class Builder:
                 ("OA", depth),
                 ("OB", depth),
                 ("OM", config.mbuf_depth),
-                ("DW", config.dw_depth),
                 ("LOGIT", config.logit_depth),
             )
         }
@@ -279,6 +285,8 @@ class Builder:
         region: Region,
         boxes: Sequence[Box],
         offset: int,
+        banks: tuple[int, int] = (0, PE_ROWS),
+        /,
         *,
         n0: int,
         n1: int = 1,
@@ -287,14 +295,16 @@ class Builder:
         stride2: int = 0,
         addr: int,
         length: int,
-        error_bank: int = -1,
         **fields: int,
     ) -> None:
-        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses (of one error bank a WPU)."""
+        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses.
+
+        ``banks``: of each WPU's row banks, in the input and the error buffer.
+        """
         # Addresses of XIN and XOUT wrap: whole, as no other program part uses them.
         place: Box = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
-        if error_bank >= 0:
-            place = (*place, (error_bank, error_bank + 1))
+        if dest in (Dest.IBUF, Dest.EBUF):
+            place = (*place, banks)
         breg, start = self._where(region)
         self.recorder.emit(
             Opcode.LOAD,

@@ -20,13 +20,15 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from gradloom.host.assembler import Instruction
 from gradloom.host.clock import Clock
 from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode
 
-__all__ = ["Access", "Box", "Pool", "Recorder", "Ring"]
+__all__ = ["Access", "Box", "Pool", "Recorder", "Ring", "row_access"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -38,6 +40,11 @@ class Access:
 
     space: str
     box: Box
+
+
+def row_access(space: str, first: int, count: int, banks: tuple[int, int] = (0, PE_ROWS)) -> Access:
+    """Addresses of the input or error buffer, of some of each WPU's row banks."""
+    return Access(space, ((first, first + count), banks))
 
 
 _CELL_ADDRESSES = 32
@@ -60,11 +67,14 @@ class _Space:
     """What has been accessed of one memory or tensor, found by place: cells of some addresses, or of some indices in the
     first two dimensions."""
 
-    def __init__(self) -> None:
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
         self._cells: dict[tuple[int, ...], list[_Past]] = {}
         self._searches = 0
 
     def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
+        if len(box) != self._dimensions:
+            raise ValueError(f"an access of {len(box)} dimensions to a memory of {self._dimensions}")
         if len(box) == 1:
             (low, high), = box
             return ((cell,) for cell in range(low // _CELL_ADDRESSES, (high - 1) // _CELL_ADDRESSES + 1))
@@ -114,6 +124,36 @@ def _inside(a: Box, b: Box) -> bool:
     return True
 
 
+class _Unused:
+    """Addresses of on-chip rings that hold what nothing has used yet.
+
+    A ring hands out its addresses round and round; the recorder orders their reuse by the order of the program. That a command
+    reads what was meant for it takes more: between the two no one may have taken its addresses.
+    """
+
+    def __init__(self, config: Config) -> None:
+        sizes = {"AA": config.abuf_depth, "AB": config.abuf_depth, "AM": config.mbuf_depth, "DW": config.dw_depth}
+        self._held = {name: np.zeros(size, bool) for name, size in sizes.items()}
+
+    def note(self, instruction: Instruction, reads: Iterable[Access], writes: Iterable[Access]) -> None:
+        """What a command uses, and what it leaves for others.
+
+        Raises
+        ------
+        :exc:`ValueError`
+            If it overwrites what has not been used.
+        """
+        for access in reads:
+            if access.space in self._held:
+                self._held[access.space][slice(*access.box[0])] = False
+        for access in writes:
+            if access.space in self._held:
+                held = self._held[access.space][slice(*access.box[0])]
+                if held.any() and not (instruction.opcode == Opcode.CONV and (instruction["dacc"] or instruction["dgap"])):
+                    raise ValueError(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
+                held[:] = True
+
+
 class Ring:
     """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse."""
 
@@ -126,6 +166,11 @@ class Ring:
         if not 0 < count <= self.size:
             raise ValueError(f"{count} addresses do not fit in a memory of {self.size}")
         return self.first + (0 if self._next + count > self.size else self._next)
+
+    def turn(self, count: int) -> None:
+        """Begin anew unless so many addresses lie ahead: what is taken next, up to ``count`` in all, does not meet itself."""
+        if self._next + count > self.size:
+            self._next = 0
 
     def take(self, count: int) -> int:
         """First of ``count`` successive addresses."""
@@ -199,6 +244,7 @@ class Recorder:
         self._last: dict[Unit, int] = {}
         self._floor = -1
         self._spaces: dict[str, _Space] = {}
+        self._unused = _Unused(config)
         self._running = False
 
     def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
@@ -238,6 +284,7 @@ class Recorder:
         """A command of an engine with all that it reads and writes. Returns its position."""
         instruction = Instruction(opcode, fields, tail, self.tag)
         engine, reads, writes = instruction.unit(self._config), tuple(reads), tuple(writes)
+        self._unused.note(instruction, reads, writes)
         needs = self._conflicts(engine, reads, writes)
         if self._needs_barrier(engine, needs):
             self.barrier()
@@ -270,7 +317,7 @@ class Recorder:
         return max((done[past.position] for past in near if (write or past.write) and _overlap(past.box, access.box)), default=0)
 
     def _space(self, access: Access) -> _Space:
-        return self._spaces.setdefault(access.space, _Space())
+        return self._spaces.setdefault(access.space, _Space(len(access.box)))
 
     def _conflicts(
         self, engine: Unit, reads: tuple[Access, ...], writes: tuple[Access, ...]

@@ -81,13 +81,13 @@ class Sweep:
     groups_in : channel groups of what is swept over
     rows, xe : stored rows of one image, entries of a row
     upi, cols : units of one image, window positions of a row
-    ystep : 1 or 2
+    ystep, xstep : 1 or 2, stored rows from unit to unit and columns from window to window
     y0, c0 : for every window, first input row of unit 0 and column of the first window
     windows : kernel windows
     psr, psc : SPLIT: the first row (column) of the plane is the second of its unit (position)
     flip : whether taps are reversed (backward, stride 1)
     pitch : rows from image to image in the buffer
-    row0 : first stored row in the plane of the tensor
+    row0, every : first stored row in the plane of the tensor, and rows of it from one to the next
     """
 
     pattern: Pattern
@@ -106,6 +106,8 @@ class Sweep:
     flip: bool = False
     pitch: int = 0
     row0: int = 0
+    every: int = 1
+    xstep: int = 1
 
     @property
     def k1(self) -> bool:
@@ -128,7 +130,7 @@ class Sweep:
             upi=last - first,
             y0=tuple(y0 + first * self.ystep - start for y0 in self.y0),
             psr=0 if first else self.psr,
-            row0=self.row0 + start,
+            row0=self.row0 + start * self.every,
         )
 
     @property
@@ -160,7 +162,7 @@ class Sweep:
         return {
             "pattern": int(self.pattern),
             "p2": int(self.ystep == 2),
-            "s2": int(self.ystep == 2),
+            "s2": int(self.xstep == 2),
             "units": images * self.upi,
             "cols": self.cols,
             "upi": self.upi,
@@ -190,22 +192,29 @@ def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
 
 
 def forward_sweep(shape: Shape, config: Config) -> Sweep:
-    """Forward, and the input side of the weight gradient."""
+    """Forward, and the input side of the weight gradient.
+
+    A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads.
+    """
     one = shape.ky == 1 and shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2)
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
+    every = shape.stride if one and not shape.pad else 1
+    rows = shape.yo if every > 1 else shape.yi
     return Sweep(
         Pattern.K1 if one else Pattern.K3,
         PsumLayout.K1 if one else PsumLayout.ROWS,
         shape.cg,
-        shape.yi,
+        rows,
         even(shape.xi) // 2,
         shape.yo,
         shape.xo,
-        shape.stride,
+        shape.stride // every,
         windows,
         tuple(window.row - shape.pad for window in windows),
         tuple(window.col - shape.pad for window in windows),
-        pitch=shape.yi,
+        pitch=rows,
+        every=every,
+        xstep=shape.stride,
     )
 
 

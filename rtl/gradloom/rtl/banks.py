@@ -1,5 +1,7 @@
 """The C-Core's operand buffers: row banks (IBUF, EBUF) and weight banks (WBUF), ``docs/machine.md`` section 3."""
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -20,6 +22,14 @@ def address_bits(depth: int) -> int:
     return max(1, (depth - 1).bit_length())
 
 
+def _registered(m: Module, load: Sequence[LoadBus], beat: data.StructLayout) -> list[data.View]:
+    """What is on the buses, one cycle later."""
+    buses = [Signal(beat, name=f"bus{n}", reset_less=True) for n in range(len(load))]
+    m.d.sync += [getattr(held, name).eq(getattr(bus, name))
+                 for held, bus in zip(buses, load, strict=True) for name in beat.members]
+    return buses
+
+
 class RowBanks(wiring.Component):
     """``3 wpus`` banks of ``depth`` beats, all read at once (IBUF or EBUF).
 
@@ -28,8 +38,8 @@ class RowBanks(wiring.Component):
 
     Members
     -------
-    load : ``In(LoadBus)``
-        Beats for ``dest`` are written.
+    load : ``In(LoadBus).array(n)``
+        Of the one or two channels that fill it. Beats for ``dest`` are written; never two for one bank in one cycle.
     addr : ``In(ArrayLayout(16, 3 wpus))``
         Address per bank; bits above the depth's width are ignored.
     q : ``Out(ArrayLayout(16 G, 3 wpus))``
@@ -41,24 +51,24 @@ class RowBanks(wiring.Component):
         self.depth = depth
         self.dest = dest
         banks = config.row_banks
-        super().__init__({"load": In(LoadBus(config)),
+        super().__init__({"load": In(LoadBus(config)).array(len(load_channels(config, dest))),
                           "addr": In(data.ArrayLayout(16, banks)),
                           "q": wiring.Out(data.ArrayLayout(16 * config.group, banks))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        bits = address_bits(self.depth)
-        value = Signal(16 * self.config.group, reset_less=True)
-        addr = Signal(bits, reset_less=True)
-        m.d.sync += [value.eq(self.load.data), addr.eq(self.load.addr)]
+        beat = data.StructLayout({"data": 16 * self.config.group, "addr": address_bits(self.depth)})
+        buses = _registered(m, self.load, beat)
         for bank in range(self.config.row_banks):
             m.submodules[f"bank{bank}"] = memory = Memory(
                 shape=unsigned(16 * self.config.group), depth=self.depth, init=[])
             write = memory.write_port()
             read = memory.read_port()
-            hit = Signal(name=f"hit{bank}")
-            m.d.sync += hit.eq(self.load.valid & (self.load.dest == self.dest) & (self.load.bank == bank))
-            m.d.comb += [write.en.eq(hit), write.addr.eq(addr), write.data.eq(value),
+            hit = Signal(len(buses), name=f"hit{bank}")
+            m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == self.dest) & (bus.bank == bank) for bus in self.load))
+            taken = Signal(beat, name=f"taken{bank}")
+            m.d.comb += [taken.eq(Mux(hit[-1], buses[-1], buses[0])),
+                         write.en.eq(hit.any()), write.addr.eq(taken.addr), write.data.eq(taken.data),
                          read.en.eq(1), read.addr.eq(self.addr[bank]), self.q[bank].eq(read.data)]
         return m
 
@@ -90,9 +100,7 @@ class WeightBanks(wiring.Component):
         m = Module()
         config = self.config
         size = data.StructLayout({"data": 16 * config.group, "addr": address_bits(config.wbuf_depth), "sub": 4})
-        buses = [Signal(size, name=f"bus{n}", reset_less=True) for n in range(len(self.load))]
-        m.d.sync += [getattr(held, name).eq(getattr(bus, name))
-                     for held, bus in zip(buses, self.load, strict=True) for name in size.members]
+        buses = _registered(m, self.load, size)
         for bank in range(WEIGHT_BANKS):
             beats = []
             hit = Signal(len(buses), name=f"hit{bank}")

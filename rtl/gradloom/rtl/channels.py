@@ -1,8 +1,9 @@
 """Engines as built: the DMA channels, the memories that each serves, and the semaphores between engines.
 
 A machine has one C-Core, one A-Core, ``load_channels`` Loaders and ``store_channels`` Storers, each with a command queue
-of its own. Every on-chip memory is drained by one channel and filled by one, but the weight buffer, which two channels fill where
-there are two for the C-Core. The Sequencer, the engines and the host all read the tables of this module.
+of its own. Every on-chip memory is drained by one channel and filled by one, but the buffers of weights and of inputs, which
+two channels fill where there are two for the C-Core. The Sequencer, the engines and the host all read the tables of this
+module.
 """
 
 import enum
@@ -42,8 +43,8 @@ _ACORE_INPUTS = (Dest.AA, Dest.AB, Dest.AM, Dest.PBUF, Dest.XIN, Dest.LABEL)
 LOAD_MAP: dict[int, tuple[tuple[Dest, ...], ...]] = {
     1: (tuple(Dest),),
     2: (_CCORE_INPUTS, _ACORE_INPUTS),
-    3: ((Dest.IBUF, Dest.WBUF), (Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
-    4: ((Dest.IBUF, Dest.WBUF), (Dest.EBUF, Dest.WBUF), (Dest.AA, Dest.XIN, Dest.LABEL), (Dest.AB, Dest.AM, Dest.PBUF)),
+    3: ((Dest.IBUF, Dest.WBUF), (Dest.IBUF, Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
+    4: ((Dest.IBUF, Dest.WBUF), (Dest.IBUF, Dest.EBUF, Dest.WBUF), (Dest.AA, Dest.XIN, Dest.LABEL), (Dest.AB, Dest.AM, Dest.PBUF)),
 }
 """By ``load_channels``: the memories that each channel fills."""
 
@@ -55,10 +56,11 @@ STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
 
 
 def load_channels(config: Config, dest: int) -> tuple[int, ...]:
-    """Channels that fill memory ``dest``, in the order of ``way``: the highest number first. (0,) for a number that is no memory,
-    which the Loader there refuses."""
+    """Channels that fill memory ``dest``, in the order of ``way``: inputs first through the lowest, weights through the highest.
+    (0,) for a number that is no memory, which the Loader there refuses."""
     parts = LOAD_MAP[config.load_channels]
-    return tuple(n for n in reversed(range(len(parts))) if dest in parts[n]) or (0,)
+    found = tuple(n for n in range(len(parts)) if dest in parts[n]) or (0,)
+    return found[::-1] if dest == Dest.WBUF else found
 
 
 def store_channel(config: Config, source: int) -> int:

@@ -58,8 +58,8 @@ class Feed(wiring.Component):
         m.submodules.ibuf = ibuf = RowBanks(config, depth=config.ibuf_depth, dest=Dest.IBUF)
         m.submodules.ebuf = ebuf = RowBanks(config, depth=config.ebuf_depth, dest=Dest.EBUF)
         for buffer, dest in ((ibuf, Dest.IBUF), (ebuf, Dest.EBUF)):
-            channel, = load_channels(config, dest)
-            wiring.connect(m, wiring.flipped(self.load[channel]), buffer.load)
+            for bus, channel in zip(buffer.load, load_channels(config, dest), strict=True):
+                wiring.connect(m, wiring.flipped(self.load[channel]), bus)
 
         ctl = [token] + [Signal(WPU_CTL, name=f"ctl{i}") for i in range(1, self.LATENCY + 1)]
         for i in range(self.LATENCY):

@@ -17,7 +17,7 @@ def gradient(config, *, cg, mg, y, x, kernel=3, stride=1):
     shape = Shape(cg, mg, y, x, y // stride, x // stride, kernel, kernel, stride, kernel // 2)
     sweep = forward_sweep(shape, config)
     tiles, steps = (-(-mg // 3), -(-cg // 3)) if sweep.k1 else (mg, cg)
-    return GradientShape("layer", sweep, tiles, mg, steps, shape.yo, (shape.xo + 1) // 2, 9 * config.block_beats)
+    return GradientShape("layer", sweep, tiles, mg, steps, shape.yo, (shape.xo + 1) // 2, 9 * config.block_beats, config.dw_depth)
 
 
 def covers(ranges, low, high):

@@ -3,7 +3,7 @@
 import pytest
 
 from gradloom.host.pacing import Lane, Pacer, Part, Piece
-from gradloom.host.tokens import Access, Pool, Recorder
+from gradloom.host.tokens import Access, Pool, Recorder, row_access
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
@@ -25,7 +25,7 @@ class Bench:
             self.log.append(f"{name}{n}")
             if piece.lane == Lane.LOAD:
                 fields = {"dest": int(Dest.IBUF), "n0": piece.cycles, "n1": 1, "n2": 1}
-                self.recorder.emit(Opcode.LOAD, fields, writes=[Access("IBUF", ((0, 1),))])
+                self.recorder.emit(Opcode.LOAD, fields, writes=[row_access("IBUF", 0, 1)])
             elif piece.lane == Lane.ARRAY:
                 fields = {"units": 3 * piece.cycles, "cols": 1, "steps": 1, "preload": 0, "wg": 0}
                 self.recorder.emit(Opcode.CONV, fields)
@@ -147,6 +147,27 @@ def test_fillers_take_turns_with_the_auxiliary_core():
     bench.pacer.add(bench.work("w", *[array(1000)] * 4), line="gradients")
     bench.pacer.finish()
     assert bench.log == ["w0", "p0", "w1", "p1", "w2", "p2", "w3"]
+
+
+@pytest.mark.parametrize(("silent", "log"), [(False, "w0 c0 w1 c1 w2 c2 a0 w3 w4 w5"), (True, "c0 w0 w1 c1 w2 w3 w4 c2 a0 w5")])
+def test_fillers_that_give_the_auxiliary_core_nothing_take_no_turns(silent, log):
+    """They come until the A-Core is through with what it has."""
+    bench, sums = Bench(), Part("sums", (0, 1))
+    bench.pacer.add(bench.work("c", *[Piece(Lane.ACORE, 2000)] * 2, Piece(Lane.ACORE, 2000, gives=(sums,))))
+    bench.pacer.add(bench.work("a", array(100, needs=(sums,))))
+    bench.pacer.add(bench.work("w", *[array(700, silent=silent)] * 6), line="gradients")
+    bench.pacer.finish()
+    assert " ".join(bench.log) == log
+
+
+def test_of_two_lines_the_first_comes_first():
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("v", *[array(1000)] * 3), line="gradients, long updates")
+    bench.pacer.add(bench.work("w", *[array(1000)] * 2), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["l0", "a0", "w0", "w1", "v0", "a1", "v1", "v2"]
 
 
 def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():

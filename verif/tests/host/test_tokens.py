@@ -1,15 +1,56 @@
-"""Loads of one memory by two channels: both work, and never write one place unordered."""
+"""What commands do to memories: order of two channels, places that are in use, rings."""
 
 import dataclasses
+import re
 
 import pytest
 
 from gradloom.host.schedule import compile_network
+from gradloom.host.tokens import Access, Recorder, Ring, row_access
 from gradloom.models.network import load_network
 from gradloom.rtl.channels import LOAD_UNITS, Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
+from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.system_bench import NETWORKS
+
+
+def load(recorder: Recorder, addr: int, length: int) -> None:
+    writes = [Access("AA", ((addr, addr + length),))]
+    recorder.emit(Opcode.LOAD, {"dest": int(Dest.AA), "n0": length, "n1": 1, "n2": 1}, writes=writes)
+
+
+def test_what_has_not_been_used_is_not_overwritten():
+    recorder = Recorder(PRESETS["eta"])
+    load(recorder, 0, 8)
+    load(recorder, 8, 8)
+    fields = {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": 6, "pool": 0}
+    recorder.emit(Opcode.RUN, fields, reads=[Access("AA", ((0, 6),))])
+    load(recorder, 0, 6)
+    with pytest.raises(ValueError, match=re.escape("addresses (6, 10) of AA would be overwritten before they are used")):
+        load(recorder, 6, 4)
+
+
+def test_a_memory_has_one_number_of_dimensions():
+    recorder = Recorder(PRESETS["eta"])
+    recorder.emit(Opcode.LOAD, {"dest": int(Dest.IBUF), "n0": 1, "n1": 1, "n2": 1}, writes=[row_access("IBUF", 0, 1)])
+    with pytest.raises(ValueError, match="an access of 1 dimensions to a memory of 2"):
+        recorder.when(Access("IBUF", ((0, 1),)))
+
+
+def test_a_ring_begins_anew_unless_all_lies_ahead():
+    ring = Ring(10, first=4)
+    assert ring.take(3) == 4
+    ring.turn(7)
+    assert ring.take(3) == 7
+    ring.turn(5)
+    assert [ring.take(2), ring.take(3)] == [4, 6]
+
+
+@pytest.mark.parametrize(("network", "batch"), [("vgg16", 4), ("resnet18", 1)])
+def test_updates_use_the_weights_that_were_loaded_for_them(network, batch):
+    """Between the tiles of an update other commands of the A-Core take its buffers, in these more than they hold."""
+    compile_network(load_network(network), PRESETS["eta"], batch)
 
 
 def weight_blocks(command, config: Config) -> set[tuple[int, int]]:

@@ -47,12 +47,12 @@ def test_row_banks(cols, wpus, dest):
         for _ in range(200):
             target = Dest(int(rng.choice([Dest.IBUF, Dest.EBUF, Dest.WBUF, dest, dest])))
             bank, addr, value = int(rng.integers(banks)), int(rng.integers(depth)), int.from_bytes(rng.bytes(2 * cols))
-            await put(ctx, dut.load, target, bank, addr, 0, value)
+            await put(ctx, dut.load[0], target, bank, addr, 0, value)
             if target == dest:
                 content[bank, addr] = value
         # Readable when an engine starts one cycle after the Loader's done and reads in the cycle after that.
         bank, addr = next(iter(content))
-        await put(ctx, dut.load, dest, bank, addr, 0, 1)
+        await put(ctx, dut.load[0], dest, bank, addr, 0, 1)
         content[bank, addr] = 1
         await ctx.tick()
         for place in [addr, *range(depth)]:
@@ -92,10 +92,12 @@ def test_weight_banks(cols):
     simulate(dut, testbench)
 
 
-def test_two_channels_fill_different_weight_banks_in_one_cycle():
+@pytest.mark.parametrize("dest", [Dest.WBUF, Dest.IBUF])
+def test_two_channels_fill_different_banks_in_one_cycle(dest):
     """Two beats a cycle, each for a bank of its own or another memory, land where one would."""
     config = config_of(2, channels=3)
-    dut = WeightBanks(config)
+    depth = config.wbuf_depth
+    dut = WeightBanks(config) if dest == Dest.WBUF else RowBanks(config, depth=depth, dest=dest)
     assert len(dut.load) == 2
     rng = np.random.default_rng(9)
     content = {}
@@ -105,12 +107,12 @@ def test_two_channels_fill_different_weight_banks_in_one_cycle():
         for _ in range(300):
             written = 0
             for bus, bank in zip(dut.load, rng.permutation(3)[:2], strict=True):
-                target = Dest(int(rng.choice([Dest.WBUF, Dest.WBUF, Dest.WBUF, Dest.IBUF])))
-                addr, value = int(rng.integers(config.wbuf_depth)), int.from_bytes(rng.bytes(4))
+                target = Dest(int(rng.choice([dest, dest, dest, Dest.EBUF])))
+                addr, value = int(rng.integers(depth)), int.from_bytes(rng.bytes(4))
                 offer(ctx, bus, target, int(bank), addr, 0, value)
                 if rng.random() < 0.2:
                     ctx.set(bus.valid, 0)
-                elif target == Dest.WBUF:
+                elif target == dest:
                     content[int(bank), addr] = value
                     written += 1
             both += written == 2
@@ -119,7 +121,7 @@ def test_two_channels_fill_different_weight_banks_in_one_cycle():
         for bus in dut.load:
             ctx.set(bus.valid, 0)
         await ctx.tick()
-        for addr in range(config.wbuf_depth):
+        for addr in range(depth):
             for bank in range(3):
                 ctx.set(dut.addr[bank], addr)
             await ctx.tick()

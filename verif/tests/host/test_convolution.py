@@ -1,0 +1,50 @@
+"""Loads of inputs: two tiles share what does not stay on chip, rows that nobody reads stay where they are."""
+
+import dataclasses
+
+import pytest
+
+from gradloom.host.schedule import compile_network
+from gradloom.models.network import Conv, FullyConnected, Network
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Dest, Opcode
+from gradloom.verif.step_check import check_steps
+
+SMALL = PRESETS["small"]
+
+
+def network(*layers, shape) -> Network:
+    return Network("loads", shape, 3, (*layers, FullyConnected(name="fc", out=3)))
+
+
+def input_beats(plan, layer: int) -> int:
+    """Beats that the forward pass of a layer loads to the input buffer."""
+    loads = [i for i in plan.instructions if i.opcode == Opcode.LOAD and i["dest"] == Dest.IBUF and i.tag == 8 * layer]
+    return sum(i["n0"] * i["n1"] * i["n2"] for i in loads)
+
+
+WIDE = network(Conv(name="a", out=16, kernel=3, pad=1), Conv(name="b", out=7, kernel=3, pad=1), shape=(2, 8, 8))
+
+
+def test_two_tiles_share_inputs_that_come_again():
+    """Eight groups of inputs, room for six: four stay, the other four come for each two of four groups of outputs."""
+    config = dataclasses.replace(SMALL, ibuf_depth=72)
+    beats = input_beats(compile_network(WIDE, config, 1, training=False), 2)
+    assert beats == 32 * (4 + 4 * 2)
+    assert input_beats(compile_network(WIDE, SMALL, 1, training=False), 2) == 32 * 8
+
+
+@pytest.mark.parametrize("depth", [36, 48, 60, 72])
+@pytest.mark.parametrize("channels", [2, 4])
+def test_tiles_in_turn_compute_what_others_do(depth, channels):
+    config = dataclasses.replace(SMALL, name="turns", ibuf_depth=depth, psum_depth=128, abuf_depth=256, load_channels=channels)
+    check_steps(WIDE, config, batch=3, order=depth)
+
+
+def test_a_kernel_of_one_and_stride_two_loads_the_rows_that_it_reads():
+    layers = Conv(name="a", out=4, kernel=3, pad=1), Conv(name="b", out=4, kernel=1, stride=2)
+    strided = network(*layers, shape=(2, 9, 10))
+    beats = input_beats(compile_network(strided, SMALL, 2, training=False), 2)
+    assert beats == 2 * 2 * 5 * 5
+    check_steps(strided, SMALL, batch=2, order=4)
+    check_steps(strided, dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2), batch=5, order=4)

@@ -1,0 +1,41 @@
+"""Lines of weight gradients: which layers, which part of the buffer, what the first layer waits for."""
+
+import pytest
+
+from gradloom.host.gradient_lines import GradientLines
+from gradloom.host.im2col import lower
+from gradloom.host.memory import memory_map
+from gradloom.host.tiling import Builder
+from gradloom.models.network import load_network
+from gradloom.rtl.config import PRESETS
+
+ETA = PRESETS["eta"]
+
+
+def lines_of(name, config=ETA, batch=4):
+    network = lower(load_network(name), config).network
+    memory = memory_map(network, config, batch, training=True, steps=1, table=1, dw=False, sums=False)
+    lines = GradientLines(Builder(network, config, memory, batch=batch, training=True))
+    return {layer.name: lines.of(layer) for layer in network.weighted}
+
+
+def test_large_planes_make_two_lines_that_share_the_buffer():
+    lines = lines_of("resnet18")
+    light, slow = lines["s1b1a"], lines["s4b2b"]
+    assert sorted([light.name, slow.name]) == [light.name, slow.name]
+    assert (light.ring.first, light.ring.size) == (0, 256) and (slow.ring.first, slow.ring.size) == (256, 256)
+    assert lines["s2b2b"] is light and lines["s4b1a"] is slow and lines["fc"] is light
+    assert lines["s1b1a"].needs == ()
+
+
+def test_the_first_layer_has_the_whole_buffer_when_all_others_are_done():
+    lines = lines_of("resnet18")
+    assert lines["stem"].ring.size == ETA.dw_depth
+    assert {part.name for part in lines["stem"].needs} == {f"{name} updated" for name in lines if name != "stem"}
+
+
+@pytest.mark.parametrize(("network", "config"), [("vgg16", ETA), ("resnet20", ETA), ("digits-cnn", PRESETS["small"])])
+def test_one_line_where_planes_are_small(network, config):
+    lines = lines_of(network, config)
+    assert {line.name for line in lines.values()} == {"gradients"}
+    assert {(line.ring.first, line.ring.size, line.needs) for line in lines.values()} == {(0, config.dw_depth, ())}
