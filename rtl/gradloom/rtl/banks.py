@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -28,6 +28,11 @@ def _registered(m: Module, load: Sequence[LoadBus], beat: data.StructLayout) -> 
     m.d.sync += [getattr(held, name).eq(getattr(bus, name))
                  for held, bus in zip(buses, load, strict=True) for name in beat.members]
     return buses
+
+
+def _chosen(hit: Signal, buses: list[data.View]) -> Value:
+    """The beat for a bank, from the bus that has one for it."""
+    return Mux(hit[-1], buses[-1], buses[0])
 
 
 class RowBanks(wiring.Component):
@@ -67,7 +72,7 @@ class RowBanks(wiring.Component):
             hit = Signal(len(buses), name=f"hit{bank}")
             m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == self.dest) & (bus.bank == bank) for bus in self.load))
             taken = Signal(beat, name=f"taken{bank}")
-            m.d.comb += [taken.eq(Mux(hit[-1], buses[-1], buses[0])),
+            m.d.comb += [taken.eq(_chosen(hit, buses)),
                          write.en.eq(hit.any()), write.addr.eq(taken.addr), write.data.eq(taken.data),
                          read.en.eq(1), read.addr.eq(self.addr[bank]), self.q[bank].eq(read.data)]
         return m
@@ -106,7 +111,7 @@ class WeightBanks(wiring.Component):
             hit = Signal(len(buses), name=f"hit{bank}")
             m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == Dest.WBUF) & (bus.bank == bank) for bus in self.load))
             taken = Signal(size, name=f"taken{bank}")
-            m.d.comb += taken.eq(Mux(hit[-1], buses[-1], buses[0]))
+            m.d.comb += taken.eq(_chosen(hit, buses))
             for sub in range(config.block_beats):
                 m.submodules[f"bank{bank}_{sub}"] = memory = Memory(
                     shape=unsigned(16 * config.group), depth=config.wbuf_depth, init=[])

@@ -174,7 +174,7 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/test_load_arbiter.py",
     ),
     Fault(
-        "a weight bank never takes the second channel's beats",
+        "a bank never takes the second channel's beats",
         f"{_RTL}/banks.py",
         "Mux(hit[-1], buses[-1], buses[0])",
         "Mux(hit[0], buses[0], buses[0])",

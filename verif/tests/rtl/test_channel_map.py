@@ -25,7 +25,7 @@ def test_channels_divide_the_memories_and_number_the_semaphores():
         for count, parts in channels.items():
             assert len(parts) == count
             listed = [memory for part in parts for memory in part]
-            shared = [Dest.WBUF] if channels is LOAD_MAP and count > 2 else []
+            shared = [Dest.IBUF, Dest.WBUF] if channels is LOAD_MAP and count > 2 else []
             assert sorted(listed) == sorted([*memories, *shared])
     assert [semaphore(*pair) for pair in TOKENS] == list(range(len(TOKENS))) and len(TOKENS) <= SEMAPHORES
     for config in PRESETS.values():
@@ -39,10 +39,10 @@ def test_channels_divide_the_memories_and_number_the_semaphores():
     eta, nano = PRESETS["eta"], PRESETS["nano"]
     assert units(eta) == (*LOAD_UNITS, Unit.CCORE, Unit.ACORE, *STORE_UNITS)
     assert units(nano) == (Unit.LOAD, Unit.CCORE, Unit.ACORE, Unit.STORE)
-    for way, weights in enumerate((Unit.LOAD1, Unit.LOAD)):
+    for way, (inputs, weights) in enumerate(((Unit.LOAD, Unit.LOAD1), (Unit.LOAD1, Unit.LOAD))):
         memories = (Dest.IBUF, Dest.EBUF, Dest.WBUF, Dest.AA, Dest.PBUF, 15)
         assert [unit_of(eta, Opcode.LOAD, memory, way) for memory in memories] == [
-            Unit.LOAD, Unit.LOAD1, weights, Unit.LOAD2, Unit.LOAD3, Unit.LOAD]
+            inputs, Unit.LOAD1, weights, Unit.LOAD2, Unit.LOAD3, Unit.LOAD]
     assert unit_of(nano, Opcode.LOAD, Dest.AA, 1) == Unit.LOAD
     assert [unit_of(eta, Opcode.STORE, memory) for memory in (Source.OA, Source.OB, 15)] == [
         Unit.STORE, Unit.STORE1, Unit.STORE]
