@@ -13,6 +13,7 @@ from gradloom.host.pacing import Pacer, Work
 from gradloom.host.plan import Plan
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
+from gradloom.host.tokens import Overwritten
 from gradloom.host.turn import last_layers, turn
 from gradloom.models.golden import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Network, Subsample
@@ -81,7 +82,13 @@ def compile_network(
         sums=parts > 1,
     )
     builder = Builder(lowered.network, config, memory, batch=batch, training=training)
-    labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
+    try:
+        labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
+    except Overwritten as error:
+        raise ScheduleError(
+            f"network {network.name!r} on configuration {config.name!r}: {error}: "
+            f"raise abuf_depth, mbuf_depth or dw_depth, or change the batch"
+        ) from None
     address = ceil_div(memory.size, ALIGNMENT) * ALIGNMENT
     return Plan(
         network=network,

@@ -28,7 +28,7 @@ from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, un
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode
 
-__all__ = ["Access", "Box", "Pool", "Recorder", "Ring", "row_access"]
+__all__ = ["Access", "Box", "Overwritten", "Pool", "Recorder", "Ring", "row_access"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -124,6 +124,10 @@ def _inside(a: Box, b: Box) -> bool:
     return True
 
 
+class Overwritten(ValueError):
+    """A command would overwrite what another one is still to use."""
+
+
 class _Unused:
     """Addresses of on-chip rings that hold what nothing has used yet.
 
@@ -140,8 +144,8 @@ class _Unused:
 
         Raises
         ------
-        :exc:`ValueError`
-            If it overwrites what has not been used.
+        :exc:`Overwritten`
+            If what it overwrites has not been used.
         """
         for access in reads:
             if access.space in self._held:
@@ -150,7 +154,7 @@ class _Unused:
             if access.space in self._held:
                 held = self._held[access.space][slice(*access.box[0])]
                 if held.any() and not (instruction.opcode == Opcode.CONV and (instruction["dacc"] or instruction["dgap"])):
-                    raise ValueError(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
+                    raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
                 held[:] = True
 
 

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from gradloom.host.schedule import compile_network
-from gradloom.host.tokens import Access, Recorder, Ring, row_access
+from gradloom.host.tiling import ScheduleError
+from gradloom.host.tokens import Access, Overwritten, Recorder, Ring, row_access
 from gradloom.models.network import load_network
 from gradloom.rtl.channels import LOAD_UNITS, Unit
 from gradloom.rtl.config import PRESETS, Config
@@ -29,6 +30,16 @@ def test_what_has_not_been_used_is_not_overwritten():
     load(recorder, 0, 6)
     with pytest.raises(ValueError, match=re.escape("addresses (6, 10) of AA would be overwritten before they are used")):
         load(recorder, 6, 4)
+
+
+def test_a_program_that_would_overwrite_is_refused(monkeypatch):
+    def refuse(*_):
+        raise Overwritten("addresses (6, 10) of AA would be overwritten before they are used")
+
+    monkeypatch.setattr("gradloom.host.tokens._Unused.note", refuse)
+    text = "network 'digits-cnn' on configuration 'small': addresses (6, 10) of AA would be overwritten before they are used: "
+    with pytest.raises(ScheduleError, match=re.escape(text + "raise abuf_depth, mbuf_depth or dw_depth, or change the batch")):
+        compile_network(load_network("digits-cnn"), PRESETS["small"], 2)
 
 
 def test_a_memory_has_one_number_of_dimensions():
