@@ -101,7 +101,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("fp32", "pint8"), {}),
     "vgg16-quarter": Experiment(
         _narrow(load_network("vgg16"), "vgg16-quarter", 4), None, 2000, 1000,
-        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1,), FORMATS,
+        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), FORMATS,
         {"int8-shift": _SHIFT_RATE | {"lr": 2.0**-8}}),
     "logistic": Experiment(
         _logistic(), "digits", None, None, Training(batch=128, epochs=150, lr=0.1, momentum=0.9, schedule="linear"),
