@@ -154,7 +154,8 @@ class Pacer:
         Parameters
         ----------
         line : :class:`str`
-            Works of one line run one after the other, and only where the array would wait for works that are in none.
+            Works of one line run one after the other, and only where the array would wait for works that are in none. Of several
+            lines the first one in the alphabet is served first.
         """
         for number, work in enumerate(works):
             head = next(work, None)
@@ -218,6 +219,7 @@ class Pacer:
             # With nothing but fillers left for the array, others wait for the A-Core: fillers take turns with them.
             limit = chosen[0] + stream.head.lag
             if stream.head.silent:
+                # It takes no turns, but does not go on behind the time at which the A-Core could begin.
                 urgent = chosen[0] + stream.head.cycles
             elif stream is self._filled:
                 urgent = max(chosen[0], clock.free(Unit.ACORE))
