@@ -30,7 +30,8 @@ BYTES_PER_CYCLE, LATENCY = 149, 40
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One run of ``gradloom bench``. ``minutes`` on two idle cores, to tell how long a list will take."""
+    """One run of ``gradloom bench``. ``config`` is a preset, or a TOML file in docs/results/paper-scale/; ``minutes`` on two idle
+    cores, to tell how long a list will take."""
 
     network: str
     config: str
@@ -39,10 +40,15 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.network}-{self.config}-{self.batch}"
+        return f"{self.network}-{self.config.removesuffix('.toml')}-{self.batch}"
+
+    @property
+    def source(self) -> str:
+        """The machine, as ``--config`` takes it."""
+        return str(RESULTS / self.config) if self.config.endswith(".toml") else self.config
 
     def arguments(self, out: Path) -> list[str]:
-        return ["bench", "--network", self.network, "--config", self.config, "--batch", str(self.batch), "--steps", "1",
+        return ["bench", "--network", self.network, "--config", self.source, "--batch", str(self.batch), "--steps", "1",
                 "--dram-bytes-per-cycle", str(BYTES_PER_CYCLE), "--dram-latency", str(LATENCY), "--check", "last", "--compare",
                 "--out", str(out)]
 
@@ -56,8 +62,9 @@ CASES = (
     Case("vgg16", "eta", 16, 30),
     Case("vgg16", "ulx3s", 4, 25),
     Case("resnet18", "eta", 1, 20),
+    Case("resnet18", "ulx3s-1000.toml", 1, 30),
 )
-"""Every network on ``eta``, and two of them on a much smaller machine that must end with the same digest."""
+"""Every network on ``eta``, and on a much smaller machine that must end with the same digest."""
 
 
 def results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:

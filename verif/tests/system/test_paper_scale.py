@@ -9,7 +9,7 @@ import pytest
 from gradloom.host import cli
 from gradloom.host.files import UserError
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
+from gradloom.rtl.config import load_config
 from gradloom.verif import paper_scale
 from gradloom.verif.paper_scale import CASES, Case, join_curves, results, run_cases, write_page
 
@@ -32,8 +32,13 @@ def kept(tmp_path_factory):
 
 def test_cases_are_of_known_networks_and_machines():
     assert {load_network(case.network).name for case in CASES} == {"resnet20", "vgg16", "resnet18"}
-    assert {case.config for case in CASES} <= set(PRESETS)
     assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_every_network_runs_on_the_large_and_on_a_much_smaller_machine():
+    macs = {(case.network, load_config(case.source).macs) for case in CASES}
+    for network, count in macs:
+        assert (network, 1728) in macs and any(name == network and 10 * small < 1728 for name, small in macs), (network, count)
 
 
 def test_unknown_case_is_refused(tmp_path):
