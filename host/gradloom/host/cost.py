@@ -55,7 +55,7 @@ _FETCH_SETUP = 12
 """Cycles of a read of the program beside the memory's latency."""
 _READ_ISSUE = 6
 """Cycles from a LOAD's start until its first request is at the memory."""
-_HANDOUT = 3
+_HANDOUT = 2
 """Cycles of the Sequencer for a command beside one for each of its words."""
 _STORE_FIFO = 16
 """Beats that the Storer has read and not written."""

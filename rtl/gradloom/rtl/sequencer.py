@@ -34,7 +34,8 @@ HEADER_BYTES = 16
 TID_RATE, TID_DECAY = 1, 3
 """Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
 HEAD_WORDS = HEADER_WORDS + 1
-"""Words of an engine's command that are read before any of them is handed on: its queue depends on them."""
+"""Words of an engine's command that are there before any of them is handed on: its queue depends on them."""
+assert all(encoding.words >= HEAD_WORDS for code, encoding in COMMANDS.items() if code >> 4 != Engine.SEQ)
 OPERAND_WORDS = 2
 """Most operand words of the Sequencer's own commands, lists aside."""
 
@@ -53,12 +54,53 @@ def _transfer_field(name: str) -> Field:
 _BREG, _OFFSET = _transfer_field("breg"), _transfer_field("offset")
 
 
+class _Window(wiring.Component):
+    """The next words of the program side by side, so that a command is checked and routed before its first word is taken.
+
+    Members
+    -------
+    words : ``In(stream.Signature(32))``
+        Words of the program.
+    clear : ``In(1)``
+        Forget all of them; the word of this cycle, too.
+    ahead : ``Out(ArrayLayout(32, HEAD_WORDS))``
+        The oldest first, :attr:`word`.
+    valid, full : ``Out(1)``
+        ``word`` is there; all of them are.
+    take : ``In(1)``
+        ``word`` is taken, if ``valid``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"words": In(stream.Signature(32)), "clear": In(1), "ahead": Out(ArrayLayout(32, HEAD_WORDS)),
+                          "word": Out(32), "valid": Out(1), "full": Out(1), "take": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        level, left = Signal(range(HEAD_WORDS + 1)), Signal(range(HEAD_WORDS + 1))
+        held = Signal(ArrayLayout(32, HEAD_WORDS), reset_less=True)
+        shifted = Signal.like(held)
+        taken = self.take & self.valid
+        m.d.comb += [self.ahead.eq(held), self.word.eq(held[0]), self.valid.eq(level != 0), self.full.eq(level == HEAD_WORDS),
+                     left.eq(level - taken), self.words.ready.eq(left != HEAD_WORDS), shifted.eq(held)]
+        with m.If(taken):
+            m.d.comb += [shifted[n].eq(held[n + 1]) for n in range(HEAD_WORDS - 1)]
+        for n in range(HEAD_WORDS):
+            m.d.sync += held[n].eq(Mux(left == n, self.words.payload, shifted[n]))
+        with m.If(self.clear):
+            m.d.sync += level.eq(0)
+        with m.Else():
+            m.d.sync += level.eq(left + (self.words.valid & self.words.ready))
+        return m
+
+
 class Sequencer(wiring.Component):
     """One program from header to END.
 
     Every command is checked (opcode, length, end of the program) before any word of it reaches a queue; its length is
-    exact, or for one with a list at least the fixed part. A command of an engine is handed on at a word a cycle. LOAD and
-    STORE get the sum of base register and offset in their offset word, so base registers follow the order of the program.
+    exact, or for one with a list at least the fixed part. A command of an engine is handed on at a word a cycle, behind its offset
+    and a cycle in which it is checked. LOAD and STORE get the sum of base register and offset in their offset word, so base
+    registers follow the order of the program.
 
     Members
     -------
@@ -118,12 +160,12 @@ class Sequencer(wiring.Component):
         m = Module()
         tensors = self.config.tensors
         m.submodules.fetch = fetch = self.fetch
+        m.submodules.window = window = _Window()
         connect(m, fetch.request, flipped(self.request))
         connect(m, fetch.response, flipped(self.response))
-        word = fetch.words.payload
-        valid = fetch.words.valid
-        take = fetch.words.ready
-        m.d.comb += self.progress.eq(valid & take)
+        connect(m, fetch.words, window.words)
+        word, valid, take = window.word, window.valid, window.take
+        m.d.comb += [window.clear.eq(fetch.jump), self.progress.eq(valid & take)]
 
         length = Signal(32)
         position = Signal(32)
@@ -211,47 +253,44 @@ class Sequencer(wiring.Component):
                 m.d.sync += place.eq(position)
                 with m.If(left == 0):
                     fail(ErrorCode.MALFORMED_COMMAND)
-                with m.Else():
-                    m.d.comb += take.eq(1)
-                    with m.If(valid):
-                        m.d.comb += self.tag.eq(word[16:])
+                with m.Elif(valid):
+                    m.d.comb += self.tag.eq(word[16:])
+                    with m.If(~known | (Cat(Const(0, 2), word[8:16]) > left)):
+                        fail(ErrorCode.MALFORMED_COMMAND)
+                    with m.Elif(word[4:8] == Engine.SEQ):
+                        m.d.comb += take.eq(1)
                         m.d.sync += [words[0].eq(word), count.eq(1)]
                         m.next = "SEMAPHORES"
-                        with m.If(~known | (Cat(Const(0, 2), word[8:16]) > left)):
-                            fail(ErrorCode.MALFORMED_COMMAND)
+                    with m.Elif(window.full):
+                        m.d.sync += [*(words[n].eq(window.ahead[n]) for n in range(HEAD_WORDS)), count.eq(0),
+                                     position.eq(position + (word[8:16] << 2))]
+                        m.next = "FORWARD"
             with m.State("SEMAPHORES"):
-                own = opcode[4:] == Engine.SEQ
                 m.d.comb += take.eq(1)
                 with m.If(valid):
                     m.d.sync += count.eq(count + 1)
-                    for n in range(1, HEAD_WORDS):
+                    for n in range(1, HEADER_WORDS):
                         with m.If(count == n):
                             m.d.sync += words[n].eq(word)
-                    with m.If(count == Mux(own, HEADER_WORDS, HEAD_WORDS) - 1):
+                    with m.If(count == HEADER_WORDS - 1):
                         m.d.sync += position.eq(position + (size << 2))
                         m.next = "ACQUIRE"
-                        with m.If(~own):
-                            m.d.sync += count.eq(0)
-                            m.next = "FORWARD"
 
             # The queue gets the command's offset, then its words: transfer n holds word n - 1.
             with m.State("FORWARD"):
                 payload = Signal(32)
                 offered = Signal()
-                read_ahead = count <= HEAD_WORDS
-                m.d.comb += [offered.eq(valid | read_ahead), payload.eq(word)]
+                begin = count == 0
+                m.d.comb += [offered.eq(valid | begin), payload.eq(word)]
                 with m.Switch(count):
                     with m.Case(0):
                         m.d.comb += payload.eq(self.offset)
-                    for n in range(HEAD_WORDS):
-                        with m.Case(n + 1):
-                            m.d.comb += payload.eq(words[n])
                     with m.Case(_OFFSET.word + 1), m.If((opcode == Opcode.LOAD) | (opcode == Opcode.STORE)):
                         m.d.comb += payload.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]] + word)
                 for n, queue in enumerate(self.queue):
                     m.d.comb += queue.payload.eq(payload)
                     with m.If(target == n):
-                        m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & ~read_ahead)]
+                        m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & ~begin)]
                         with m.If(offered & queue.ready):
                             m.d.sync += count.eq(count + 1)
                             with m.If(count == size):

@@ -86,11 +86,13 @@ class Outcome:
         self.events = []
         self.error = 0
         self.offset = None
+        self.cycles = 0
         self.hyper = []
         self.state = {}
 
 
-def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), stats=(), reads=(), limit=20000):
+def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), stats=(), reads=(), limit=20000,
+            stalls=0.3):
     """Run the program in ``image`` (bytes from PROGRAM on). ``reads`` names exponents and seeds to read at the end."""
     rng = random.Random(seed)
     dut = Bench(config)
@@ -114,8 +116,8 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
             cycle += 1
             if taken:
                 pending.pop(0)
-            ctx.set(port.request.ready, rng.random() < 0.7)
-            stalled = rng.random() < 0.3 and (taken or not ctx.get(port.response.valid))
+            ctx.set(port.request.ready, rng.random() >= stalls)
+            stalled = rng.random() < stalls and (taken or not ctx.get(port.response.valid))
             ready = bool(pending) and pending[0][0] <= cycle and not stalled
             ctx.set(port.response.valid, ready)
             if ready:
@@ -178,6 +180,7 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
             if ctx.get(port.done) or outcome.error:
                 break
             await ctx.tick()
+            outcome.cycles += 1
         else:
             outcome.error = -1
         outcome.offset = ctx.get(port.offset)
@@ -208,6 +211,15 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
 END = command(Opcode.END)
 OFFSET = next(field.word for field in COMMANDS[Opcode.LOAD].fields if field.name == "offset")
 LOAD_BYTES = 4 * COMMANDS[Opcode.LOAD].words
+
+
+@pytest.mark.parametrize("opcode", [Opcode.LOAD, Opcode.CONV, Opcode.RUN])
+def test_a_command_is_handed_on_in_two_cycles_more_than_its_words(opcode):
+    tail = [0] * 5 if COMMANDS[opcode].tail else []
+    one = command(opcode, tail=tail)
+    eta = PRESETS["eta"]
+    few, many = (execute(eta, program(eta, *[one] * count, END), delay=2, stalls=0).cycles for count in (4, 24))
+    assert many - few == 20 * (len(one) + 2)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
