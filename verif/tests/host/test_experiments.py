@@ -50,7 +50,7 @@ def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
     text = page.render(tmp_path, tmp_path)
     assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
     assert "Not run yet: int8-shift. 100 training" in text
-    assert "Not run yet: resnet20-long, vgg16, vgg16-quarter, logistic, radio, ablations." in text
+    assert "Not run yet: resnet20-long, vgg16, vgg16-quarter, logistic, mnist, radio, ablations." in text
     ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
 
 

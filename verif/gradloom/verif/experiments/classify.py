@@ -79,8 +79,8 @@ def _narrow(network: Network, name: str, divisor: int) -> Network:
     return dataclasses.replace(network, name=name, layers=tuple(thin(layer) for layer in network.layers))
 
 
-def _logistic() -> Network:
-    return Network("logistic", (1, 8, 8), 10, (FullyConnected(name="fc", out=10),))
+def _logistic(side: int) -> Network:
+    return Network("logistic", (1, side, side), 10, (FullyConnected(name="fc", out=10),))
 
 
 _SHIFT_RATE: dict[str, Any] = {"momentum": 0.0, "weight_decay": 0.0}
@@ -104,8 +104,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), FORMATS,
         {"int8-shift": _SHIFT_RATE | {"lr": 2.0**-8}}),
     "logistic": Experiment(
-        _logistic(), "digits", None, None, Training(batch=128, epochs=150, lr=0.1, momentum=0.9, schedule="linear"),
+        _logistic(8), "digits", None, None, Training(batch=128, epochs=150, lr=0.1, momentum=0.9, schedule="linear"),
         (1, 2, 3, 4, 5), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}),
+    "mnist": Experiment(
+        _logistic(28), None, None, None, Training(batch=128, epochs=30, lr=0.0002, momentum=0.9, schedule="linear"),
+        (1, 2, 3), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}),
     "ablations": Experiment(
         load_network("digits-cnn"), "digits", None, None,
         Training(batch=16, epochs=3, lr=0.02, momentum=0.9, schedule="linear"), (1, 2, 3, 4, 5),
@@ -165,7 +168,8 @@ def main(arguments: list[str] | None = None) -> int:
         experiment = dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, epochs=options.epochs))
     try:
         if options.data is None and experiment.data is None:
-            raise UserError(f"experiment {options.experiment} trains on CIFAR-10: give its folder with --data")
+            source = "MNIST" if options.experiment == "mnist" else "CIFAR-10"
+            raise UserError(f"experiment {options.experiment} trains on {source}: give its folder with --data")
         data = load_dataset(options.data or experiment.data or "")
         shape = data.train_x.shape[1:]
         if options.experiment == "logistic":

@@ -105,8 +105,12 @@ seeds PINT8 ends a point above FP32 and both with the same mean loss of the last
 so this says that PINT8 is not behind FP32, and no more."""
 _LOGISTIC = """\
 `python -m gradloom.verif.experiments.classify logistic`: one fully connected layer on scikit-learn's digits (Fox et al. use
-MNIST, for which `--data FOLDER` takes idx files; schedule and batch are theirs). No validation split. The weights of int8-shift
+MNIST, below; schedule and batch are theirs). No validation split. The weights of int8-shift
 cannot leave the range they begin in, here +-0.25, which is little for a network without normalisation."""
+_MNIST = """\
+`... classify mnist --data FOLDER`, the folder with MNIST's four idx files: the same layer on 28 x 28 pixels. Fox et al., table V,
+reach 92.6 % in float, 92.1 % as SWALP and 92.7 % with their 8-bit format, and 92 % after 66 to 108 epochs. The learning rate was
+tried on seed 1 and test images."""
 _ABLATIONS = """\
 `python -m gradloom.verif.experiments.classify ablations`: `digits-cnn` on scikit-learn's digits. The learning rate was chosen
 on this test split for PINT8 (there is no validation split), so its figures are optimistic; one test image is 0.28 points.
@@ -131,6 +135,7 @@ def render(folder: Path = RESULTS, figures: Path = DOCS / "figures") -> str:
                                                         "vgg16-quarter --data FOLDER`. " + _CIFAR
                                                         + " int8-shift stays at chance with this rate.", figures)),
         ("logistic", lambda found: _classification("Logistic regression", found, _LOGISTIC, figures)),
+        ("mnist", lambda found: _classification("Logistic regression on MNIST", found, _MNIST, figures)),
         ("radio", lambda found: _radio(found, figures)),
         ("ablations", lambda found: ["## Ablations", "", f"{_ABLATIONS} {_setup(found)}", "",
                                      *_table(found, "accuracy", 2, ", %"), ""]),
