@@ -47,9 +47,9 @@ def row_access(space: str, first: int, count: int, banks: tuple[int, int] = (0, 
     return Access(space, ((first, first + count), banks))
 
 
-_CELL_ADDRESSES = 32
+_CELL_ADDRESSES = 64
 _CELL_INDICES = 4
-"""Sizes of the cells by which past accesses are found."""
+"""Sizes of the cells by which past accesses are found: addresses on chip, banks or indices of a tensor."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -64,22 +64,20 @@ class _Past:
 
 
 class _Space:
-    """What has been accessed of one memory or tensor, found by place: cells of some addresses, or of some indices in the
-    first two dimensions."""
+    """What has been accessed of one memory or tensor, found by place: cells of some addresses or indices in the first two
+    dimensions."""
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, *, on_chip: bool) -> None:
         self._dimensions = dimensions
+        self._sizes = (_CELL_ADDRESSES if on_chip else _CELL_INDICES, _CELL_INDICES)
         self._cells: dict[tuple[int, ...], list[_Past]] = {}
         self._searches = 0
 
     def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
         if len(box) != self._dimensions:
             raise ValueError(f"an access of {len(box)} dimensions to a memory of {self._dimensions}")
-        if len(box) == 1:
-            (low, high), = box
-            return ((cell,) for cell in range(low // _CELL_ADDRESSES, (high - 1) // _CELL_ADDRESSES + 1))
         return itertools.product(
-            *(range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1) for low, high in box[:2])
+            *(range(low // size, (high - 1) // size + 1) for size, (low, high) in zip(self._sizes, box, strict=False))
         )
 
     def near(self, box: Box) -> list[_Past]:
@@ -321,7 +319,9 @@ class Recorder:
         return max((done[past.position] for past in near if (write or past.write) and _overlap(past.box, access.box)), default=0)
 
     def _space(self, access: Access) -> _Space:
-        return self._spaces.setdefault(access.space, _Space(len(access.box)))
+        if access.space not in self._spaces:
+            self._spaces[access.space] = _Space(len(access.box), on_chip=len(access.box) == 1 or access.space in Dest.__members__)
+        return self._spaces[access.space]
 
     def _conflicts(
         self, engine: Unit, reads: tuple[Access, ...], writes: tuple[Access, ...]
