@@ -13,6 +13,7 @@ from gradloom.host.bench_measure import CheckFailed, Measured, Steps, estimate, 
 from gradloom.host.bench_page import render_bench
 from gradloom.host.bench_record import BENCH_FORMAT, ETA_TARGET, PUBLISHED, compare, figures
 from gradloom.host.bench_work import layer_phase
+from gradloom.host.choices import Choices, choose
 from gradloom.host.data import epoch_order, load_dataset
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.run_folder import RunFolder
@@ -27,9 +28,9 @@ from gradloom.rtl.config import Config, load_config
 __all__ = ["run"]
 
 
-def _estimate(network: Network, config: Config, batch: int, memory: MemoryOptions) -> Timeline:
+def _estimate(network: Network, config: Config, batch: int, memory: MemoryOptions, choices: Choices) -> Timeline:
     try:
-        plan = compile_network(network, config, batch, slots=2, table=2)
+        plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)
     except ScheduleError as error:
         raise UserError(str(error)) from None
     return estimate(plan, memory)
@@ -76,9 +77,11 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or RunFolder.free_name(Path("runs"), f"bench-{network.name}-{config.name}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already and is not empty: give another --out, nothing is overwritten")
+    choices = choose(options.schedule, network, config, batch)
     steps = _steps(options, network, batch) if options.device == "rtl" else None
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
-          f"{batch} images a step, {_memory_text(memory)}", flush=True)
+          f"{batch} images a step, {_memory_text(memory)}, {'tuned schedule' if choices.record() else 'schedule by rules'}",
+          flush=True)
     peak = _peak_bytes(config, memory)
     bench: dict[str, Any] = {
         "format": BENCH_FORMAT,
@@ -91,13 +94,15 @@ def run(options: argparse.Namespace) -> int:
         "clock_mhz": options.clock_mhz,
         "memory": memory.record(),
         "memory_text": _memory_text(memory),
+        "schedule": choices.record(),
     }
     traffic, found, began = None, None, time.monotonic()
     if steps is None:
-        timeline = _estimate(network, config, batch, memory)
+        timeline = _estimate(network, config, batch, memory, choices)
     else:
         try:
-            found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check)
+            found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
+                            choices=choices)
         except CheckFailed as error:
             print(f"gradloom: DIFFERENT: {error}")
             return 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.host.choices import Choices
 from gradloom.host.cost import DramCost, replay
 from gradloom.host.device import Device
 from gradloom.host.plan import Plan
@@ -68,9 +69,11 @@ class Measured:
 
 
 class _Bench:
-    def __init__(self, network: Network, config: Config, steps: Steps, seed: int, memory: MemoryOptions) -> None:
+    def __init__(self, network: Network, config: Config, steps: Steps, seed: int, memory: MemoryOptions,
+                 choices: Choices | None) -> None:
         self.network, self.steps, self.batch = network, steps, len(steps.labels[0])
-        self.runner = ProgramRunner(network, config, self.batch, max(1, steps.steady), self._open(config, memory), export_dw=False)
+        self.runner = ProgramRunner(network, config, self.batch, max(1, steps.steady), self._open(config, memory), export_dw=False,
+                                    choices=choices)
         self.hypers = golden.schedule_table(network.train, len(steps.labels))
         self.state = State.initial(network, seed, steps.exponent)
         self.checked = {"steps": 0, "tensors": 0, "bytes": 0}
@@ -112,7 +115,8 @@ def estimate(plan: Plan, memory: MemoryOptions) -> Timeline:
     return replay(step_programs(plan.instructions, plan.labels, 2), plan.config, dram)[-1]
 
 
-def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str) -> Measured:
+def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
+            choices: Choices | None = None) -> Measured:
     """Calibrate, then train the steady steps from one start (``check`` "all": one start each) and record the last one.
 
     Weight gradients are not stored, as that would cost time which training does not need.
@@ -121,6 +125,8 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     ----------
     check : :class:`str`
         "all", "last" or "off": what is compared with the golden model.
+    choices : :class:`~gradloom.host.choices.Choices`, optional
+        Of the schedule; by default those of the package or the rules'.
 
     Raises
     ------
@@ -128,7 +134,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         If a byte differs.
     """
     began = time.monotonic()
-    bench = _Bench(network, config, steps, seed, memory)
+    bench = _Bench(network, config, steps, seed, memory, choices)
     built = time.monotonic() - began
     progress = StepProgress(len(steps.labels))
     try:

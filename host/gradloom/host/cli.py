@@ -119,6 +119,29 @@ def _memory_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-cycles", default="0:20000", metavar="FROM:TO", help="cycles of the waveform")
 
 
+def _schedule_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schedule", default=None, metavar="FILE|rules",
+                        help="file of gradloom tune, or the scheduler's rules alone (default: the package's for this network, "
+                             "machine and batch, if it has one, else the rules)")
+
+
+def _tune_arguments(tune: argparse.ArgumentParser) -> None:
+    tune.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
+    tune.add_argument("--config", default="small", metavar="NAME|FILE",
+                      help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
+    tune.add_argument("--batch", type=_positive, help="images a step (default: the network's)")
+    tune.add_argument("--trials", type=_positive, default=200, help="schedules to try, beside those tried before (default: 200)")
+    tune.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="trials at a time (default: one for each core)")
+    tune.add_argument("--seed", type=_seed, default=1)
+    tune.add_argument("--out", type=Path, default=None, metavar="FILE",
+                      help="where the best schedule is kept; an earlier search there goes on "
+                           "(default: schedule-NETWORK-CONFIG-BATCH.json)")
+    tune.add_argument("--dram-latency", type=int, default=40, metavar="CYCLES", help="read latency of the memory")
+    tune.add_argument("--dram-bytes-per-cycle", type=float, default=None, metavar="N",
+                      help="bandwidth of the memory, reads and writes together (default: one beat each way)")
+    tune.set_defaults(stalls=0.0, trace_fst=None, trace_cycles="0:1")
+
+
 def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
     bench.add_argument("--config", default="small", metavar="NAME|FILE",
@@ -142,6 +165,7 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
                        help="folder of bench.json and bench.html (default: runs/bench-NETWORK-CONFIG-N)")
     bench.add_argument("--trace", type=Path, default=None, metavar="FILE",
                        help="also write every command of the step as a trace for ui.perfetto.dev")
+    _schedule_argument(bench)
     _memory_arguments(bench)
 
 
@@ -196,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
                        help="folder of the results (default: runs/NETWORK-CONFIG-N)")
     train.add_argument("--check", choices=("all", "last", "off"), default="last",
                        help="compare with the golden model: every tensor of every step, of the last step, or not (default: last)")
+    _schedule_argument(train)
     train.add_argument("--resume", type=Path, default=None, metavar="DIR", help="go on with an interrupted run")
     _memory_arguments(train)
 
@@ -211,10 +236,13 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="run golden model and device side by side and compare every tensor of every step")
     _machine_arguments(verify)
     _step_arguments(verify)
+    _schedule_argument(verify)
     _memory_arguments(verify)
 
     _diff_arguments(commands.add_parser("diff", help="the first difference of two runs, or of two devices side by side"))
     _bench_arguments(commands.add_parser("bench", help="what a training step costs on a machine, by layer and phase"))
+
+    _tune_arguments(commands.add_parser("tune", help="search for a faster schedule of a training step"))
 
     verilog = commands.add_parser("verilog", help="write the machine's Verilog, register map and configuration")
     verilog.add_argument("--config", default="small", metavar="NAME|FILE")
@@ -253,6 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _check_resume(options)
         elif options.command == "bench":
             from gradloom.host.bench_command import run as command
+        elif options.command == "tune":
+            from gradloom.host.tune_command import run as command
         elif options.command == "diff":
             from gradloom.host.diff_command import run as command
         elif options.command == "eval":

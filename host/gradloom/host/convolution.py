@@ -82,7 +82,7 @@ class Convolution:
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         depth = builder.config.ibuf_depth
-        self.share, self.beats, self._ordered = share, beats, ordered
+        self.share, self.beats, self._ordered, self._transpose = share, beats, ordered, transpose
         self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
@@ -131,6 +131,7 @@ class Convolution:
             *also,
         )
         builder.refuse(self.layer, needs)
+        key = f"{self.layer} {'BP' if self._transpose else 'FP'}"
         fitting = [
             images
             for images in range(1, min(high - low, config.max_planes) + 1)
@@ -146,6 +147,7 @@ class Convolution:
         if also and high - low in costs:
             # Nothing follows the logits range by range: the backward pass begins after the last image.
             best = high - low
+        best = builder.chosen(key, fitting, best)
         edges = list(range(low, high, best))
         if len(edges) > 1 and 2 * (high - edges[-1]) <= best and best + high - edges[-1] in costs:
             edges.pop()

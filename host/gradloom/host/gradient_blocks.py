@@ -14,7 +14,7 @@ from gradloom.host.tiling import ScheduleError, channel_cycles
 from gradloom.host.windows import Sweep, row_banks_conflict
 from gradloom.rtl.config import PE_TAPS, Config
 
-__all__ = ["Blocks", "GradientShape", "choose_blocks"]
+__all__ = ["Blocks", "GradientShape", "choose_blocks", "fitting"]
 
 Range = tuple[int, int]
 
@@ -96,8 +96,16 @@ def _sizes(count: int) -> list[int]:
     return sorted({ceil_div(count, blocks) for blocks in range(1, count + 1)})
 
 
-def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks:
+def fitting(shape: GradientShape, config: Config, images: Range) -> list[int]:
+    """Numbers of whole images that fit on chip at a time."""
+    batch = images[1] - images[0]
+    return [count for count in range(1, batch + 1) if next(_whole(shape, config, batch, count), None)]
+
+
+def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: int | None = None) -> Blocks:
     """The cheapest cut that fits: cycles of the array, of the input loads or of the error loads, whichever are most.
+
+    ``chosen``: only cuts of so many images at a time, one of :func:`fitting`.
 
     Raises
     ------
@@ -107,14 +115,11 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range) -> Blocks
     batch, sweep = images[1] - images[0], shape.sweep
     every = len(sweep.windows)
     best: tuple[tuple[int, int, int], tuple[int, int, int, int, bool]] | None = None
-    for count in range(1, batch + 1):
-        if row_banks_conflict(sweep, config, count):
-            continue
-        pieces = [(min(count, batch - low), sweep) for low in range(0, batch, count)]
-        for cut, cost in _cuts(shape, config, pieces):
+    for count in range(1, batch + 1) if chosen is None else (chosen,):
+        for cut, cost in _whole(shape, config, batch, count):
             if best is None or (*cost, -count) < best[0]:
                 best = (*cost, -count), (count, *cut)
-    if best is None or best[0][0] > _array(shape, config, [(batch, sweep)]) * _LOAD_BOUND:
+    if best is None or (chosen is None and best[0][0] > _array(shape, config, [(batch, sweep)]) * _LOAD_BOUND):
         by_rows = _choose_rows(shape, config, images, None if best is None else round(best[0][0] / _LOAD_BOUND))
         if by_rows is not None:
             return by_rows
@@ -166,6 +171,12 @@ Pieces = Sequence[tuple[int, Sweep]]
 
 Cut = tuple[int, int, int, bool]
 """Windows, tiles and steps of a block, and whether the inputs stay while output tiles change."""
+
+
+def _whole(shape: GradientShape, config: Config, batch: int, count: int) -> Iterator[tuple[Cut, tuple[int, int]]]:
+    """Blocks of so many whole images at a time that fit, and what they cost."""
+    if not row_banks_conflict(shape.sweep, config, count):
+        yield from _cuts(shape, config, [(min(count, batch - low), shape.sweep) for low in range(0, batch, count)])
 
 
 def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tuple[Cut, tuple[int, int]]]:

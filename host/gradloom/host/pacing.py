@@ -14,22 +14,14 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from gradloom.host.choices import Choices
 from gradloom.host.tokens import Access, Pool, Recorder, row_access
 from gradloom.rtl.channels import Unit
 
 __all__ = ["Lane", "Pacer", "Part", "Piece", "Work"]
 
-_AHEAD = 3
-"""Sets of operands on chip for a kind of work: those in use, and the next ones."""
-_PATIENCE = 100
-"""Cycles that the array may wait for a piece rather than take one of a later work."""
-_BRIEF = 100
-"""Cycles of a brief piece of the array, at most."""
 _LATENCY = 60
 """Cycles of a load beside its beats, about."""
-
-_STARVED = 1000
-"""Cycles of waiting from which on the array is to be served first."""
 _NEVER = 1 << 62
 
 
@@ -102,6 +94,7 @@ class _Stream:
 
     work: Work
     line: str
+    place: float
     head: Piece
     ready: int | None = None
 
@@ -125,10 +118,13 @@ class Pacer:
         Where they emit.
     loaders : dict
         The Loader of each of the array's buffers.
+    choices : :class:`~gradloom.host.choices.Choices`
+        How long the array waits, and which works come earlier or later than they are added.
     """
 
-    def __init__(self, recorder: Recorder, loaders: dict[str, Unit]) -> None:
-        self._recorder, self._loaders = recorder, loaders
+    def __init__(self, recorder: Recorder, loaders: dict[str, Unit], choices: Choices = Choices()) -> None:  # noqa: B008 (frozen)
+        self._recorder, self._loaders, self._choices = recorder, loaders, choices
+        self._added = 0
         self._streams: list[_Stream] = []
         self._given: dict[tuple[str, int], int] = {}
         self._loaded: dict[Part, int] = {}
@@ -148,11 +144,13 @@ class Pacer:
         # The last group is there last.
         return any(part.mask & ~self._given.get((part.name, group), 0) for group in reversed(range(*part.groups)))
 
-    def add(self, *works: Work, line: str = "") -> None:
+    def add(self, *works: Work, line: str = "", name: str = "") -> None:
         """Emit works among the others.
 
         Parameters
         ----------
+        name : :class:`str`
+            Under which the choices may move them in the order of service.
         line : :class:`str`
             Works of one line run one after the other, and only where the array would wait for works that are in none. Of several
             lines the first one in the alphabet is served first.
@@ -160,7 +158,10 @@ class Pacer:
         for number, work in enumerate(works):
             head = next(work, None)
             if head is not None:
-                self._streams.append(_Stream(work, f"{line} {number}" if line else "", head))
+                self._added += 1
+                place = self._added + self._choices.order.get(name, 0)
+                self._streams.append(_Stream(work, f"{line} {number}" if line else "", place, head))
+        self._streams.sort(key=lambda stream: stream.place)
 
     def sweeps_wait(self) -> bool:
         """Whether a piece could come now that had better come between the commands of others."""
@@ -202,12 +203,14 @@ class Pacer:
         found = self._candidates()
         clock = self._recorder.clock
         now = clock.free(Unit.CCORE)
-        starts = [(self._start(stream, now), n) for n, stream in enumerate(found[Lane.ARRAY])]
+        arrays = found[Lane.ARRAY]
+        starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
         # Results that leave the array more slowly than it makes them go between what leaves none. What hardly takes the array
         # any time lets the A-Core go on.
-        eager = (pair for pair in starts if pair[0] <= now and self._eager(found[Lane.ARRAY][pair[1]]))
-        soon = (pair for pair in starts if pair[0] <= now + _PATIENCE)
-        chosen = next(itertools.chain(eager, soon), min(starts, default=None))
+        eager = (pair for pair in starts if pair[0] <= now and self._eager(arrays[pair[1]]))
+        soon = (pair for pair in starts if pair[0] <= now + self._choices.patience)
+        first = min(starts, key=lambda pair: (pair[0], self._burden(arrays[pair[1]]), pair[1]), default=None)
+        chosen = next(itertools.chain(eager, soon), first)
         loads = [(self._load_start(stream), n) for n, stream in enumerate(found[Lane.LOAD])]
         if loads:
             time, n = min(loads)
@@ -215,7 +218,7 @@ class Pacer:
                 return found[Lane.LOAD][n]
         limit, urgent = _NEVER, -1
         if chosen is not None:
-            stream = found[Lane.ARRAY][chosen[1]]
+            stream = arrays[chosen[1]]
             # With nothing but fillers left for the array, others wait for the A-Core: fillers take turns with them.
             limit = chosen[0] + stream.head.lag
             if stream.head.silent:
@@ -223,18 +226,23 @@ class Pacer:
                 urgent = chosen[0] + stream.head.cycles
             elif stream is self._filled:
                 urgent = max(chosen[0], clock.free(Unit.ACORE))
-        waits = chosen is None or chosen[0] > now + _STARVED
+        waits = chosen is None or chosen[0] > now + self._choices.starved
         acore = self._acore(found[Lane.ACORE], limit, urgent, waits)
         if acore is not None:
             return acore
         if chosen is None:
             raise RuntimeError("the works of a program wait for each other")
-        return found[Lane.ARRAY][chosen[1]]
+        return arrays[chosen[1]]
 
-    @staticmethod
-    def _eager(stream: _Stream) -> bool:
+    def _burden(self, stream: _Stream) -> tuple[bool, float]:
+        """What a piece gives the A-Core to do for each cycle of the array; those of a line come last. All alike unless chosen."""
+        if not self._choices.balance:
+            return False, 0.0
+        return bool(stream.line), stream.head.sweeps / max(1, stream.head.cycles)
+
+    def _eager(self, stream: _Stream) -> bool:
         """Whether the piece comes before others that could start, too."""
-        brief = stream.head.cycles <= _BRIEF and not stream.head.inside and not stream.line
+        brief = stream.head.cycles <= self._choices.brief and not stream.head.inside and not stream.line
         return brief or _long_sweep(stream.head)
 
     def _acore(self, streams: list[_Stream], limit: int, urgent: int, waits: bool) -> _Stream | None:
@@ -270,7 +278,7 @@ class Pacer:
                 if any(self._missing(part) for part in piece.needs):
                     continue
                 stream.ready = max((self._written(part) for part in piece.needs), default=0)
-            if piece.opens and self._open[piece.opens] >= _AHEAD:
+            if piece.opens and self._open[piece.opens] >= self._choices.ahead:
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
                 found[bool(stream.line)][piece.lane].append(stream)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.assembler import Instruction, assemble
+from gradloom.host.choices import Offer
 from gradloom.host.device import Device
 from gradloom.host.im2col import Lowered
 from gradloom.host.layout import pack_hyper
@@ -38,6 +39,8 @@ class Plan:
     instructions : tuple of :class:`~gradloom.host.assembler.Instruction`
     labels : dict
         Target of the LOOP instruction.
+    offer : :class:`~gradloom.host.choices.Offer`
+        What its schedule had to choose from.
     """
 
     network: Network
@@ -54,6 +57,7 @@ class Plan:
     program_address: int
     instructions: tuple[Instruction, ...]
     labels: dict[int, int]
+    offer: Offer
 
     def program(self, first_step: int = 0) -> bytes:
         """Bytes of the program.

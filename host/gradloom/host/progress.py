@@ -18,12 +18,14 @@ class StepProgress:
     ----------
     total, done : :class:`int`
         Steps of the whole run, and those done before it started.
+    unit : :class:`str`
+        What a step is called.
     quiet_seconds : :class:`float`
         Least time between two lines where the output is no terminal.
     """
 
-    def __init__(self, total: int, done: int = 0, *, quiet_seconds: float = 10.0) -> None:
-        self._total, self._first, self._done = total, done, float(done)
+    def __init__(self, total: int, done: int = 0, *, unit: str = "step", quiet_seconds: float = 10.0) -> None:
+        self._total, self._first, self._done, self._unit = total, done, float(done), unit
         self._start = time.monotonic()
         self._quiet_seconds, self._last_line = quiet_seconds, 0.0
         self._text = ""
@@ -51,7 +53,7 @@ class StepProgress:
     def update(self, done: float, *, loss: float | None, accuracy: float | None, cycles: int | None) -> None:
         """``done`` steps (fractions count) are behind us; loss and accuracy are those of the latest steps."""
         self._done = max(self._done, done)
-        parts = [f"step {int(self._done)}/{self._total}"]
+        parts = [f"{self._unit} {int(self._done)}/{self._total}"]
         if loss is not None:
             parts.append(f"loss {loss:.3f}")
         if accuracy is not None:

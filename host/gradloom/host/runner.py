@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.host.choices import Choices
 from gradloom.host.device import Device, MachineError
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
@@ -57,6 +58,8 @@ class ProgramRunner:
         Takes the bytes of memory needed and gives the device.
     export_dw : :class:`bool`
         Store the weight gradients too, so that they can be compared; it costs memory traffic.
+    choices : :class:`~gradloom.host.choices.Choices`, optional
+        Of the training steps' schedule; by default those of the package or the rules'.
 
     Raises
     ------
@@ -65,9 +68,9 @@ class ProgramRunner:
     """
 
     def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
-                 export_dw: bool = True) -> None:
+                 export_dw: bool = True, choices: Choices | None = None) -> None:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
-        self.export_dw = export_dw
+        self.export_dw, self._choices = export_dw, choices
         try:
             self.steady = self._compile(calibrate=False)
             """The program of every step but a run's first."""
@@ -91,7 +94,7 @@ class ProgramRunner:
 
     def _compile(self, *, calibrate: bool) -> Plan:
         return compile_network(self.network, self.config, self.batch, calibrate=calibrate, slots=self.slots, table=self.slots,
-                               export_dw=self.export_dw)
+                               export_dw=self.export_dw, choices=self._choices)
 
     def close(self) -> None:
         self.device.close()

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
+from gradloom.host.choices import Choices, find_choices
 from gradloom.host.gradient_lines import GradientLines
 from gradloom.host.im2col import lower
 from gradloom.host.layout import ceil_div
@@ -41,6 +42,7 @@ def compile_network(
     export_dw: bool = False,
     parts: int = 1,
     memory_base: int = 0,
+    choices: Choices | None = None,
 ) -> Plan:
     """Program and memory map of a network on a machine.
 
@@ -63,6 +65,9 @@ def compile_network(
         Process the batch in so many parts one after the other; the results are the same.
     memory_base : :class:`int`
         Byte address of the machine's memory window.
+    choices : :class:`~gradloom.host.choices.Choices`, optional
+        For the training steps; by default those of the package for this network, machine and batch, or else the rules'. The
+        calibrating step, the forward pass alone and a batch in parts follow the rules.
 
     Raises
     ------
@@ -81,9 +86,14 @@ def compile_network(
         dw=export_dw or parts > 1,
         sums=parts > 1,
     )
-    builder = Builder(lowered.network, config, memory, batch=batch, training=training)
+    if calibrate or not training or parts > 1:
+        choices = Choices()
+    elif choices is None:
+        choices = find_choices(network, config, batch)
+    builder = Builder(lowered.network, config, memory, batch=batch, training=training, choices=choices)
     try:
         labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
+        builder.check_choices()
     except Overwritten as error:
         raise ScheduleError(
             f"network {network.name!r} on configuration {config.name!r}: {error}: "
@@ -105,6 +115,7 @@ def compile_network(
         program_address=memory_base + address,
         instructions=tuple(builder.recorder.instructions),
         labels=labels,
+        offer=builder.offer,
     )
 
 
@@ -155,7 +166,7 @@ class _Step:
         edges = [builder.batch * i // parts for i in range(parts + 1)]
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
-        self.pacer = Pacer(builder.recorder, loaders)
+        self.pacer = Pacer(builder.recorder, loaders, builder.choices)
         builder.between = self.pacer.sweeps_wait
         self.lines = GradientLines(builder)
 
@@ -230,33 +241,37 @@ class _Step:
                 recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
             recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
 
-    def _work(self, *works: Work, line: str = "") -> None:
-        """Work beside the rest; alone while calibrating, as the exponents of one operation are an input of the next."""
-        self.pacer.add(*works, line=line)
+    def _work(self, layer: str, what: str, *works: Work, line: str = "") -> None:
+        """Work beside the rest; alone while calibrating, as the exponents of one operation are an input of the next. ``what``: it
+        makes of the layer."""
+        name = f"{layer} {what}"
+        self.builder.offer.works.append(name)
+        self.pacer.add(*works, line=line, name=name)
         if self.calibrate:
             self.pacer.finish()
 
     def _scaled(
         self,
-        tid: int,
+        layer: str,
+        kind: Kind,
         zero: tuple[int, tuple[int, ...], tuple[int, ...]],
         operation: Callable[..., list[Work]],
         *,
         dry_shift: int = 0,
     ) -> None:
-        """An operation that encodes tensor ``tid``; calibration first finds its exponent from a dry run.
+        """An operation that encodes a layer's tensor; calibration first finds its exponent from a dry run.
 
         ``zero`` is the exponent at which the converter's shift (without le) is 0, ``dry_shift`` the shift of
         the dry run.
         """
         if self.calibrate:
-            recorder, (constant, plus, minus) = self.builder.recorder, zero
+            recorder, (constant, plus, minus), tid = self.builder.recorder, zero, self.builder.tid(layer, kind)
             recorder.sequence(
                 Opcode.EXPSET, shifts(SH0=(constant + dry_shift, plus, minus)), target=tid, clear=1
             )
-            self._work(*operation(dry=True))
-            recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=self.network.rounding.f(Kind(tid % 8)))
-        self._work(*operation(dry=False))
+            self._work(layer, kind.name, *operation(dry=True))
+            recorder.sequence(Opcode.SCALE, tid=tid, target=tid, f=self.network.rounding.f(kind))
+        self._work(layer, kind.name, *operation(dry=False))
 
     def _forward(self) -> None:
         builder, layers, images = self.builder, self.network.layers, self.builder.images
@@ -272,12 +287,13 @@ class _Step:
         for layer in layers:
             if self.calibrate and layer.name != network.logits.name and not isinstance(layer, Subsample):
                 self._scaled(
-                    builder.tid(layer.name, Kind.Z),
+                    layer.name,
+                    Kind.Z,
                     schedule_forward.forward_zero(builder, layer),
                     functools.partial(schedule_forward.forward, builder, layer),
                 )
             else:
-                self._work(*schedule_forward.forward(builder, layer))
+                self._work(layer.name, Kind.Z.name, *schedule_forward.forward(builder, layer))
 
     def _backward(self, *, first: bool, last: bool) -> None:
         """Layers in reverse. A layer's weights are updated once its backward convolution has used them, beside the
@@ -288,15 +304,16 @@ class _Step:
             if not network.needs_error(name):
                 continue
             if isinstance(layer, Subsample):
-                self._work(*schedule_backward.output_error(builder, name))
-                self._work(schedule_shortcut.scatter(builder, layer))
+                self._work(name, Kind.DZ.name, *schedule_backward.output_error(builder, name))
+                self._work(name, "scatter", schedule_shortcut.scatter(builder, layer))
                 continue
             if name != network.logits.name:
                 main, images = network.main_consumer(name), builder.images
                 for part in builder.turn if main in builder.last_layers else (images,):
                     builder.images = part
                     self._scaled(
-                        builder.tid(name, Kind.DZ),
+                        name,
+                        Kind.DZ,
                         schedule_backward.output_zero(builder, name),
                         functools.partial(schedule_backward.output_error, builder, name),
                     )
@@ -312,16 +329,18 @@ class _Step:
         sums = functools.partial(schedule_backward.Accumulation, builder, layer, first=first, last=last)
         if layer.norm == "frn":
             self._scaled(
-                builder.tid(name, Kind.DX),
+                name,
+                Kind.DX,
                 schedule_backward.accumulator_zero(builder, layer),
                 lambda dry: [sums(dry=dry).emit()],
                 dry_shift=DX_CALIBRATION + network.rounding.f(Kind.DX),
             )
         else:
-            self._work(sums().emit())
+            self._work(name, Kind.DX.name, sums().emit())
         if network.sends_ds(name):
             self._scaled(
-                builder.tid(name, Kind.DS),
+                name,
+                Kind.DS,
                 schedule_backward.ds_zero(builder, layer),
                 functools.partial(schedule_backward.second_error, builder, layer),
             )
@@ -337,9 +356,10 @@ class _Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
-            self._work(*schedule_update.WeightUpdate(builder, layer, self.lines, dry=True, first=first, last=last).emit())
+            dry = schedule_update.WeightUpdate(builder, layer, self.lines, dry=True, first=first, last=last)
+            self._work(layer.name, "DW", *dry.emit())
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
         update = schedule_update.WeightUpdate(
             builder, layer, self.lines, export=self.export_dw, first=first, last=last
         )
-        self._work(*update.emit(), line=update.line.name)
+        self._work(layer.name, "DW", *update.emit(), line=update.line.name)

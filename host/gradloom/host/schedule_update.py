@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from gradloom.host.convolution import Convolution
-from gradloom.host.gradient_blocks import GradientShape, choose_blocks
+from gradloom.host.gradient_blocks import GradientShape, choose_blocks, fitting
 from gradloom.host.gradient_lines import GradientLines, updated
 from gradloom.host.gradient_tiles import Block, Operands, Tile
 from gradloom.host.layout import ceil_div, equal_ranges, even
@@ -96,7 +96,9 @@ class WeightUpdate:
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
             room=self.line.ring.size,
         )
-        self.blocks = choose_blocks(self.gradients, builder.config, builder.images)
+        counts = fitting(self.gradients, builder.config, builder.images)
+        chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
+        self.blocks = choose_blocks(self.gradients, builder.config, builder.images, chosen)
 
     def _sweep(self, rows: Range | None) -> Sweep:
         """Over whole images or over some rows."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradloom.host.choices import Choices
 from gradloom.host.data import Dataset
 from gradloom.host.files import UserError
 from gradloom.host.models import GoldenModel, Step, StepModel, emulator
@@ -147,6 +148,7 @@ class Session:
         memory: MemoryOptions,
         *,
         export_dw: bool = True,
+        choices: Choices | None = None,
     ) -> None:
         self._network, self._batch = network, batch
         self._result: Step | None = None
@@ -158,7 +160,8 @@ class Session:
             self._model = emulator(network, State.initial(network, seed, input_exponent))
         else:
             self._runner = ProgramRunner(
-                network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory), export_dw=export_dw
+                network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
+                export_dw=export_dw, choices=choices,
             )
         self.export_dw = export_dw
         """Whether the weight gradients are stored, and so can be compared."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gradloom.host.assembler import Shift
+from gradloom.host.choices import Choices, Offer
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
@@ -120,12 +121,22 @@ class Builder:
         Whether the pieces of another work may come between the commands of a convolution's tile.
     last_layers, turn : tuple
         Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
+    choices, offer : :class:`~gradloom.host.choices.Choices`, :class:`~gradloom.host.choices.Offer`
+        What has been chosen, and what there is to choose from.
     """
 
     def __init__(
-        self, network: Network, config: Config, memory: MemoryMap, *, batch: int, training: bool
+        self,
+        network: Network,
+        config: Config,
+        memory: MemoryMap,
+        *,
+        batch: int,
+        training: bool,
+        choices: Choices = Choices(),  # noqa: B008 (frozen)
     ) -> None:
-        self.network, self.config, self.memory = network, config, memory
+        self.network, self.config, self.memory, self.choices = network, config, memory, choices
+        self.offer = Offer()
         self.batch, self.training = batch, training
         self.images = (0, batch)
         self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words))
@@ -225,6 +236,20 @@ class Builder:
                 chosen = range(first, min(first + size, groups))
                 part = chosen.start, chosen.stop
                 yield Piece(Lane.ACORE, len(chosen) * each, needs(images, part), gives(images, part)), images, chosen
+
+    def chosen(self, key: str, fitting: list[int], usual: int) -> int:
+        """Images of a tile: the usual number, or another one that has been chosen and fits."""
+        if fitting:
+            self.offer.tiles[key] = fitting
+        return found if (found := self.choices.tiles.get(key)) in fitting else usual
+
+    def check_choices(self) -> None:
+        """:exc:`ScheduleError` if something has been chosen that there is not."""
+        for key, images in self.choices.tiles.items():
+            if images not in self.offer.tiles.get(key, ()):
+                raise ScheduleError(f"schedule: {key!r} cannot take {images} images at a time: make it anew with gradloom tune")
+        for key in self.choices.order.keys() - set(self.offer.works):
+            raise ScheduleError(f"schedule: there is no work {key!r}: make it anew with gradloom tune")
 
     def groups(self, channels: int) -> int:
         return ceil_div(channels, self.config.group)

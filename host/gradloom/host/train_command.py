@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.host.choices import Choices, choose
 from gradloom.host.data import Dataset, epoch_order, load_dataset
 from gradloom.host.files import UserError
 from gradloom.host.progress import StepProgress
@@ -62,6 +63,7 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
         "rounding": dataclasses.asdict(chosen.rounding),
         "hyper": dataclasses.asdict(train) | {"epochs": steps / per_epoch},
         "memory": MemoryOptions.from_arguments(options).record(),
+        "schedule": choose(options.schedule, chosen, config, batch).record(),
         "versions": _versions(),
         "steps": [],
         "epochs": [],
@@ -139,7 +141,7 @@ class _Trainer:
         began = time.monotonic()
         with Session(
             self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory,
-            export_dw=self.record["check"] == "all",
+            export_dw=self.record["check"] == "all", choices=Choices.from_record(self.record["schedule"]),
         ) as session:
             built = time.monotonic() - began
             self.folder.begin(self.record)

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 
+from gradloom.host.choices import choose
 from gradloom.host.data import epoch_order, load_dataset
 from gradloom.host.progress import StepProgress
 from gradloom.host.session import MemoryOptions, Session, check_fit
@@ -86,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
         flush=True,
     )
     tensors = size = 0
-    with Session(network, config, options.batch, options.device, exponent, state.seed, memory) as session:
+    with Session(network, config, options.batch, options.device, exponent, state.seed, memory,
+                 choices=choose(options.schedule, network, config, options.batch)) as session:
         session.load(state)
         progress = StepProgress(options.steps)
         try:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gradloom.host.choices import Choices
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
 from gradloom.host.validator import validate
@@ -36,7 +37,14 @@ def start_machine(plan: Plan, state: State, order: int | None) -> Interpreter:
 
 
 def check_steps(
-    network: Network, config: Config, *, batch: int = 3, steps: int = 2, parts: int = 1, order: int | None = None
+    network: Network,
+    config: Config,
+    *,
+    batch: int = 3,
+    steps: int = 2,
+    parts: int = 1,
+    order: int | None = None,
+    choices: Choices | None = None,
 ) -> list[Plan]:
     """Steps of a training run, each on a machine of its own, of valid programs. Returns these."""
     rng, state = np.random.default_rng(5), State.initial(network, 7, -9)
@@ -44,7 +52,9 @@ def check_steps(
     for step in range(steps):
         x, labels = random_images(network, batch, rng)
         calibrate = not state.calibrated
-        plan = compile_network(network, config, batch, calibrate=calibrate, export_dw=True, parts=1 if calibrate else parts)
+        plan = compile_network(
+            network, config, batch, calibrate=calibrate, export_dw=True, parts=1 if calibrate else parts, choices=choices
+        )
         assert validate(plan.program(step), config, window=(0, plan.size), first_step=step) == []
         machine = start_machine(plan, state, order)
         plan.write_batch(machine, 0, x, labels)

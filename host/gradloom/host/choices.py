@@ -1,0 +1,197 @@
+"""What the scheduler may choose freely, and where better choices than its rules' are kept.
+
+How many images a tile takes, which work comes first and how long the array waits decide the cycles of a step, never its bytes.
+Rules choose all of it within seconds for any network; ``gradloom tune`` (:mod:`gradloom.host.tune`) tries other choices on the cost
+model and keeps the best ones in a file. A file is good for one network, machine and batch, named by a key. Those of the built-in
+networks at paper scale lie in ``schedules/`` beside this module and are taken whenever their key fits; others are given with
+``--schedule``.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradloom.host.files import UserError, write_json
+from gradloom.models.network import Network
+from gradloom.rtl.config import Config
+
+__all__ = ["FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "schedule_key"]
+
+FORMAT = "gradloom schedule 1"
+RULES = "rules"
+"""Stands for the choices of the scheduler's rules in the place of a file."""
+FOLDER = Path(__file__).with_name("schedules")
+"""Schedules that come with the package."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """One value for everything that is free. The defaults are those of the rules.
+
+    Parameters
+    ----------
+    tiles : mapping
+        "LAYER FP", "LAYER BP" or "LAYER WG": images of a tile (of a block of gradients), where the rules take another number.
+    order : mapping
+        "LAYER TENSOR", the work that makes it: places by which it comes later (negative: earlier) in the order of service, in which
+        works stand as the program adds them.
+    patience : :class:`int`
+        Cycles that the array may wait for a piece rather than take one of a later work.
+    brief : :class:`int`
+        Cycles of a brief piece of the array, at most.
+    starved : :class:`int`
+        Cycles of waiting from which on the array is to be served first.
+    ahead : :class:`int`
+        Sets of operands on chip for a kind of work: those in use, and the next ones.
+    balance : :class:`bool`
+        Of pieces that would all wait for the A-Core the array takes the one that gives the A-Core least to do for its cycles, not
+        the first one.
+    """
+
+    tiles: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    order: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    patience: int = 100
+    brief: int = 100
+    starved: int = 1000
+    ahead: int = 3
+    balance: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """As JSON keeps it: what differs from the defaults."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields |= {"tiles": dict(sorted(self.tiles.items())), "order": dict(sorted(self.order.items()))}
+        return {name: value for name, value in fields.items() if value != getattr(Choices(), name)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Choices":
+        """Inverse of :meth:`record`.
+
+        Raises
+        ------
+        :exc:`ValueError`
+            If a name or a type is not one of the fields'.
+        """
+        known = {field.name: getattr(cls(), field.name) for field in dataclasses.fields(cls)}
+        for name, value in record.items():
+            if name not in known:
+                raise ValueError(f"there is no choice {name!r}")
+            if name in ("tiles", "order"):
+                kind = int if name == "tiles" else (int, float)
+                good = isinstance(value, dict) and all(isinstance(part, kind) for part in value.values())
+            else:
+                good = type(value) is type(known[name])
+            if not good:
+                raise ValueError(f"{name} cannot be {value!r}")
+        return cls(**record)
+
+
+@dataclasses.dataclass
+class Offer:
+    """What a compilation would have had to choose from.
+
+    Attributes
+    ----------
+    tiles : dict
+        For every key of :attr:`Choices.tiles` the numbers of images that fit.
+    works : list
+        Every key of :attr:`Choices.order`.
+    """
+
+    tiles: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    works: list[str] = dataclasses.field(default_factory=list)
+
+
+def schedule_key(network: Network, config: Config, batch: int) -> str:
+    """Hash of all that a training step's schedule depends on: the layers, not their names' network, training or rounding."""
+    layers = [(type(layer).__name__, dataclasses.asdict(layer)) for layer in network.layers]
+    text = json.dumps([network.input_shape, network.classes, network.loss, layers, config.digest(), batch], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Choices for one network, machine and batch, as a file keeps them.
+
+    Parameters
+    ----------
+    cycles, default_cycles : :class:`int`
+        Of a steady step with these choices and with the rules', estimated for the memory below.
+    trials : :class:`int`
+        Choices tried so far.
+    seed : :class:`int`
+        Of the search.
+    memory : mapping
+        Latency in cycles and bytes a cycle that the estimates are for.
+    """
+
+    network: str
+    config: str
+    batch: int
+    key: str
+    choices: Choices
+    cycles: int
+    default_cycles: int
+    trials: int
+    seed: int
+    memory: Mapping[str, Any]
+
+    def save(self, path: Path) -> None:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        write_json(path, {"format": FORMAT, **fields, "choices": self.choices.record()})
+
+    def check(self, network: Network, config: Config, batch: int, path: Path) -> None:
+        """:exc:`UserError` unless it is for this network, machine and batch."""
+        if self.key != schedule_key(network, config, batch):
+            raise UserError(
+                f"schedule {path} is for {self.network} on {self.config} with {self.batch} images a step, not for {network.name} "
+                f"on {config.name} with {batch}, or one of them has changed: make one with gradloom tune"
+            )
+
+
+def load_schedule(path: Path) -> Schedule:
+    """A file of ``gradloom tune``.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If it is no such file.
+    """
+    try:
+        record = json.loads(path.read_text())
+        if record.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        return Schedule(**record | {"choices": Choices.from_record(record["choices"])})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is no schedule ({error}): make one with gradloom tune") from None
+
+
+@functools.cache
+def _shipped() -> dict[str, Choices]:
+    found = (load_schedule(path) for path in sorted(FOLDER.glob("*.json")))
+    return {schedule.key: schedule.choices for schedule in found}
+
+
+def choose(source: str | None, network: Network, config: Config, batch: int) -> Choices:
+    """What ``--schedule`` asks for: those of :func:`find_choices`, the rules' ("rules"), or a file's.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If it is no schedule or one for something else.
+    """
+    if source == RULES:
+        return Choices()
+    if source is None:
+        return find_choices(network, config, batch)
+    schedule = load_schedule(Path(source))
+    schedule.check(network, config, batch, Path(source))
+    return schedule.choices
+
+
+def find_choices(network: Network, config: Config, batch: int) -> Choices:
+    """Those of the package for this network, machine and batch, or else the defaults."""
+    return _shipped().get(schedule_key(network, config, batch), Choices())

@@ -1,0 +1,122 @@
+"""The search for a faster schedule: choices changed at random, tried on the cost model, kept if they save cycles.
+
+A compilation takes seconds and its estimate is within a percent of the simulated machine, so hundreds of schedules can be tried
+where one run in RTL would end. The search is a hill climb from the rules' choices or from those of an earlier search: every trial
+changes one to three of the best choices so far. What is found depends on seed, trials and processes alone.
+"""
+
+import dataclasses
+import functools
+import random
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from gradloom.host.choices import Choices, Offer, Schedule, schedule_key
+from gradloom.host.cost import DramCost, replay
+from gradloom.host.schedule import compile_network
+from gradloom.host.tiling import ScheduleError
+from gradloom.host.trace import step_programs
+from gradloom.models.network import Network
+from gradloom.rtl.config import Config
+
+__all__ = ["begin", "estimated_cycles", "search"]
+
+_PLACES = (0, -20.5, -8.5, -4.5, -2.5, -1.5, 1.5, 2.5, 4.5, 8.5, 20.5)
+"""By how much a work moves. Halves: it never stands where another one does."""
+_VALUES: dict[str, tuple[int | bool, ...]] = {
+    "patience": (0, 50, 100, 200, 400, 800),
+    "brief": (0, 50, 100, 200, 400),
+    "starved": (300, 1000, 2000, 5000),
+    "ahead": (2, 3, 4),
+    "balance": (False, True),
+}
+_CHANGES = (1, 1, 1, 2, 3)
+"""Changes of a trial, equally likely."""
+_KINDS = ("tiles",) * 5 + ("order",) * 7 + ("value",)
+"""What a change is of, equally likely."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    network: Network
+    config: Config
+    batch: int
+    dram: DramCost
+
+
+def estimated_cycles(
+    network: Network, config: Config, batch: int, dram: DramCost, choices: Choices
+) -> tuple[int, Offer]:
+    """Cycles of a steady step, the second of one start, and what there is to choose from.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.tiling.ScheduleError`
+        If there is no program with these choices.
+    """
+    plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)
+    return replay(step_programs(plan.instructions, plan.labels, 2), config, dram)[-1].cycles, plan.offer
+
+
+def _try(problem: _Problem, choices: Choices) -> int | None:
+    """Cycles with these choices; ``None`` if no program comes of them."""
+    try:
+        return estimated_cycles(problem.network, problem.config, problem.batch, problem.dram, choices)[0]
+    except (ScheduleError, RuntimeError):
+        return None
+
+
+def _changed(choices: Choices, offer: Offer, dice: random.Random) -> Choices:
+    """The same with one to three changes."""
+    tiles, order = dict(choices.tiles), dict(choices.order)
+    values: dict[str, Any] = {}
+    for _ in range(dice.choice(_CHANGES)):
+        kind = dice.choice(_KINDS)
+        if kind == "tiles":
+            key = dice.choice(sorted(offer.tiles))
+            tiles[key] = dice.choice(offer.tiles[key])
+        elif kind == "order":
+            key = dice.choice(sorted(set(offer.works)))
+            order[key] = dice.choice(_PLACES)
+        else:
+            name = dice.choice(sorted(_VALUES))
+            values[name] = dice.choice(_VALUES[name])
+    return dataclasses.replace(choices, tiles=tiles, order={key: place for key, place in order.items() if place}, **values)
+
+
+def begin(network: Network, config: Config, batch: int, dram: DramCost, seed: int) -> Schedule:
+    """The rules' choices, from which a search starts."""
+    cycles, _ = estimated_cycles(network, config, batch, dram, Choices())
+    memory = {"latency": dram.latency, "bytes_per_cycle": dram.bytes_per_cycle}
+    key = schedule_key(network, config, batch)
+    return Schedule(network.name, config.name, batch, key, Choices(), cycles, cycles, 0, seed, memory)
+
+
+def search(
+    network: Network,
+    config: Config,
+    schedule: Schedule,
+    *,
+    trials: int,
+    jobs: int,
+) -> Iterator[Schedule]:
+    """So many trials more, ``jobs`` at a time; yields the best schedule after each round.
+
+    ``schedule``: the best one so far, from :func:`begin` or an earlier search.
+    """
+    problem = _Problem(network, config, schedule.batch, DramCost(**schedule.memory))
+    offer = estimated_cycles(network, config, schedule.batch, problem.dram, schedule.choices)[1]
+    end = schedule.trials + trials
+    with ProcessPoolExecutor(jobs) as pool:
+        while schedule.trials < end:
+            numbers = range(schedule.trials, min(schedule.trials + jobs, end))
+            dice = [random.Random(f"{schedule.seed} {number}") for number in numbers]
+            candidates = [_changed(schedule.choices, offer, each) for each in dice]
+            tried = pool.map(functools.partial(_try, problem), candidates)
+            found = [(cycles, n) for n, cycles in enumerate(tried) if cycles is not None]
+            schedule = dataclasses.replace(schedule, trials=numbers.stop)
+            cycles, n = min(found, default=(schedule.cycles, 0))
+            if cycles < schedule.cycles:
+                schedule = dataclasses.replace(schedule, choices=candidates[n], cycles=cycles)
+            yield schedule

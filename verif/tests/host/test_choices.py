@@ -1,0 +1,123 @@
+"""Schedules as files keep them: what they are for, what is refused, and those of the package."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradloom.host import cli
+from gradloom.host.choices import FOLDER, Choices, Schedule, choose, find_choices, load_schedule, schedule_key
+from gradloom.host.cost import DramCost
+from gradloom.host.files import UserError
+from gradloom.host.schedule import compile_network
+from gradloom.host.tiling import ScheduleError
+from gradloom.host.tune import begin, estimated_cycles
+from gradloom.models.network import load_network
+from gradloom.rtl.config import PRESETS
+
+DIGITS, SMALL = load_network("digits-cnn"), PRESETS["small"]
+SHIPPED = sorted(FOLDER.glob("*.json"))
+NAMES = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=1, max_size=12)
+CHOICES = st.builds(
+    Choices,
+    tiles=st.dictionaries(NAMES, st.integers(1, 64), max_size=4),
+    order=st.dictionaries(NAMES, st.floats(-30, 30), max_size=4),
+    patience=st.integers(0, 1000),
+    brief=st.integers(0, 400),
+    starved=st.integers(0, 5000),
+    ahead=st.integers(1, 5),
+    balance=st.booleans(),
+)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A file with a choice of its own."""
+    path = tmp_path_factory.mktemp("schedules") / "digits.json"
+    schedule = begin(DIGITS, SMALL, 4, DramCost(), 1)
+    dataclasses.replace(schedule, choices=Choices(patience=50)).save(path)
+    return path
+
+
+@given(CHOICES)
+def test_records_come_back(choices):
+    assert Choices.from_record(json.loads(json.dumps(choices.record()))) == choices
+
+
+def test_rules_leave_no_record():
+    assert Choices().record() == {}
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"patients": 3}, "no choice 'patients'"),
+        ({"patience": "3"}, "patience cannot be '3'"),
+        ({"balance": 1}, "balance cannot be 1"),
+        ({"tiles": {"a FP": 1.5}}, "tiles cannot be"),
+        ({"order": [1]}, "order cannot be"),
+    ],
+)
+def test_wrong_records_are_refused(record, told):
+    with pytest.raises(ValueError, match=told):
+        Choices.from_record(record)
+
+
+def test_a_key_stands_for_layers_machine_and_batch():
+    key = schedule_key(DIGITS, SMALL, 4)
+    assert key == schedule_key(dataclasses.replace(DIGITS, name="other"), dataclasses.replace(SMALL, name="other"), 4)
+    others = [(DIGITS, SMALL, 5), (DIGITS, PRESETS["nano"], 4), (load_network("resnet20"), SMALL, 4)]
+    assert len({schedule_key(*other) for other in others} | {key}) == 4
+
+
+def test_a_file_is_for_one_network_machine_and_batch(kept):
+    assert choose(str(kept), DIGITS, SMALL, 4) == Choices(patience=50)
+    with pytest.raises(UserError, match=r"digits-cnn on small with 4 images a step, not for digits-cnn on small with 5"):
+        choose(str(kept), DIGITS, SMALL, 5)
+    assert choose("rules", DIGITS, SMALL, 4) == choose(None, DIGITS, SMALL, 4) == Choices()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "gradloom schedule 0"}', '{"format": "gradloom schedule 1", "choices": {}}']
+)
+def test_other_files_are_refused(text, tmp_path, capsys):
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    arguments = ["bench", "--device", "model", "--batch", "4", "--schedule", str(path), "--out", str(tmp_path / "out")]
+    assert cli.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert "is no schedule" in told and "gradloom tune" in told and told.count("\n") == 1
+    assert cli.main([*arguments[:-4], "--schedule", str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "choices", [Choices(tiles={"conv1 FP": 99}), Choices(tiles={"conv9 FP": 1}), Choices(order={"conv1 Y": 1.5})]
+)
+def test_what_cannot_be_chosen_is_refused(choices):
+    with pytest.raises(ScheduleError, match=r"^schedule: .*gradloom tune"):
+        compile_network(DIGITS, SMALL, 4, choices=choices)
+
+
+def test_programs_that_do_not_train_a_batch_follow_the_rules():
+    for other in ({"calibrate": True}, {"training": False}, {"parts": 2}):
+        rules, chosen = (compile_network(DIGITS, SMALL, 4, choices=choices, **other) for choices in (None, Choices(patience=0)))
+        assert rules.instructions == chosen.instructions
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_schedules_of_the_package_are_found(path):
+    schedule: Schedule = load_schedule(path)
+    network, config = load_network(schedule.network), PRESETS[schedule.config]
+    schedule.check(network, config, schedule.batch, path)
+    assert path.stem == f"{schedule.network}-{schedule.config}-{schedule.batch}"
+    assert find_choices(network, config, schedule.batch) == schedule.choices
+    assert schedule.cycles < schedule.default_cycles
+
+
+def test_a_schedule_of_the_package_gives_the_cycles_that_it_tells():
+    schedule = load_schedule(FOLDER / "resnet20-eta-16.json")
+    network, config = load_network(schedule.network), PRESETS[schedule.config]
+    assert estimated_cycles(network, config, schedule.batch, DramCost(**schedule.memory), schedule.choices)[0] == schedule.cycles

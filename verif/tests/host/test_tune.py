@@ -1,0 +1,108 @@
+"""The search for schedules: what it finds is better, comes again, goes on, and gives the golden model's bytes."""
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from gradloom.host import cli
+from gradloom.host.choices import Choices, load_schedule
+from gradloom.host.cost import DramCost
+from gradloom.host.tiling import ScheduleError
+from gradloom.host.tune import _changed, begin, estimated_cycles, search
+from gradloom.models.network import load_network
+from gradloom.rtl.config import PRESETS, load_config
+from gradloom.verif.step_check import check_steps
+
+TESTS = Path(__file__).parents[1]
+DIGITS, SMALL = load_network("digits-cnn"), PRESETS["small"]
+TRIALS = 12
+
+
+def found(jobs=1, trials=TRIALS, seed=1):
+    *_, last = search(DIGITS, SMALL, begin(DIGITS, SMALL, 4, DramCost(), seed), trials=trials, jobs=jobs)
+    return last
+
+
+def test_a_search_finds_something_better_again_and_again():
+    schedule = found()
+    assert schedule.cycles < schedule.default_cycles and schedule.trials == TRIALS and schedule.choices.record()
+    assert found() == schedule
+    assert estimated_cycles(DIGITS, SMALL, 4, DramCost(), schedule.choices)[0] == schedule.cycles
+
+
+def test_a_search_goes_on_where_it_was():
+    first = found(trials=TRIALS // 2)
+    *_, second = search(DIGITS, SMALL, first, trials=TRIALS // 2, jobs=1)
+    assert second == found()
+
+
+def test_more_processes_try_as_many():
+    schedule = found(jobs=2, trials=5)
+    assert schedule.trials == 5 and schedule.cycles <= schedule.default_cycles
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "machine"), [("tiny-residual", "small"), ("tiny-strided", "channels"), ("tiny-rows", "rows")])
+def test_no_choice_changes_a_byte(name, machine, seed):
+    network = load_network(str(TESTS / "networks" / f"{name}.toml"))
+    config = PRESETS.get(machine) or load_config(str(TESTS / "configs" / f"{machine}.toml"))
+    dice, choices = random.Random(seed), Choices()
+    offer = estimated_cycles(network, config, 3, DramCost(), choices)[1]
+    for _ in range(5):
+        tried = _changed(choices, offer, dice)
+        try:
+            estimated_cycles(network, config, 3, DramCost(), tried)
+        except (ScheduleError, RuntimeError):
+            continue
+        choices = tried
+    check_steps(network, config, batch=3, order=seed, choices=choices)
+
+
+def tune(folder, *more):
+    return cli.main(["tune", "--batch", "4", "--jobs", "1", "--trials", "2", "--out", str(folder / "s.json"), *more])
+
+
+def test_command(tmp_path, capsys):
+    assert tune(tmp_path) == 0
+    assert "of the rules, after 2 trials: give --schedule" in capsys.readouterr().out
+    assert tune(tmp_path) == 0
+    schedule = load_schedule(tmp_path / "s.json")
+    assert schedule.trials == 4 and [path.name for path in tmp_path.iterdir()] == ["s.json"]
+    out = tmp_path / "bench"
+    assert cli.main(["bench", "--device", "model", "--batch", "4", "--schedule", str(tmp_path / "s.json"), "--out", str(out)]) == 0
+    bench = json.loads((out / "bench.json").read_text())
+    assert bench["total"]["cycles"] == schedule.cycles and bench["schedule"] == schedule.choices.record()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--seed", "2"), "holds a search with seed 1"),
+        (("--dram-latency", "99"), "a memory of"),
+        (("--config", "nano"), "is for digits-cnn on small"),
+        (("--network", "vgg19"), "vgg19"),
+        (("--trials", "0"), "must lie in"),
+    ],
+)
+def test_wrong_requests_are_refused(more, told, tmp_path, capsys):
+    begin(DIGITS, SMALL, 4, DramCost(), 1).save(tmp_path / "s.json")
+    before = (tmp_path / "s.json").read_text()
+    assert tune(tmp_path, *more) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
+    assert (tmp_path / "s.json").read_text() == before
+
+
+def test_an_interrupted_search_keeps_what_it_has(tmp_path, monkeypatch):
+    from gradloom.host import tune_command
+
+    def interrupted(*arguments, **options):
+        yield dataclasses.replace(begin(DIGITS, SMALL, 4, DramCost(), 1), trials=1, choices=Choices(ahead=2))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune_command, "search", interrupted)
+    assert tune(tmp_path) == 130
+    assert load_schedule(tmp_path / "s.json").choices == Choices(ahead=2)
