@@ -19,7 +19,7 @@ from gradloom.host.files import UserError, write_json
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
 
-__all__ = ["FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "schedule_key"]
+__all__ = ["BY_RULES", "FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "schedule_key"]
 
 FORMAT = "gradloom schedule 1"
 RULES = "rules"
@@ -87,6 +87,10 @@ class Choices:
             if not good:
                 raise ValueError(f"{name} cannot be {value!r}")
         return cls(**record)
+
+
+BY_RULES = Choices()
+"""Those of the scheduler's rules."""
 
 
 @dataclasses.dataclass
@@ -184,7 +188,7 @@ def choose(source: str | None, network: Network, config: Config, batch: int) -> 
         If it is no schedule or one for something else.
     """
     if source == RULES:
-        return Choices()
+        return BY_RULES
     if source is None:
         return find_choices(network, config, batch)
     schedule = load_schedule(Path(source))
@@ -194,4 +198,4 @@ def choose(source: str | None, network: Network, config: Config, batch: int) -> 
 
 def find_choices(network: Network, config: Config, batch: int) -> Choices:
     """Those of the package for this network, machine and batch, or else the defaults."""
-    return _shipped().get(schedule_key(network, config, batch), Choices())
+    return _shipped().get(schedule_key(network, config, batch), BY_RULES)

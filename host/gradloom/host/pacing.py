@@ -14,15 +14,19 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from gradloom.host.choices import Choices
+from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.tokens import Access, Pool, Recorder, row_access
 from gradloom.rtl.channels import Unit
 
-__all__ = ["Lane", "Pacer", "Part", "Piece", "Work"]
+__all__ = ["Deadlock", "Lane", "Pacer", "Part", "Piece", "Work"]
 
 _LATENCY = 60
 """Cycles of a load beside its beats, about."""
 _NEVER = 1 << 62
+
+
+class Deadlock(RuntimeError):
+    """The works of a program wait for each other."""
 
 
 class Lane(enum.Enum):
@@ -122,7 +126,7 @@ class Pacer:
         How long the array waits, and which works come earlier or later than they are added.
     """
 
-    def __init__(self, recorder: Recorder, loaders: dict[str, Unit], choices: Choices = Choices()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, recorder: Recorder, loaders: dict[str, Unit], choices: Choices = BY_RULES) -> None:
         self._recorder, self._loaders, self._choices = recorder, loaders, choices
         self._added = 0
         self._streams: list[_Stream] = []
@@ -231,7 +235,7 @@ class Pacer:
         if acore is not None:
             return acore
         if chosen is None:
-            raise RuntimeError("the works of a program wait for each other")
+            raise Deadlock("the works of a program wait for each other")
         return arrays[chosen[1]]
 
     def _burden(self, stream: _Stream) -> tuple[bool, float]:

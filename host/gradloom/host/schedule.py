@@ -5,12 +5,12 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
-from gradloom.host.choices import Choices, find_choices
+from gradloom.host.choices import BY_RULES, Choices, find_choices
 from gradloom.host.gradient_lines import GradientLines
 from gradloom.host.im2col import lower
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import ALIGNMENT, memory_map
-from gradloom.host.pacing import Pacer, Work
+from gradloom.host.pacing import Deadlock, Pacer, Work
 from gradloom.host.plan import Plan
 from gradloom.host.tiling import BASE, Builder, ScheduleError, shifts
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
@@ -87,13 +87,17 @@ def compile_network(
         sums=parts > 1,
     )
     if calibrate or not training or parts > 1:
-        choices = Choices()
+        choices = BY_RULES
     elif choices is None:
         choices = find_choices(network, config, batch)
     builder = Builder(lowered.network, config, memory, batch=batch, training=training, choices=choices)
     try:
         labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
         builder.check_choices()
+    except Deadlock:
+        if choices == BY_RULES:
+            raise
+        raise ScheduleError("schedule: with its choices works wait for each other: make it anew with gradloom tune") from None
     except Overwritten as error:
         raise ScheduleError(
             f"network {network.name!r} on configuration {config.name!r}: {error}: "

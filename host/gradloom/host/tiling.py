@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gradloom.host.assembler import Shift
-from gradloom.host.choices import Choices, Offer
+from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
@@ -133,7 +133,7 @@ class Builder:
         *,
         batch: int,
         training: bool,
-        choices: Choices = Choices(),  # noqa: B008 (frozen)
+        choices: Choices = BY_RULES,
     ) -> None:
         self.network, self.config, self.memory, self.choices = network, config, memory, choices
         self.offer = Offer()

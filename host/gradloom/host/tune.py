@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from gradloom.host.choices import Choices, Offer, Schedule, schedule_key
+from gradloom.host.choices import BY_RULES, Choices, Offer, Schedule, schedule_key
 from gradloom.host.cost import DramCost, replay
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
@@ -63,7 +63,7 @@ def _try(problem: _Problem, choices: Choices) -> int | None:
     """Cycles with these choices; ``None`` if no program comes of them."""
     try:
         return estimated_cycles(problem.network, problem.config, problem.batch, problem.dram, choices)[0]
-    except (ScheduleError, RuntimeError):
+    except ScheduleError:
         return None
 
 
@@ -87,10 +87,10 @@ def _changed(choices: Choices, offer: Offer, dice: random.Random) -> Choices:
 
 def begin(network: Network, config: Config, batch: int, dram: DramCost, seed: int) -> Schedule:
     """The rules' choices, from which a search starts."""
-    cycles, _ = estimated_cycles(network, config, batch, dram, Choices())
+    cycles, _ = estimated_cycles(network, config, batch, dram, BY_RULES)
     memory = {"latency": dram.latency, "bytes_per_cycle": dram.bytes_per_cycle}
     key = schedule_key(network, config, batch)
-    return Schedule(network.name, config.name, batch, key, Choices(), cycles, cycles, 0, seed, memory)
+    return Schedule(network.name, config.name, batch, key, BY_RULES, cycles, cycles, 0, seed, memory)
 
 
 def search(

@@ -40,14 +40,14 @@ def _overview(benches: Mapping[str, dict[str, Any]]) -> list[str]:
         images = paper.get("images_per_second")
         rows.append((
             bench["network"]["name"], f"`{bench['configuration']['name']}`", str(bench["macs"]), str(bench["batch"]),
-            f"{total['cycles']:,}",
+            "tuned" if bench.get("schedule") else "rules", f"{total['cycles']:,}",
             _percent(total["pe_use"]), _percent(paper.get("pe_use")) if same else "",
             f"{total['images_per_second']:,.1f}", f"{images:,.1f}" if images and same else "",
             f"{total['gops_with_inserted_zeros']:.0f}", f"{total['bytes_per_cycle']:.1f}", f"`{bench['parameters'][:16]}`",
             bench["revision"],
         ))
-    heads = ("network", "machine", "MACs", "batch", "cycles of a step", "PE use", "ETA's", "images/s at 200 MHz", "ETA's",
-             "GOPS with inserted zeros", "DRAM bytes a cycle", "parameters (SHA-256)", "revision")
+    heads = ("network", "machine", "MACs", "batch", "schedule", "cycles of a step", "PE use", "ETA's", "images/s at 200 MHz",
+             "ETA's", "GOPS with inserted zeros", "DRAM bytes a cycle", "parameters (SHA-256)", "revision")
     return _table(heads, rows)
 
 
@@ -165,7 +165,8 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         f"steps (FP, BP, WG and weight update) of the RTL, with a memory of {memory}. [bench](bench.md) says what is counted. "
         "ETA's figures are those of its table III and section V-B, simulated by its authors; its batch size is not given.", "",
         *_overview(benches),
-        "A network and batch end with the same parameters on every machine. Revision: the commit that was run.", "",
+        "A network and batch end with the same parameters on every machine. Schedule: the rules' of the scheduler, or one that "
+        "[gradloom tune](tuning.md) has found. Revision: the commit that was run.", "",
         "## Checked, and how fast", "",
         *_checks(benches),
         "Cycles a second and minutes depend on the computer and on what else it does; phases are those of more than "
