@@ -46,6 +46,8 @@ class Experiment:
     contestants : tuple of :class:`str`
     overrides : dict
         Fields of ``train`` by contestant.
+    exponent : :class:`int`
+        Of the power of two by which the images are multiplied.
     """
 
     network: Network
@@ -56,6 +58,7 @@ class Experiment:
     seeds: tuple[int, ...]
     contestants: tuple[str, ...]
     overrides: dict[str, dict[str, Any]]
+    exponent: int = 0
 
     def training(self, contestant: str) -> Training:
         return dataclasses.replace(self.train, **self.overrides.get(contestant, {}))
@@ -107,8 +110,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         _logistic(8), "digits", None, None, Training(batch=128, epochs=150, lr=0.1, momentum=0.9, schedule="linear"),
         (1, 2, 3, 4, 5), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}),
     "mnist": Experiment(
-        _logistic(28), None, None, None, Training(batch=128, epochs=30, lr=0.0002, momentum=0.9, schedule="linear"),
-        (1, 2, 3), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}),
+        _logistic(28), None, None, None, Training(batch=128, epochs=15, lr=0.002, momentum=0.9, schedule="linear"),
+        (1, 2, 3), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}, exponent=-4),
     "ablations": Experiment(
         load_network("digits-cnn"), "digits", None, None,
         Training(batch=16, epochs=3, lr=0.02, momentum=0.9, schedule="linear"), (1, 2, 3, 4, 5),
@@ -178,6 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
             wanted = f"images of {experiment.network.input_shape} and {experiment.network.classes} classes"
             raise UserError(f"experiment {options.experiment} takes {wanted}, data {data.name} has {shape} and {data.classes}: "
                             f"give fitting data")
+        data = dataclasses.replace(data, exponent=data.exponent + experiment.exponent)
         data = subset(data, experiment.train_images, experiment.test_images)
         only = None if options.only is None else options.only.split(",")
         unknown = [name for name in only or () if name not in experiment.contestants]

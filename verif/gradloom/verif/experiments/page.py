@@ -109,8 +109,8 @@ MNIST, below; schedule and batch are theirs). No validation split. The weights o
 cannot leave the range they begin in, here +-0.25, which is little for a network without normalisation."""
 _MNIST = """\
 `... classify mnist --data FOLDER`, the folder with MNIST's four idx files: the same layer on 28 x 28 pixels. Fox et al., table V,
-reach 92.6 % in float, 92.1 % as SWALP and 92.7 % with their 8-bit format, and 92 % after 66 to 108 epochs. The learning rate was
-tried on seed 1 and test images."""
+reach 92.6 % in float, 92.1 % as SWALP and 92.7 % with their 8-bit format, and 92 % after 66 to 108 epochs. Pixels
+lie in 0..0.8 (the loader gives them a standard deviation of 1). The learning rate was tried on seed 1 and test images."""
 _ABLATIONS = """\
 `python -m gradloom.verif.experiments.classify ablations`: `digits-cnn` on scikit-learn's digits. The learning rate was chosen
 on this test split for PINT8 (there is no validation split), so its figures are optimistic; one test image is 0.28 points.
