@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gradloom.host.cost import DramCost
 from gradloom.host.files import UserError, write_json
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
@@ -110,7 +111,7 @@ class Offer:
 
 
 def schedule_key(network: Network, config: Config, batch: int) -> str:
-    """Hash of all that a training step's schedule depends on: the layers, not their names' network, training or rounding."""
+    """Hash of all that a training step's schedule depends on: layers, machine and batch, not the network's name or rounding."""
     layers = [(type(layer).__name__, dataclasses.asdict(layer)) for layer in network.layers]
     text = json.dumps([network.input_shape, network.classes, network.loss, layers, config.digest(), batch], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -156,6 +157,13 @@ class Schedule:
             )
 
 
+_KINDS = {
+    "network": str, "config": str, "key": str, "batch": int, "cycles": int, "default_cycles": int, "trials": int, "seed": int,
+    "memory": dict,
+}
+"""Types of the fields of :class:`Schedule` beside its choices."""
+
+
 def load_schedule(path: Path) -> Schedule:
     """A file of ``gradloom tune``.
 
@@ -168,7 +176,12 @@ def load_schedule(path: Path) -> Schedule:
         record = json.loads(path.read_text())
         if record.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
-        return Schedule(**record | {"choices": Choices.from_record(record["choices"])})
+        schedule = Schedule(**record | {"choices": Choices.from_record(record["choices"])})
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(schedule, name), kind):
+                raise ValueError(f"{name} cannot be {getattr(schedule, name)!r}")
+        DramCost(**schedule.memory)
+        return schedule
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is no schedule ({error}): make one with gradloom tune") from None
 

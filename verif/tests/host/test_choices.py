@@ -94,6 +94,16 @@ def test_other_files_are_refused(text, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("field", "value"), [("cycles", "many"), ("memory", {"latency": 40, "size": 3}), ("memory", None), ("key", 7), ("choices", [])]
+)
+def test_files_with_wrong_fields_are_refused(field, value, kept, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(json.loads(kept.read_text()) | {field: value}))
+    with pytest.raises(UserError, match=r"other\.json is no schedule \("):
+        load_schedule(path)
+
+
+@pytest.mark.parametrize(
     "choices", [Choices(tiles={"conv1 FP": 99}), Choices(tiles={"conv9 FP": 1}), Choices(order={"conv1 Y": 1.5})]
 )
 def test_what_cannot_be_chosen_is_refused(choices):
