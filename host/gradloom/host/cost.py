@@ -254,6 +254,8 @@ class _Engine(EngineState):
         self.starts: list[int] = []
         self.ends: list[int] = []
         """Of every command so far: its start, and the cycle after its last beat."""
+        self.behind: list[int] = []
+        """The same: cycles in which a Loader's data come that may be requested at once."""
 
 
 class _Memory:
@@ -324,10 +326,11 @@ class _Fetch:
         if number >= self.ahead:
             issue = max(issue, self.taken[number - self.ahead])
         first = issue + self.dram.latency + _FETCH_SETUP
-        # Data come in the order of the requests: those of the Loader's commands that started earlier come first.
+        # Data come in the order of the requests: those of the Loader's commands that started earlier come first, as far as they
+        # have been requested.
         place = bisect_right(load.starts, issue - _READ_ISSUE) - 1
         if place >= 0:
-            first = max(first, load.ends[place])
+            first = max(first, min(load.ends[place], first + load.behind[place]))
         end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
         if load.bus > first:
             load.bus += self.beats
@@ -432,6 +435,7 @@ class _Replay:
         done = engine.begin(time, cost, end)
         engine.starts.append(time)
         engine.ends.append(engine.bus)
+        engine.behind.append(cost.ahead - cost.latency)
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
             self.signals[bit].append(done)

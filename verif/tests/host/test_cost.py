@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.host import cost
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import Costs, DramCost, replay
 from gradloom.host.schedule import compile_network
@@ -80,3 +81,17 @@ def test_program_that_cannot_end():
     stuck = Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1}, wait=1)
     with pytest.raises(RuntimeError, match="does not end"):
         replay([(stuck, Instruction(Opcode.BARRIER))], PRESETS["small"], DramCost())
+
+
+@pytest.mark.parametrize(("end", "waits"), [(150, 0), (5000, 128)])
+def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(end, waits):
+    """A fetch at cycle 100 beside a command whose data come until ``end``, of which 128 cycles' may be requested at once."""
+    memory, dram = cost._Memory(PRESETS["eta"], DramCost()), DramCost()
+    free, taken = cost._Engine(4), cost._Engine(4)
+    taken.starts, taken.ends, taken.behind = [0], [end], [128]
+    times = []
+    for engine in (free, taken):
+        fetch = cost._Fetch(PRESETS["eta"], dram, memory)
+        fetch.jump(100)
+        times.append(fetch.take(1, 100, engine))
+    assert times[1] - times[0] == waits
