@@ -97,8 +97,8 @@ class Cost:
         From there until it is done.
     apart : :class:`int`
         Least cycles from the end of the engine's previous command to its own.
-    bytes : :class:`int`
-        What it moves.
+    bytes, bursts : :class:`int`
+        What it moves, and the bursts of a load.
     """
 
     issue: int
@@ -108,6 +108,7 @@ class Cost:
     end: int = 0
     apart: int = 2
     bytes: int = 0
+    bursts: int = 0
 
 
 class Costs:
@@ -143,7 +144,7 @@ class Costs:
         waiting = max(0, bursts - OUTSTANDING_READS) * transfer // bursts
         latency = _READ_SETUP + self.dram.latency
         ahead = latency + OUTSTANDING_READS * transfer // bursts
-        return Cost(4 + bursts + waiting, ahead, latency, transfer, _READ_END, bytes=size)
+        return Cost(4 + bursts + waiting, ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
 
     def _conv(self, instruction: Instruction) -> Cost:
         groups = ceil_div(instruction["units"], self.config.wpus)
@@ -254,8 +255,8 @@ class _Engine(EngineState):
         self.starts: list[int] = []
         self.ends: list[int] = []
         """Of every command so far: its start, and the cycle after its last beat."""
-        self.behind: list[int] = []
-        """The same: cycles in which a Loader's data come that may be requested at once."""
+        self.bursts: list[tuple[int, float]] = []
+        """Of every command of a Loader: its bursts, and the cycles of each."""
 
 
 class _Memory:
@@ -330,11 +331,24 @@ class _Fetch:
         # have been requested.
         place = bisect_right(load.starts, issue - _READ_ISSUE) - 1
         if place >= 0:
-            first = max(first, min(load.ends[place], first + load.behind[place]))
+            first = max(first, self._requested(load, place, issue - _READ_ISSUE))
         end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
         if load.bus > first:
             load.bus += self.beats
         self.ends.append(end)
+
+    @staticmethod
+    def _requested(load: _Engine, place: int, time: int) -> int:
+        """When the data have come that the Loader has requested until ``time``, at which its command number ``place`` is the latest.
+
+        It requests a burst a cycle, and no more than can be under way.
+        """
+        count, cycles = load.bursts[place]
+        before, rate = (load.ends[place - 1], load.bursts[place - 1][1]) if place else (0, 1.0)
+        come = max(0.0, time - (load.ends[place] - count * cycles)) / max(cycles, 1.0)
+        earlier = max(0, before - time) / max(rate, 1.0)
+        asked = min(count, time - load.starts[place], come + OUTSTANDING_READS - earlier)
+        return before if asked <= 0 else int(load.ends[place] - (count - asked) * cycles)
 
 
 class _Replay:
@@ -435,7 +449,7 @@ class _Replay:
         done = engine.begin(time, cost, end)
         engine.starts.append(time)
         engine.ends.append(engine.bus)
-        engine.behind.append(cost.ahead - cost.latency)
+        engine.bursts.append((cost.bursts, (end - first) / max(1, cost.bursts)))
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
             self.signals[bit].append(done)

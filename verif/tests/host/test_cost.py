@@ -83,15 +83,23 @@ def test_program_that_cannot_end():
         replay([(stuck, Instruction(Opcode.BARRIER))], PRESETS["small"], DramCost())
 
 
-@pytest.mark.parametrize(("end", "waits"), [(150, 0), (5000, 128)])
-def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(end, waits):
-    """A fetch at cycle 100 beside a command whose data come until ``end``, of which 128 cycles' may be requested at once."""
-    memory, dram = cost._Memory(PRESETS["eta"], DramCost()), DramCost()
+@pytest.mark.parametrize(
+    ("earlier", "bursts", "cycles", "end", "through"),
+    [
+        (0, 10, 4, 150, 150),  # all has been requested
+        (0, 1000, 4, 4040, 40 + 4 * (13 + 32)),  # 13 of 1000 bursts have come since cycle 40, 32 more are under way
+        (222, 1000, 4, 4222, 222),  # the 32 bursts under way are those of the command before
+    ],
+)
+def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, bursts, cycles, end, through):
+    """A fetch that leaves at cycle 98 beside a command of 4 cycles a burst whose data come until ``end``."""
+    eta, dram = PRESETS["eta"], DramCost()
     free, taken = cost._Engine(4), cost._Engine(4)
-    taken.starts, taken.ends, taken.behind = [0], [end], [128]
+    taken.starts, taken.ends, taken.bursts = [0, 1], [earlier, end], [(100, 4.0), (bursts, float(cycles))]
     times = []
     for engine in (free, taken):
-        fetch = cost._Fetch(PRESETS["eta"], dram, memory)
-        fetch.jump(100)
-        times.append(fetch.take(1, 100, engine))
-    assert times[1] - times[0] == waits
+        fetch = cost._Fetch(eta, dram, cost._Memory(eta, dram))
+        fetch.jump(98)
+        times.append(fetch.take(1, 98, engine))
+    first = 98 + dram.latency + cost._FETCH_SETUP
+    assert times[1] - times[0] == max(0, through - first)
