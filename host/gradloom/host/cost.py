@@ -339,7 +339,7 @@ class _Fetch:
 
     @staticmethod
     def _requested(load: _Engine, place: int, time: int) -> int:
-        """When the data have come that the Loader has requested until ``time``, at which its command number ``place`` is the latest.
+        """When the data have come that the Loader has requested until ``time``, at which its command ``place`` is the latest one.
 
         It requests a burst a cycle, and no more than can be under way.
         """
