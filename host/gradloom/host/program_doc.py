@@ -70,6 +70,7 @@ states and batches and read tensors.
 | `tiling`, `convolution` | on-chip buffers, fit, commands with what they read and write, convolution tiles |
 | `schedule_forward`, `schedule_backward`, `schedule_update` | the phases of a layer |
 | `schedule` | order of a step, calibration, scales, the loop over steps |
+| `choices`, `tune` | what is free in all of this, and the search for better values |
 | `tokens` | semaphores |
 | `memory`, `layout`, `plan` | addresses, formats, images |
 
