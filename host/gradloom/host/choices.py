@@ -174,15 +174,15 @@ def load_schedule(path: Path) -> Schedule:
     """
     try:
         record = json.loads(path.read_text())
-        if record.pop("format") != FORMAT:
+        if record.pop("format", None) != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
-        schedule = Schedule(**record | {"choices": Choices.from_record(record["choices"])})
+        schedule = Schedule(**record | {"choices": Choices.from_record(record.get("choices", {}))})
         for name, kind in _KINDS.items():
             if not isinstance(getattr(schedule, name), kind):
                 raise ValueError(f"{name} cannot be {getattr(schedule, name)!r}")
         DramCost(**schedule.memory)
         return schedule
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is no schedule ({error}): make one with gradloom tune") from None
 
 
