@@ -141,7 +141,7 @@ class _Trainer:
         began = time.monotonic()
         with Session(
             self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory,
-            export_dw=self.record["check"] == "all", choices=Choices.from_record(self.record["schedule"]),
+            export_dw=self.record["check"] == "all", choices=Choices.from_record(self.record.get("schedule", {})),
         ) as session:
             built = time.monotonic() - began
             self.folder.begin(self.record)

@@ -106,3 +106,14 @@ def test_an_interrupted_search_keeps_what_it_has(tmp_path, monkeypatch):
     monkeypatch.setattr(tune_command, "search", interrupted)
     assert tune(tmp_path) == 130
     assert load_schedule(tmp_path / "s.json").choices == Choices(ahead=2)
+
+
+def test_a_run_without_a_schedule_in_its_record_is_resumed_by_the_rules(tmp_path):
+    """Runs that began before schedules were recorded."""
+    run = tmp_path / "run"
+    assert cli.main(["train", "--device", "golden", "--batch", "4", "--steps", "2", "--out", str(run)]) == 0
+    record = json.loads((run / "run.json").read_text())
+    del record["schedule"]
+    (run / "run.json").write_text(json.dumps(record | {"total_steps": 3}))
+    assert cli.main(["train", "--resume", str(run)]) == 0
+    assert len(json.loads((run / "run.json").read_text())["steps"]) == 3
