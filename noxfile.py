@@ -58,6 +58,7 @@ def emulator(session: nox.Session) -> None:
     session.install("-e", ".[data,test,torch]")
     tests = ("verif/tests/models/test_emulator.py",
              "verif/tests/models/test_emulator_parts.py",
+             "verif/tests/models/test_emulator_far.py",
              "verif/tests/models/test_formats_emulator.py",
              "verif/tests/models/test_float_network.py",
              "verif/tests/host/test_experiments.py",

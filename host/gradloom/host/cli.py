@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gradloom.host.device import MachineError
+from gradloom.host.device import DEVICES, MachineError, device_name
 from gradloom.host.files import UserError
 from gradloom.models.formats import FORMATS, find_format
 from gradloom.models.network import NetworkError
@@ -16,7 +16,6 @@ from gradloom.rtl.config import PRESETS, ConfigError
 
 __all__ = ["main"]
 
-_DEVICES = ("rtl", "golden", "emulator")
 _INTERRUPTED = 130
 _MOST = 10_000_000
 """Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
@@ -69,6 +68,13 @@ def _rounding(text: str) -> dict[str, str]:
         raise argparse.ArgumentTypeError(str(error).removeprefix("rounding: ")) from None
 
 
+def _device(text: str) -> str:
+    try:
+        return device_name(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 _rate = _between(2.0**-30, 64.0, "2^-30..64")
 _momentum = _between(0.0, 255 / 256, "0..255/256")
 _decay = _between(0.0, 0.5, "0..0.5")
@@ -101,8 +107,9 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default="digits", metavar="NAME|FILE",
                         help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
                              "images (default: digits)")
-    parser.add_argument("--device", choices=_DEVICES, default="rtl",
-                        help="simulated hardware, the numpy golden model, or its exact emulator in PyTorch (default: rtl)")
+    parser.add_argument("--device", type=_device, default="rtl", metavar="NAME",
+                        help=f"{', '.join(DEVICES)}: simulated hardware, the numpy golden model, or its exact emulator in PyTorch, "
+                             f"there on a GPU (default: rtl)")
 
 
 def _dram_arguments(parser: argparse.ArgumentParser) -> None:
@@ -185,8 +192,8 @@ def _diff_arguments(diff: argparse.ArgumentParser) -> None:
                       help="two run folders; without them two devices are compared live")
     diff.add_argument("--replay", action="store_true",
                       help="train both runs again up to their first difference and name its tensor and element")
-    diff.add_argument("--device", action="append", choices=_DEVICES,
-                      help="give it for either side (default: golden, then rtl)")
+    diff.add_argument("--device", action="append", type=_device, metavar="NAME",
+                      help=f"{', '.join(DEVICES)}; give it for either side (default: golden, then rtl)")
     diff.add_argument("--config", action="append", metavar="NAME|FILE",
                       help=f"machine of both sides, or give one for either: {', '.join(PRESETS)} or a TOML file (default: small)")
     diff.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
@@ -211,6 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     length.add_argument("--steps", type=_positive, help="stop after this many steps")
     length.add_argument("--epochs", type=_positive, help="passes over the training images (default: the network's)")
     train.add_argument("--lr", type=_rate, help="peak learning rate (default: the network's)")
+    train.add_argument("--warmup", type=_positive, metavar="EPOCHS",
+                       help="epochs in which the learning rate rises to it (default: the network's)")
     train.add_argument("--momentum", type=_momentum, help="momentum, rounded to 1/256 (default: the network's)")
     train.add_argument("--weight-decay", type=_decay, help="weight decay, rounded to a power of two (default: the network's)")
     _format_argument(train)

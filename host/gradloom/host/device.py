@@ -1,8 +1,32 @@
-"""What the host needs of a machine: simulated, on a board, or the golden model."""
+"""What the host needs of a machine: simulated, on a board, or the golden model; and the names of what a network can train on."""
 
+import re
 from typing import Protocol
 
-__all__ = ["Device", "MachineError"]
+from gradloom.host.files import UserError
+
+__all__ = ["DEVICES", "Device", "MachineError", "device_name", "is_emulator"]
+
+DEVICES = ("rtl", "golden", "emulator", "emulator:cuda")
+"""Names of devices; ``emulator:cuda:N`` is the N-th GPU."""
+
+
+def device_name(text: str) -> str:
+    """The text, if it names a device.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If it does not.
+    """
+    if text not in DEVICES and not re.fullmatch(r"emulator:cuda:\d{1,3}", text):
+        raise UserError(f"there is no device {text!r}: give one of {', '.join(DEVICES)}, emulator:cuda:N")
+    return text
+
+
+def is_emulator(device: str) -> bool:
+    """Whether a device is the emulator, wherever it computes."""
+    return device.partition(":")[0] == "emulator"
 
 
 class MachineError(RuntimeError):

@@ -1,5 +1,6 @@
 """The two software models behind one interface: the numpy golden model, and the exact emulator in PyTorch."""
 
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from gradloom.models.golden import Evaluation, Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
-__all__ = ["GoldenModel", "Step", "StepModel", "emulator"]
+__all__ = ["GoldenModel", "Step", "StepModel", "check_torch_device", "emulator"]
 
 
 class Step(Protocol):
@@ -66,13 +67,33 @@ class GoldenModel:
         return golden.evaluate(self._network, self._state, x_codes, labels)
 
 
-def emulator(network: Network, state: State) -> StepModel:
-    """The emulator.
+def check_torch_device(name: str) -> None:
+    """See that PyTorch has this device: "cpu", "cuda" or "cuda:N".
 
     Raises
     ------
     :exc:`UserError`
-        Without PyTorch, or of a network in floating point.
+        If it does not.
+    """
+    import torch
+
+    if name == "cpu":
+        return
+    if not re.fullmatch(r"cuda(:\d{1,3})?", name):
+        raise UserError(f"there is no PyTorch device {name!r} that computes exactly here: give cpu, cuda or cuda:N")
+    count = torch.cuda.device_count()
+    if int(name.partition(":")[2] or 0) >= count:
+        raise UserError(f"{name} is not there: PyTorch finds {count} CUDA device{'' if count == 1 else 's'} on this computer: "
+                        f"train on the CPU, or install a driver and a PyTorch that see the GPU")
+
+
+def emulator(network: Network, state: State, device: str = "emulator") -> StepModel:
+    """The emulator, on the CPU or on the GPU that the device's name says.
+
+    Raises
+    ------
+    :exc:`UserError`
+        Without PyTorch or that GPU, or of a network in floating point.
     """
     if network.arithmetic.real:
         raise UserError(f"the format {network.format} is floating point, the emulator is exact: give --device golden")
@@ -82,4 +103,6 @@ def emulator(network: Network, state: State) -> StepModel:
         if error.name != "torch":
             raise
         raise UserError("--device emulator needs PyTorch, which is not installed: pip install 'gradloom[torch]'") from None
-    return Emulator(network, state)
+    where = device.partition(":")[2] or "cpu"
+    check_torch_device(where)
+    return Emulator(network, state, where)

@@ -16,6 +16,7 @@ import numpy as np
 
 from gradloom.host.choices import Choices
 from gradloom.host.data import Dataset
+from gradloom.host.device import is_emulator
 from gradloom.host.files import UserError
 from gradloom.host.models import GoldenModel, Step, StepModel, emulator
 from gradloom.host.runner import Outcome, ProgramRunner
@@ -156,8 +157,8 @@ class Session:
         self._model: StepModel | None = None
         if device == "golden":
             self._model = GoldenModel(network, State.initial(network, seed, input_exponent))
-        elif device == "emulator":
-            self._model = emulator(network, State.initial(network, seed, input_exponent))
+        elif is_emulator(device):
+            self._model = emulator(network, State.initial(network, seed, input_exponent), device)
         else:
             self._runner = ProgramRunner(
                 network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),

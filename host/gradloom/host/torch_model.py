@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gradloom.host.data import quantise
+from gradloom.host.device import device_name
 from gradloom.host.files import UserError
 from gradloom.host.imported import Imported, build
 from gradloom.host.session import MemoryOptions, Session
@@ -28,7 +29,6 @@ from gradloom.rtl.config import Config, load_config
 
 __all__ = ["Evaluation", "Model", "Step"]
 
-_DEVICES = ("golden", "emulator", "rtl")
 _FRACTION = 20
 """Fraction bits with which images reach the encoder."""
 _EXPONENTS = range(-64, 128)
@@ -82,7 +82,7 @@ class Model:
     config : :class:`str` or :class:`~gradloom.rtl.config.Config`
         Machine: a preset's name, a TOML file or a configuration.
     device : :class:`str`
-        "golden", "emulator" or "rtl".
+        "golden", "emulator", "emulator:cuda" or "rtl".
     batch : :class:`int`, optional
         Images of a step; default: those of the first one.
     lr, momentum, weight_decay : :class:`float`
@@ -125,8 +125,7 @@ class Model:
         memory: MemoryOptions | None = None,
         quiet: bool = False,
     ) -> None:
-        if device not in _DEVICES:
-            raise UserError(f"there is no device {device!r}: give one of {', '.join(_DEVICES)}")
+        device_name(device)
         if keep < 1:
             raise UserError(f"keep must be 1 or more steps, not {keep}")
         if input_exponent is not None and input_exponent not in _EXPONENTS:

@@ -40,6 +40,7 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
         network.train,
         batch=batch,
         lr=options.lr or network.train.lr,
+        warmup=options.warmup or network.train.warmup,
         momentum=network.train.momentum if options.momentum is None else options.momentum,
         weight_decay=network.train.weight_decay if options.weight_decay is None else options.weight_decay,
     )

@@ -61,19 +61,21 @@ _AVERAGES = 16
 
 
 def schedule_table(train: Training, steps: int, *, average: bool = False) -> list[Hyper]:
-    """Hyperparameters of every step of a run: constant, or falling on a line or a cosine towards zero.
+    """Hyperparameters of every step of a run: constant, or falling on a line or a cosine towards zero, after the warm-up.
 
     With ``average`` (Fox, section IV-B) the last quarter has a constant rate, and its weights are averaged once an epoch,
     in short runs more often.
     """
     first = math.floor(steps * _AVERAGED_QUARTER)
     period = max(1, min(steps // train.epochs, (steps - first) // _AVERAGES))
+    warm = round(steps * (train.warmup or 0) / train.epochs)
     table = []
     for step in range(steps):
-        left = (steps - step) / steps
-        factor = {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[
-            train.schedule
-        ]
+        if step < warm:
+            factor = (step + 1) / warm
+        else:
+            left = (steps - step) / (steps - warm)
+            factor = {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[train.schedule]
         averaging = average and step >= first
         hyper = Hyper.from_floats(max(train.lr * (_AVERAGED_RATE if averaging else factor), 2.0**-30), train.momentum,
                                   train.weight_decay)

@@ -130,7 +130,10 @@ class FullyConnected(Layer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Defaults of a training run; ``schedule`` is "constant", or "linear" or "cosine" from ``lr`` to zero."""
+    """Defaults of a training run; ``schedule`` is "constant", or "linear" or "cosine" from ``lr`` to zero.
+
+    The rate rises to ``lr`` on a line in the first ``warmup`` epochs (ETA, section III-C).
+    """
 
     batch: int = 16
     epochs: int = 4
@@ -138,6 +141,7 @@ class Training:
     momentum: float = 0.9
     weight_decay: float = 0.0
     schedule: str = "constant"
+    warmup: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -391,8 +391,10 @@ class Network:
 
 
 def _check_training(train: Training) -> None:
-    for key in ("batch", "epochs"):
+    for key in ("batch", "epochs", "warmup"):
         value = getattr(train, key)
+        if key == "warmup" and value is None:
+            continue
         if not is_integer(value) or value < 1:
             raise NetworkError(f"train: {key} must be a positive integer, not {value!r}: give 1 or more")
     for key, low, high in (("lr", 2.0**-30, 64.0), ("momentum", 0.0, 255 / 256), ("weight_decay", 0.0, 0.5)):

@@ -1,5 +1,6 @@
 """The command line: bad input is refused in one sentence with exit code 2, nothing is overwritten; good runs end whole."""
 
+import json
 import pickle
 import sys
 import zipfile
@@ -10,7 +11,9 @@ import pytest
 
 from gradloom.host import cli
 from gradloom.host.device import MachineError
+from gradloom.host.train_command import schedule
 from gradloom.models import atomic
+from gradloom.models.network import load_network
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cli_desk import GOOD, TINY, lay, write_data
@@ -278,6 +281,17 @@ def test_default_folders_count_up(desk):
     for _ in range(2):
         assert cli.main(["train", *GOOD, "--steps", "1"]) == 0
     assert sorted(path.name for path in (desk / "runs").iterdir()) == ["tiny-small-1", "tiny-small-2"]
+
+
+def test_a_warm_up_is_in_the_record_and_in_the_rates(desk, capsys):
+    assert cli.main(["train", *GOOD, "--epochs", "2", "--warmup", "1", "--lr", "0.5", "--out", "run"]) == 0
+    record = json.loads((desk / "run" / "run.json").read_text())
+    count = record["steps_per_epoch"]
+    rates = [hyper.lr for hyper in schedule(record, load_network("tiny.toml"))]
+    assert len(rates) == 2 * count and rates[count - 1 :] == [0.5] * (count + 1)
+    assert rates[0] == pytest.approx(0.5 / count, rel=1 / 256)  # Rates have an 8-bit mantissa.
+    capsys.readouterr()
+    refused(capsys, ["train", *GOOD, "--warmup", "0"], "--warmup")
 
 
 def test_resume_refuses(desk, capsys):

@@ -107,3 +107,37 @@ def test_without_pytorch_one_sentence_names_the_extra(monkeypatch, capsys):
     assert str(caught.value) == message
     assert cli.main(["verify", "--network", str(NETWORK), "--device", "emulator", "--data", "random"]) == 2
     assert capsys.readouterr().err == f"gradloom: error: {message}\n"
+
+
+def test_devices_that_are_not_there(desk, monkeypatch, capsys):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for device, message in (
+        ("emulator:cuda:1", "cuda:1 is not there: PyTorch finds 1 CUDA device on this computer: "
+                            "train on the CPU, or install a driver and a PyTorch that see the GPU"),
+        ("emulator:tpu", "argument --device: there is no device 'emulator:tpu': "
+                         "give one of rtl, golden, emulator, emulator:cuda, emulator:cuda:N: see gradloom train --help"),
+    ):
+        assert cli.main(["train", *COMMON, "--device", device, "--steps", "1", "--out", "run"]) == 2
+        assert capsys.readouterr().err == f"gradloom: error: {message}\n" and not Path("run").exists()
+
+
+def test_a_gpu_gives_the_golden_models_run(desk, monkeypatch):
+    """On a stand-in for the GPU (far_device)."""
+    import torch
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "models"))
+    from far_device import FarDevice
+
+    from gradloom.models.emulator import Emulator
+
+    for name in ("train_step", "evaluate"):
+        monkeypatch.setattr(Emulator, name, torch.no_grad()(getattr(Emulator, name).__wrapped__))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    golden = train("golden", "golden", "--steps", "12", "--check", "off")
+    with FarDevice():
+        emulator = train("far", "emulator:cuda", "--steps", "12", "--check", "off")
+    assert emulator["device"] == "emulator:cuda"
+    for key in ("steps", "epochs", "hyper", "rounding", "seed"):
+        assert emulator[key] == golden[key], key

@@ -50,7 +50,8 @@ def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
     text = page.render(tmp_path, tmp_path)
     assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
     assert "Not run yet: int8-shift. 100 training" in text
-    assert "Not run yet: resnet20-long, vgg16, vgg16-quarter, logistic, mnist, radio, ablations." in text
+    assert "resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, vgg16-quarter, logistic, mnist, radio, ablations.\n" in text
+    assert "ETA's recipe" in text
     ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
 
 
@@ -102,6 +103,16 @@ def test_a_run_has_the_golden_model_s_digest():
         right = golden.evaluate(network, state, data.test_x, data.test_y).correct
         assert found["accuracy"] == 100 * right / 40
     assert train_once(experiment, data, "fp32-bn", 3)["accuracy"] >= 0
+
+
+def test_a_gpu_that_is_not_there_is_one_sentence(capsys):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
+    from gradloom.verif.experiments.classify import main
+
+    count = torch.cuda.device_count()
+    assert main(["logistic", "--device", f"cuda:{count}"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: cuda:{count} is not there: PyTorch finds {count} CUDA device")
+    assert main(["logistic", "--device", "mps"]) == 2 and "there is no PyTorch device 'mps'" in capsys.readouterr().err
 
 
 def test_a_radio_run(monkeypatch):

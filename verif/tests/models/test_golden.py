@@ -245,6 +245,9 @@ def test_schedules():
         return [hyper.lr for hyper in schedule_table(Training(lr=0.25, schedule=schedule), 4)]
 
     assert rates("constant") == [0.25] * 4
+    warm = [hyper.lr for hyper in schedule_table(Training(lr=0.25, schedule="linear", epochs=3, warmup=1), 6)]
+    assert warm == [0.125, 0.25, 0.25, 0.1875, 0.125, 0.0625]
+    assert [hyper.lr for hyper in schedule_table(Training(lr=0.25, epochs=1, warmup=2), 2)] == [0.0625, 0.125]
     assert rates("linear") == [0.25, 0.1875, 0.125, 0.0625]
     # Mantissas of 8 bits, and four decimals written here.
     assert rates("cosine") == pytest.approx([0.25, 0.2134, 0.125, 0.0366], rel=1 / 256, abs=1e-4)

@@ -147,6 +147,10 @@ REFUSALS = [
     ),
     (lambda: net(train=Training(batch=0)), "train: batch must be a positive integer, not 0: give 1 or more"),
     (
+        lambda: net(train=Training(warmup=0)),
+        "train: warmup must be a positive integer, not 0: give 1 or more",
+    ),
+    (
         lambda: net(train=Training(epochs=1.5)),
         "train: epochs must be a positive integer, not 1.5: give 1 or more",
     ),
@@ -351,7 +355,7 @@ BAD_FILES = [
     ),
     (
         HEAD + TAIL + "[train]\nrate = 1\n",
-        "train: unknown key 'rate': the keys are batch, epochs, lr, momentum, weight_decay, schedule",
+        "train: unknown key 'rate': the keys are batch, epochs, lr, momentum, weight_decay, schedule, warmup",
     ),
     (
         HEAD + '[[layers]]\nname = "a"\n' + TAIL,

@@ -2,7 +2,8 @@
 
 ``python -m gradloom.verif.experiments.classify resnet20 --data FOLDER`` (CIFAR-10 in any form that ``--data`` of gradloom takes),
 ``... resnet20-long``, ``... vgg16`` and ``... vgg16-quarter`` likewise, ``... logistic`` (scikit-learn's digits, or an idx folder
-with ``--data``), ``... ablations``.
+with ``--data``), ``... ablations``. ``... resnet20-recipe`` and ``... vgg16-recipe`` train as ETA's section III-C says (200 epochs
+of all images; batch and weight decay are ours), which takes a GPU: ``--device cuda``.
 Results go to ``docs/results/accuracy-NAME.json``, one run at a time: a command that is stopped and given again goes on.
 ``python -m gradloom.verif.experiments.page`` draws them.
 """
@@ -18,6 +19,7 @@ import torch
 
 from gradloom.host.data import Dataset, epoch_order, load_dataset
 from gradloom.host.files import UserError
+from gradloom.host.models import check_torch_device
 from gradloom.models.layers import Conv, FullyConnected, Layer, Training
 from gradloom.models.network import Network, NetworkError, load_network
 from gradloom.verif.experiments.contestants import CONTESTANTS, learner
@@ -26,6 +28,8 @@ from gradloom.verif.experiments.results import RESULTS, Store
 __all__ = ["EXPERIMENTS", "Experiment", "main", "train_once"]
 
 FORMATS = ("fp32-bn", "fp32", "pint8", "int8-shift", "bfp8", "bfp8-swa")
+DEEP = (*FORMATS, "int8-shift-stochastic")
+"""Of deep networks: errors that are rounded to nearest at every layer vanish on their way back."""
 _EVALUATION = 200
 """Images of an evaluation's batch."""
 
@@ -67,8 +71,8 @@ class Experiment:
         """What a result depends on, for its record."""
         return {
             "network": self.network.name, "data": data.name, "sha256": data.digest(),
-            "train_images": len(data.train_y), "test_images": len(data.test_y), "train": vars(self.train),
-            "overrides": self.overrides,
+            "train_images": len(data.train_y), "test_images": len(data.test_y),
+            "train": {key: value for key, value in vars(self.train).items() if value is not None}, "overrides": self.overrides,
         }
 
 
@@ -89,23 +93,32 @@ def _logistic(side: int) -> Network:
 _SHIFT_RATE: dict[str, Any] = {"momentum": 0.0, "weight_decay": 0.0}
 """int8-shift has neither; its rate is the largest step of a weight."""
 
+
+def _shift_rates(nearest: float, stochastic: float) -> dict[str, dict[str, Any]]:
+    return {"int8-shift": _SHIFT_RATE | {"lr": nearest}, "int8-shift-stochastic": _SHIFT_RATE | {"lr": stochastic}}
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "resnet20": Experiment(
         load_network("resnet20"), None, 2000, 1000,
-        Training(batch=16, epochs=4, lr=0.02, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), FORMATS,
-        {"int8-shift": _SHIFT_RATE | {"lr": 2.0**-7}}),
+        Training(batch=16, epochs=4, lr=0.02, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), DEEP,
+        _shift_rates(2.0**-7, 2.0**-7)),
     "resnet20-long": Experiment(
         load_network("resnet20"), None, 5000, 2000,
         Training(batch=16, epochs=8, lr=0.02, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3),
         ("fp32", "pint8"), {}),
     "vgg16": Experiment(
         load_network("vgg16"), None, 5000, 2000,
-        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3),
-        ("fp32", "pint8"), {}),
+        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), DEEP,
+        _shift_rates(2.0**-8, 2.0**-6)),
     "vgg16-quarter": Experiment(
         _narrow(load_network("vgg16"), "vgg16-quarter", 4), None, 2000, 1000,
-        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), FORMATS,
-        {"int8-shift": _SHIFT_RATE | {"lr": 2.0**-8}}),
+        Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), DEEP,
+        _shift_rates(2.0**-8, 2.0**-6)),
+    **{f"{name}-recipe": Experiment(
+        load_network(name), None, None, None,
+        Training(batch=128, epochs=200, lr=0.1, momentum=0.9, weight_decay=2.0**-13, schedule="cosine", warmup=5), (1,),
+        ("fp32-bn", "fp32", "pint8"), {}) for name in ("resnet20", "vgg16")},
     "logistic": Experiment(
         _logistic(8), "digits", None, None, Training(batch=128, epochs=150, lr=0.1, momentum=0.9, schedule="linear"),
         (1, 2, 3, 4, 5), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}),
@@ -132,11 +145,12 @@ def subset(data: Dataset, train_images: int | None, test_images: int | None) -> 
     return Dataset(data.name, data.train_x[train], data.train_y[train], data.test_x[test], data.test_y[test], data.exponent)
 
 
-def train_once(experiment: Experiment, data: Dataset, contestant: str, seed: int) -> dict[str, Any]:
-    """A run: mean training loss and test accuracy (%) of every epoch, of long runs thirty of them."""
+def train_once(experiment: Experiment, data: Dataset, contestant: str, seed: int, device: str = "cpu") -> dict[str, Any]:
+    """A run on a PyTorch device: mean training loss and test accuracy (%) of every epoch, of long runs thirty of them."""
     train = experiment.training(contestant)
     per_epoch = len(data.train_y) // train.batch
-    model = learner(CONTESTANTS[contestant], experiment.network, seed, data.exponent, train, per_epoch * train.epochs)
+    model = learner(CONTESTANTS[contestant], experiment.network, seed, data.exponent, train, per_epoch * train.epochs,
+                    device)
     curve, every = [], max(1, train.epochs // 30)
     for epoch in range(train.epochs):
         order, losses = epoch_order(len(data.train_y), seed, epoch), []
@@ -163,6 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAME,...", help="of these contestants alone")
     parser.add_argument("--limit", type=int, metavar="N", help="stop after so many runs")
     parser.add_argument("--epochs", type=int, metavar="N", help="another length; give --results as well")
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda or cuda:N of PyTorch (default: cpu)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: docs/results")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -170,6 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.epochs is not None:
         experiment = dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, epochs=options.epochs))
     try:
+        check_torch_device(options.device)
         if options.data is None and experiment.data is None:
             source = "MNIST" if options.experiment == "mnist" else "CIFAR-10"
             raise UserError(f"experiment {options.experiment} trains on {source}: give its folder with --data")
@@ -190,7 +206,8 @@ def main(arguments: list[str] | None = None) -> int:
         name = options.experiment if options.data is None or experiment.data is None else f"{options.experiment}-{data.name}"
         jobs = [(contestant, seed) for seed in experiment.seeds for contestant in experiment.contestants]
         store = Store(name, experiment.settings(data), options.results)
-        store.run(jobs, lambda contestant, seed: train_once(experiment, data, contestant, seed), only=only, limit=options.limit)
+        store.run(jobs, lambda contestant, seed: train_once(experiment, data, contestant, seed, options.device), only=only,
+                  limit=options.limit)
     except (UserError, NetworkError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

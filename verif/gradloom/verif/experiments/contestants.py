@@ -31,7 +31,8 @@ class Contestant:
     rounding: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-_ROUNDED = {"pint8-stochastic": ("pint8", "stochastic"), "pint8-nearest": ("pint8", "nearest"), "bfp8-nearest": ("bfp8", "nearest")}
+_ROUNDED = {"pint8-stochastic": ("pint8", "stochastic"), "pint8-nearest": ("pint8", "nearest"), "bfp8-nearest": ("bfp8", "nearest"),
+            "int8-shift-stochastic": ("int8-shift", "stochastic")}
 """Contestants that are a format with all kinds of tensors rounded alike."""
 
 
@@ -57,17 +58,18 @@ class Learner(Protocol):
         """Of all that was learnt, where it is exact."""
 
 
-def learner(contestant: Contestant, network: Network, seed: int, exponent: int, train: Training, steps: int) -> Learner:
-    """A contestant at its initial weights, all from the same hash."""
+def learner(contestant: Contestant, network: Network, seed: int, exponent: int, train: Training, steps: int,
+            device: str = "cpu") -> Learner:
+    """A contestant at its initial weights, all from the same hash, on a PyTorch device."""
     if contestant.form.startswith("fp32"):
-        return _Float(network, seed, exponent, train, steps, batch_norm=contestant.form == "fp32-bn")
-    return _Integer(network.formatted(contestant.form).rounded(contestant.rounding), seed, exponent, train, steps)
+        return _Float(network, seed, exponent, train, steps, device, batch_norm=contestant.form == "fp32-bn")
+    return _Integer(network.formatted(contestant.form).rounded(contestant.rounding), seed, exponent, train, steps, device)
 
 
 class _Integer:
-    def __init__(self, network: Network, seed: int, exponent: int, train: Training, steps: int) -> None:
+    def __init__(self, network: Network, seed: int, exponent: int, train: Training, steps: int, device: str) -> None:
         self.network = network
-        self.emulator = Emulator(network, State.initial(network, seed, exponent))
+        self.emulator = Emulator(network, State.initial(network, seed, exponent), device)
         self.hypers = schedule_table(train, steps, average=network.arithmetic.average)
 
     def train_step(self, x_codes: np.ndarray, targets: np.ndarray, step: int) -> float:
@@ -82,11 +84,12 @@ class _Integer:
 
 
 class _Float:
-    def __init__(self, network: Network, seed: int, exponent: int, train: Training, steps: int, *, batch_norm: bool) -> None:
+    def __init__(self, network: Network, seed: int, exponent: int, train: Training, steps: int, device: str, *,
+                 batch_norm: bool) -> None:
         plain = network.formatted("pint8")
         self.module = FloatNetwork(plain, State.initial(plain, seed, exponent), batch_norm=batch_norm)
-        self.module = self.module.to(memory_format=torch.channels_last)
-        self.network, self.exponent = network, exponent
+        self.module = self.module.to(device, memory_format=torch.channels_last)
+        self.network, self.exponent, self.device = network, exponent, device
         self.hypers = schedule_table(train, steps)
         weights = [value for key, value in self.module.table.items() if key.endswith("-w")]
         others = [value for key, value in self.module.table.items() if not key.endswith("-w")]
@@ -94,14 +97,14 @@ class _Float:
         self.optimizer = torch.optim.SGD(groups, train.lr, train.momentum)
 
     def _images(self, x_codes: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ldexp(pint.decode(x_codes).astype(np.float32), self.exponent))
+        return torch.from_numpy(np.ldexp(pint.decode(x_codes).astype(np.float32), self.exponent)).to(self.device)
 
     def train_step(self, x_codes: np.ndarray, targets: np.ndarray, step: int) -> float:
         self.module.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.hypers[step].lr
         self.optimizer.zero_grad()
-        outputs, given = self.module(self._images(x_codes)), torch.from_numpy(targets)
+        outputs, given = self.module(self._images(x_codes)), torch.from_numpy(targets).to(self.device)
         if targets.ndim == 2:
             loss = 0.5 * ((outputs - given.to(torch.float32)) ** 2).sum(1).mean()
         elif self.network.loss == "softmax":
@@ -115,7 +118,7 @@ class _Float:
     def outputs(self, x_codes: np.ndarray) -> np.ndarray:
         self.module.eval()
         with torch.inference_mode():
-            return self.module(self._images(x_codes)).to(torch.float64).numpy()
+            return self.module(self._images(x_codes)).to("cpu", torch.float64).numpy()
 
     def digest(self) -> str | None:
         return None

@@ -17,6 +17,7 @@ TITLES: dict[str, str] = {
     "pint8-stochastic": "PINT8, all stochastic",
     "pint8-nearest": "PINT8, all nearest",
     "bfp8-nearest": "BFP8, all nearest",
+    "int8-shift-stochastic": "int8-shift, all stochastic",
     "pint8-exact": "PINT8, exact scale",
     **{f"pint({k},{d})": f"PINT({k}, {d})" for k, d in PINT_VARIANTS},
 }
