@@ -62,7 +62,7 @@ def test_curves_stay_inside_their_frame():
     for points in re.findall(r'points="([^"]+)"', text):
         for pair in points.split():
             x, y = map(float, pair.split(","))
-            assert 0 <= x <= 720 and 0 <= y <= 352
+            assert 0 <= x <= 740 and 0 <= y <= 352
 
 
 def test_radio_signals():

@@ -9,7 +9,7 @@ Series = Sequence[tuple[float, Sequence[float]]]
 """(x, the values of every seed)."""
 
 COLOURS = ("#1b6ca8", "#c8553d", "#2a9d5c", "#8a5fbf", "#d19a1f", "#4a5057", "#0f8b8d", "#b0457b")
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 352, 52, 190, 26, 40
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 740, 352, 52, 210, 26, 40
 
 
 def _ticks(low: float, high: float) -> list[float]:

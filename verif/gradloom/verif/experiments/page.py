@@ -108,9 +108,9 @@ from 2^-4 to 2^-11 (tried on seed 1): DarkFPGA rounds errors to nearest, and the
 After 250 steps (rate 2^-8) 86 and 95 % of the errors of the first two layers are 0. Rounded stochastically 69 and 77 % are, what is
 lost is not lost in the mean, and the network begins to learn (rate 2^-6)."""
 _RECIPE = """\
-ETA's recipe (section III-C: 200 epochs of all images, warm-up of five epochs to a rate of 0.1, then a cosine; batch and weight decay,
-which the paper does not give, are ours) is `... classify resnet20-recipe --data FOLDER --device cuda` and `vgg16-recipe`: work for a
-GPU, of which there was none."""
+ETA's recipe (section III-C: 200 epochs of all images, warm-up of five epochs to a rate of 0.1, then a cosine; batch and weight
+decay, which the paper does not give, are ours) is `... classify resnet20-recipe --data FOLDER --device cuda` and `vgg16-recipe`:
+work for a GPU, of which there was none."""
 _LOGISTIC = """\
 `python -m gradloom.verif.experiments.classify logistic`: one fully connected layer on scikit-learn's digits (Fox et al. use
 MNIST, below; schedule and batch are theirs). No validation split. The weights of int8-shift

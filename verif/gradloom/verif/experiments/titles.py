@@ -12,12 +12,12 @@ TITLES: dict[str, str] = {
     "int8-shift": "int8-shift",
     "bfp8": "BFP8",
     "bfp8-swa": "BFP8 + SWA",
+    "int8-shift-stochastic": "int8-shift, all stochastic",
     "pint8-master16": "PINT8, 16-bit weights",
     "pint8-master32": "PINT8, 32-bit weights",
     "pint8-stochastic": "PINT8, all stochastic",
     "pint8-nearest": "PINT8, all nearest",
     "bfp8-nearest": "BFP8, all nearest",
-    "int8-shift-stochastic": "int8-shift, all stochastic",
     "pint8-exact": "PINT8, exact scale",
     **{f"pint({k},{d})": f"PINT({k}, {d})" for k, d in PINT_VARIANTS},
 }
