@@ -8,6 +8,7 @@ The constants are those of the RTL (its pipelines' depths); ``gradloom bench --c
 """
 
 import dataclasses
+import math
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -139,12 +140,12 @@ class Costs:
         size = beats * self.config.beat_bytes
         if not read:
             return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
-        round_trip = self.dram.latency + 2 * _READ_SETUP
-        transfer = max(beats, bursts * round_trip // OUTSTANDING_READS)
-        waiting = max(0, bursts - OUTSTANDING_READS) * transfer // bursts
         latency = _READ_SETUP + self.dram.latency
+        transfer = max(beats, bursts * latency // OUTSTANDING_READS)
+        late = bursts - OUTSTANDING_READS
+        waiting = latency + late * transfer // bursts if late > 0 else 0
         ahead = latency + OUTSTANDING_READS * transfer // bursts
-        return Cost(4 + bursts + waiting, ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
+        return Cost(4 + max(bursts, waiting), ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
 
     def _conv(self, instruction: Instruction) -> Cost:
         groups = ceil_div(instruction["units"], self.config.wpus)
@@ -259,27 +260,64 @@ class _Engine(EngineState):
         """Of every command of a Loader: its bursts, and the cycles of each."""
 
 
-class _Memory:
-    """The bandwidth that all channels share: what is left of it in every slice of time goes to whoever asks first."""
+_SLICE = 64
+"""Cycles in which what channels share is dealt out at a time: whoever asks first takes what is left."""
 
-    _SLICE = 64
+
+class _Banks:
+    """Banks of the weight buffer, of which a load of kernel 1 fills one; other loads go from bank to bank and soon part.
+
+    Channel 1 waits while channel 0 has a beat for its bank (:mod:`gradloom.rtl.load_arbiter`).
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.room = config.beat_bytes * _SLICE
+        self.used: tuple[defaultdict[tuple[int, int], float], ...] = defaultdict(float), defaultdict(float)
+        """Bytes by bank and slice, of either channel."""
+        self.pushed = 0.0
+        """Bytes of channel 1 that were dealt with before channel 0 came for the same bank."""
+
+    def take(self, bank: int, number: int, wanted: float, second: bool) -> float:
+        """Bytes of so many wanted ones that go to a bank in a slice of time, ``second``: through channel 1."""
+        other = self.used[not second][bank, number]
+        if second:
+            wanted = min(wanted, self.room - other)
+        else:
+            self.pushed += max(0.0, min(wanted, wanted + other - self.room))
+        self.used[second][bank, number] += wanted
+        return wanted
+
+    def delay(self) -> int:
+        """Cycles that channel 1 is late since the latest call."""
+        cycles, self.pushed = round(self.pushed * _SLICE / self.room), 0.0
+        return cycles
+
+
+class _Memory:
+    """What channels share: the memory's bandwidth, and banks."""
 
     def __init__(self, config: Config, dram: DramCost) -> None:
         channels = config.load_channels + config.store_channels
-        self.slice_bytes: float | None = None
+        self.slice_bytes = math.inf
         if dram.bytes_per_cycle is not None and dram.bytes_per_cycle < channels * config.beat_bytes:
-            self.slice_bytes = dram.bytes_per_cycle * self._SLICE
+            self.slice_bytes = dram.bytes_per_cycle * _SLICE
         self.used: defaultdict[int, float] = defaultdict(float)
+        self.banks = _Banks(config)
 
-    def move(self, first: int, beats: int, size: int) -> int:
-        """Cycle after the last of ``beats`` beats (``size`` bytes) whose first is there at ``first``."""
-        if self.slice_bytes is None:
-            return first + beats
-        rate, left, time = size / beats, float(size), first
+    def move(self, first: int, cycles: int, size: int, bank: int | None = None, second: bool = False) -> int:
+        """Cycle after the last of ``size`` bytes, which take ``cycles`` if nothing is in their way, from ``first`` on.
+
+        ``bank``, ``second``: as for :meth:`_Banks.take`.
+        """
+        if self.slice_bytes == math.inf and bank is None:
+            return first + cycles
+        rate, left, time = size / cycles, float(size), first
         while True:
-            number = time // self._SLICE
-            end = (number + 1) * self._SLICE
+            number = time // _SLICE
+            end = (number + 1) * _SLICE
             taken = min(left, rate * (end - time), self.slice_bytes - self.used[number])
+            if bank is not None:
+                taken = self.banks.take(bank, number, taken, second)
             self.used[number] += taken
             left -= taken
             if left < 1:
@@ -445,7 +483,7 @@ class _Replay:
             self.signals[bit].popleft()
         cost = self.costs(instruction)
         first = max(time + cost.latency, engine.bus)
-        end = self.memory.move(first, cost.transfer, cost.bytes) if cost.bytes else first + cost.transfer
+        end = self._moved(engine, instruction, cost, first) if cost.bytes else first + cost.transfer
         done = engine.begin(time, cost, end)
         engine.starts.append(time)
         engine.ends.append(engine.bus)
@@ -453,6 +491,18 @@ class _Replay:
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
             self.signals[bit].append(done)
+
+    def _moved(self, engine: _Engine, instruction: Instruction, cost: Cost, first: int) -> int:
+        """Cycle after the last beat of a load or store."""
+        if not instruction["linear"]:
+            return self.memory.move(first, cost.transfer, cost.bytes)
+        second = self.engines.get(Unit.LOAD1)
+        end = self.memory.move(first, cost.transfer, cost.bytes, instruction["bank0"], engine is second)
+        if second is not None:
+            late = self.memory.banks.delay()
+            second.bus += late
+            second.free += late
+        return end
 
     def _was_full(self, engine: _Engine, freed: int) -> bool:
         """Whether the Sequencer stood before this queue until ``freed`` words left it."""
