@@ -32,6 +32,8 @@ _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
 _SWEEP_CYCLES = 100
 """Of a sweep of the A-Core beside its beats, about."""
+_PLANE_CYCLES = 7
+"""For every channel of a group, in which the A-Core prepares a plane's normalisation before its sweep, about."""
 HALVES = 2
 """Of the partial sums: tiles that can be under way at once."""
 _TURN = Piece(Lane.ARRAY, 0)
@@ -421,7 +423,7 @@ class Convolution:
         step = sweep.addresses(builder.config, count)
         half, acc = builder.next_half() if half is None else half, 0
         held = 0 if inputs is None else self._held
-        chunks, done, least = self._chunks(count, held), 0, count * self.beats + _SWEEP_CYCLES
+        chunks, done, least = self._chunks(count, held), 0, count * self._swept() + _SWEEP_CYCLES
         most = max(last - first for first, last in chunks) * step
         slots = self._region.size // most if self._region else 0
         for chunk in chunks:
@@ -443,7 +445,7 @@ class Convolution:
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
             for window, part in itertools.product(range(len(sweep.windows)), self._divided(chunk, cycles)):
-                if acc and self._between():
+                if acc and self._open(cycles):
                     yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
                 first = base + (part[0] - chunk[0]) * step
                 fields = sweep.row_fields(builder.config, window, first, count) | self.weights.fields(window, chunk, part, weights)
@@ -465,9 +467,19 @@ class Convolution:
                 yield _TURN
         return half
 
+    def _swept(self) -> int:
+        """Cycles from the end of a tile until the A-Core has taken an image of it, about."""
+        return self.beats + (0 if self._transpose else _PLANE_CYCLES * self.builder.config.group)
+
+    def _open(self, cycles: int) -> bool:
+        """Whether gradients may come between commands of so many cycles a step: not where their loads would get in the way of
+        weights that need both channels."""
+        beats = self.weights.per_step * PE_TAPS * self.builder.config.block_beats
+        return beats <= cycles * len(self.sweep.windows) and self._between()
+
     def _divided(self, chunk: Range, cycles: int) -> list[Range]:
         """Parts of a chunk of so many array cycles a step: one, unless something may come between them."""
-        size = max(1, ceil_div(_BETWEEN, cycles)) if self._between() else chunk[1] - chunk[0]
+        size = max(1, ceil_div(_BETWEEN, cycles)) if self._open(cycles) else chunk[1] - chunk[0]
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 
