@@ -472,10 +472,12 @@ class Convolution:
         return self.beats + (0 if self._transpose else _PLANE_CYCLES * self.builder.config.group)
 
     def _open(self, cycles: int) -> bool:
-        """Whether gradients may come between commands of so many cycles a step: not where their loads would get in the way of
-        weights that need both channels."""
-        beats = self.weights.per_step * PE_TAPS * self.builder.config.block_beats
-        return beats <= cycles * len(self.sweep.windows) and self._between()
+        """Whether gradients may come between commands of so many cycles a step: not where weights need both of their channels, as
+        the gradients' errors come through one of them."""
+        config = self.builder.config
+        beats = self.weights.per_step * PE_TAPS * config.block_beats
+        shared = config.load_channels >= 3 and beats > cycles * len(self.sweep.windows)
+        return not shared and self._between()
 
     def _divided(self, chunk: Range, cycles: int) -> list[Range]:
         """Parts of a chunk of so many array cycles a step: one, unless something may come between them."""

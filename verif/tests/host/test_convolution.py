@@ -1,11 +1,12 @@
-"""Loads of inputs: two tiles share what does not stay on chip, rows that nobody reads stay where they are."""
+"""Loads of inputs: two tiles share what does not stay on chip, rows that nobody reads stay. Gradients between tiles."""
 
 import dataclasses
+import itertools
 
 import pytest
 
 from gradloom.host.schedule import compile_network
-from gradloom.models.network import Conv, FullyConnected, Network
+from gradloom.models.network import Conv, FullyConnected, MaxPool, Network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
 from gradloom.verif.step_check import check_steps
@@ -48,3 +49,14 @@ def test_a_kernel_of_one_and_stride_two_loads_the_rows_that_it_reads():
     assert beats == 2 * 2 * 5 * 5
     check_steps(strided, SMALL, batch=2, order=4)
     check_steps(strided, dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2), batch=5, order=4)
+
+
+def test_gradients_keep_out_of_tiles_whose_weights_need_both_channels():
+    """On ``eta`` a step's weights take 36 beats: with 16 images of 2 x 2 positions its windows take 22 cycles, of 4 x 4 44."""
+    large = (Conv(name=name, out=64, kernel=3, pad=1) for name in ("a", "b"))
+    small = (Conv(name=name, out=64, kernel=3, pad=1) for name in ("c", "d", "e"))
+    deep = network(*large, MaxPool(name="pool", kernel=2, stride=2), *small, shape=(64, 4, 4))
+    array = [command for command in compile_network(deep, PRESETS["eta"], 16).instructions if command.opcode == Opcode.CONV]
+    inside = {deep.layers[command.tag // 8 - 1].name for before, command in itertools.pairwise(array)
+              if before.tag % 8 == 3 and command.tag % 8 == 1 and command["acc"]}
+    assert inside == {"b"}
