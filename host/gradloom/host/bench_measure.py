@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.choices import Choices
-from gradloom.host.cost import DramCost, replay
+from gradloom.host.cost import DramCost
 from gradloom.host.device import Device
 from gradloom.host.plan import Plan
 from gradloom.host.progress import StepProgress
+from gradloom.host.replay import replay
 from gradloom.host.runner import ProgramRunner
 from gradloom.host.session import MemoryOptions, rtl_device
 from gradloom.host.trace import Timeline, step_programs, timelines

@@ -1,7 +1,7 @@
 """When commands would run, estimated while the program is being written, so that the order of a program can follow time.
 
 The commands of every engine start in order, as soon as the engine has room and what they depend on is done; cycles of a command
-are those of the cost model (:class:`~gradloom.host.cost.Costs`). Unlike :func:`~gradloom.host.cost.replay` a clock knows no
+are those of the cost model (:class:`~gradloom.host.cost.Costs`). Unlike :func:`~gradloom.host.replay.replay` a clock knows no
 command queues and no fetch of the program, and its memory is a usual one: a program must not depend on where it runs.
 """
 

@@ -13,7 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from gradloom.host.choices import BY_RULES, Choices, Offer, Schedule, schedule_key
-from gradloom.host.cost import DramCost, replay
+from gradloom.host.cost import DramCost
+from gradloom.host.replay import replay
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
 from gradloom.host.trace import step_programs

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from gradloom.host import cost
+from gradloom.host import replay as machine
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Costs, DramCost, replay
+from gradloom.host.cost import Costs, DramCost
+from gradloom.host.replay import replay
 from gradloom.host.schedule import compile_network
 from gradloom.host.trace import step_programs
 from gradloom.models.network import load_network
@@ -94,14 +95,14 @@ def test_program_that_cannot_end():
 def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, bursts, cycles, end, through):
     """A fetch that leaves at cycle 98 beside a command of 4 cycles a burst whose data come until ``end``."""
     eta, dram = PRESETS["eta"], DramCost()
-    free, taken = cost._Engine(4), cost._Engine(4)
+    free, taken = machine._Engine(4), machine._Engine(4)
     taken.starts, taken.ends, taken.bursts = [0, 1], [earlier, end], [(100, 4.0), (bursts, float(cycles))]
     times = []
     for engine in (free, taken):
-        fetch = cost._Fetch(eta, dram, cost._Memory(eta, dram))
+        fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
         fetch.jump(98)
         times.append(fetch.take(1, 98, engine))
-    first = 98 + dram.latency + cost._FETCH_SETUP
+    first = 98 + dram.latency + machine._FETCH_SETUP
     assert times[1] - times[0] == max(0, through - first)
 
 
