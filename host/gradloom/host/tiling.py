@@ -141,12 +141,11 @@ class Builder:
         self.images = (0, batch)
         self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words))
         depth = config.abuf_depth
-        self.ring = {
+        # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones.
+        self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB")} | {
             name: Ring(size)
             for name, size in (
                 ("WBUF", config.wbuf_depth),
-                ("AA", depth),
-                ("AB", depth),
                 ("AM", config.mbuf_depth),
                 ("OA", depth),
                 ("OB", depth),

@@ -157,10 +157,13 @@ class _Unused:
 
 
 class Ring:
-    """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse."""
+    """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse.
 
-    def __init__(self, size: int, *, first: int = 0) -> None:
-        self.size, self.first = size, first
+    What is taken begins at a multiple of ``grain`` behind ``first``.
+    """
+
+    def __init__(self, size: int, *, first: int = 0, grain: int = 1) -> None:
+        self.size, self.first, self.grain = size, first, grain
         self._next = 0
 
     def find(self, count: int) -> int:
@@ -177,7 +180,7 @@ class Ring:
     def take(self, count: int) -> int:
         """First of ``count`` successive addresses."""
         start = self.find(count)
-        self._next = start - self.first + count
+        self._next = -(-(start - self.first + count) // self.grain) * self.grain
         return start
 
 

@@ -93,7 +93,7 @@ class Accelerator(wiring.Component):
         acore = engine_side("acore", ACore(config))
         sequencer = engine_side("sequencer", Sequencer(config))
         semaphores = engine_side("semaphores", Semaphores(1 + len(units(config))))
-        scale = engine_side("scale", ScaleUnit(config.tensors))
+        scale = engine_side("scale", ScaleUnit(config.tensors, config.lutram_bits))
         seed = engine_side("seed", SeedUnit(config.tensors))
 
         self._ports(m, reads, writes, csr)
@@ -178,7 +178,7 @@ class Accelerator(wiring.Component):
             connect(m, storer.bus, acore.store[n])
         _copy(m, acore, ccore, ("prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
                                 "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k", "srd_plane"))
-        _copy(m, ccore, acore, ("prd_data", "drd_data", "srd_data"))
+        _copy(m, ccore, acore, ("prd_data", "drd_data", "drd_wait", "srd_data"))
         _copy(m, acore, scale, ("exp_en", "exp_tid", "stat_valid", "stat_tid", "stat_value"))
         _copy(m, csr, acore, ("lm", "momentum", "decay_off"))
         m.d.comb += [

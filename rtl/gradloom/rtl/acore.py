@@ -8,7 +8,6 @@ set-up and scalars (:mod:`gradloom.rtl.prepare`), and the sweep through the lane
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.buffers import Buffers
@@ -18,6 +17,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.first_pass import FirstPass
 from gradloom.rtl.isa import Opcode, PsumLayout, XSource
 from gradloom.rtl.lanes import Lanes
+from gradloom.rtl.memories import made
 from gradloom.rtl.microcode import MICRO_BITS, MICRO_WORDS, Kind, MicroLayout
 from gradloom.rtl.microprograms import WORDS
 from gradloom.rtl.prepare import Prepare
@@ -42,7 +42,8 @@ class ACore(wiring.Component):
     load : ``In(LoadBus).array(load_channels)``, store ``In(StoreBus).array(store_channels)``
     prd_* : partial sums from the C-Core, ``prd_en``, ``prd_half``, ``prd_wpu 2``, ``prd_bank0 2``, ``prd_addr0 16``,
         ``prd_bank1 2``, ``prd_addr1 16`` -> ``prd_data[lane][channel]`` two cycles later.
-    drd_* : weight gradients, ``drd_en``, ``drd_addr 16`` -> ``drd_data[lane][channel]`` two cycles later.
+    drd_* : weight gradients, ``drd_en``, ``drd_addr 16`` -> ``drd_data[lane][channel]`` two cycles later. ``drd_wait``: not in the
+        next cycle.
     srd_* : sums of magnitudes, ``srd_en``, ``srd_half``, ``srd_k 2``, ``srd_plane 8`` -> ``srd_data[channel]`` two cycles later.
     exp_en, exp_tid : ``Out(1)``, ``Out(11)`` -> exp_e ``In(signed(16))`` in the next cycle.
     seed_en, seed_tid : -> seed_value ``In(32)`` in the next cycle.
@@ -65,7 +66,7 @@ class ACore(wiring.Component):
             "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
             "prd_bank1": Out(2), "prd_addr1": Out(16),
             "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
-            "drd_en": Out(1), "drd_addr": Out(16),
+            "drd_en": Out(1), "drd_addr": Out(16), "drd_wait": In(1),
             "drd_data": In(ArrayLayout(ArrayLayout(signed(config.wg_width), group), LANES)),
             "srd_en": Out(1), "srd_half": Out(1), "srd_k": Out(2), "srd_plane": Out(8), "srd_data": In(ArrayLayout(48, group)),
             "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
@@ -96,7 +97,7 @@ class ACore(wiring.Component):
         first, prepare, depth = self.first, self.prepare, self.config.microcode_depth
         stored = [WORDS[i:i + MICRO_WORDS] for i in range(0, len(WORDS), MICRO_WORDS)]
         init = [sum(word << (32 * i) for i, word in enumerate(micro)) for micro in stored]
-        m.submodules.program = program = Memory(shape=MICRO_BITS, depth=depth, init=init[:depth])
+        m.submodules.program = program = made(MICRO_BITS, depth, self.config.lutram_bits, init[:depth])
         fetch, write = program.read_port(), program.write_port(granularity=32)
         run = decode(Opcode.RUN, self.port.cmd)
         fetching = Signal()
@@ -144,13 +145,15 @@ class ACore(wiring.Component):
         for name in ("aa", "ab", "am"):
             m.d.comb += [getattr(buffers, f"first_{name}_addr").eq(getattr(first, f"{name}_addr")),
                          getattr(first, f"{name}_data").eq(getattr(buffers, f"first_{name}_data"))]
+        m.d.comb += [getattr(first, theirs).eq(getattr(self.sweep, ours))
+                     for theirs, ours in (("taken", "reads"), ("aa_odd", "aa_odd"), ("ab_odd", "ab_odd"))]
         m.d.comb += [getattr(self, name).eq(getattr(prepare, name)) for name in (
             "srd_en", "srd_half", "srd_k", "srd_plane", "exp_en", "exp_tid", "seed_en", "seed_tid")]
         m.d.comb += [getattr(prepare, name).eq(getattr(self, name))
                      for name in ("srd_data", "exp_e", "seed_value", "lm", "momentum")]
         m.d.comb += [
             first.plane.eq(prepare.plane), prepare.sums.eq(first.sums), prepare.totals.eq(first.totals),
-            buffers.p_addr.eq(prepare.p_addr), prepare.p_data.eq(buffers.p_data),
+            buffers.p_addr.eq(prepare.p_addr), prepare.p_data.eq(buffers.p_data), prepare.p_free.eq(buffers.p_free),
             buffers.p_we.eq(Mux(prepare.put, prepare.put_channel, 0)), buffers.p_waddr.eq(prepare.put_addr),
             buffers.p_wdata.eq(prepare.put_data), prepare.put_ready.eq(buffers.p_ready),
             prepare.at.eq(lanes.at), lanes.planes.eq(prepare.planes),
@@ -169,6 +172,7 @@ class ACore(wiring.Component):
         m.d.comb += [getattr(lanes, name).eq(getattr(self, name))
                      for name in ("prd_data", "drd_data", "lm", "momentum", "decay_off")]
         m.d.comb += [getattr(self, name).eq(getattr(lanes, name)) for name in ("stat_valid", "stat_tid", "stat_value")]
+        m.d.comb += [buffers.streams_en.eq(sweep.streams_en), sweep.drd_wait.eq(self.drd_wait)]
         for name in ("aa", "ab", "am", "xin"):
             m.d.comb += [getattr(buffers, f"{name}_addr").eq(getattr(sweep, f"{name}_addr")),
                          getattr(lanes, f"{name}_data").eq(getattr(buffers, f"{name}_data"))]
@@ -184,7 +188,8 @@ class ACore(wiring.Component):
         m.d.comb += [
             softmax.port.start.eq(prepare.softmax_start), softmax.port.cmd.eq(prepare.present),
             prepare.softmax_done.eq(softmax.port.done),
-            buffers.logit_addr.eq(softmax.lrd_addr), Value.cast(softmax.lrd_data).eq(buffers.logit_data),
+            buffers.logit_addr.eq(softmax.lrd_addr), softmax.lrd_free.eq(buffers.logit_free),
+            Value.cast(softmax.lrd_data).eq(buffers.logit_data),
             buffers.label_addr.eq(softmax.lab_addr), softmax.lab_data.eq(buffers.label_data),
             self.port.done.eq(lanes.done | prepare.done | softmax.port.done),
             self.port.fault.eq(lanes.fault | prepare.fault | softmax.port.fault),

@@ -11,6 +11,7 @@ from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest
+from gradloom.rtl.memories import BLOCK_WORDS, made
 
 __all__ = ["WEIGHT_BANKS", "RowBanks", "WeightBanks", "address_bits"]
 
@@ -65,17 +66,31 @@ class RowBanks(wiring.Component):
         beat = data.StructLayout({"data": 16 * self.config.group, "addr": address_bits(self.depth)})
         buses = _registered(m, self.load, beat)
         for bank in range(self.config.row_banks):
-            m.submodules[f"bank{bank}"] = memory = Memory(
-                shape=unsigned(16 * self.config.group), depth=self.depth, init=[])
-            write = memory.write_port()
-            read = memory.read_port()
             hit = Signal(len(buses), name=f"hit{bank}")
             m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == self.dest) & (bus.bank == bank) for bus in self.load))
             taken = Signal(beat, name=f"taken{bank}")
-            m.d.comb += [taken.eq(_chosen(hit, buses)),
-                         write.en.eq(hit.any()), write.addr.eq(taken.addr), write.data.eq(taken.data),
-                         read.en.eq(1), read.addr.eq(self.addr[bank]), self.q[bank].eq(read.data)]
+            m.d.comb += [taken.eq(_chosen(hit, buses)), self.q[bank].eq(self._bank(m, bank, hit.any(), taken))]
         return m
+
+    def _bank(self, m: Module, bank: int, write: Value, taken: data.View) -> Value:
+        """Entries beyond a multiple of a block RAM's depth may be distributed RAM. Returns the beat that is read."""
+        rest = self.depth % BLOCK_WORDS
+        whole = self.depth - rest
+        address = self.addr[bank][:address_bits(self.depth)]
+        reads = []
+        for name, depth, mine in (("", whole, lambda of: of < whole), ("_rest", rest, lambda of: of >= whole)):
+            if not depth:
+                continue
+            m.submodules[f"bank{bank}{name}"] = memory = made(16 * self.config.group, depth, self.config.lutram_bits)
+            to, of = memory.write_port(), memory.read_port()
+            m.d.comb += [to.en.eq(write & (mine(taken.addr) if whole and rest else 1)), to.addr.eq(taken.addr),
+                         to.data.eq(taken.data), of.en.eq(1), of.addr.eq(address)]
+            reads.append(of.data)
+        if len(reads) == 1:
+            return reads[0]
+        beyond = Signal(name=f"beyond{bank}", reset_less=True)
+        m.d.sync += beyond.eq(address >= whole)
+        return Mux(beyond, reads[1], reads[0])
 
 
 class WeightBanks(wiring.Component):

@@ -60,8 +60,8 @@ class CCore(wiring.Component):
         Read of partial sums, lane l from bank l; the half must not be the one that a CONV works on.
     prd_data : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), G), 2))``
         2 cycles after ``prd_en``, per lane and output channel.
-    drd_en, drd_addr
-        Read of the DW buffer.
+    drd_en, drd_addr, drd_wait
+        Read of the DW buffer; not in the cycle after one with ``drd_wait``.
     drd_data : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
         2 cycles after ``drd_en``: lane l is output channel 2 b + l of the block, element i input channel i.
     srd_en, srd_half, srd_k, srd_plane : ``In(1)``, ``In(1)``, ``In(2)``, ``In(8)``
@@ -85,7 +85,7 @@ class CCore(wiring.Component):
             "prd_en": In(1), "prd_half": In(1), "prd_wpu": In(2), "prd_bank0": In(2), "prd_addr0": In(16),
             "prd_bank1": In(2), "prd_addr1": In(16),
             "prd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.psum_width), g), 2)),
-            "drd_en": In(1), "drd_addr": In(16),
+            "drd_en": In(1), "drd_addr": In(16), "drd_wait": Out(1),
             "drd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), g), 2)),
             "srd_en": In(1), "srd_half": In(1), "srd_k": In(2), "srd_plane": In(SLOT_BITS),
             "srd_data": Out(data.ArrayLayout(unsigned(SUM_BITS), g)),
@@ -128,7 +128,7 @@ class CCore(wiring.Component):
             *(psum_control.read[name].eq(getattr(self, f"prd_{name}")) for name in psum_read_layout().members),
             sum_control.en.eq(self.srd_en), sum_control.half.eq(self.srd_half), sum_control.k.eq(self.srd_k),
             sum_control.plane.eq(self.srd_plane),
-            drain.en.eq(self.drd_en), drain.addr.eq(self.drd_addr), self.drd_data.eq(drain.q)]
+            drain.en.eq(self.drd_en), drain.addr.eq(self.drd_addr), self.drd_data.eq(drain.q), self.drd_wait.eq(drain.busy)]
         psum_overflow, wg_overflow = self._array(m, feed, weights, psum_control, sum_control, drain)
 
         # Three cycles behind the last sums: they are written, and an overflow of any of them is known.

@@ -69,6 +69,9 @@ class Config:
         Depth of each engine's command queue in 32-bit words.
     microcode_depth : :class:`int`
         Microinstructions of the A-Core's program memory.
+    lutram_bits : :class:`int`
+        Most bits of a memory that is distributed RAM if it would leave block RAM more than half empty; for the Xilinx 7 series,
+        where a six-input LUT holds 64 bits. 0: none.
     load_channels, store_channels : :class:`int`
         Loaders and Storers that run side by side, each with a command queue and an AXI4 port half of its own
         (:mod:`gradloom.rtl.channels` says which memory belongs to which).
@@ -101,6 +104,7 @@ class Config:
     tensors: int = 256
     queue_words: int = 128
     microcode_depth: int = 256
+    lutram_bits: int = 0
     load_channels: int = 1
     store_channels: int = 1
 
@@ -110,8 +114,9 @@ class Config:
             if field.name in ("name", "mac"):
                 _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
                 continue
-            _require(isinstance(value, int) and not isinstance(value, bool) and value > 0,
-                     f"{field.name} must be a positive integer, not {value!r}")
+            least = 0 if field.name == "lutram_bits" else 1
+            _require(isinstance(value, int) and not isinstance(value, bool) and value >= least,
+                     f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
         _require(self.mac in ("decode_once", "post_shift"),
                  f"mac must be 'decode_once' or 'post_shift', not {self.mac!r}")
         _require(self.cols in (1, 2, 4, 8),
@@ -183,10 +188,10 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
     Config(name="small", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512,
            load_channels=2),
     Config(name="ulx3s", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256),
-    Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, logit_depth=512, queue_words=1024,
-           ibuf_depth=1024, ebuf_depth=1024,
-           psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=64, tensors=512, load_channels=4,
-           store_channels=2),
+    Config(name="eta", clusters=8, wpus=3, cols=8, max_classes=1024, logit_depth=256, queue_words=1024,
+           ibuf_depth=1024, ebuf_depth=768,
+           psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=64, tensors=512, lutram_bits=65536,
+           load_channels=4, store_channels=2),
 )}
 """Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
 

@@ -76,9 +76,11 @@ class Drain(wiring.Component):
     d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), G), wpus), lanes))``
         The register that was asked for, of the lane's output channel and a WPU, column c 2 + c cycles after ``ask``.
     en, addr : ``In(1)``, ``In(16)``
-        The A-Core's read.
+        The A-Core's read; not in the cycle after ``busy``.
     q : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
         Its beat two cycles later.
+    busy : ``Out(1)``
+        In the next cycle the drain itself reads the buffer, for sums that are added to.
     ovf : ``Out(1)``
         A sum over WPUs overflowed.
     fault : ``Out(1)``
@@ -93,7 +95,7 @@ class Drain(wiring.Component):
             "token": In(token_layout(config)), "ready": Out(1), "done": Out(1),
             "ask": Out(data.ArrayLayout(WPU_ASK, config.block_beats)),
             "d": In(data.ArrayLayout(data.ArrayLayout(lane, config.wpus), min(2, config.group))),
-            "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "ovf": Out(1), "fault": Out(1)})
+            "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "busy": Out(1), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -147,10 +149,14 @@ class Drain(wiring.Component):
         # A beat is read in cycle 1 + G and written in cycle 3 + G. The same beat comes again with another
         # command, whose words alone take longer than that.
         m.submodules.memory = memory = Memory(shape=2 * g * width, depth=config.dw_depth, init=[])
-        write, port, old = memory.write_port(), memory.read_port(), memory.read_port()
+        write, port = memory.write_port(), memory.read_port()
         bits = address_bits(config.dw_depth)
-        add2 = delayed(add, wait + g + 2, "add_at")
-        m.d.comb += old.addr.eq(delayed(address, wait + g + 1, "old_at")[:bits])
+        adds = Signal()
+        m.d.comb += adds.eq(issue & add)
+        before_old = delayed(adds, wait + g, "adds_at", reset_less=False)
+        old, add2 = (delayed(before_old, cycles, f"adds{cycles}_at", reset_less=False) for cycles in (1, 2))
+        old_address = delayed(address, wait + g + 1, "old_at")
+        m.d.comb += [self.busy.eq(before_old), port.addr.eq(Mux(old, old_address, self.addr)[:bits])]
 
         total = Signal(2 * g * width, reset_less=True)
         nothing = Const(0, signed(width + 2))  # as wide as the sum: the narrower operand of an adder would need LUTs of its own
@@ -168,7 +174,7 @@ class Drain(wiring.Component):
                     wait_here -= 1
                 else:
                     m.d.sync += summed.eq(two + sum(terms[2:]))
-                before = old.data.word_select(lane * g + c, width).as_signed()
+                before = port.data.word_select(lane * g + c, width).as_signed()
                 wide = Signal(signed(width + 3), name=f"wide{lane}_{c}")
                 over = Signal(name=f"over{lane}_{c}", reset_less=True)
                 m.d.comb += wide.eq(delayed(summed, wait_here, f"aligned{lane}_{c}_") + Mux(add2, before, nothing))
@@ -178,7 +184,7 @@ class Drain(wiring.Component):
 
         fits = address3 < config.dw_depth
         m.d.comb += [write.en.eq(valid & fits), write.addr.eq(address3[:bits]), write.data.eq(total),
-                     port.en.eq(self.en), port.addr.eq(self.addr[:bits]), self.done.eq(done)]
+                     self.done.eq(done)]
         m.d.sync += [self.q.as_value().eq(port.data), self.ovf.eq(valid & Cat(overflows).any()),
                      self.fault.eq(valid & ~fits)]
         return m

@@ -78,6 +78,9 @@ class ChannelSums(wiring.Component):
 class FirstPass(wiring.Component):
     """Sweeps the planes of a RUN, one beat a cycle, and keeps the sums of the command before while the next one is swept.
 
+    Even and odd addresses of a stream are memories of their own, which the lanes' sweep reads too. It goes first: where both want
+    the same one, the first pass waits for a cycle, and from then on the two alternate.
+
     Parameters
     ----------
     fields : namespace
@@ -89,6 +92,8 @@ class FirstPass(wiring.Component):
         Begin; d = a whatever the bitmap says.
     ready : ``Out(1)``
         The sums of the last sweep are complete, ``7`` cycles after its last beat was issued; low in the cycle after ``start``.
+    taken, aa_odd, ab_odd : ``In(1)``
+        The lanes' sweep issues a beat in this cycle, whose streams lie at odd addresses.
     take : ``In(1)``
         Put the sums where the next stage reads them; while ``ready``.
     aa_addr, ab_addr, am_addr : ``Out(16)`` -> ``*_data`` ``In(16 G)`` in the next cycle
@@ -103,7 +108,7 @@ class FirstPass(wiring.Component):
         self.fields = fields
         beat = 8 * config.beat_bytes
         super().__init__({
-            "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1),
+            "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1), "taken": In(1), "aa_odd": In(1), "ab_odd": In(1),
             **{f"{name}_addr": Out(16) for name in ("aa", "ab", "am")}, **{f"{name}_data": In(beat) for name in ("aa", "ab", "am")},
             "plane": In(7), "sums": Out(ArrayLayout(signed(PLANE_BITS), config.group)),
             "totals": Out(ArrayLayout(Totals, config.group))})
@@ -118,14 +123,18 @@ class FirstPass(wiring.Component):
         drain = Signal(range(9))
         issue = Signal(Beat)
         begin = Signal()
+        met = self.taken & ((self.aa_odd == f.sa0[0] ^ walk.offset[0]) | (self.ab_odd == f.sb0[0] ^ walk.offset[0]))
+        step = Signal()
         m.d.comb += [
-            walk.start.eq(self.start), walk.step.eq(sweeping), issue.eq(walk.beat), issue.v.eq(sweeping),
+            step.eq(sweeping & ~met), walk.start.eq(self.start), walk.step.eq(step), issue.eq(walk.beat), issue.v.eq(step),
             self.ready.eq(~sweeping & (drain == 0)),
         ]
         with m.If(self.start):
             m.d.sync += [sweeping.eq(1), keep.eq(self.keep), begin.eq(1)]
         with m.Elif(sweeping):
-            m.d.sync += [begin.eq(0), drain.eq(7), sweeping.eq(~walk.beat.final)]
+            m.d.sync += drain.eq(7)
+            with m.If(step):
+                m.d.sync += [begin.eq(0), sweeping.eq(~walk.beat.final)]
         with m.Elif(drain != 0):
             m.d.sync += drain.eq(drain - 1)
 

@@ -54,7 +54,8 @@ class Prepare(wiring.Component):
         Read of the program memory, in the cycle after the grant.
     micro_we, micro_waddr, micro_word : ``Out(3)``, ``Out(10)``, ``Out(32)``
         Write of one word of a microinstruction.
-    p_addr : ``Out(16)`` -> p_data ``In(64 G)`` in the next cycle
+    p_addr : ``Out(16)``, p_free ``In(1)`` -> p_data ``In(64 G)`` in the next cycle
+        Read of the parameter buffer, where nobody else reads it.
     put, put_addr, put_channel, put_data, put_ready
         Writes to the parameter buffer (:class:`gradloom.rtl.scalars.Scalars`).
     srd_en, srd_half, srd_k, srd_plane : ``Out(1)``, ``Out(1)``, ``Out(2)``, ``Out(8)`` -> srd_data ``In(48)`` x G two cycles later
@@ -71,7 +72,8 @@ class Prepare(wiring.Component):
             "valid": In(1), "ready": Out(1), "cmd": In(COMMAND_BITS), "legal": In(1), "o": Out(Prepared(config)), "empty": In(1),
             "softmax_start": Out(1), "softmax_done": In(1), "present": Out(COMMAND_BITS), "done": Out(1), "fault": Out(8),
             "micro_en": Out(1), "micro_addr": Out(10), "micro_grant": In(1), "micro_data": In(MICRO_BITS),
-            "micro_we": Out(3), "micro_waddr": Out(10), "micro_word": Out(32), "p_addr": Out(16), "p_data": In(64 * group),
+            "micro_we": Out(3), "micro_waddr": Out(10), "micro_word": Out(32),
+            "p_addr": Out(16), "p_free": In(1, init=1), "p_data": In(64 * group),
             "put": Out(1), "put_addr": Out(16), "put_channel": Out(group), "put_data": Out(64), "put_ready": In(1),
             "srd_en": Out(1), "srd_half": Out(1), "srd_k": Out(2), "srd_plane": Out(8), "srd_data": In(ArrayLayout(48, group)),
             "plane": Out(7), "sums": In(ArrayLayout(signed(PLANE_BITS), group)), "totals": In(ArrayLayout(Totals, group)),
@@ -160,10 +162,11 @@ class Prepare(wiring.Component):
                 with m.If(last):
                     m.next = "NEXT"
             with m.State("LOAD"):
-                m.d.comb += self.loading.eq(self.counter != micro.count)
-                m.d.sync += self.counter.eq(self.counter + 1)
                 with m.If(self.counter == micro.count):
                     m.next = "NEXT"
+                with m.Elif(self.p_free):
+                    m.d.comb += self.loading.eq(1)
+                    m.d.sync += self.counter.eq(self.counter + 1)
             with m.State("NEXT"):
                 m.d.sync += pc.eq(pc + 1)
                 m.next = "FETCH"
@@ -221,7 +224,7 @@ class Prepare(wiring.Component):
         count = dividers(self.config)
         pace = Signal(range(Divider.LATENCY + 1))
         paced = micro.sdst == ScalarDestination.DIVIDE
-        m.d.comb += scalars.issue.eq(self.scalar & scalars.room & (~paced | (pace < count)))
+        m.d.comb += scalars.issue.eq(self.scalar & self.p_free & scalars.room & (~paced | (pace < count)))
         with m.If(self.scalar & ((pace >= count) | scalars.issue) & paced):
             m.d.sync += pace.eq(Mux(pace == Divider.LATENCY, 0, pace + 1))
         with m.Elif(~self.scalar):

@@ -2,8 +2,9 @@
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import enum, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.memories import made
 
 __all__ = ["ScaleOp", "ScaleUnit"]
 
@@ -32,7 +33,8 @@ class ScaleUnit(wiring.Component):
 
     Parameters
     ----------
-    tensors : :class:`int`
+    tensors, lutram_bits : :class:`int`
+        As in :class:`gradloom.rtl.config.Config`.
 
     Members
     -------
@@ -51,8 +53,9 @@ class ScaleUnit(wiring.Component):
         Host, with no operation under way: set e[host_tid], clear stat[host_tid].
     """
 
-    def __init__(self, tensors: int) -> None:
+    def __init__(self, tensors: int, lutram_bits: int = 0) -> None:
         self.tensors = tensors
+        self.lutram_bits = lutram_bits
         super().__init__({
             "exp_en": In(1), "exp_tid": In(11), "exp_e": Out(signed(16)),
             "stat_valid": In(1), "stat_tid": In(11), "stat_value": In(64),
@@ -64,8 +67,8 @@ class ScaleUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.exponents = exponents = Memory(shape=signed(16), depth=self.tensors, init=[])
-        m.submodules.stats = stats = Memory(shape=64, depth=self.tensors, init=[])
+        m.submodules.exponents = exponents = made(signed(16), self.tensors, self.lutram_bits)
+        m.submodules.stats = stats = made(64, self.tensors, self.lutram_bits)
 
         def known(tid: Signal) -> Signal:
             return (tid != 0) & (tid < self.tensors)

@@ -44,8 +44,8 @@ class Softmax(wiring.Component):
     port : ``In(CommandPort())``
         SOFTMAX commands. In the cycle of ``done``, ``fault`` is LABEL_RANGE if a label is not below the
         number of classes, ILLEGAL_FIELD if that number is 0 or above ``max_classes``.
-    lrd_en, lrd_addr, lrd_data : ``Out(1)``, ``Out(16)``, ``In(ArrayLayout(signed(32), G))``
-        Logit buffer, data 2 cycles after ``lrd_en``. Class c of image n: channel c mod G at
+    lrd_en, lrd_free, lrd_addr, lrd_data : ``Out(1)``, ``In(1)``, ``Out(16)``, ``In(ArrayLayout(signed(32), G))``
+        Logit buffer, data 2 cycles after a cycle with ``lrd_en`` and ``lrd_free``. Class c of image n: channel c mod G at
         logit0 + n ceil(classes / G) + c div G.
     lab_addr, lab_data : ``Out(16)``, ``In(16)``
         Label of an image, data 1 cycle later.
@@ -58,7 +58,7 @@ class Softmax(wiring.Component):
         g = config.cols
         super().__init__({
             "port": In(CommandPort()),
-            "lrd_en": Out(1), "lrd_addr": Out(16), "lrd_data": In(data.ArrayLayout(signed(32), g)),
+            "lrd_en": Out(1), "lrd_free": In(1, init=1), "lrd_addr": Out(16), "lrd_data": In(data.ArrayLayout(signed(32), g)),
             "lab_addr": Out(16), "lab_data": In(16),
             "oa_we": Out(1), "oa_addr": Out(16), "oa_data": Out(2 * CODE_BITS * g),
         })
@@ -79,17 +79,18 @@ class Softmax(wiring.Component):
         index = Signal(12)
         channel = Signal(range(max(2, g)))
         base, address = Signal(16), Signal(16)
-        sweep, begin = Signal(), Signal()
+        sweep, begin, read = Signal(), Signal(), Signal()
         last = Signal()
-        m.d.comb += [last.eq(index == cmd.classes - 1), self.lrd_en.eq(sweep), self.lrd_addr.eq(address)]
+        m.d.comb += [last.eq(index == cmd.classes - 1), self.lrd_en.eq(sweep), self.lrd_addr.eq(address),
+                     read.eq(sweep & self.lrd_free)]
         with m.If(begin):
             m.d.sync += [sweep.eq(1), index.eq(0), channel.eq(0), address.eq(base)]
-        with m.Elif(sweep):
+        with m.Elif(read):
             m.d.sync += [index.eq(index + 1), channel.eq(channel + 1), sweep.eq(~last)]
             with m.If((channel == g - 1) | last):
                 m.d.sync += [channel.eq(0), address.eq(address + 1)]
 
-        arrived = delay(Cat(sweep, last, index), _READ, "arrived")
+        arrived = delay(Cat(read, last, index), _READ, "arrived")
         valid, final, number = arrived[0], arrived[0] & arrived[1], arrived[2:]
         where = delay(channel, _READ, "where")
         logit = Signal(signed(32))

@@ -68,19 +68,24 @@ class Sweep(wiring.Component):
     present : ``Out(prepared(config))``
         The command, from ``go`` on for at least 33 cycles and while its beats are issued.
     issue : ``Out(Issue)``
-    aa_addr, ab_addr, am_addr, xin_addr : ``Out(16)``
+    reads, aa_odd, ab_odd : ``Out(1)``
+        With the issue: the beat reads the streams, at an odd address.
+    aa_addr, ab_addr, am_addr, xin_addr : ``Out(16)``, streams_en ``Out(1)``
         One cycle after the issue.
     prd_*, drd_*
         Reads of the C-Core's buffers, one cycle after the issue.
+    drd_wait : ``In(1)``
+        Weight gradients cannot be read in the next cycle.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
             "i": In(Prepared(config)), "go": Out(1), "present": Out(prepared(config)), "issue": Out(Issue),
-            "aa_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16),
+            "reads": Out(1), "aa_odd": Out(1), "ab_odd": Out(1),
+            "aa_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16), "streams_en": Out(1),
             "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
-            "prd_bank1": Out(2), "prd_addr1": Out(16), "drd_en": Out(1), "drd_addr": Out(16)})
+            "prd_bank1": Out(2), "prd_addr1": Out(16), "drd_en": Out(1), "drd_addr": Out(16), "drd_wait": In(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -94,7 +99,7 @@ class Sweep(wiring.Component):
         age = Signal(range(_SPAN + 1))
         gap = Signal(range(_GAP + 1))
         m.d.comb += [pooling.eq((op.x == Operand.POOL) & (run.pool != 0)), last.eq(walk.beat.final | ~present.sweep)]
-        hold = last & (age < _FINALS)
+        hold = (last & (age < _FINALS)) | (self.drd_wait & (run.xsrc == XSource.DW))
         with m.If(self.go):
             m.d.sync += age.eq(0)
         with m.Elif(age != _SPAN):
@@ -156,12 +161,15 @@ class Sweep(wiring.Component):
             self.issue.slot.eq(walk.bits_slot), self.issue.zeros.eq(Cat(walk.psum.zero0, walk.psum.zero1) & from_psum.replicate(2)),
         ]
         offset = Mux(pooling, pool.addr, walk.offset)
-        reads = step & (op.x == Operand.IN)
+        wide = step & (op.x == Operand.IN)
+        m.d.comb += [self.reads.eq(Mux(pooling, tapping, step)), self.aa_odd.eq(run.sa0[0] ^ offset[0]),
+                     self.ab_odd.eq(run.sb0[0] ^ offset[0])]
         m.d.sync += [
+            self.streams_en.eq(self.reads),
             self.aa_addr.eq(run.sa0 + offset), self.ab_addr.eq(run.sb0 + offset), self.am_addr.eq(run.sm0 + walk.bits_addr),
             self.xin_addr.eq(run.dwbase + walk.offset),
-            self.prd_en.eq(reads & from_psum), self.prd_half.eq(run.half), self.prd_wpu.eq(walk.psum.wpu),
+            self.prd_en.eq(wide & from_psum), self.prd_half.eq(run.half), self.prd_wpu.eq(walk.psum.wpu),
             self.prd_bank0.eq(walk.psum.bank0), self.prd_addr0.eq(walk.psum.addr0),
             self.prd_bank1.eq(walk.psum.bank1), self.prd_addr1.eq(walk.psum.addr1),
-            self.drd_en.eq(reads & (run.xsrc == XSource.DW)), self.drd_addr.eq(run.dwbase + walk.offset),
+            self.drd_en.eq(wide & (run.xsrc == XSource.DW)), self.drd_addr.eq(run.dwbase + walk.offset),
         ]

@@ -32,7 +32,10 @@ class Bench:
         self.cycles = 0
         self.ends: list[int] = []
         """Cycles in which the commands of the last stream were done."""
+        self.rivals: random.Random | None = None
+        """While commands run, others read what only one of both can read in a cycle: Storers PBUF and LOGIT, the drain DW."""
         self._next: dict[str, int] = {}
+        self._waited = 0
 
     async def cycle(self) -> None:
         """One clock cycle; answers the read ports."""
@@ -44,6 +47,7 @@ class Bench:
             assert prd[2] != prd[4], "the banks of a read of partial sums must differ"
         if d.get("drd_en"):
             drd = d.get("drd_addr")
+            assert not self._waited, "a read of weight gradients in a cycle that is the drain's"
         if d.get("srd_en"):
             srd = self.ref.norms.get(tuple(d.get(f"srd_{k}") for k in ("half", "k", "plane")))
         exp = self.ref.exponents.get(d.get("exp_tid"), 0) if d.get("exp_en") else None
@@ -143,6 +147,7 @@ class Bench:
                 await disturb()
             else:
                 await self.cycle()
+            self._compete(running=len(faults) < len(commands))
             d.set("port__start", int(start))
             if start:
                 d.set("port__cmd", sum(word << (32 * i) for i, word in enumerate(commands[started])))
@@ -151,6 +156,20 @@ class Bench:
                 self.ends = ends
                 return faults
         raise AssertionError(f"{len(commands)} commands did not end within {limit} cycles")
+
+    def _compete(self, *, running: bool) -> None:
+        """What the next cycle brings of :attr:`rivals`."""
+        if self.rivals is None:
+            return
+        d, rng = self.driver, self.rivals
+        self._waited = d.get("drd_wait")
+        d.set("drd_wait", int(running and rng.random() < 0.3))
+        for src in (Source.PBUF, Source.LOGIT):
+            bus, reads = f"store__{store_channel(self.config, src)}", running and rng.random() < 0.5
+            d.set(f"{bus}__en", int(reads))
+            if reads:
+                d.set(f"{bus}__src", src)
+                d.set(f"{bus}__addr", rng.randrange(16))
 
     def set_hyper(self) -> None:
         for name in ("lm", "momentum", "decay_off"):
@@ -414,6 +433,16 @@ def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str,
 
 async def overlapping(bench: Bench, seed: int) -> None:
     """Commands that follow each other as closely as they can, now and then one that is illegal, and one to the program memory."""
+    await _overlapping(bench, seed)
+
+
+async def rivalling(bench: Bench, seed: int) -> None:
+    """The same while Storers and the drain read memories of the A-Core's as well."""
+    bench.rivals = random.Random(seed)
+    await _overlapping(bench, seed)
+
+
+async def _overlapping(bench: Bench, seed: int) -> None:
     ref, rng = bench.ref, random.Random(seed)
     bench.set_hyper()
     for in_flight in (4, 2, 4):
@@ -437,5 +466,5 @@ async def overlapping(bench: Bench, seed: int) -> None:
 
 SCENARIOS: dict[str, Callable[[Bench, int], Awaitable[None]]] = {
     "forward": forward, "layouts": layouts, "logits": logits, "backward": backward, "weights": weights, "pools": pools,
-    "overlapping": overlapping}
+    "overlapping": overlapping, "rivalling": rivalling}
 """By name; a scenario expects a bench whose reference was filled and loaded."""

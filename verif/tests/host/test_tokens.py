@@ -58,6 +58,11 @@ def test_a_ring_begins_anew_unless_all_lies_ahead():
     assert [ring.take(2), ring.take(3)] == [4, 6]
 
 
+def test_a_ring_with_a_grain():
+    ring = Ring(10, first=4, grain=2)
+    assert [ring.take(3), ring.take(1), ring.take(4), ring.take(3)] == [4, 8, 10, 4]
+
+
 @pytest.mark.parametrize(("network", "batch"), [("vgg16", 4), ("resnet18", 1)])
 def test_updates_use_the_weights_that_were_loaded_for_them(network, batch):
     """Between the tiles of an update other commands of the A-Core take its buffers, in these more than they hold."""

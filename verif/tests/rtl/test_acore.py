@@ -66,7 +66,7 @@ async def start(dut, config_name: str, seed: int, *, clock: bool = True) -> Benc
     machine = CONFIGS[config_name]
     quiet = [*(f"load__{n}__valid" for n in range(machine.load_channels)),
              *(f"store__{n}__en" for n in range(machine.store_channels))]
-    for name in ("port__start", "port__cmd", *quiet, "prd_data", "drd_data", "exp_e", "seed_value"):
+    for name in ("port__start", "port__cmd", *quiet, "prd_data", "drd_data", "drd_wait", "exp_e", "seed_value"):
         driver.set(name, 0)
     dut.rst.value = 1
     for _ in range(3):
@@ -102,6 +102,7 @@ backward = scenario("backward", range(3))
 weights = scenario("weights", range(2))
 pools = scenario("pools", range(1))
 overlapping = scenario("overlapping", range(4))
+rivalling = scenario("rivalling", range(3))
 
 
 @cocotb.test()
@@ -382,7 +383,7 @@ async def random_commands(dut):
 @pytest.mark.parametrize("machine", list(CONFIGS))
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
-    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 17
+    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 18
 
 
 def test_microprograms_have_room():

@@ -37,8 +37,10 @@ def test_address_bits(depth, bits):
 
 
 @pytest.mark.parametrize(("cols", "wpus", "dest"), [(1, 1, Dest.IBUF), (2, 3, Dest.EBUF), (4, 2, Dest.IBUF)])
-def test_row_banks(cols, wpus, dest):
-    depth, banks = 13, 3 * wpus
+@pytest.mark.parametrize("depth", [13, 512 + 5, 2 * 512 + 200])
+def test_row_banks(cols, wpus, dest, depth):
+    """The last depths lie in two memories each."""
+    banks = 3 * wpus
     dut = RowBanks(config_of(cols, wpus), depth=depth, dest=dest)
     rng = np.random.default_rng(7)
     content = {}

@@ -15,3 +15,9 @@ def test_logit_buffer_holds_one_image(depth, legal):
     else:
         with pytest.raises(ConfigError, match=r"^logit_depth must hold the logits of one image \(128 entries\), not 127$"):
             dataclasses.replace(PRESETS["eta"], logit_depth=depth)
+
+
+def test_distributed_memories_may_be_none():
+    assert dataclasses.replace(PRESETS["eta"], lutram_bits=0).lutram_bits == 0
+    with pytest.raises(ConfigError, match=r"^lutram_bits must be a non-negative integer, not -1$"):
+        dataclasses.replace(PRESETS["eta"], lutram_bits=-1)

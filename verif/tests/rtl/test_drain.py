@@ -18,7 +18,7 @@ def test_places_and_sums(group, wpus):
 
     async def drain(ctx, rows, taps, base, gap, add):
         registers = rng.integers(-2**40, 2**40, (PE_ROWS, PE_TAPS, group, wpus, group))
-        place = base
+        place, before = base, expected.copy()
         for r in range(PE_ROWS):
             for k in range(taps if rows >> r & 1 else 0):
                 values = registers[r, k].sum(axis=1).reshape(block, min(2, group), group)
@@ -27,7 +27,14 @@ def test_places_and_sums(group, wpus):
         for name, value in {"snap": 1, "drows": rows, "nk": taps, "dwbase": base, "dgap": gap, "dacc": add}.items():
             ctx.set(dut.token[name], value)
         history, done = [[0] * block] * (group + 1), False
+        # The A-Core reads in every cycle that is not the drain's: what was there before, or what is there now.
+        reads: list[int | None] = [None] * 3
         while not done:
+            busy = ctx.get(dut.busy)
+            assert not busy or add
+            if reads[0] is not None:
+                found = [[ctx.get(dut.q[lane][c]) for c in range(group)] for lane in range(expected.shape[1])]
+                assert found in (before[reads[0]].tolist(), expected[reads[0]].tolist())
             # Column c has what was asked for 2 + c cycles ago.
             for c, asked in enumerate(history[1:]):
                 assert sum(ask.bit_count() for ask in asked) <= 1
@@ -39,6 +46,10 @@ def test_places_and_sums(group, wpus):
             done = ctx.get(dut.done)
             await ctx.tick()
             ctx.set(dut.token.snap, 0)
+            ctx.set(dut.en, not busy)
+            reads = [*reads[1:], None if busy else int(rng.integers(config.dw_depth))]
+            ctx.set(dut.addr, reads[-1] or 0)
+        ctx.set(dut.en, 0)
 
     async def bench(ctx):
         await drain(ctx, 0b111, 3, 0, 0, 0)

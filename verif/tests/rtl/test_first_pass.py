@@ -14,8 +14,8 @@ from gradloom.verif.acore_case import decode
 WIDTHS = {"planes": 8, "nb": 16, "xe": 12, "xodd": 1, "xsrc": 2, "sa0": 16, "sb0": 16, "sm0": 16}
 
 
-@pytest.mark.parametrize("group", [1, 2, 4])
-def test_sums(group):
+@pytest.mark.parametrize(("group", "rival"), [(1, 0.0), (2, 0.0), (4, 0.0), (2, 0.5), (2, 0.95), (4, 0.95)])
+def test_sums(group, rival):
     config = Config(name="first", clusters=group, cols=group, wpus=1, max_planes=5)
     fields = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
     dut = FirstPass(config, fields)
@@ -26,14 +26,28 @@ def test_sums(group):
             return rng.choice((rng.getrandbits(bits), (1 << bits) - 1, 0))
 
         memories = {name: [sample(16 * group) for _ in range(128)] for name in ("aa", "ab", "am")}
-        addresses = dict.fromkeys(memories, 0)
+
+        # A rival reads the streams first: mostly from address to address, now and then it rests; what it takes is not there.
+        taken: dict[str, int] = {}
+        offset, bases, ones = 0, {"aa": 0, "ab": 0}, (1 << 16 * group) - 1
 
         async def cycle() -> None:
+            nonlocal offset, bases, taken
+            if not rng.randrange(40):
+                bases = {name: rng.randrange(2) for name in bases}
+            reads = rng.random() < rival
+            ctx.set(dut.taken, reads)
+            odd = {name: (base + offset) & 1 for name, base in bases.items()}
+            for name, parity in odd.items():
+                ctx.set(getattr(dut, f"{name}_odd"), parity)
+            offset += reads
             now = {name: ctx.get(getattr(dut, f"{name}_addr")) for name in memories}
             await ctx.tick()
             for name, address in now.items():
-                ctx.set(getattr(dut, f"{name}_data"), memories[name][address % 128])
-            addresses.update(now)
+                # The address was issued in the cycle before; where the rival issued one of the same parity, its beat comes.
+                met = taken.get(name) == address & 1
+                ctx.set(getattr(dut, f"{name}_data"), memories[name][address % 128] ^ met * ones)
+            taken = odd if reads else {}
 
         async def check(expected) -> None:
             planes, totals = expected

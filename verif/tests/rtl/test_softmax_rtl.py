@@ -85,12 +85,13 @@ class Bench:
         self.dut.rst.value = 1
         for port in (self.dut.port__start, self.dut.port__cmd, self.dut.lrd_data, self.dut.lab_data):
             port.value = 0
+        self.dut.lrd_free.value = 1
         await RisingEdge(self.dut.clk)
         await RisingEdge(self.dut.clk)
         self.dut.rst.value = 0
 
-    async def run(self, *, limit: int, **fields: int) -> tuple[dict[int, int], int, int]:
-        """Output writes, fault code and cycles of one command."""
+    async def run(self, *, limit: int, rival: random.Random | None = None, **fields: int) -> tuple[dict[int, int], int, int]:
+        """Output writes, fault code and cycles of one command; a ``rival`` reads the logits now and then."""
         dut = self.dut
         dut.port__cmd.value = command(**fields)
         dut.port__start.value = 1
@@ -102,7 +103,7 @@ class Bench:
                 address = int(dut.oa_addr.value)
                 assert address not in writes, f"address {address} written twice"
                 writes[address] = int(dut.oa_data.value)
-            pipe.append(int(dut.lrd_addr.value) if int(dut.lrd_en.value) else None)
+            pipe.append(int(dut.lrd_addr.value) if int(dut.lrd_en.value) and int(dut.lrd_free.value) else None)
             label = int(dut.lab_addr.value)
             done, fault = int(dut.port__done.value), int(dut.port__fault.value)
             await RisingEdge(dut.clk)
@@ -110,6 +111,7 @@ class Bench:
             address = pipe.pop(0)
             entry = [0x5A5A5A5A] * self.g if address is None else self.logits[address]
             dut.lrd_data.value = sum((logit & 0xFFFFFFFF) << 32 * c for c, logit in enumerate(entry))
+            dut.lrd_free.value = int(rival is None or rival.random() < 0.6)
             dut.lab_data.value = self.labels[label] if label < len(self.labels) else 0xFFFF
             if done:
                 return writes, fault, cycle
@@ -151,6 +153,10 @@ async def batches(dut):
             assert not fault
             assert writes == expected, f"{classes} classes, squared {squared}"
             assert cycles <= images * ((1 if squared else 11) * classes + 20), f"{classes} classes: {cycles}"
+            again, fault, _ = await bench.run(limit=images * (16 * classes + 80), rival=rng, images=images, classes=classes,
+                                              squared=squared, logit0=logit0, oa0=oa0)
+            assert not fault
+            assert again == expected, f"{classes} classes, squared {squared}, beside a Storer"
 
 
 @cocotb.test()
