@@ -27,6 +27,7 @@ from gradloom.rtl.isa import FIRST_SHIFT_WORD, Engine, Opcode, Pattern
 from gradloom.rtl.loader import Loader
 from gradloom.rtl.microcode import Each, Kind, Operand, ScalarDestination
 from gradloom.rtl.scalars import Scalars, dividers
+from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
 from gradloom.rtl.storer import Storer
 from gradloom.rtl.sweep import FETCH
 
@@ -113,8 +114,8 @@ class Costs:
             cycles = len(instruction.tail) + 3
             return Cost(cycles, 0, 0, cycles)
         if opcode == Opcode.SOFTMAX:
-            classes = instruction["classes"]
-            cycles = 1 + instruction["images"] * (classes * (1 if instruction["squared"] else 11) + 13)
+            a_class, an_image = SQUARED_CYCLES if instruction["squared"] else SOFTMAX_CYCLES
+            cycles = 1 + instruction["images"] * (instruction["classes"] * a_class + an_image)
             return Cost(cycles, 0, 0, cycles)
         return self._move(instruction, read="dest" in instruction.fields)
 

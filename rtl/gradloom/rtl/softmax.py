@@ -15,13 +15,17 @@ from gradloom.rtl.isa import Opcode
 from gradloom.rtl.pint import CODE_BITS, code_of
 from gradloom.rtl.regmap import ErrorCode
 
-__all__ = ["Softmax"]
+__all__ = ["SOFTMAX_CYCLES", "SQUARED_CYCLES", "Softmax"]
 
 _EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 _EXP_BITS = 16
 _QUOTIENT_DIGITS = 8
 """Radix-4 digits of the fraction of p = floor(2^16 ex / sum)."""
+_QUOTIENT = _QUOTIENT_DIGITS + 2
+"""Cycles from the read of an exponential to its quotient."""
 _ERROR_BITS = 34
+SOFTMAX_CYCLES, SQUARED_CYCLES = (3, 21), (1, 6)
+"""Cycles a class and an image; a command takes one more."""
 _READ = 2
 """Cycles from ``lrd_en`` to ``lrd_data``."""
 
@@ -32,7 +36,7 @@ class Softmax(wiring.Component):
     Softmax: d = min(lmax - l, 32767), t = (369 d) >> 8, ex = LUT[t & 255] >> min(t >> 8, 16),
     p = floor(2^16 ex / sum), code of p - 65536 onehot at shift 4 (exponent -12).
     Squared: code of l - 256 onehot at shift 0 (exponent -8). Both round to nearest with F = 8.
-    An image takes 11 cycles a class (squared: 1) and less than 20 more.
+    An image takes a cycle a class for the maximum, one for the sum and one for the quotients (squared: one in all).
 
     Parameters
     ----------
@@ -126,36 +130,16 @@ class Softmax(wiring.Component):
         summed = Signal()
         m.d.comb += summed.eq(arrived[0] & arrived[1])
 
-        # Division, radix 4: ex <= sum, so p has an integer bit (ex = sum) and eight digits of fraction.
-        remainder, triple = Signal(len(total)), Signal(len(total) + 2)
-        quotient = Signal(2 * _QUOTIENT_DIGITS + 1)
-        shifted = Signal(len(total) + 2)
-        step = Signal(range(_QUOTIENT_DIGITS + 1))
-        divide, digit, divided = Signal(), Signal(2), Signal()
-        m.d.comb += shifted.eq(remainder << 2)
-        m.d.sync += [triple.eq(total + (total << 1)), divided.eq(0)]
-        with m.If(shifted >= triple):
-            m.d.comb += digit.eq(3)
-        with m.Elif(shifted >= (total << 1)):
-            m.d.comb += digit.eq(2)
-        with m.Elif(shifted >= total):
-            m.d.comb += digit.eq(1)
-        m.d.comb += fetched.addr.eq(index + (step == _QUOTIENT_DIGITS))
+        # Division, radix 4, a class a cycle: ex <= sum, so p has an integer bit (ex = sum) and eight digits of fraction.
+        divide = Signal()
+        m.d.comb += fetched.addr.eq(index)
         with m.If(divide):
-            m.d.sync += step.eq(step + 1)
-            with m.If(step == 0):
-                whole = fetched.data == total
-                m.d.sync += [remainder.eq(Mux(whole, 0, fetched.data)), quotient.eq(whole)]
-            with m.Else():
-                part = Mux(digit[1], Mux(digit[0], triple, total << 1), Mux(digit[0], total, 0))
-                m.d.sync += [remainder.eq(shifted - part), quotient.eq(Cat(digit, quotient))]
-            with m.If(step == _QUOTIENT_DIGITS):
-                m.d.sync += [step.eq(0), divided.eq(1), index.eq(index + 1), channel.eq(channel + 1)]
-                with m.If(channel == g - 1):
-                    m.d.sync += channel.eq(0)
+            m.d.sync += [index.eq(index + 1), channel.eq(Mux(channel == g - 1, 0, channel + 1))]
+        quotient = self._quotient(m, fetched.data, total)
 
         # Encoder and packer. ``error_*`` describe the value that enters the encoder.
-        was = delay(Cat(last, channel, index), 1, "was")
+        was = delay(Cat(last, channel, index), _QUOTIENT, "was")
+        divided = delay(divide, _QUOTIENT, "divided")
         error = Signal(signed(_ERROR_BITS))
         error_valid, error_last = Signal(), Signal()
         error_channel = Signal.like(channel)
@@ -217,12 +201,10 @@ class Softmax(wiring.Component):
                 m.d.comb += exponentiate.eq(1)
                 with m.If(summed):
                     m.d.sync += [index.eq(0), channel.eq(0)]
-                    m.next = "FETCH"
-            with m.State("FETCH"):
-                m.next = "DIVIDE"
+                    m.next = "DIVIDE"
             with m.State("DIVIDE"):
                 m.d.comb += divide.eq(1)
-                with m.If((step == _QUOTIENT_DIGITS) & last):
+                with m.If(last):
                     m.next = "FLUSH"
             with m.State("SQUARE"):
                 m.d.comb += squaring.eq(1)
@@ -232,3 +214,24 @@ class Softmax(wiring.Component):
                 m.d.sync += [image.eq(image + 1), base.eq(address)]
                 m.next = "IMAGE"
         return m
+
+    def _quotient(self, m: Module, ex: Value, total: Signal) -> Value:
+        """floor(2^16 ex / total), ``_QUOTIENT`` - 1 cycles later; ``total`` stays, and its triple is known a cycle after it."""
+        triple = Signal(len(total) + 2)
+        m.d.sync += triple.eq(total + (total << 1))
+        whole = ex == total
+        remainder, quotient = Signal(len(total), name="remainder0"), Signal(1, name="quotient0")
+        m.d.sync += [remainder.eq(Mux(whole, 0, ex)), quotient.eq(whole)]
+        for n in range(1, _QUOTIENT_DIGITS + 1):
+            digit, shifted = Signal(2, name=f"digit{n}"), remainder << 2
+            with m.If(shifted >= triple):
+                m.d.comb += digit.eq(3)
+            with m.Elif(shifted >= (total << 1)):
+                m.d.comb += digit.eq(2)
+            with m.Elif(shifted >= total):
+                m.d.comb += digit.eq(1)
+            part = Mux(digit[1], Mux(digit[0], triple, total << 1), Mux(digit[0], total, 0))
+            left, digits = Signal(len(total), name=f"remainder{n}"), Signal(2 * n + 1, name=f"quotient{n}")
+            m.d.sync += [left.eq(shifted - part), digits.eq(Cat(digit, quotient))]
+            remainder, quotient = left, digits
+        return quotient
