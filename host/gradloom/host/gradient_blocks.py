@@ -114,11 +114,12 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: i
     """
     batch, sweep = images[1] - images[0], shape.sweep
     every = len(sweep.windows)
-    best: tuple[tuple[int, int, int], tuple[int, int, int, int, bool]] | None = None
+    best: tuple[tuple[int, int, bool, int], tuple[int, int, int, int, bool]] | None = None
     for count in range(1, batch + 1) if chosen is None else (chosen,):
         for cut, cost in _whole(shape, config, batch, count):
-            if best is None or (*cost, -count) < best[0]:
-                best = (*cost, -count), (count, *cut)
+            # Of equals one whose errors stay: inputs, which then come again and again, have two channels, errors have one.
+            if best is None or (*cost, cut[-1], -count) < best[0]:
+                best = (*cost, cut[-1], -count), (count, *cut)
     if best is None or (chosen is None and best[0][0] > _array(shape, config, [(batch, sweep)]) * _LOAD_BOUND):
         by_rows = _choose_rows(shape, config, images, None if best is None else round(best[0][0] / _LOAD_BOUND))
         if by_rows is not None:

@@ -58,6 +58,13 @@ def test_what_costs_most_to_load_again_stays_on_chip(cg, mg, y, stride, stay):
     assert order == sorted(order)
 
 
+def test_of_equals_the_errors_stay():
+    """ResNet18's last stage: four blocks of outputs or four of steps load as much."""
+    config = dataclasses.replace(ETA, ebuf_depth=768)
+    blocks = choose_blocks(gradient(config, cg=64, mg=64, y=7, x=7), config, (0, 4))
+    assert len(blocks.tiles) == 4 and not blocks.inputs_stay
+
+
 def test_whole_batch_at_once_needs_no_open_gradients():
     """VGG16's last stage: 4096 pairs, more than the gradient buffer holds, but all images fit."""
     assert choose_blocks(gradient(ETA, cg=64, mg=64, y=2, x=2), ETA, (0, 16)).images == ((0, 16),)
