@@ -1,19 +1,20 @@
-"""Convolution tiles on the array: chunks of input groups, weights, windows, and where the sums lie."""
+"""Convolution tiles on the array: which images and output groups, commands in order, and where the sums lie."""
 
 import copy
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import NoReturn
 
-from gradloom.host.layout import ceil_div, equal_ranges
+from gradloom.host.layout import ceil_div
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.tile_inputs import TileInputs
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError, channel_cycles
 from gradloom.host.tokens import Access, Ring, row_access
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
-from gradloom.rtl.config import PE_ROWS, PE_TAPS
-from gradloom.rtl.isa import Dest, Opcode, XSource
+from gradloom.rtl.config import PE_TAPS
+from gradloom.rtl.isa import Opcode, XSource
 
 __all__ = ["HALVES", "Convolution"]
 
@@ -26,8 +27,6 @@ _COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
 _TURNAROUND = 800
 """From the last partial sum of a layer to the next one's first operand, about."""
-_LOAD_BEATS = 256
-"""Beats of a load of inputs, at least, where it can be divided."""
 _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
 _SWEEP_CYCLES = 100
@@ -47,7 +46,7 @@ class Convolution:
 
     Parameters
     ----------
-    inputs : :class:`~gradloom.host.memory.Region`
+    region : :class:`~gradloom.host.memory.Region`
         What is swept over: the layer's input, or its error dx.
     outputs : :class:`int`
         Output groups of this phase.
@@ -56,16 +55,9 @@ class Convolution:
     beats : :class:`int`
         Of one image and output group in a sweep of the A-Core over the results.
     share : :class:`int`
-        Tiles whose inputs fit side by side, if the layer allows: 2, or 4 if two works run side by side.
+        As in :class:`~gradloom.host.tile_inputs.TileInputs`.
     ordered : :class:`bool`
         One tile is finished before the next one begins.
-
-    Attributes
-    ----------
-    half : :class:`int`
-        Addresses that a tile may take so that the next one's inputs fit beside it.
-    whole : :class:`int`
-        Addresses that it may take at all.
     """
 
     def __init__(
@@ -74,7 +66,7 @@ class Convolution:
         layer: str,
         shape: Shape,
         sweep: Sweep,
-        inputs: Region,
+        region: Region,
         outputs: int,
         *,
         transpose: bool,
@@ -83,17 +75,14 @@ class Convolution:
         ordered: bool = False,
     ) -> None:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
-        depth = builder.config.ibuf_depth
         self.share, self.beats, self._ordered, self._transpose = share, beats, ordered, transpose
-        self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
-        if sweep.addresses(builder.config, 1) > self.whole:
-            self.half, self.whole = depth // 2, depth
         self._region: Ring | None = None
         self._held = 0
         self._pair: dict[Range, int] | None = None
         self._between = builder.between
-        self.inputs, self.outputs = inputs, outputs
+        self.outputs = outputs
         self.weights = TileWeights(builder, layer, shape, sweep, transpose=transpose)
+        self.inputs = TileInputs(builder, layer, sweep, region, self.weights, share)
         self.steps = self.weights.steps
 
     @property
@@ -105,7 +94,8 @@ class Convolution:
     def strip(self, first: int, last: int, region: Ring) -> "Convolution":
         """The same for the units ``first`` to ``last`` of an image, in one piece, with inputs in a region of the input buffer."""
         found = copy.copy(self)
-        found.sweep, found.whole, found._region = self.sweep.strip(first, last), region.size, region
+        found.sweep, found._region = self.sweep.strip(first, last), region
+        found.inputs = self.inputs.of(found.sweep, region.size)
         found._held, found._between, found._pair = found.steps, lambda: False, None
         return found
 
@@ -137,7 +127,7 @@ class Convolution:
         fitting = [
             images
             for images in range(1, min(high - low, config.max_planes) + 1)
-            if (images == 1 or sweep.addresses(config, images) <= self.half)
+            if (images == 1 or sweep.addresses(config, images) <= self.inputs.half)
             and (images == 1 or all(unit * images <= size // 2 for _, _, unit, size in also))
             and psum_words(sweep, config, images) <= config.psum_depth
             and not row_banks_conflict(sweep, config, images)
@@ -189,11 +179,6 @@ class Convolution:
             self._computes(tiles, needs, gives, emit, loaded, places),
         ]
 
-    def _size(self, images: Range) -> int:
-        """Addresses that a range's inputs take on chip."""
-        need = self.steps * self.sweep.addresses(self.builder.config, images[1] - images[0])
-        return min(need, self.whole)
-
     def _loads(
         self, tiles: Sequence[Range], needs: Callable[[Range], Parts], loaded: Callable[[int], Part], places: dict[int, int]
     ) -> Work:
@@ -201,17 +186,17 @@ class Convolution:
         before: Parts = ()
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
-            held = self.held(count)
+            held = self.inputs.held(count)
             if not held:
                 # Its tiles take their room one by one: those behind must not be there first.
                 before = (loaded(n),)
                 continue
-            beats = count * self.sweep.groups_in * self.sweep.rows * self.sweep.xe * held // self.steps
+            beats = self.inputs.beats(count) * held // self.steps
             yield Piece(
-                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, self._size(images)),), opens="tiles"
+                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, self.inputs.room(count)),), opens="tiles"
             )
-            places[n] = pool.take(self._size(images))
-            self.load_inputs(images, (0, held), places[n], self.cycles(images))
+            places[n] = pool.take(self.inputs.room(count))
+            self.inputs.load(images, (0, held), places[n], self.cycles(images))
 
     def _computes(
         self,
@@ -226,8 +211,8 @@ class Convolution:
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
             outputs = self._together(count)
-            held, cycles = self.held(count), self.cycles(images) // len(self.tiles())
-            first, end = self._chunks(count, held)[0]
+            held, cycles = self.inputs.held(count), self.cycles(images) // len(self.tiles())
+            first, end = self.inputs.chunks(count, held)[0]
             weights = (end - first) * self.weights.per_step * PE_TAPS * self.builder.config.block_beats
             for together in outputs:
                 last = together is outputs[-1]
@@ -236,17 +221,17 @@ class Convolution:
                     len(together) * cycles,
                     (*needs(images), loaded(n)) if held else needs(images),
                     (*(part for tile in together for part in gives(images, tile)), *((loaded(n),) if last and not held else ())),
-                    room=() if held else ((pool, self._size(images)),),
+                    room=() if held else ((pool, self.inputs.room(count)),),
                     closes="tiles" if last and held else "",
                     lag=max(0, 2 * cycles - count * self.beats),
                     weights=weights,
                     sweeps=count * self.beats * sum(map(len, together)),
                     target=self.builder.next_sums,
                 )
-                start = places[n] if held else pool.take(self._size(images))
+                start = places[n] if held else pool.take(self.inputs.room(count))
                 if together is outputs[0] or not held:
                     kept = held * self.sweep.addresses(self.builder.config, count)
-                    self._held, self._region = held, Ring(self._size(images) - kept, first=start + kept)
+                    self._held, self._region = held, Ring(self.inputs.room(count) - kept, first=start + kept)
                 self._pair = {} if len(together) > 1 else None
                 yield from self._in_turn([emit(images, tile, start if held else None) for tile in together])
                 if last or not held:
@@ -254,7 +239,7 @@ class Convolution:
 
     def _together(self, images: int) -> list[list[list[int]]]:
         """Output tiles that are computed together: two, one in each half of the partial sums, where inputs come again for each."""
-        tiles, size = self.tiles(), 1 if self._ordered or self.resident(images) else HALVES
+        tiles, size = self.tiles(), 1 if self._ordered or self.inputs.resident(images) else HALVES
         return [tiles[low : low + size] for low in range(0, len(tiles), size)]
 
     @staticmethod
@@ -277,10 +262,10 @@ class Convolution:
         for low in range(0, batch, images):
             count = min(images, batch - low)
             array = self.cycles((low, low + count))
-            held = self.held(count)
+            held = self.inputs.held(count)
             again = len(self._together(count))
-            loads = count * sweep.groups_in * sweep.rows * sweep.xe * (held + (self.steps - held) * again) // self.steps
-            half = self.steps * sweep.addresses(config, count) <= self.half
+            loads = self.inputs.beats(count) * (held + (self.steps - held) * again) // self.steps
+            half = self.steps * sweep.addresses(config, count) <= self.inputs.half
             moved = channel_cycles(config, loads, weights)
             waits = 0 if half else self._waits(loads, held)
             total += max(array, moved, count * self.beats * self.outputs) + waits + _COMMAND_CYCLES * tiles
@@ -315,80 +300,6 @@ class Convolution:
             f"choose another stride or padding, or a configuration with one WPU"
         )
 
-    def resident(self, images: int) -> bool:
-        """Whether all input groups of a tile fit at once."""
-        return self.steps * self.sweep.addresses(self.builder.config, images) <= self.whole
-
-    def held(self, images: int) -> int:
-        """Steps whose inputs stay on chip for all output groups: all, or as many as leave room for two more, which take turns."""
-        return self.steps if self.resident(images) else max(0, self.whole // self.sweep.addresses(self.builder.config, images) - 2)
-
-    def _chunks(self, images: int, held: int) -> list[Range]:
-        """Steps whose inputs and weights are loaded together, in the order in which the array takes them."""
-        config = self.builder.config
-        if self.weights.per_step + 1 > config.wbuf_depth:
-            raise ScheduleError(
-                f"layer {self.layer!r}: one weight tile takes {self.weights.per_step + 1} blocks of each bank, "
-                f"configuration {config.name!r} has {config.wbuf_depth} (wbuf_depth): "
-                f"raise wbuf_depth or shrink the kernel"
-            )
-        limit = max(1, (config.wbuf_depth // 2 - 1) // self.weights.per_step)
-        size = self.sweep.addresses(config, images)
-        rest = min(limit, max(1, (self.whole - held * size) // 2 // size))
-        if held == self.steps:
-            return equal_ranges(0, held, limit)
-        # While the array works at what stays on chip the others are loaded.
-        both = equal_ranges(0, held, 1), equal_ranges(held, self.steps, rest)
-        order = [(i / len(chunks), chunk) for chunks in both for i, chunk in enumerate(chunks)]
-        return [chunk for _, chunk in sorted(order)]
-
-    def load_inputs(self, images: tuple[int, int], chunk: tuple[int, int], addr: int, windows: int) -> None:
-        """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
-
-        Where they take longer than the windows the weights' and errors' channel brings a part.
-        """
-        builder, sweep, region = self.builder, self.sweep, self.inputs
-        count = images[1] - images[0]
-        shared = count * sweep.rows * sweep.xe * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
-        step = sweep.addresses(builder.config, count)
-        # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
-        size = max(1, _LOAD_BEATS // (count * sweep.rows * sweep.xe))
-        places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
-        if sweep.k1:
-            places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
-        for bank, first, last, start in places:
-            for part, skipped, runs in self._runs(images) if first < last else ():
-                # Rows of one image behind those of the one before, from bank to bank.
-                turns, banks = divmod(skipped, sweep.banks(builder.config))
-                builder.load(
-                    Dest.IBUF,
-                    region,
-                    [(part, (first, last))],
-                    region.at(part[0], first) + sweep.row0 * sweep.xe * builder.config.beat_bytes,
-                    (bank, bank + 1) if sweep.k1 else (0, PE_ROWS),
-                    **runs,
-                    n2=last - first,
-                    stride2=region.unit,
-                    addr=start + turns * sweep.xe,
-                    length=(last - first) * step - turns * sweep.xe,
-                    way=builder.recorder.way(Dest.IBUF, shared=shared),
-                    bank0=bank + banks * (PE_ROWS if sweep.k1 else 1),
-                    bstep=PE_ROWS if sweep.k1 else 1,
-                    xe=sweep.xe,
-                    xb=sweep.xe,
-                    ostep=step,
-                )
-
-    def _runs(self, images: Range) -> list[tuple[Range, int, dict[str, int]]]:
-        """Images of a load, rows that lie before them on chip, and its first two loops: all rows of all images, or the rows of one
-        image that its windows read."""
-        sweep, row = self.sweep, self.sweep.xe * self.builder.config.beat_bytes
-        if sweep.every == 1:
-            runs = {"n0": sweep.rows * sweep.xe, "n1": images[1] - images[0], "stride1": self.inputs.outer_bytes}
-            return [(images, 0, runs)]
-        runs = {"n0": sweep.xe, "n1": sweep.rows, "stride1": sweep.every * row}
-        return [((image, image + 1), (image - images[0]) * sweep.rows, runs) for image in range(*images)]
-
     def compute(
         self,
         images: tuple[int, int],
@@ -405,7 +316,7 @@ class Convolution:
         Parameters
         ----------
         inputs : :class:`int`, optional
-            Address of inputs that stay on chip (:meth:`held`).
+            Address of inputs that stay on chip (:meth:`~gradloom.host.tile_inputs.TileInputs.held`).
         norms : :class:`bool`
             The last command gathers the sum of magnitudes of every plane.
         half, pbase : :class:`int`
@@ -423,7 +334,7 @@ class Convolution:
         step = sweep.addresses(builder.config, count)
         half, acc = builder.next_half() if half is None else half, 0
         held = 0 if inputs is None else self._held
-        chunks, done, least = self._chunks(count, held), 0, count * self._swept() + _SWEEP_CYCLES
+        chunks, done, least = self.inputs.chunks(count, held), 0, count * self._swept() + _SWEEP_CYCLES
         most = max(last - first for first, last in chunks) * step
         slots = self._region.size // most if self._region else 0
         for chunk in chunks:
@@ -439,7 +350,7 @@ class Convolution:
             else:
                 assert self._region is not None
                 base = self._region.take(size * step if self._pair is None else most)
-                self.load_inputs(images, chunk, base, size * cycles * len(sweep.windows) * (1 if self._pair is None else HALVES))
+                self.inputs.load(images, chunk, base, size * cycles * len(sweep.windows) * (1 if self._pair is None else HALVES))
                 if self._pair is not None:
                     self._pair[chunk] = base
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))

@@ -125,7 +125,7 @@ def _rows(work: Convolution, plane: Plane, *, whole: bool, masked: bool) -> RowC
     """
     if not whole:
         return RowConvolution(work, plane, bits=masked, kept=False)
-    if work.resident(1):
+    if work.inputs.resident(1):
         return None
     try:
         tiled = RowConvolution(work, plane, bits=masked, kept=False)

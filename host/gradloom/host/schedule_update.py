@@ -1,6 +1,5 @@
 """Weight gradients on the array, output stationary, and the update of weights and velocities tile by tile."""
 
-import copy
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -147,10 +146,8 @@ class WeightUpdate:
                 for outs, (address, place) in found.items():
                     self._load_errors(*block.piece, outs, address, place)
             if new_inputs:
-                work = copy.copy(self.work)
-                work.sweep = rows
                 windows = sum(self._cycles(part, *block.piece) for part in self._parts(block))
-                work.load_inputs(block.images, block.steps, start, windows)
+                self.work.inputs.of(rows).load(block.images, block.steps, start, windows)
             before = block
 
     def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:

@@ -1,0 +1,142 @@
+"""Inputs of a convolution's tiles: which stay on chip for all output groups, in what order the others come, and their loads."""
+
+import copy
+
+from gradloom.host.layout import equal_ranges
+from gradloom.host.memory import Region
+from gradloom.host.tile_weights import TileWeights
+from gradloom.host.tiling import Builder, ScheduleError
+from gradloom.host.windows import Sweep
+from gradloom.rtl.config import PE_ROWS
+from gradloom.rtl.isa import Dest
+
+__all__ = ["TileInputs"]
+
+Range = tuple[int, int]
+
+_LOAD_BEATS = 256
+"""Beats of a load of inputs, at least, where it can be divided."""
+
+
+class TileInputs:
+    """Input groups of one layer for one phase.
+
+    Parameters
+    ----------
+    region : :class:`~gradloom.host.memory.Region`
+        What is swept over: the layer's input, or its error dx.
+    share : :class:`int`
+        Tiles whose inputs fit side by side, if the layer allows: 2, or 4 if two works run side by side.
+
+    Attributes
+    ----------
+    half : :class:`int`
+        Addresses that a tile may take so that the next one's inputs fit beside it.
+    whole : :class:`int`
+        Addresses that it may take at all.
+    """
+
+    def __init__(self, builder: Builder, layer: str, sweep: Sweep, region: Region, weights: TileWeights, share: int) -> None:
+        self.builder, self.layer, self.sweep, self.region, self.weights = builder, layer, sweep, region, weights
+        depth = builder.config.ibuf_depth
+        self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
+        if sweep.addresses(builder.config, 1) > self.whole:
+            self.half, self.whole = depth // 2, depth
+
+    def of(self, sweep: Sweep, whole: int | None = None) -> "TileInputs":
+        """The same for a strip of rows, in at most ``whole`` addresses."""
+        found = copy.copy(self)
+        found.sweep, found.whole = sweep, self.whole if whole is None else whole
+        return found
+
+    def size(self, images: int) -> int:
+        """Addresses of a step."""
+        return self.sweep.addresses(self.builder.config, images)
+
+    def room(self, images: int) -> int:
+        """Addresses that the inputs of a tile take on chip."""
+        return min(self.weights.steps * self.size(images), self.whole)
+
+    def resident(self, images: int) -> bool:
+        """Whether all input groups of a tile fit at once."""
+        return self.weights.steps * self.size(images) <= self.whole
+
+    def held(self, images: int) -> int:
+        """Steps whose inputs stay on chip for all output groups: all, or as many as leave room for two more, which take turns."""
+        return self.weights.steps if self.resident(images) else max(0, self.whole // self.size(images) - 2)
+
+    def beats(self, images: int) -> int:
+        """Of all steps in DRAM."""
+        return images * self.sweep.groups_in * self.sweep.rows * self.sweep.xe
+
+    def chunks(self, images: int, held: int) -> list[Range]:
+        """Steps whose inputs and weights are loaded together, in the order in which the array takes them.
+
+        Raises
+        ------
+        :exc:`~gradloom.host.tiling.ScheduleError`
+            If not even one step's weights fit.
+        """
+        config, steps = self.builder.config, self.weights.steps
+        if self.weights.per_step + 1 > config.wbuf_depth:
+            raise ScheduleError(
+                f"layer {self.layer!r}: one weight tile takes {self.weights.per_step + 1} blocks of each bank, "
+                f"configuration {config.name!r} has {config.wbuf_depth} (wbuf_depth): "
+                f"raise wbuf_depth or shrink the kernel"
+            )
+        limit = max(1, (config.wbuf_depth // 2 - 1) // self.weights.per_step)
+        size = self.size(images)
+        rest = min(limit, max(1, (self.whole - held * size) // 2 // size))
+        if held == steps:
+            return equal_ranges(0, held, limit)
+        # While the array works at what stays on chip the others are loaded.
+        both = equal_ranges(0, held, 1), equal_ranges(held, steps, rest)
+        order = [(i / len(chunks), chunk) for chunks in both for i, chunk in enumerate(chunks)]
+        return [chunk for _, chunk in sorted(order)]
+
+    def load(self, images: Range, chunk: Range, addr: int, windows: int) -> None:
+        """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
+
+        Where they take longer than the windows the weights' and errors' channel brings a part.
+        """
+        builder, sweep, region = self.builder, self.sweep, self.region
+        count = images[1] - images[0]
+        shared = count * sweep.rows * sweep.xe * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
+        step = self.size(count)
+        # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
+        size = max(1, _LOAD_BEATS // (count * sweep.rows * sweep.xe))
+        places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
+        if sweep.k1:
+            places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
+        for bank, first, last, start in places:
+            for part, skipped, runs in self._runs(images) if first < last else ():
+                # Rows of one image behind those of the one before, from bank to bank.
+                turns, banks = divmod(skipped, sweep.banks(builder.config))
+                builder.load(
+                    Dest.IBUF,
+                    region,
+                    [(part, (first, last))],
+                    region.at(part[0], first) + sweep.row0 * sweep.xe * builder.config.beat_bytes,
+                    (bank, bank + 1) if sweep.k1 else (0, PE_ROWS),
+                    **runs,
+                    n2=last - first,
+                    stride2=region.unit,
+                    addr=start + turns * sweep.xe,
+                    length=(last - first) * step - turns * sweep.xe,
+                    way=builder.recorder.way(Dest.IBUF, shared=shared),
+                    bank0=bank + banks * (PE_ROWS if sweep.k1 else 1),
+                    bstep=PE_ROWS if sweep.k1 else 1,
+                    xe=sweep.xe,
+                    xb=sweep.xe,
+                    ostep=step,
+                )
+
+    def _runs(self, images: Range) -> list[tuple[Range, int, dict[str, int]]]:
+        """Images of a load, rows that lie before them on chip, and its first two loops: all rows of all images, or the rows of one
+        image that its windows read."""
+        sweep, row = self.sweep, self.sweep.xe * self.builder.config.beat_bytes
+        if sweep.every == 1:
+            runs = {"n0": sweep.rows * sweep.xe, "n1": images[1] - images[0], "stride1": self.region.outer_bytes}
+            return [(images, 0, runs)]
+        runs = {"n0": sweep.xe, "n1": sweep.rows, "stride1": sweep.every * row}
+        return [((image, image + 1), (image - images[0]) * sweep.rows, runs) for image in range(*images)]
