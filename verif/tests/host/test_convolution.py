@@ -48,7 +48,7 @@ def test_a_kernel_of_one_and_stride_two_loads_the_rows_that_it_reads():
     beats = input_beats(compile_network(strided, SMALL, 2, training=False), 2)
     assert beats == 2 * 2 * 5 * 5
     check_steps(strided, SMALL, batch=2, order=4)
-    check_steps(strided, dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2), batch=5, order=4)
+    check_steps(strided, dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2, max_classes=64), batch=5, order=4)
 
 
 def test_gradients_keep_out_of_tiles_whose_weights_need_both_channels():

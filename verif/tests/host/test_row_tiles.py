@@ -21,7 +21,7 @@ ROWS = load_config(str(TESTS / "configs" / "rows.toml"))
 FEW = {"ibuf_depth": 96, "ebuf_depth": 64, "abuf_depth": 64, "mbuf_depth": 16}
 ONE = dataclasses.replace(PRESETS["small"], name="one", psum_depth=28, **FEW)
 TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2, psum_depth=24, **FEW)
-THREE = dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2, psum_depth=16, **FEW)
+THREE = dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2, psum_depth=16, max_classes=64, **FEW)
 STOCHASTIC = dict.fromkeys(("activations", "normalised", "errors"), "stochastic")
 
 
