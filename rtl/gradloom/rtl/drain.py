@@ -147,7 +147,7 @@ class Drain(wiring.Component):
         done = delayed(last, wait + g + 4, "last", reset_less=False)
 
         # A beat is read in cycle 1 + G and written in cycle 3 + G. The same beat comes again with another
-        # command, whose words alone take longer than that.
+        # command, whose words alone take longer than that. The A-Core leaves the read port free in the cycle after ``busy``.
         m.submodules.memory = memory = Memory(shape=2 * g * width, depth=config.dw_depth, init=[])
         write, port = memory.write_port(), memory.read_port()
         bits = address_bits(config.dw_depth)
