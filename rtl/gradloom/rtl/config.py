@@ -138,7 +138,7 @@ class Config:
             _require(value <= limit, f"{field_name} must be at most {limit}, not {value}")
         _require(self.logit_depth * self.cols >= self.max_classes,
                  f"logit_depth must hold the logits of one image ({-(-self.max_classes // self.cols)} entries), "
-                 f"not {self.logit_depth}")
+                 f"not {self.logit_depth}: raise it or lower max_classes")
         _require(self.queue_words >= 64, f"queue_words must hold two commands (64), not {self.queue_words}")
         _require(self.dw_depth >= 2 * self.dw_tile_beats,
                  f"dw_depth must hold two weight-gradient tiles ({2 * self.dw_tile_beats} beats), not {self.dw_depth}")

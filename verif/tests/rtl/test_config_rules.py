@@ -13,7 +13,8 @@ def test_logit_buffer_holds_one_image(depth, legal):
     if legal:
         assert dataclasses.replace(PRESETS["eta"], logit_depth=depth).logit_depth == depth
     else:
-        with pytest.raises(ConfigError, match=r"^logit_depth must hold the logits of one image \(128 entries\), not 127$"):
+        text = r"^logit_depth must hold the logits of one image \(128 entries\), not 127: raise it or lower max_classes$"
+        with pytest.raises(ConfigError, match=text):
             dataclasses.replace(PRESETS["eta"], logit_depth=depth)
 
 
