@@ -127,7 +127,7 @@ class Convolution:
         fitting = [
             images
             for images in range(1, min(high - low, config.max_planes) + 1)
-            if (images == 1 or sweep.addresses(config, images) <= self.inputs.half)
+            if (images == 1 or self.inputs.size(images) <= self.inputs.half)
             and (images == 1 or all(unit * images <= size // 2 for _, _, unit, size in also))
             and psum_words(sweep, config, images) <= config.psum_depth
             and not row_banks_conflict(sweep, config, images)
@@ -230,7 +230,7 @@ class Convolution:
                 )
                 start = places[n] if held else pool.take(self.inputs.room(count))
                 if together is outputs[0] or not held:
-                    kept = held * self.sweep.addresses(self.builder.config, count)
+                    kept = held * self.inputs.size(count)
                     self._held, self._region = held, Ring(self.inputs.room(count) - kept, first=start + kept)
                 self._pair = {} if len(together) > 1 else None
                 yield from self._in_turn([emit(images, tile, start if held else None) for tile in together])
@@ -256,7 +256,7 @@ class Convolution:
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the most of array, A-Core, input and weight loads, and what begins too late."""
-        config, sweep, tiles = self.builder.config, self.sweep, len(self.tiles())
+        config, tiles = self.builder.config, len(self.tiles())
         weights = self.weights.beats
         total = 0
         for low in range(0, batch, images):
@@ -265,7 +265,7 @@ class Convolution:
             held = self.inputs.held(count)
             again = len(self._together(count))
             loads = self.inputs.beats(count) * (held + (self.steps - held) * again) // self.steps
-            half = self.steps * sweep.addresses(config, count) <= self.inputs.half
+            half = self.steps * self.inputs.size(count) <= self.inputs.half
             moved = channel_cycles(config, loads, weights)
             waits = 0 if half else self._waits(loads, held)
             total += max(array, moved, count * self.beats * self.outputs) + waits + _COMMAND_CYCLES * tiles
@@ -331,7 +331,7 @@ class Convolution:
         """
         builder, sweep = self.builder, self.sweep
         count = images[1] - images[0]
-        step = sweep.addresses(builder.config, count)
+        step = self.inputs.size(count)
         half, acc = builder.next_half() if half is None else half, 0
         held = 0 if inputs is None else self._held
         chunks, done, least = self.inputs.chunks(count, held), 0, count * self._swept() + _SWEEP_CYCLES

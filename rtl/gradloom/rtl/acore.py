@@ -17,7 +17,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.first_pass import FirstPass
 from gradloom.rtl.isa import Opcode, PsumLayout, XSource
 from gradloom.rtl.lanes import Lanes
-from gradloom.rtl.memories import made
+from gradloom.rtl.memories import make_memory
 from gradloom.rtl.microcode import MICRO_BITS, MICRO_WORDS, Kind, MicroLayout
 from gradloom.rtl.microprograms import WORDS
 from gradloom.rtl.prepare import Prepare
@@ -97,7 +97,7 @@ class ACore(wiring.Component):
         first, prepare, depth = self.first, self.prepare, self.config.microcode_depth
         stored = [WORDS[i:i + MICRO_WORDS] for i in range(0, len(WORDS), MICRO_WORDS)]
         init = [sum(word << (32 * i) for i, word in enumerate(micro)) for micro in stored]
-        m.submodules.program = program = made(MICRO_BITS, depth, self.config.lutram_bits, init[:depth])
+        m.submodules.program = program = make_memory(MICRO_BITS, depth, self.config.lutram_bits, init[:depth])
         fetch, write = program.read_port(), program.write_port(granularity=32)
         run = decode(Opcode.RUN, self.port.cmd)
         fetching = Signal()

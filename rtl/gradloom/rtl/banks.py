@@ -11,7 +11,7 @@ from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest
-from gradloom.rtl.memories import BLOCK_WORDS, made
+from gradloom.rtl.memories import BLOCK_WORDS, make_memory
 
 __all__ = ["WEIGHT_BANKS", "RowBanks", "WeightBanks", "address_bits"]
 
@@ -81,7 +81,7 @@ class RowBanks(wiring.Component):
         for name, depth, mine in (("", whole, lambda of: of < whole), ("_rest", rest, lambda of: of >= whole)):
             if not depth:
                 continue
-            m.submodules[f"bank{bank}{name}"] = memory = made(16 * self.config.group, depth, self.config.lutram_bits)
+            m.submodules[f"bank{bank}{name}"] = memory = make_memory(16 * self.config.group, depth, self.config.lutram_bits)
             to, of = memory.write_port(), memory.read_port()
             m.d.comb += [to.en.eq(write & (mine(taken.addr) if whole and rest else 1)), to.addr.eq(taken.addr),
                          to.data.eq(taken.data), of.en.eq(1), of.addr.eq(address)]

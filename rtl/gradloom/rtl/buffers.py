@@ -9,7 +9,7 @@ from gradloom.rtl.buses import LoadBus, StoreBus
 from gradloom.rtl.channels import load_channels, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Source
-from gradloom.rtl.memories import made as made_memory
+from gradloom.rtl.memories import make_memory
 
 __all__ = ["Buffers"]
 
@@ -64,7 +64,7 @@ class Buffers(wiring.Component):
         beat = config.beat_bytes * 8
 
         def memory(name: str, width: int, depth: int) -> Memory:
-            m.submodules[name] = made = made_memory(width, max(depth, 2), config.lutram_bits)
+            m.submodules[name] = made = make_memory(width, max(depth, 2), config.lutram_bits)
             return made
 
         def read(made: Memory, name: str) -> None:

@@ -156,7 +156,8 @@ class Drain(wiring.Component):
         before_old = delayed(adds, wait + g, "adds_at", reset_less=False)
         old, add2 = (delayed(before_old, cycles, f"adds{cycles}_at", reset_less=False) for cycles in (1, 2))
         old_address = delayed(address, wait + g + 1, "old_at")
-        m.d.comb += [self.busy.eq(before_old), port.addr.eq(Mux(old, old_address, self.addr)[:bits])]
+        m.d.comb += [self.busy.eq(before_old), port.en.eq(self.en | old),
+                     port.addr.eq(Mux(old, old_address, self.addr)[:bits])]
 
         total = Signal(2 * g * width, reset_less=True)
         nothing = Const(0, signed(width + 2))  # as wide as the sum: the narrower operand of an adder would need LUTs of its own

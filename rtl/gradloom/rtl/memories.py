@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from amaranth.hdl import Shape, ShapeLike
 from amaranth.lib.memory import Memory
 
-__all__ = ["BLOCK_WORDS", "made"]
+__all__ = ["BLOCK_WORDS", "make_memory"]
 
 BLOCK_WORDS = 512
 """Words of a block RAM of 18 Kbit at its widest, 36 bits."""
@@ -19,7 +19,7 @@ def _blocks(width: int, depth: int) -> int:
     return min(-(-width // bits) * -(-depth // words) for bits, words in _ASPECTS)
 
 
-def made(shape: ShapeLike, depth: int, lutram_bits: int, init: Sequence[int] = ()) -> Memory:
+def make_memory(shape: ShapeLike, depth: int, lutram_bits: int, init: Sequence[int] = ()) -> Memory:
     """A memory of ``depth`` words: distributed RAM if it has at most ``lutram_bits`` bits (:class:`gradloom.rtl.config.Config`)
     and would fill less than half of its block RAMs."""
     width = Shape.cast(shape).width

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.memories import made
+from gradloom.rtl.memories import make_memory
 
 __all__ = ["ScaleOp", "ScaleUnit"]
 
@@ -67,8 +67,8 @@ class ScaleUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.exponents = exponents = made(signed(16), self.tensors, self.lutram_bits)
-        m.submodules.stats = stats = made(64, self.tensors, self.lutram_bits)
+        m.submodules.exponents = exponents = make_memory(signed(16), self.tensors, self.lutram_bits)
+        m.submodules.stats = stats = make_memory(64, self.tensors, self.lutram_bits)
 
         def known(tid: Signal) -> Signal:
             return (tid != 0) & (tid < self.tensors)

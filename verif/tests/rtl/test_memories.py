@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.rtl.memories import made
+from gradloom.rtl.memories import make_memory
 
 
 @pytest.mark.parametrize(("width", "depth", "lutram_bits", "distributed"), [
@@ -15,8 +15,8 @@ from gradloom.rtl.memories import made
     (1024, 64, 65536, True),
 ])
 def test_style(width, depth, lutram_bits, distributed):
-    assert made(width, depth, lutram_bits).attrs == ({"ram_style": "distributed"} if distributed else {})
+    assert make_memory(width, depth, lutram_bits).attrs == ({"ram_style": "distributed"} if distributed else {})
 
 
 def test_contents():
-    assert list(made(8, 4, 0, (1, 2)).data.init) == [1, 2, 0, 0]
+    assert list(make_memory(8, 4, 0, (1, 2)).data.init) == [1, 2, 0, 0]
