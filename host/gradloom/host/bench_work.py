@@ -8,7 +8,7 @@ from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 
-__all__ = ["PHASES", "PURPOSES", "Macs", "dram_bytes", "layer_phase", "phase_macs", "purpose", "windows"]
+__all__ = ["PHASES", "PURPOSES", "Macs", "dram_bytes", "layer_phase", "phase_macs", "purpose", "rows", "windows"]
 
 PHASES = ("FP", "BP", "norm BP", "WG + WU", "scales")
 """Phases by the low bits of a command's tag (8 * layer + phase)."""
@@ -47,11 +47,17 @@ def phase_macs(network: Network, layer: str, phase: str, batch: int) -> Macs:
     return Macs(kernel * yo * xo, kernel * max(0, yi * xi - yo * xo) if strided else 0)
 
 
+def rows(instruction: Instruction, config: Config) -> int:
+    """Rows that a WPU walks in a CONV command, in all its steps and laps."""
+    laps = instruction["lap_end"] - instruction["lap"] + 1
+    return instruction["steps"] * laps * ceil_div(instruction["units"], config.wpus)
+
+
 def windows(instruction: Instruction, config: Config) -> int:
     """Cycles in which the array works in a CONV command; in each, all MACs can take an operand."""
     if instruction.opcode != Opcode.CONV:
         return 0
-    return instruction["steps"] * ceil_div(instruction["units"], config.wpus) * instruction["cols"]
+    return rows(instruction, config) * instruction["cols"]
 
 
 def dram_bytes(instruction: Instruction, config: Config) -> int:

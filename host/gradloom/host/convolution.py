@@ -154,8 +154,7 @@ class Convolution:
     def cycles(self, images: tuple[int, int]) -> int:
         """Cycles of the array for all output groups of some images."""
         sweep, count = self.sweep, images[1] - images[0]
-        groups = ceil_div(count * sweep.upi, self.builder.config.wpus)
-        return len(self.tiles()) * self.steps * len(sweep.windows) * groups * sweep.cols
+        return len(self.tiles()) * self.steps * len(sweep.windows) * sweep.cycles(self.builder.config, count)
 
     def works(
         self,

@@ -12,6 +12,7 @@ import dataclasses
 from collections import deque
 
 from gradloom.host.assembler import Instruction
+from gradloom.host.bench_work import rows as walked
 from gradloom.host.bench_work import windows
 from gradloom.host.layout import ceil_div
 from gradloom.rtl import microprograms
@@ -133,8 +134,7 @@ class Costs:
         return Cost(4 + max(bursts, waiting), ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
 
     def _conv(self, instruction: Instruction) -> Cost:
-        groups = ceil_div(instruction["units"], self.config.wpus)
-        tokens = windows(instruction, self.config) + instruction["preload"] * groups * instruction["steps"]
+        tokens = windows(instruction, self.config) + instruction["preload"] * walked(instruction, self.config)
         # Rows are walked two ahead of their windows; the next command may come when the last one is walked.
         ahead = 2 * (instruction["cols"] + instruction["preload"])
         issue = max(2, tokens + _FEED - ahead)
@@ -143,7 +143,7 @@ class Costs:
         rows = instruction["nr"]
         if instruction["pattern"] == Pattern.K1:
             rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
-        blocks = rows * instruction["nk"] * self.config.block_beats + PE_ROWS - rows
+        blocks = rows * instruction["nk"] * self.config.block_beats // self.config.laps + PE_ROWS - rows
         return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END + self.config.cols, apart=blocks)
 
     # A-Core

@@ -201,8 +201,9 @@ def _cuts(shape: GradientShape, config: Config, pieces: Pieces) -> Iterator[tupl
 
 def _array(shape: GradientShape, config: Config, pieces: Pieces) -> int:
     """Cycles of the array."""
-    commands = (ceil_div(images * piece.upi, config.wpus) * shape.sweep.cols for images, piece in pieces)
-    sweeps = shape.tiles * shape.steps * len(shape.sweep.windows)
+    laps = shape.sweep.laps
+    commands = (piece.cycles(config, images) // laps for images, piece in pieces)
+    sweeps = shape.tiles * shape.steps * len(shape.sweep.windows) * laps
     return sweeps * sum(max(cycles + _COMMAND_CYCLES, _LEAST_CYCLES) for cycles in commands)
 
 

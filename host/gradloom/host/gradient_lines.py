@@ -72,7 +72,7 @@ class GradientLines:
         sweep = forward_sweep(shape, config)
         blocks = PE_ROWS * PE_TAPS if sweep.k1 else min(PE_ROWS, shape.ky) * min(PE_TAPS, shape.kx)
         count = builder.images[1] - builder.images[0]
-        return blocks * config.block_beats >= _LONG * ceil_div(count * sweep.upi, config.wpus) * sweep.cols
+        return blocks * config.block_beats >= _LONG * sweep.cycles(config, count)
 
     def of(self, layer: Conv | FullyConnected) -> Line:
         """The line of a layer."""

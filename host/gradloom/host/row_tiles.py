@@ -129,7 +129,7 @@ class RowConvolution:
     def _cycles(self, first: int, last: int) -> int:
         """Cycles of the array for all output groups of some units."""
         groups = ceil_div(last - first, self.builder.config.wpus)
-        return len(self.outputs) * self.work.steps * len(self.sweep.windows) * groups * self.sweep.cols
+        return len(self.outputs) * self.work.steps * len(self.sweep.windows) * groups * self.sweep.cols * self.sweep.laps
 
     def input_beats(self, tiles: Sequence[RowTile]) -> int:
         """Beats of the inputs of some tiles."""

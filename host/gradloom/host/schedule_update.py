@@ -198,7 +198,7 @@ class WeightUpdate:
     def _cycles(self, part: list[Tile], images: Range, rows: Range | None) -> int:
         """Cycles of the array for the tiles of a set."""
         count = images[1] - images[0]
-        return len(part) * ceil_div(count * self._sweep(rows).upi, self.builder.config.wpus) * self.sweep.cols
+        return len(part) * self._sweep(rows).cycles(self.builder.config, count)
 
     def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> Tile:
         if not self.sweep.k1:
@@ -345,7 +345,10 @@ class WeightUpdate:
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
 
     def _accumulate(self, tile: Tile, operands: Operands, dw: int, gap: int, fresh: bool) -> None:
-        """One command of the array; its blocks begin at beat ``dw``, ``gap`` blocks apart."""
+        """One command of the array for each lap; its blocks begin at beat ``dw``, ``gap`` blocks apart.
+
+        A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
+        """
         config, sweep, count = self.builder.config, self._sweep(operands.rows), operands.images[1] - operands.images[0]
         size = sweep.addresses(config, count)
         base = operands.inputs + (tile.step - operands.steps[0]) * size
@@ -369,15 +372,16 @@ class WeightUpdate:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
         length = self._error_length(operands.images, operands.rows)
         drained = self._beats(tile) + (rows * taps - 1) * gap * self.bb
-        self.builder.recorder.emit(
-            Opcode.CONV,
-            fields,
-            reads=[
-                row_access("IBUF", base, size),
-                row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
-            ],
-            writes=[Access("DW", ((dw, dw + drained),))],
-        )
+        for lap in range(config.laps if fresh else sweep.laps):
+            self.builder.recorder.emit(
+                Opcode.CONV,
+                fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1}),
+                reads=[
+                    row_access("IBUF", base, size),
+                    row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
+                ],
+                writes=[Access("DW", ((dw, dw + drained),))],
+            )
 
     def _finish(self, part: list[Tile], dw: int, beats: int, streams: dict[str, int]) -> None:
         """Update the weights of a drained set of tiles, or only export its sums."""

@@ -94,7 +94,8 @@ def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
     ky, kx = geometry.kernel
     if isinstance(layer, FullyConnected) and ky * kx > 1:
         kx = even(kx)
-    return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad)
+    laps_in, laps_out = (min(config.laps, ceil_div(channels, config.cols)) for channels in (c, m))
+    return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out)
 
 
 def image_groups(images: tuple[int, int], limit: int) -> list[tuple[int, int]]:

@@ -122,6 +122,10 @@ def _inside(a: Box, b: Box) -> bool:
     return True
 
 
+_BESIDE = ("dacc", "dgap", "lap")
+"""Fields of a drain that leaves part of its addresses as they are: it adds, other tiles or the channels of other laps lie between."""
+
+
 class Overwritten(ValueError):
     """A command would overwrite what another one is still to use."""
 
@@ -151,7 +155,7 @@ class _Unused:
         for access in writes:
             if access.space in self._held:
                 held = self._held[access.space][slice(*access.box[0])]
-                if held.any() and not (instruction.opcode == Opcode.CONV and (instruction["dacc"] or instruction["dgap"])):
+                if held.any() and not (instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)):
                     raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
                 held[:] = True
 

@@ -55,6 +55,8 @@ class Shape:
     cg, mg : input and output channel groups
     yi, xi, yo, xo : input and output rows and columns
     ky, kx : stored kernel rows and columns
+    laps_in, laps_out : laps of the array for a group of input, resp. output channels: fewer than the machine's where no group
+        has channels in the last one
     """
 
     cg: int
@@ -67,6 +69,8 @@ class Shape:
     kx: int
     stride: int
     pad: int
+    laps_in: int = 1
+    laps_out: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +92,7 @@ class Sweep:
     flip : whether taps are reversed (backward, stride 1)
     pitch : rows from image to image in the buffer
     row0, every : first stored row in the plane of the tensor, and rows of it from one to the next
+    laps : of the array for every step
     """
 
     pattern: Pattern
@@ -108,6 +113,7 @@ class Sweep:
     row0: int = 0
     every: int = 1
     xstep: int = 1
+    laps: int = 1
 
     @property
     def k1(self) -> bool:
@@ -146,6 +152,10 @@ class Sweep:
         """Length of the bank counter's cycle."""
         return config.wpus if self.k1 else config.row_banks
 
+    def cycles(self, config: Config, images: int) -> int:
+        """Cycles of the array for one step and kernel window of ``images`` images."""
+        return ceil_div(images * self.upi, config.wpus) * self.cols * self.laps
+
     def addresses(self, config: Config, images: int) -> int:
         """Row-bank addresses that one channel group of ``images`` images takes."""
         return ceil_div((images - 1) * self.pitch + self.rows, self.banks(config)) * self.xe
@@ -163,6 +173,7 @@ class Sweep:
             "pattern": int(self.pattern),
             "p2": int(self.ystep == 2),
             "s2": int(self.xstep == 2),
+            "lap_end": self.laps - 1,
             "units": images * self.upi,
             "cols": self.cols,
             "upi": self.upi,
@@ -215,6 +226,7 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
         pitch=rows,
         every=every,
         xstep=shape.stride,
+        laps=shape.laps_in,
     )
 
 
@@ -241,6 +253,7 @@ def backward_sweep(shape: Shape) -> Sweep:
             (shape.pad,),
             (shape.pad,),
             pitch=shape.yo,
+            laps=shape.laps_out,
         )
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if shape.stride == 1:
@@ -256,6 +269,7 @@ def backward_sweep(shape: Shape) -> Sweep:
             tuple(window.col - (shape.kx - 1 - shape.pad) for window in windows),
             flip=True,
             pitch=shape.yo,
+            laps=shape.laps_out,
         )
     first, second = shape.pad - 1 >> 1, int(shape.pad % 2 == 0)
     return Sweep(
@@ -271,6 +285,7 @@ def backward_sweep(shape: Shape) -> Sweep:
         psr=second,
         psc=second,
         pitch=shape.yo,
+        laps=shape.laps_out,
     )
 
 

@@ -94,9 +94,14 @@ class RowBanks(wiring.Component):
 
 
 class WeightBanks(wiring.Component):
-    """3 banks of ``wbuf_depth`` weight blocks [G out][G in], one block of each bank a cycle (WBUF).
+    """3 banks of ``wbuf_depth`` weight blocks [G out][G in], what a lap takes of one block of each bank a cycle (WBUF).
 
-    A bank is ``block_beats`` memories side by side, so that a load bus writes one beat without byte enables.
+    A bank is some memories side by side, so that a load bus writes one beat without byte enables.
+
+    A lap takes ``cols`` input channels of all clusters: the whole block, or of the four quadrants of one [``cols`` out][``cols``
+    in] the two of its input channels, with ``transpose`` the two of its output channels. Quadrant (a, b), of the output channels
+    of half a and the input channels of half b, lies in store a xor b at address 2 block + a, so that both are read from
+    two stores, and a beat, which has rows of two quadrants of one a, is written to both.
 
     Members
     -------
@@ -105,35 +110,54 @@ class WeightBanks(wiring.Component):
         for one bank in one cycle.
     addr : ``In(ArrayLayout(16, 3))``
         Block per bank.
-    q : ``Out(ArrayLayout(16 G block_beats, 3))``
-        The blocks one cycle later, byte ``gout * G + gin`` (G = 1: byte 0).
+    lap, transpose : ``In(1)``
+        With ``addr``.
+    q : ``Out(ArrayLayout(8 G cols, 3))``
+        One cycle later for each ``cols`` clusters a quadrant, byte ``gout * cols + gin``.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
             "load": In(LoadBus(config)).array(len(load_channels(config, Dest.WBUF))),
-            "addr": In(data.ArrayLayout(16, WEIGHT_BANKS)),
-            "q": wiring.Out(data.ArrayLayout(16 * config.group * config.block_beats, WEIGHT_BANKS))})
+            "addr": In(data.ArrayLayout(16, WEIGHT_BANKS)), "lap": In(1), "transpose": In(1),
+            "q": wiring.Out(data.ArrayLayout(8 * config.group * config.cols, WEIGHT_BANKS))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
         size = data.StructLayout({"data": 16 * config.group, "addr": address_bits(config.wbuf_depth), "sub": 4})
         buses = _registered(m, self.load, size)
+        late = Signal(name="late_lap", reset_less=True)
+        m.d.sync += late.eq(self.lap)
         for bank in range(WEIGHT_BANKS):
-            beats = []
             hit = Signal(len(buses), name=f"hit{bank}")
             m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == Dest.WBUF) & (bus.bank == bank) for bus in self.load))
             taken = Signal(size, name=f"taken{bank}")
             m.d.comb += taken.eq(_chosen(hit, buses))
-            for sub in range(config.block_beats):
-                m.submodules[f"bank{bank}_{sub}"] = memory = Memory(
-                    shape=unsigned(16 * config.group), depth=config.wbuf_depth, init=[])
-                write = memory.write_port()
-                read = memory.read_port()
-                m.d.comb += [write.en.eq(hit.any() & (taken.sub == sub)), write.addr.eq(taken.addr), write.data.eq(taken.data),
-                             read.en.eq(1), read.addr.eq(self.addr[bank])]
-                beats.append(read.data)
-            m.d.comb += self.q[bank].eq(Cat(beats))
+            stores = [self._store(m, bank, store, hit.any(), taken) for store in range(config.laps)]
+            if config.laps > 1:
+                stores = [Mux(late, stores[half ^ 1], stores[half]) for half in range(config.laps)]
+            m.d.comb += self.q[bank].eq(Cat(stores))
         return m
+
+    def _store(self, m: Module, bank: int, number: int, write: Value, taken: data.View) -> Value:
+        """One of a bank's stores; returns the quadrant (of one lap: the block) that is read."""
+        config, block = self.config, self.addr[bank]
+        subs = config.block_beats // config.laps
+        bits = (subs - 1).bit_length()
+        place, of, beat = taken.addr, block, taken.data
+        if config.laps > 1:
+            half = taken.sub[bits]
+            left, right = (Cat(taken.data.word_select(row * config.laps + b, 8 * config.cols) for row in range(2)) for b in range(2))
+            place, beat = Cat(half, taken.addr), Mux(half ^ number, right, left)
+            of = Cat(Mux(self.transpose, self.lap, self.lap ^ number), block)
+        reads = []
+        for sub in range(subs):
+            m.submodules[f"bank{bank}_{number}_{sub}"] = memory = Memory(
+                shape=unsigned(16 * config.cols), depth=config.laps * config.wbuf_depth, init=[])
+            to, read = memory.write_port(), memory.read_port()
+            m.d.comb += [to.en.eq(write & ((taken.sub[:bits] == sub) if bits else 1)), to.addr.eq(place), to.data.eq(beat),
+                         read.en.eq(1), read.addr.eq(of)]
+            reads.append(read.data)
+        return Cat(reads)

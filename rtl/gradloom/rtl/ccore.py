@@ -180,7 +180,13 @@ class CCore(wiring.Component):
         modulus = Mux(k1, self.config.wpus, self.config.row_banks)
         return ((f.pattern != 3) & (f.units != 0) & (f.steps != 0) & (f.cols != 0) & (f.upi != 0) & (f.nr != 0)
                 & (f.nk != 0) & (f.ib0 < modulus) & (f.sb < modulus) & (f.cb < modulus)
-                & ~(f.wg & (f.pattern == Pattern.BP2)))
+                & ~(f.wg & (f.pattern == Pattern.BP2)) & self._legal_laps(f))
+
+    def _legal_laps(self, f):
+        """Laps that there are; gradients of one at a time, in pairs of beats."""
+        if self.config.laps == 1:
+            return ~f.lap & ~f.lap_end
+        return (f.lap <= f.lap_end) & ~(f.wg & ((f.lap != f.lap_end) | (f.drain & f.dwbase[0])))
 
     def _array(self, m: Module, feed: Feed, weights: WeightNetwork, psum_control: PsumControl,
                sum_control: SumControl, drain: Drain):
@@ -208,7 +214,7 @@ class CCore(wiring.Component):
                 wpu = emit.add(m, f"wpu_{cluster}_{w}", "gradloom_wpu", Wpu(config), shape)
                 wpus[cluster].append(wpu)
                 m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.w.eq(held.active), wpu.e.eq(feed.e[w][cluster]),
-                             wpu.ask.eq(drain.ask[cluster // 2])]
+                             wpu.ask.eq(drain.ask[cluster // drain.lanes])]
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth))
                 m.d.comb += [
@@ -233,9 +239,8 @@ class CCore(wiring.Component):
                                 m.d.comb += found[h].eq(store.q[lane][h])
                 m.d.sync += lanes[lane][cluster].eq(found[0] | found[1])
                 m.d.comb += self.prd_data[lane][cluster].eq(lanes[lane][cluster])
-        lanes_of_drain = min(2, config.clusters)
-        for lane, w, c in itertools.product(range(lanes_of_drain), range(config.wpus), range(config.cols)):
-            registers = [register for unit in wpus[lane::lanes_of_drain] for register in unit[w].d[c]]
+        for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
+            registers = [register for unit in wpus[lane::drain.lanes] for register in unit[w].d[c]]
             size = len(registers), config.wg_width
             gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size), size)
             m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]

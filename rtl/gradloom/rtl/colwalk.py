@@ -21,7 +21,8 @@ def token_layout(config: Config) -> data.StructLayout:
     ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
     sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
     first of a step, from which all sums start anew. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``,
-    ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
+    ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1). ``lap``: which channels of a group
+    are shifted in, and drained.
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({
@@ -30,7 +31,7 @@ def token_layout(config: Config) -> data.StructLayout:
         "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
         "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "half": 1, "taps": PE_TAPS,
         "sum": 1, "begin": 1, "slot": data.ArrayLayout(SLOT_BITS, config.wpus), "opens": config.wpus,
-        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2})
+        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2, "lap": 1})
 
 
 class ColumnWalk(wiring.Component):
@@ -76,8 +77,8 @@ class ColumnWalk(wiring.Component):
         addr = Signal(data.ArrayLayout(16, sources))
         slots = Signal(data.ArrayLayout(SLOT_BITS, config.wpus))
         opens = Signal(config.wpus)
-        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "sum": 1, "begin": 1, "first": 1, "step": 1,
-                                              "last": 1}))
+        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1,
+                                              "step": 1, "last": 1}))
 
         fire = Signal()
         window = Signal()
@@ -97,7 +98,7 @@ class ColumnWalk(wiring.Component):
         with m.If(self.ready & self.valid):
             m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par)]
             m.d.sync += [row_flags[name].eq(group[name])
-                         for name in ("pa", "odd", "ea", "fresh", "sum", "begin", "first", "step", "last")]
+                         for name in ("pa", "odd", "ea", "fresh", "lap", "sum", "begin", "first", "step", "last")]
             m.d.sync += f.eq(group.command)
             command = group.command
             k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
@@ -157,6 +158,7 @@ class ColumnWalk(wiring.Component):
             token.dwbase.eq(f.dwbase),
             token.dgap.eq(f.dgap),
             token.dacc.eq(f.dacc),
-            token.ebank.eq(f.ebank)]
+            token.ebank.eq(f.ebank),
+            token.lap.eq(row_flags.lap)]
         m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
         return m

@@ -1,7 +1,8 @@
 """The one description of a machine: a frozen, validated :class:`Config` and its presets.
 
 Array = ``clusters`` (output channels) x ``wpus`` (output rows) x 3 PE rows x ``cols`` (input channels) PEs x 3 MACs
-(ETA, section IV-B3 and figure 8).
+(ETA, section IV-B3 and figure 8). A channel group is as wide as there are clusters; where there are only half as many columns,
+the array takes a group's input channels in two laps.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ class Config:
     name : :class:`str`
         Used for file names and messages.
     clusters, wpus, cols : :class:`int`
-        Array shape. ``cols`` is also G, the channel group of every memory layout.
+        Array shape. ``clusters`` is also G, the channel group of every memory layout, and ``cols`` is G or half of it.
     mac : :class:`str`
         ``"decode_once"`` (13 x 13 multiplier on decoded operands) or ``"post_shift"``
         (7 x 7 multiplier and a shifter on codes, ETA figure 4(a)). Both give the same bytes.
@@ -119,11 +120,12 @@ class Config:
                      f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
         _require(self.mac in ("decode_once", "post_shift"),
                  f"mac must be 'decode_once' or 'post_shift', not {self.mac!r}")
-        _require(self.cols in (1, 2, 4, 8),
-                 f"cols must be 1, 2, 4 or 8 (it is the channel group of the memory layout), not {self.cols}")
-        _require(self.clusters == self.cols,
-                 f"clusters must equal cols (the weight network transposes square blocks): "
-                 f"{self.clusters} clusters, {self.cols} cols")
+        _require(self.clusters in (1, 2, 4, 8, 16),
+                 f"clusters must be 1, 2, 4, 8 or 16 (it is the channel group of the memory layout), not {self.clusters}")
+        _require(self.cols in (1, 2, 4, 8), f"cols must be 1, 2, 4 or 8, not {self.cols}")
+        _require(self.clusters == self.cols or (self.clusters == 2 * self.cols >= 4),
+                 f"clusters must equal cols, or be twice as many from 4 clusters on (the weight network transposes square blocks of "
+                 f"cols channels): {self.clusters} clusters, {self.cols} cols")
         _require(self.wpus in (1, 2, 3), f"wpus must be 1, 2 or 3, not {self.wpus}")
         _require(32 <= self.psum_width <= 48, f"psum_width must lie in 32..48 bits, not {self.psum_width}")
         _require(self.psum_width <= self.wg_width <= 48,
@@ -149,12 +151,17 @@ class Config:
     @property
     def group(self) -> int:
         """G, channels of one group of the memory layouts."""
-        return self.cols
+        return self.clusters
+
+    @property
+    def laps(self) -> int:
+        """Laps in which the array takes the input channels of a group, ``cols`` at a time: 1 or 2."""
+        return self.clusters // self.cols
 
     @property
     def beat_bytes(self) -> int:
         """Bytes of one AXI4 data beat: two neighbouring columns of one channel group."""
-        return 2 * self.cols
+        return 2 * self.group
 
     @property
     def row_banks(self) -> int:
@@ -164,7 +171,7 @@ class Config:
     @property
     def block_beats(self) -> int:
         """Beats of one weight block [G out][G in] (padded to one beat for G = 1)."""
-        return max(1, self.cols // 2)
+        return max(1, self.group // 2)
 
     @property
     def dw_tile_beats(self) -> int:
@@ -192,8 +199,12 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
            ibuf_depth=1024, ebuf_depth=768,
            psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=64, tensors=512, lutram_bits=65536,
            load_channels=4, store_channels=2),
+    Config(name="eta2x", clusters=16, wpus=3, cols=8, max_classes=1024, logit_depth=256, queue_words=1024,
+           ibuf_depth=1024, ebuf_depth=768,
+           psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=128, tensors=512, lutram_bits=65536,
+           load_channels=4, store_channels=2),
 )}
-"""Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728."""
+"""Machines by name. MACs: nano 9, small 36, ulx3s 144, eta 1728, eta2x 3456."""
 
 
 def load_config(source: str) -> Config:

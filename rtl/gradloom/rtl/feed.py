@@ -22,7 +22,7 @@ class Feed(wiring.Component):
     Every (WPU, PE row) asks for one (bank, address). The placement of rows (``docs/machine.md`` section 3) guarantees that two that
     ask one bank ask the same address, so a bank's address is the OR of its requests; and that PE rows of one WPU that ask two
     banks ask banks of two residues modulo 3 (banks b, b + 1, b + 2 of 3 ``wpus``, or 3 b + r). So the crossbar has two stages of
-    three to one: for each WPU and residue a bank, for each PE row a residue.
+    three to one: for each WPU and residue a bank, for each PE row a residue. Before it the lap's channels are taken.
 
     Members
     -------
@@ -31,7 +31,7 @@ class Feed(wiring.Component):
     ctl : ``Out(WPU_CTL)``
         For all WPUs.
     x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 G), wpus))``
-        Codes of the columns per WPU, index r * G + c.
+        Codes of the columns per WPU, index r * ``cols`` + c: the channels of the token's lap.
     e : ``Out(ArrayLayout(ArrayLayout(ArrayLayout(8, 3), clusters), wpus))``
         Codes of the errors per WPU, cluster and tap; 0 for a WPU without unit, so that it may accumulate.
     fault : ``Out(1)``
@@ -45,7 +45,7 @@ class Feed(wiring.Component):
         columns = data.StructLayout({"x0": CODE_BITS, "x1": CODE_BITS})
         super().__init__({
             "token": In(token_layout(config)), "load": In(LoadBus(config)).array(config.load_channels), "ctl": Out(WPU_CTL),
-            "x": Out(data.ArrayLayout(data.ArrayLayout(columns, PE_ROWS * config.group), config.wpus)),
+            "x": Out(data.ArrayLayout(data.ArrayLayout(columns, PE_ROWS * config.cols), config.wpus)),
             "e": Out(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(CODE_BITS, PE_TAPS), config.clusters),
                                       config.wpus)),
             "fault": Out(1)})
@@ -53,7 +53,7 @@ class Feed(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        g, banks, wpus = config.group, config.row_banks, config.wpus
+        g, cols, banks, wpus = config.group, config.cols, config.row_banks, config.wpus
         token = self.token
         m.submodules.ibuf = ibuf = RowBanks(config, depth=config.ibuf_depth, dest=Dest.IBUF)
         m.submodules.ebuf = ebuf = RowBanks(config, depth=config.ebuf_depth, dest=Dest.EBUF)
@@ -72,6 +72,15 @@ class Feed(wiring.Component):
             two = Signal(value.shape(), name=f"{name}2", reset_less=True)
             m.d.sync += [one.eq(value), two.eq(one)]
             return [one, two]
+
+        def codes_of(beat: Value, lap: int) -> Value:
+            """Codes of a lap's channels: of the even column, then of the odd one."""
+            return Cat(beat.word_select(lane * config.laps + lap, 8 * cols) for lane in range(2))
+
+        inputs = list(ibuf.q)
+        if config.laps > 1:
+            lap = select(token.lap, "lap")[1]
+            inputs = [Mux(lap, codes_of(beat, 1), codes_of(beat, 0)) for beat in inputs]
 
         # Bank = 3 * place + residue. Stage 1: (WPU, residue) -> place; stage 2: PE row -> residue, or none where it reads 0.
         none = PE_ROWS
@@ -98,24 +107,24 @@ class Feed(wiring.Component):
                 for p in range(wpus):
                     requests[PE_ROWS * p + s].append((Cat(rows).any() & (place == p), row_address))
                 late = select(place, f"place{w}_{s}_")[1]
-                beat = Signal(16 * g, name=f"beat{w}_{s}")
+                beat = Signal(16 * cols, name=f"beat{w}_{s}")
                 with m.Switch(late):
                     for p in range(wpus):
                         with m.Case(p):
-                            m.d.comb += beat.eq(ibuf.q[PE_ROWS * p + s])
+                            m.d.comb += beat.eq(inputs[PE_ROWS * p + s])
                 chosen.append(beat)
             for r in range(PE_ROWS):
                 late = select(residues[r], f"residue{w}_{r}_")[1]
-                beat = Signal(16 * g, name=f"shifted{w}_{r}")
+                beat = Signal(16 * cols, name=f"shifted{w}_{r}")
                 with m.Switch(late):
                     for s in range(PE_ROWS):
                         with m.Case(s):
                             m.d.comb += beat.eq(chosen[s])
-                pairs = Signal(16 * g, name=f"pairs{w}_{r}", reset_less=True)
+                pairs = Signal(16 * cols, name=f"pairs{w}_{r}", reset_less=True)
                 m.d.sync += pairs.eq(beat)
-                for c in range(g):
-                    m.d.comb += [self.x[w][r * g + c].x0.eq(pairs.word_select(c, CODE_BITS)),
-                                 self.x[w][r * g + c].x1.eq(pairs.word_select(g + c, CODE_BITS))]
+                for c in range(cols):
+                    m.d.comb += [self.x[w][r * cols + c].x0.eq(pairs.word_select(c, CODE_BITS)),
+                                 self.x[w][r * cols + c].x1.eq(pairs.word_select(cols + c, CODE_BITS))]
         for b in range(banks):
             m.d.sync += [requested[b].eq(Cat(hit for hit, _ in requests[b]).any()),
                          address[b].eq(_any([value & hit.replicate(16) for hit, value in requests[b]]))]

@@ -227,6 +227,8 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("dacc", 3, 19, 1, "WG: the drain adds to the weight-gradient buffer"),
         Field("ebank", 3, 20, 2, "WG, not K1: error bank of a WPU's rows, 0..2"),
         Field("sacc", 3, 22, 1, "sums: go on with those of the command before (a plane in several commands)"),
+        Field("lap", 3, 23, 1, "first lap of a step: the array takes columns `cols` * lap on of a channel group"),
+        Field("lap_end", 3, 24, 1, "last lap of a step"),
         Field("steps", 4, 0, 16, "weight tiles (input channel groups)"),
         Field("units", 4, 16, 16, "output rows of the tile, all images together"),
         Field("cols", 5, 0, 12, "window positions of a row"),

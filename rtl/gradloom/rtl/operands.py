@@ -36,7 +36,7 @@ class Windows(wiring.Component):
         Of a token. ``shift``: take the pair ``x``; with ``clear`` the pair before counts as 0. ``sel``: pattern and parity of the
         window (docs/machine.md, section 4).
     x : ``In(ArrayLayout({x0, x1}, 3 G))``
-        Codes of the even and the odd column, index r * G + c, with the token.
+        Codes of the even and the odd column, index r * ``cols`` + c, with the token.
     a : ``Out(ArrayLayout(ArrayLayout(factor, 3), 3 G))``
         Windows; column c ``COLUMN_LATENCY`` + c cycles after the token.
     """

@@ -100,7 +100,7 @@ class Prepare(wiring.Component):
         self.sweep = Signal()
         self.code = Signal(8)
         self.counter = Signal(2)
-        self.channel, self.plane_at = Signal(3), Signal(8)
+        self.channel, self.plane_at = Signal(range(max(2, self.config.group))), Signal(8)
         self.begin = Signal()
         self.loading, self.scalar = Signal(), Signal()
         self.channel_registers(m)

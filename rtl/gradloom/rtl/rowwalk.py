@@ -1,6 +1,6 @@
 """Walk the output rows (units) of a CONV tile, one row group of ``wpus`` units a cycle, step after step."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,20 +30,20 @@ def row_group_layout(config: Config) -> data.StructLayout:
     (``opens``; never with ``sacc``). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first entry and parity of a
     row. ``pa``: base
     address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address of the error row. ``fresh``: sums
-    overwrite. ``sum``: their absolute values are summed (the last step of a command with ``sums``), from 0 on with ``begin``
+    overwrite. ``lap``: of the step. ``sum``: their absolute values are summed (the last step of a command with ``sums``), from 0 on with ``begin``
     (not ``sacc``). ``first``, ``step``,
-    ``last``: first group of the command, of a step, last of the command. ``command``: what later stages need of the
+    ``last``: first group of the command, of a lap of a step, last of the command. ``command``: what later stages need of the
     command, so that the next one may be walked meanwhile; ``drows``: PE rows that are drained.
     """
     return data.StructLayout({
         "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16, "slot": SLOT_BITS,
                                                     "opens": 1}), config.wpus),
         "rows": PE_ROWS, "e": signed(13), "par": 1, "pa": 16, "odd": 1, "ea": 16,
-        "fresh": 1, "sum": 1, "begin": 1, "first": 1, "step": 1, "last": 1, "command": COMMAND_LAYOUT})
+        "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1, "step": 1, "last": 1, "command": COMMAND_LAYOUT})
 
 
 class RowWalk(wiring.Component):
-    """Row groups in order: for each step, all groups of the tile. One group a cycle into a one-deep output register.
+    """Row groups in order: for each step and lap, all groups of the tile. One group a cycle into a one-deep output register.
 
     Members
     -------
@@ -72,6 +72,7 @@ class RowWalk(wiring.Component):
 
         walking = Signal()
         step = Signal(16)
+        lap = Signal()
         left = Signal(16)
         y = Signal(12)
         row = Signal(signed(15))
@@ -105,11 +106,12 @@ class RowWalk(wiring.Component):
                 slot_next.eq(slot + wrap)]
             return y_next, row_next, b_next, a_next, slot_next
 
+        last_lap = lap == f.lap_end if self.config.laps > 1 else Const(1)
         taken = Signal()
         step_end = Signal()
         last_step = Signal()
         m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(left <= wpus),
-                     last_step.eq(step == (f.steps - 1)[:16])]
+                     last_step.eq((step == (f.steps - 1)[:16]) & last_lap)]
         out = Signal(row_group_layout(self.config))
         m.d.comb += self.group.eq(out)
 
@@ -124,7 +126,7 @@ class RowWalk(wiring.Component):
             m.d.sync += [
                 *(out.rows[r].eq(Mux(k1, step < limits[r], f.nr > r)) for r in range(PE_ROWS)),
                 out.e.eq(entry), out.par.eq(parity), out.pa.eq(pa), out.odd.eq(group[0]), out.ea.eq(ea),
-                out.fresh.eq((step == 0) & ~f.acc), out.first.eq(first), out.step.eq(step_first),
+                out.fresh.eq((step == 0) & (lap == f.lap) & ~f.acc), out.lap.eq(lap), out.first.eq(first), out.step.eq(step_first),
                 out.sum.eq(f.sums & last_step & ~f.wg & (f.pattern != Pattern.BP2)),
                 out.begin.eq(~f.sacc),
                 out.last.eq(step_end & last_step),
@@ -142,15 +144,17 @@ class RowWalk(wiring.Component):
                 with m.Default(), m.If(group[0]):
                     m.d.sync += pa.eq(pa + half_cols)
             with m.If(step_end):
-                m.d.sync += [a.eq(a_step), step.eq(step + 1)]
-                with m.If(f.colstep):
-                    m.d.sync += [parity.eq(~parity), entry.eq(entry + parity)]
-                with m.Else():
-                    m.d.sync += [a.eq(a_step + f.istep), a_step.eq(a_step + f.istep)]
+                m.d.sync += [a.eq(a_step), lap.eq(lap + 1)]
+                with m.If(last_lap):
+                    m.d.sync += [step.eq(step + 1), lap.eq(f.lap)]
+                    with m.If(f.colstep):
+                        m.d.sync += [parity.eq(~parity), entry.eq(entry + parity)]
+                    with m.Else():
+                        m.d.sync += [a.eq(a_step + f.istep), a_step.eq(a_step + f.istep)]
                 with m.If(last_step):
                     m.d.sync += walking.eq(0)
         with m.If(self.start):
-            m.d.sync += [walking.eq(1), step.eq(0), a.eq(f.ia0), a_step.eq(f.ia0), first.eq(1),
+            m.d.sync += [walking.eq(1), step.eq(0), lap.eq(f.lap), a.eq(f.ia0), a_step.eq(f.ia0), first.eq(1),
                          entry.eq(f.e0), parity.eq(f.par0)]
         with m.If(self.start | (taken & step_end)):
             m.d.sync += [left.eq(f.units), y.eq(0), row.eq(f.y0), b.eq(f.ib0), slot.eq(0), group.eq(0),

@@ -20,17 +20,19 @@ from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.first_pass import PLANE_BITS, TOTAL_BITS, Totals
 from gradloom.rtl.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
 
-__all__ = ["FACTOR_BITS", "PRODUCT_BITS", "PlaneScalars", "ScalarOp", "Scalars", "dividers", "wide_product"]
+__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "PlaneScalars", "ScalarOp", "Scalars", "dividers", "wide_product"]
 
 PRODUCT_BITS = 48
 """Bits of a wide operand that enter a multiplier; a wider one is reported."""
 FACTOR_BITS = 18
+CHANNEL_BITS = 4
+"""Bits of a channel's number in its group."""
 NORM_BITS = 48
 """Sum of abs(X) over a plane, from the C-Core."""
 
 ScalarOp = StructLayout({
     "operand": 3, "factor": 3, "shift": signed(SHIFT_BITS), "minus": 1, "term": 3, "total": 2, "destination": 3,
-    "channel": 3, "plane": 7, "entry": 16})
+    "channel": CHANNEL_BITS, "plane": 7, "entry": 16})
 """One scalar: as the fields of a SCALAR microinstruction say, ``total`` = reg - 3, for one channel and plane."""
 
 PlaneScalars = StructLayout({"scale": signed(16), "le": 8, "mean": signed(24)})
@@ -268,7 +270,7 @@ class Scalars(wiring.Component):
 
     def _parameter_queue(self, m: Module, t: Value, r: Value) -> None:
         op, valid = ScalarOp(self.ops[self.LATENCY]), self.valid[self.LATENCY]
-        m.submodules.queue = queue = Fifo(StructLayout({"addr": 16, "channel": 3, "data": 64}), self.QUEUE)
+        m.submodules.queue = queue = Fifo(StructLayout({"addr": 16, "channel": CHANNEL_BITS, "data": 64}), self.QUEUE)
         stored = (op.destination == ScalarDestination.PARAMETER) | (op.destination == ScalarDestination.ENTRY)
         now = ScalarOp(Mux(self.divided, self.divided_op.as_value(), op.as_value()))
         parameter = Cat(Mux(op.destination == ScalarDestination.PARAMETER, saturated(t, 28).as_signed(), t)[:32],

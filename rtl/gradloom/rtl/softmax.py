@@ -59,7 +59,7 @@ class Softmax(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        g = config.cols
+        g = config.group
         super().__init__({
             "port": In(CommandPort()),
             "lrd_en": Out(1), "lrd_free": In(1, init=1), "lrd_addr": Out(16), "lrd_data": In(data.ArrayLayout(signed(32), g)),
@@ -69,7 +69,7 @@ class Softmax(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        g = self.config.cols
+        g = self.config.group
         cmd = decode(Opcode.SOFTMAX, self.port.cmd)
 
         def delay(value: Value, cycles: int, name: str) -> Signal:

@@ -205,23 +205,28 @@ def row_groups(config: Config, fields: dict[str, int]) -> int:
 
 def tokens(config: Config, fields: dict[str, int]) -> int:
     """Windows of a command, all WPUs at once."""
-    return fields["steps"] * row_groups(config, fields) * fields["cols"]
+    return steps(fields) * row_groups(config, fields) * fields["cols"]
+
+
+def steps(fields: dict[str, int]) -> int:
+    """Steps of a command, a lap each."""
+    return fields["steps"] * (fields.get("lap_end", 0) - fields.get("lap", 0) + 1)
 
 
 def overhead(config: Config, fields: dict[str, int]) -> int:
     """Cycles from ``start`` to ``done`` that are no windows: a constant, preload tokens, sweeps below 3 tokens, the drain."""
     sweep = row_groups(config, fields) * (fields["cols"] + fields.get("preload", 0))
-    stalls = 0 if fields.get("wg", 0) else (fields["steps"] - 1) * max(0, 3 - sweep)
-    preloads = fields["steps"] * row_groups(config, fields) * fields.get("preload", 0)
+    stalls = 0 if fields.get("wg", 0) else (steps(fields) - 1) * max(0, 3 - sweep)
+    preloads = steps(fields) * row_groups(config, fields) * fields.get("preload", 0)
     if not fields.get("wg", 0) or not fields.get("drain", 0):
         return 3 + Feed.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
     return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
 
 
 def drain_cycles(config: Config, fields: dict[str, int]) -> int:
-    """Cycles that the drain registers are read: one a beat, one for a row of PEs that is left out."""
+    """Cycles that the drain registers are read: one a beat (two laps: one for two), one for a row of PEs that is left out."""
     rows = fields["nr"] if fields["pattern"] != Pattern.K1 else sum(fields[f"rlim{r}"] > 0 for r in range(3))
-    return rows * fields["nk"] * config.block_beats + 3 - rows
+    return rows * fields["nk"] * config.block_beats // config.laps + 3 - rows
 
 
 def unpack(value: int, width: int, count: int) -> list[int]:

@@ -263,6 +263,11 @@ def make_case(config: Config, layer: Layer, phase: str, rng: np.random.Generator
         case = _window_gradient(config, layer, x, e, base, window)
     else:
         case = _window_sums(config, layer, phase, x, w, e, place, base)
+    if phase == "wg":
+        laps = [{"lap": lap, "lap_end": lap} for lap in range(config.laps)]
+    else:
+        laps = [{"lap": 0, "lap_end": min(config.laps, -(-(layer.c if phase == "fp" else layer.m) // config.cols)) - 1}]
+    case.commands = [fields | lap for fields in case.commands for lap in laps]
     # BP2 and WG ignore the field.
     case.commands[-1]["sums"] = 1
     return case
@@ -349,6 +354,11 @@ def _store_errors(case: ConvCase, e: np.ndarray, groups: int, ebase: int, *, fir
     return {"ebase": ebase, "ee": (e.shape[3] + 1) // 2, "ebank": first}
 
 
+def _dwbase(config: Config, base: int) -> int:
+    """First beat of a drain: an even one with two laps."""
+    return base + base % config.laps
+
+
 def _gap(config: Config, base: int, blocks: int) -> int:
     """Blocks between those of a tile in the weight-gradient buffer; 0 where they would not fit."""
     gap = base % 3
@@ -377,7 +387,8 @@ def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int)
     xe = (layer.x + 1) // 2
     _store_rows(case.ibuf, x[:, :g], base=base, wpus=config.wpus, kernel1_row=None)
     walk = _row_walk(modulus=config.row_banks, ystep=s, y0=ky0 - p, yin=layer.y, upi=layer.yo, xe=xe, base=base)
-    dwbase, gap = base, _gap(config, base, nr * nk)
+    dwbase = _dwbase(config, base)
+    gap = _gap(config, dwbase, nr * nk)
     case.commands.append({
         "pattern": Pattern.K3, "wg": 1, "s2": int(s == 2), "p2": int(s == 2), "clear": 1, "drain": 1, "nr": nr, "nk": nk,
         "steps": 1, "units": layer.images * layer.yo, "cols": layer.xo, "upi": layer.yo, "yin": layer.y,
@@ -441,11 +452,12 @@ def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, bas
         **_row_walk(modulus=config.wpus, ystep=1, y0=0, yin=yin, upi=upi, xe=xe, base=base), **place}
     case.commands.append(fields)
     if phase == "wg":
-        gap = _gap(config, base, sum(limits) * outputs)
-        fields.update(clear=1, drain=1, dwbase=base, dgap=gap, **_store_errors(case, e, outputs, base + 1))
+        dwbase = _dwbase(config, base)
+        gap = _gap(config, dwbase, sum(limits) * outputs)
+        fields.update(clear=1, drain=1, dwbase=dwbase, dgap=gap, **_store_errors(case, e, outputs, base + 1))
         gradient = _weight_gradient(values["x"], values["e"], layer)[:, :, 0, 0]
         _expect_gradient(case, [gradient[k * g:(k + 1) * g, group * g:(group + 1) * g]
-                                for group in taken if group is not None for k in range(outputs)], base, gap)
+                                for group in taken if group is not None for k in range(outputs)], dwbase, gap)
         return case
     for k in range(outputs):
         for group in range(groups):

@@ -80,9 +80,14 @@ def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.nda
                 for k, name in enumerate(_TAPS[pattern, parity]):
                     entry = previous if name[0] == "p" else current
                     if entry is not None and 0 <= entry < f["xe"]:
-                        out[unit, window, r, k] = row[entry, int(name[1])]
+                        out[unit, window, r, k, _channels(config, f)] = row[entry, int(name[1]), _channels(config, f)]
     _check_banks(config, f, rows)
     return out
+
+
+def _channels(config: Config, f: dict[str, int]) -> slice:
+    """Channels of a group that the laps of a command take."""
+    return slice(f["lap"] * config.cols, (f["lap_end"] + 1) * config.cols)
 
 
 def _check_banks(config: Config, f: dict[str, int], rows: list[tuple[int, int, int]]) -> None:
@@ -126,6 +131,8 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
     """One CONV command."""
     if not (f["units"] and f["steps"] and f["cols"] and f["nr"] and f["nk"]):
         raise ValueError("CONV: units, steps, cols, nr and nk must be above 0")
+    if not f["lap"] <= f["lap_end"] < config.laps:
+        raise ValueError(f"CONV: laps {f['lap']} to {f['lap_end']}, the machine has {config.laps}")
     if f["wg"]:
         _accumulate(config, chip, f)
         return
@@ -175,6 +182,8 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
     pattern, g = Pattern(f["pattern"]), config.group
     if f["steps"] != 1:
         raise ValueError("a weight-gradient tile has one step")
+    if f["lap"] != f["lap_end"]:
+        raise ValueError("a weight-gradient tile has one lap")
     taps = _operands(config, chip, f, 0)
     errors = np.zeros((f["units"], f["cols"], 3, g))
     for unit in range(f["units"]):
@@ -199,5 +208,6 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
             block = np.zeros((2 * config.block_beats, g), np.int64)
             block[:g] = chip.accumulators[r, k]
             beats = slice(place, place + config.block_beats)
-            chip.dw[beats] = block.reshape(-1, 2, g) + (chip.dw[beats] if f["dacc"] else 0)
+            lap = _channels(config, f)
+            chip.dw[beats, :, lap] = block.reshape(-1, 2, g)[:, :, lap] + (chip.dw[beats, :, lap] if f["dacc"] else 0)
             place += (f["dgap"] + 1) * config.block_beats

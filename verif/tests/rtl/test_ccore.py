@@ -18,7 +18,7 @@ from gradloom.verif.conv_case import ConvCase, Layer, encode_conv, make_case
 
 
 def config_of(**changes) -> Config:
-    return Config(**({"name": "test", "clusters": changes.get("cols", 1), "wpus": 1, "cols": 1, "ibuf_depth": 256,
+    return Config(**({"name": "test", "clusters": changes.get("clusters", changes.get("cols", 1)), "wpus": 1, "cols": 1, "ibuf_depth": 256,
                       "ebuf_depth": 128, "wbuf_depth": 64, "psum_depth": 128, "dw_depth": 100} | changes))
 
 
@@ -43,6 +43,9 @@ def layers(config: Config) -> Iterator[tuple[Layer, str, int]]:
         yield Layer(images=5, c=8 * g, y=1, x=1, m=3 * g, kernel=1, fc=True), phase, 1
         yield Layer(images=1, c=3 * g, y=1, x=1, m=3 * g, kernel=1), phase, 0
     yield Layer(images=1, c=6 * g, y=1, x=1, m=g, kernel=3, pad=1), "fp", 0
+    for channels in {1, config.cols} if config.laps > 1 else ():
+        for phase in ("fp", "bp", "wg"):
+            yield Layer(images=2, c=channels, y=4, x=5, m=channels, pad=1), phase, 0
     if g > 1:
         yield Layer(images=1, c=2 * g - 1, y=4, x=4, m=g - 1, pad=1), "fp", 0
 
@@ -172,7 +175,8 @@ async def rates(dut):
             continue
         await bench.load(case)
         count = 6
-        trace = await bench.stream([encode_conv(fields)] * count, apart=apart)
+        commands = [encode_conv(one) for one in case.commands]
+        trace = await bench.stream(commands * (count // len(commands)), apart=apart)
         assert len(trace.use) == count * tokens(config, fields)
         await bench.check_psum(case)
         await bench.check_sums(case)
@@ -198,7 +202,8 @@ async def both_halves(dut):
     await bench.check(Layer(images=1, c=g, y=5, x=5, m=g, pad=1), "wg", rng)
     gradients = make_case(config, Layer(images=1, c=g, y=5, x=5, m=g, pad=1), "wg", rng)
     await bench.load(gradients)
-    await bench.run(encode_conv(gradients.commands[0]))
+    for fields in gradients.commands:
+        await bench.run(encode_conv(fields))
     cases = []
     while len(cases) < 2:
         case = make_case(config, Layer(images=1, c=2 * g, y=6, x=6, m=g, pad=1), "fp", rng)
@@ -251,8 +256,11 @@ async def illegal(dut):
 
     for change in ({"pattern": 3}, {"units": 0}, {"steps": 0}, {"cols": 0}, {"upi": 0}, {"nr": 0}, {"nk": 0},
                    {"ib0": config.row_banks}, {"sb": config.row_banks}, {"cb": config.row_banks},
-                   {"pattern": Pattern.K1, "ib0": config.wpus}, {"pattern": Pattern.BP2, "wg": 1}):
+                   {"pattern": Pattern.K1, "ib0": config.wpus}, {"pattern": Pattern.BP2, "wg": 1}, {"lap": 1, "lap_end": 0}):
         await expect(good | change, FAULT_ILLEGAL)
+    laps = [{"lap": 0, "lap_end": 1}, {"dwbase": 1}] if config.laps > 1 else [{"lap_end": 1}, {"lap": 1, "lap_end": 1}]
+    for change in laps:
+        await expect(gradient.commands[0] | change, FAULT_ILLEGAL)
     for change in ({"ia0": 4096}, {"pbase": config.psum_depth}, {"pbase": 65535}, {"wbase": config.wbuf_depth}):
         await expect(good | change, FAULT_ILLEGAL)
     for change in ({"ebase": config.ebuf_depth}, {"dwbase": config.dw_depth - 1}):
@@ -271,8 +279,8 @@ async def illegal(dut):
     if config.wpus > 1:
         # No WPU overflows, their sum does.
         steps = int(0.8 * largest / windows_)
-        await expect(gradient.commands[0] | {"steps": steps, "istep": 0, "nr": 1, "nk": 2, "y0": 0, "e0": 0, "preload": 1,
-                                             "par0": 0}, FAULT_WG)
+        await expect(gradient.commands[0] | {"steps": steps, "istep": 0, "nr": 1, "nk": 2, "y0": 0, "ib0": 0, "ia0": 0, "e0": 0,
+                                             "preload": 1, "par0": 0}, FAULT_WG)
     await bench.check(layer, "fp", rng)
     await bench.check(layer, "wg", rng)
 
@@ -305,6 +313,7 @@ CONFIGS = {
     "g1_w1": (config_of(wg_width=36), 80),
     "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 80),
     "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", wg_width=40, psum_width=40), 40),
+    "g4_laps2_w3": (config_of(clusters=4, cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 60),
     "g8_w1": (config_of(cols=8, wpus=1, ibuf_depth=512, psum_depth=256, psum_width=32, wg_width=34), 10),
 }
 
