@@ -8,7 +8,7 @@ layer's gradients, the last to come, begin when all others are done and have all
 
 import dataclasses
 
-from gradloom.host.layout import ceil_div, plane_beats
+from gradloom.host.layout import plane_beats
 from gradloom.host.pacing import Part
 from gradloom.host.tiling import Builder, shape_of
 from gradloom.host.tokens import Ring

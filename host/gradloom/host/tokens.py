@@ -123,7 +123,7 @@ def _inside(a: Box, b: Box) -> bool:
 
 
 _BESIDE = ("dacc", "dgap", "lap")
-"""Fields of a drain that leaves part of its addresses as they are: it adds, other tiles or the channels of other laps lie between."""
+"""Fields of a drain that leaves what its addresses hold: it adds to it, or other tiles' blocks or laps lie between."""
 
 
 class Overwritten(ValueError):
@@ -155,7 +155,8 @@ class _Unused:
         for access in writes:
             if access.space in self._held:
                 held = self._held[access.space][slice(*access.box[0])]
-                if held.any() and not (instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)):
+                beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
+                if held.any() and not beside:
                     raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
                 held[:] = True
 

@@ -298,7 +298,11 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         return
     pattern = Pattern(f["pattern"])
     groups = ceil_div(f["units"], config.wpus)
+    if not f["lap"] <= f["lap_end"] < config.laps:
+        yield f"laps {f['lap']} to {f['lap_end']}: the array takes a channel group in {config.laps}"
     if f["wg"]:
+        if f["lap"] != f["lap_end"]:
+            yield f"laps {f['lap']} to {f['lap_end']}: weight gradients are those of one lap"
         if f["ebank"] >= PE_TAPS:
             yield f"ebank must be below {PE_TAPS}, not {f['ebank']}"
         yield from _within(
@@ -308,6 +312,8 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
             config.ebuf_depth,
         )
         if f["drain"]:
+            if f["dwbase"] % config.laps:
+                yield f"dwbase {f['dwbase']} must be even: two laps are drained into pairs of beats"
             rows = sum(bool(f[f"rlim{r}"]) for r in range(f["nr"])) if pattern == Pattern.K1 else f["nr"]
             blocks = rows * f["nk"] + (rows * f["nk"] - 1) * f["dgap"]
             yield from _within("weight-gradient beats", f["dwbase"], blocks * config.block_beats, config.dw_depth)

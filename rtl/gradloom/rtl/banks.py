@@ -149,8 +149,8 @@ class WeightBanks(wiring.Component):
         place, of, beat = taken.addr, block, taken.data
         if config.laps > 1:
             half = taken.sub[bits]
-            left, right = (Cat(taken.data.word_select(row * config.laps + b, 8 * config.cols) for row in range(2)) for b in range(2))
-            place, beat = Cat(half, taken.addr), Mux(half ^ number, right, left)
+            rows = [[taken.data.word_select(row * config.laps + side, 8 * config.cols) for row in range(2)] for side in range(2)]
+            place, beat = Cat(half, taken.addr), Mux(half ^ number, Cat(rows[1]), Cat(rows[0]))
             of = Cat(Mux(self.transpose, self.lap, self.lap ^ number), block)
         reads = []
         for sub in range(subs):

@@ -21,8 +21,8 @@ def token_layout(config: Config) -> data.StructLayout:
     ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
     sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
     first of a step, from which all sums start anew. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``,
-    ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1). ``lap``: which channels of a group
-    are shifted in, and drained.
+    ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1). ``lap``: which channels of a
+    group are shifted in, and drained.
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({

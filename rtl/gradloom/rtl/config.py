@@ -124,8 +124,8 @@ class Config:
                  f"clusters must be 1, 2, 4, 8 or 16 (it is the channel group of the memory layout), not {self.clusters}")
         _require(self.cols in (1, 2, 4, 8), f"cols must be 1, 2, 4 or 8, not {self.cols}")
         _require(self.clusters == self.cols or (self.clusters == 2 * self.cols >= 4),
-                 f"clusters must equal cols, or be twice as many from 4 clusters on (the weight network transposes square blocks of "
-                 f"cols channels): {self.clusters} clusters, {self.cols} cols")
+                 f"clusters must equal cols, or be twice as many from 4 clusters on (the weight network transposes square blocks "
+                 f"of cols channels): {self.clusters} clusters, {self.cols} cols")
         _require(self.wpus in (1, 2, 3), f"wpus must be 1, 2 or 3, not {self.wpus}")
         _require(32 <= self.psum_width <= 48, f"psum_width must lie in 32..48 bits, not {self.psum_width}")
         _require(self.psum_width <= self.wg_width <= 48,
@@ -138,8 +138,8 @@ class Config:
                                   ("logit_depth", 65536), ("tensors", 2048), ("microcode_depth", 1024), ("max_classes", 4096)):
             value = getattr(self, field_name)
             _require(value <= limit, f"{field_name} must be at most {limit}, not {value}")
-        _require(self.logit_depth * self.cols >= self.max_classes,
-                 f"logit_depth must hold the logits of one image ({-(-self.max_classes // self.cols)} entries), "
+        _require(self.logit_depth * self.group >= self.max_classes,
+                 f"logit_depth must hold the logits of one image ({-(-self.max_classes // self.group)} entries), "
                  f"not {self.logit_depth}: raise it or lower max_classes")
         _require(self.queue_words >= 64, f"queue_words must hold two commands (64), not {self.queue_words}")
         _require(self.dw_depth >= 2 * self.dw_tile_beats,

@@ -75,7 +75,8 @@ class Drain(wiring.Component):
     done : ``Out(1)``
         The last beat is written (or there was none), and its overflow or fault is reported in this cycle at the latest.
     ask : ``Out(ArrayLayout(WPU_ASK, block_beats // laps))``
-        Drain registers of PE row r and tap k of the output channels of beat b (two laps: beats 2 b and 2 b + 1) to read, at most one.
+        Drain registers of PE row r and tap k of the output channels of beat b (two laps: beats 2 b and 2 b + 1) to read, at most
+        one.
     d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), cols), wpus), lanes))``
         The register that was asked for, of the lane's output channel and a WPU, column c 2 + c cycles after ``ask``.
     en, addr : ``In(1)``, ``In(16)``

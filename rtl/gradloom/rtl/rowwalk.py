@@ -28,12 +28,11 @@ def row_group_layout(config: Config) -> data.StructLayout:
     ``unit`` per WPU: ``valid``, input row of PE row offset 0 (``row``, negative: padding), bank counter ``b`` and row
     address ``a`` (the step's offset included), image slot ``slot`` and whether this WPU had no unit of that slot before
     (``opens``; never with ``sacc``). ``rows``: PE rows with an operand in this step. ``e``, ``par``: first entry and parity of a
-    row. ``pa``: base
-    address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address of the error row. ``fresh``: sums
-    overwrite. ``lap``: of the step. ``sum``: their absolute values are summed (the last step of a command with ``sums``), from 0 on with ``begin``
-    (not ``sacc``). ``first``, ``step``,
-    ``last``: first group of the command, of a lap of a step, last of the command. ``command``: what later stages need of the
-    command, so that the next one may be walked meanwhile; ``drows``: PE rows that are drained.
+    row. ``pa``: base address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address of the error row. ``fresh``:
+    sums overwrite. ``lap``: of the step. ``sum``: their absolute values are summed (the last lap of a command with ``sums``),
+    from 0 on with ``begin`` (not ``sacc``). ``first``, ``step``, ``last``: first group of the command, of a lap of a step, last
+    of the command. ``command``: what later stages need of the command, so that the next one may be walked meanwhile; ``drows``:
+    PE rows that are drained.
     """
     return data.StructLayout({
         "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16, "slot": SLOT_BITS,

@@ -23,8 +23,9 @@ __all__ = ["WeightNetwork"]
 class WeightNetwork(wiring.Component):
     """Fetch the weights of step after step, and in a step of lap after lap, into the shadow registers of all PEs, 3 cycles each.
 
-    A step here is a lap of a step of the command. A step's fetch begins in the cycle after the previous step's ``swap`` token, whatever command that belonged to, and ``ready``
-    is high from the third fetch on: with the network one cycle shorter than the input path (:class:`gradloom.rtl.feed.Feed`)
+    A step here is a lap of a step of the command. A step's fetch begins in the cycle after the previous step's ``swap`` token,
+    whatever command that belonged to, and ``ready`` is high from the third fetch on: with the network one cycle shorter than the
+    input path (:class:`gradloom.rtl.feed.Feed`)
     the shadow registers (:class:`gradloom.rtl.operands.Weights`) are whole when the token arrives and are not overwritten before it
     has. So swap tokens are at least 3 cycles apart.
 
@@ -135,6 +136,7 @@ class WeightNetwork(wiring.Component):
             codes = Signal(len(straight), name=f"codes{k}", reset_less=True)
             m.d.sync += codes.eq(Mux(transpose, exchanged, straight))
             for cluster in range(config.clusters):
-                m.d.comb += [self.w[cluster][k * cols + c].eq(codes.word_select(cluster * cols + c, CODE_BITS)) for c in range(cols)]
+                m.d.comb += [self.w[cluster][k * cols + c].eq(codes.word_select(cluster * cols + c, CODE_BITS))
+                             for c in range(cols)]
         m.d.sync += self.fault.eq(strobe.any() & Cat(faults).any())
         return m

@@ -65,9 +65,10 @@ FLIPPED = {
     "velocities": "nearest",
 }
 TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
+LAPS = dataclasses.replace(TIGHT3, name="laps", clusters=4, cols=2, ibuf_depth=32, max_classes=64)
 
 
-@pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta"])
+@pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta", "eta2x"])
 @pytest.mark.parametrize(
     "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample"]
 )
@@ -94,6 +95,9 @@ def test_one_rounding_flipped(kind):
         ("tiny-relu", TIGHT),
         ("tiny-awkward", TIGHT3),
         ("tiny-residual", TIGHT3),
+        ("tiny-awkward", LAPS),
+        ("tiny-branches", LAPS),
+        ("tiny-strided", LAPS),
         ("tiny-awkward", TWO),
         ("tiny-strided", TWO),
         ("tiny-subsample", TWO),

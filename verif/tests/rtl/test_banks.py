@@ -67,6 +67,37 @@ def test_row_banks(cols, wpus, dest, depth):
     simulate(dut, testbench)
 
 
+@pytest.mark.parametrize(("group", "cols"), [(4, 2), (8, 4), (16, 8)])
+def test_weight_banks_of_two_laps(group, cols):
+    """What a lap takes of a block: columns of it, with ``transpose`` rows, in quadrants one for each half of the clusters."""
+    config = Config(name="test", clusters=group, cols=cols, wpus=1, wbuf_depth=10, dw_depth=9 * group)
+    dut = WeightBanks(config)
+    rng = np.random.default_rng(9)
+    content = rng.integers(0, 256, (3, config.wbuf_depth, group, group), np.uint8)
+
+    async def testbench(ctx):
+        for bank, addr in np.ndindex(3, config.wbuf_depth):
+            for sub in rng.permutation(config.block_beats):
+                beat = int.from_bytes(content[bank, addr, 2 * sub:2 * sub + 2].tobytes(), "little")
+                await put(ctx, dut.load[0], Dest.WBUF, bank, addr, int(sub), beat)
+        await ctx.tick()
+        for _ in range(200):
+            lap, transpose, places = int(rng.integers(2)), int(rng.integers(2)), rng.integers(0, config.wbuf_depth, 3)
+            ctx.set(dut.lap, lap)
+            ctx.set(dut.transpose, transpose)
+            for bank, addr in enumerate(places):
+                ctx.set(dut.addr[bank], int(addr))
+            await ctx.tick()
+            taken = slice(lap * cols, (lap + 1) * cols)
+            for bank, addr in enumerate(places):
+                block = content[bank, addr]
+                quadrants = [block[taken, half:half + cols] if transpose else block[half:half + cols, taken] for half in (0, cols)]
+                expected = int.from_bytes(b"".join(quadrant.tobytes() for quadrant in quadrants), "little")
+                assert ctx.get(dut.q[bank]) == expected
+
+    simulate(dut, testbench)
+
+
 @pytest.mark.parametrize("cols", [1, 2, 4, 8])
 def test_weight_banks(cols):
     config = config_of(cols)
@@ -89,7 +120,7 @@ def test_weight_banks(cols):
                 ctx.set(dut.addr[bank], addr)
             await ctx.tick()
             for bank in range(3):
-                assert ctx.get(dut.q[bank]) == content.get((bank, addr), 0)
+                assert ctx.get(dut.q[bank]) == content.get((bank, addr), 0) & (1 << 8 * cols * cols) - 1
 
     simulate(dut, testbench)
 

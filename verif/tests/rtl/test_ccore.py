@@ -18,7 +18,7 @@ from gradloom.verif.conv_case import ConvCase, Layer, encode_conv, make_case
 
 
 def config_of(**changes) -> Config:
-    return Config(**({"name": "test", "clusters": changes.get("clusters", changes.get("cols", 1)), "wpus": 1, "cols": 1, "ibuf_depth": 256,
+    return Config(**({"name": "test", "clusters": changes.get("cols", 1), "wpus": 1, "cols": 1, "ibuf_depth": 256,
                       "ebuf_depth": 128, "wbuf_depth": 64, "psum_depth": 128, "dw_depth": 100} | changes))
 
 

@@ -18,6 +18,19 @@ def test_logit_buffer_holds_one_image(depth, legal):
             dataclasses.replace(PRESETS["eta"], logit_depth=depth)
 
 
+@pytest.mark.parametrize(("clusters", "cols", "laps"), [(1, 1, 1), (8, 8, 1), (4, 2, 2), (16, 8, 2)])
+def test_a_channel_group_takes_one_lap_or_two(clusters, cols, laps):
+    config = dataclasses.replace(PRESETS["eta2x"], clusters=clusters, cols=cols, logit_depth=1024)
+    assert (config.group, config.laps, config.beat_bytes) == (clusters, laps, 2 * clusters)
+    assert config.macs == clusters * cols * 3 * 9
+
+
+@pytest.mark.parametrize(("clusters", "cols"), [(2, 1), (8, 2), (4, 8), (16, 4)])
+def test_other_shapes_are_refused(clusters, cols):
+    with pytest.raises(ConfigError, match=rf"^clusters must equal cols, or be twice as many .*: {clusters} clusters, {cols} cols$"):
+        dataclasses.replace(PRESETS["eta2x"], clusters=clusters, cols=cols, logit_depth=1024)
+
+
 def test_distributed_memories_may_be_none():
     assert dataclasses.replace(PRESETS["eta"], lutram_bits=0).lutram_bits == 0
     with pytest.raises(ConfigError, match=r"^lutram_bits must be a non-negative integer, not -1$"):

@@ -1,5 +1,7 @@
 """The input side: row and column walks against section 4 of docs/machine.md, and the crossbars that feed the array."""
 
+import itertools
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module
@@ -63,7 +65,9 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
     tokens = []
     pattern, wpus = f["pattern"], config.wpus
     groups = -(-f["units"] // wpus)
-    for step in range(f["steps"]):
+    laps = range(f["lap"], f["lap_end"] + 1)
+    for step, lap in itertools.product(range(f["steps"]), laps):
+        begins, ends = step == 0 and lap == laps[0], step == f["steps"] - 1 and lap == laps[-1]
         position = 2 * f["e0"] + f["par0"] + (step if f["colstep"] else 0)
         units = row_reads(config, f, step)
         for g in range(groups):
@@ -75,12 +79,12 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 shift = i == 0 or first or f["s2"] or parity == (pattern == Pattern.BP2)
                 token = {"shift": int(shift), "clear": int(i == 0), "use": int(window), "sel": 2 * pattern + parity,
                          "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": (1 << len(members)) - 1,
-                         "last": int(step == f["steps"] - 1 and g == groups - 1 and i == len(row_tokens) - 1),
+                         "last": int(ends and g == groups - 1 and i == len(row_tokens) - 1), "lap": lap,
                          "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "dwbase": f["dwbase"]}
                 token["snap"] = int(token["last"] and f["wg"] and f["drain"])
                 limits = [f[f"rlim{r}"] if pattern == Pattern.K1 else f["nr"] > r for r in range(3)]
                 token["drows"] = sum(1 << r for r in range(3) if limits[r])
-                summed = f["sums"] and step == f["steps"] - 1 and not f["wg"] and pattern != Pattern.BP2
+                summed = f["sums"] and ends and not f["wg"] and pattern != Pattern.BP2
                 token["sum"] = int(window and summed)
                 token["reads"] = {PE * w + r: (read[0], (read[1] + entry) % 65536)
                                   for w, reads in enumerate(members) for r, read in enumerate(reads)
@@ -91,12 +95,12 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                     token["slots"] = [unit // f["upi"] for unit in units_of]
                     token["openers"] = [int(j == 0 and unit % f["upi"] < wpus) for unit in units_of]
                 if window:
-                    token["clr"] = int(f["clear"] and step == 0 and g == 0 and j == 0)
+                    token["clr"] = int(f["clear"] and begins and g == 0 and j == 0)
                     half_cols = -(-f["cols"] // 2)
                     address = {Pattern.K3: (g >> 1) * half_cols + (j >> 1), Pattern.BP2: g * f["cols"] + j,
                                Pattern.K1: 2 * (g * half_cols + (j >> 1))}[Pattern(pattern)]
                     token |= {"store": int(not f["wg"]), "pa": f["pbase"] + address, "odd": j & 1, "group": g & 1,
-                              "fresh": int(step == 0 and not f["acc"]), "ea": f["ebase"] + g * f["ee"] + (j >> 1), "lane": j & 1}
+                              "fresh": int(begins and not f["acc"]), "ea": f["ebase"] + g * f["ee"] + (j >> 1), "lane": j & 1}
                     j += 1
                     parity ^= not f["s2"]
                 entry += shift
@@ -112,7 +116,9 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
     names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")
     bits = {name: int(rng.integers(2)) for name in names}
+    laps = sorted(int(lap) for lap in rng.integers(0, config.laps, 2))
     return bits | {
+        "lap": laps[0], "lap_end": laps[1],
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern != Pattern.BP2 else 0, "nr": int(rng.integers(1, 4)),
         "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)),
         "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
@@ -124,9 +130,9 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
         **{f"rlim{r}": int(rng.integers(4)) for r in range(3)}}
 
 
-@pytest.mark.parametrize("wpus", [1, 2, 3])
-def test_walk(wpus):
-    config = Config(name="test", clusters=1, cols=1, wpus=wpus)
+@pytest.mark.parametrize(("wpus", "laps"), [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2)])
+def test_walk(wpus, laps):
+    config = Config(name="test", clusters=4, cols=4 // laps, wpus=wpus)
     dut = Walk(config)
     rng = np.random.default_rng(wpus)
 
@@ -197,14 +203,14 @@ def test_walk(wpus):
     assert sum(waited == 0 for waited, _ in bubbles) > len(bubbles) // 3, bubbles
 
 
-@pytest.mark.parametrize(("cols", "wpus"), [(1, 1), (2, 3), (2, 2)])
-def test_crossbars(cols, wpus):
+@pytest.mark.parametrize(("group", "cols", "wpus"), [(1, 1, 1), (2, 2, 3), (2, 2, 2), (4, 2, 3)])
+def test_crossbars(group, cols, wpus):
     depth = 12
-    config = Config(name="test", clusters=cols, cols=cols, wpus=wpus, ibuf_depth=depth, ebuf_depth=depth)
+    config = Config(name="test", clusters=group, cols=cols, wpus=wpus, ibuf_depth=depth, ebuf_depth=depth)
     dut = Feed(config)
     banks = config.row_banks
     rng = np.random.default_rng(cols + wpus)
-    ibuf, ebuf = (rng.integers(0, 256, (banks, depth, 2, cols), np.uint8) for _ in range(2))
+    ibuf, ebuf = (rng.integers(0, 256, (banks, depth, 2, group), np.uint8) for _ in range(2))
 
     async def testbench(ctx):
         for dest, buffer in ((Dest.IBUF, ibuf), (Dest.EBUF, ebuf)):
@@ -224,7 +230,8 @@ def test_crossbars(cols, wpus):
                 addresses = rng.integers(0, depth, banks)
                 token = {"read": int(rng.integers(1 << 3 * wpus)), "mask": int(rng.integers(1 << wpus)), "use": 1, "wg": 1,
                          "sel": 2 * pattern + int(rng.integers(2)), "ea": int(rng.integers(depth)), "lane": int(rng.integers(2)),
-                         "shift": int(rng.integers(2)), "swap": int(rng.integers(2)), "snap": int(rng.integers(2))}
+                         "lap": int(rng.integers(config.laps)), "shift": int(rng.integers(2)),
+                         "swap": int(rng.integers(2)), "snap": int(rng.integers(2))}
                 # Banks of the rows of a WPU: those of K3, BP2 and K1.
                 firsts, kind = rng.integers(0, banks, wpus), int(rng.integers(3))
                 sources = [3 * (first // 3) + r if kind == 2 else (first + (r, r == 0)[kind]) % banks
@@ -257,11 +264,12 @@ def test_crossbars(cols, wpus):
                 beat = ibuf[bank, addr] * (token["read"] >> 3 * w + r & 1)
                 for c in range(cols):
                     x = dut.x[w][r * cols + c]
-                    assert [ctx.get(x.x0), ctx.get(x.x1)] == [beat[0, c], beat[1, c]]
+                    channel = token["lap"] * cols + c
+                    assert [ctx.get(x.x0), ctx.get(x.x1)] == [beat[0, channel], beat[1, channel]]
             for k in range(3):
                 column = ebuf[3 * w + (k if pattern == Pattern.K1 else 0), token["ea"], token["lane"]]
                 column = column * (token["mask"] >> w & 1) * (k < nk)
-                assert [ctx.get(dut.e[w][m][k]) for m in range(cols)] == column.tolist()
+                assert [ctx.get(dut.e[w][m][k]) for m in range(group)] == column.tolist()
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)

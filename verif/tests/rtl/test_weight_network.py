@@ -13,7 +13,7 @@ DEPTH = 24
 
 
 def reference(blocks: np.ndarray, fields: dict[str, int], step: int, r: int) -> np.ndarray:
-    """Weights [cluster][tap][column] of a PE row (docs/machine.md, section 4); ``blocks`` [bank][address][gout][gin]."""
+    """Weights [cluster][tap][channel] of a PE row (docs/machine.md, section 4); ``blocks`` [bank][address][gout][gin]."""
     g = blocks.shape[2]
     taps = np.zeros((g, 3, g), np.int64)
     k1 = fields["pattern"] == Pattern.K1
@@ -30,12 +30,12 @@ def reference(blocks: np.ndarray, fields: dict[str, int], step: int, r: int) -> 
     return taps
 
 
-@pytest.mark.parametrize("cols", [1, 2, 4])
-def test_weight_network(cols):
-    config = Config(name="test", clusters=cols, cols=cols, wpus=1, wbuf_depth=DEPTH)
+@pytest.mark.parametrize(("group", "cols"), [(1, 1), (2, 2), (4, 4), (4, 2)])
+def test_weight_network(group, cols):
+    config = Config(name="test", clusters=group, cols=cols, wpus=1, wbuf_depth=DEPTH)
     dut = WeightNetwork(config)
     rng = np.random.default_rng(cols)
-    blocks = rng.integers(0, 256, (3, DEPTH, cols, cols), np.uint8)
+    blocks = rng.integers(0, 256, (3, DEPTH, group, group), np.uint8)
 
     def random_fields() -> dict[str, int]:
         fields = {"pattern": int(rng.integers(3)), "transpose": int(rng.integers(2)), "flip": int(rng.integers(2)),
@@ -45,11 +45,15 @@ def test_weight_network(cols):
             fields |= {f"wob{r}": int(rng.integers(3)), f"woa{r}": int(rng.integers(-4, 5)), f"rlim{r}": int(rng.integers(5))}
         if fields["pattern"] == Pattern.K1:
             fields["flip"] = 0
-        return fields
+        first, last = sorted(int(lap) for lap in rng.integers(0, config.laps, 2))
+        return fields | {"lap": first, "lap_end": last}
+
+    def laps_of(fields: dict[str, int]) -> range:
+        return range(fields["lap"], fields["lap_end"] + 1)
 
     async def check_commands(ctx, commands: list[dict[str, int]], eager: bool) -> None:
         """Start every command as soon as the network is free, swap when it is ready, or ``eager`` and sometimes later."""
-        steps = [(fields, step) for fields in commands for step in range(fields["steps"])]
+        steps = [(fields, step, lap) for fields in commands for step in range(fields["steps"]) for lap in laps_of(fields)]
         loads, swaps, started, started_at = [], [], 0, -9
         for cycle in range(2000):
             start = started < len(commands) and cycle > started_at + 1 and ctx.get(dut.free)
@@ -62,10 +66,10 @@ def test_weight_network(cols):
             if strobe := ctx.get(dut.wl):
                 r = strobe.bit_length() - 1
                 assert strobe == 1 << r
-                fields, step = steps[len(loads) // 3]
+                fields, step, lap = steps[len(loads) // 3]
                 loads.append((cycle, len(loads) // 3, r))
-                expected = reference(blocks, fields, step, r)
-                values = [[[ctx.get(dut.w[m][k * cols + c]) for c in range(cols)] for k in range(3)] for m in range(cols)]
+                expected = reference(blocks, fields, step, r)[:, :, lap * cols:(lap + 1) * cols]
+                values = [[[ctx.get(dut.w[m][k * cols + c]) for c in range(cols)] for k in range(3)] for m in range(group)]
                 assert np.array_equal(decode_code(np.array(values)), expected), fields
             if swap:
                 swaps.append(cycle)
@@ -87,7 +91,7 @@ def test_weight_network(cols):
             assert step == 0 or cycle >= arrivals[step - 1], "and not overwritten before the previous one"
         if eager:
             # Between two commands of one step each a start comes every 5 cycles.
-            first = {sum(fields["steps"] for fields in commands[:i]) for i in range(len(commands))}
+            first = {sum(fields["steps"] * len(laps_of(fields)) for fields in commands[:i]) for i in range(len(commands))}
             assert all(distance == 3 or (i + 1 in first and distance <= 6) for i, distance in enumerate(np.diff(swaps)))
 
     async def testbench(ctx):
@@ -99,7 +103,7 @@ def test_weight_network(cols):
                 ctx.set(dut.load[0].bank, bank)
                 ctx.set(dut.load[0].addr, address)
                 ctx.set(dut.load[0].sub, sub)
-                ctx.set(dut.load[0].data, int.from_bytes(padded[2 * cols * sub:2 * cols * (sub + 1)], "little"))
+                ctx.set(dut.load[0].data, int.from_bytes(padded[2 * group * sub:2 * group * (sub + 1)], "little"))
                 await ctx.tick()
         ctx.set(dut.load[0].valid, 0)
         for i in range(30):

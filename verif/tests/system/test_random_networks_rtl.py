@@ -10,6 +10,6 @@ EACH = 8
 
 @pytest.mark.parametrize("first", range(0, 64, EACH))
 def test_random_networks(first):
-    """The networks of the emulator's test, in turn on a machine with G = 2 and one with G = 1."""
+    """The networks of the emulator's test, in turn on machines of G = 1, of G = 2 and of G = 4 in two laps."""
     for seed in range(first, first + EACH):
-        verify_steps(make_case(random_network(seed), 2 + seed % 2, 2), "small" if seed % 4 else "nano")
+        verify_steps(make_case(random_network(seed), 2 + seed % 2, 2), ("nano", "small", "laps", "small")[seed % 4])
