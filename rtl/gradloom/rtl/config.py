@@ -200,7 +200,7 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
            psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=64, tensors=512, lutram_bits=65536,
            load_channels=4, store_channels=2),
     Config(name="eta2x", clusters=16, wpus=3, cols=8, max_classes=1024, logit_depth=256, queue_words=1024,
-           ibuf_depth=1024, ebuf_depth=768,
+           ibuf_depth=1024, ebuf_depth=768, wbuf_depth=256,
            psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=128, tensors=512, lutram_bits=65536,
            load_channels=4, store_channels=2),
 )}

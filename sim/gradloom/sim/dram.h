@@ -177,7 +177,7 @@ private:
             if (!response) {
                 const uint8_t* data = static_cast<const uint8_t*>(port.wdata);
                 uint32_t strobes = 0;
-                std::memcpy(&strobes, port.wstrb, beat_ > 8 ? 2 : 1);
+                std::memcpy(&strobes, port.wstrb, (beat_ + 7) / 8);
                 for (uint32_t i = 0; i < beat_; i++)
                     if (strobes >> i & 1) bytes_[burst.address + i] = data[i];
                 if (written_ && strobes) written_[burst.address / beat_] = cycle;

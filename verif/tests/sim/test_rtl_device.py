@@ -95,7 +95,7 @@ class Copier(wiring.Component):
         return m
 
 
-@pytest.fixture(scope="module", params=["nano", "small", "ulx3s", "eta"])
+@pytest.fixture(scope="module", params=["nano", "small", "ulx3s", "eta", "eta2x"])
 def config(request):
     return PRESETS[request.param]
 
@@ -134,7 +134,7 @@ def copy(device, beats, source=0x1000, target=0x9000):
 def test_copy(config, files):
     with RtlDevice(files, top="copier", dram_bytes=1 << 20) as device:
         assert device.beat_bytes == config.beat_bytes
-        device.write(0x9000 - 16, b"\xa5" * (700 * 16 + 32))
+        device.write(0x9000 - 16, b"\xa5" * (700 * device.beat_bytes + 32))
         data, cycles = copy(device, 700)
         assert device.read(0x9000, len(data)) == data
         assert device.read(0x9000 - 16, 16) == b"\xa5" * 16
