@@ -36,13 +36,14 @@ def formal(session: nox.Session) -> None:
 
 @nox.session
 def synth(session: nox.Session) -> None:
-    """Every component and the nano core for ECP5, the parts of eta for the Xilinx 7 series; writes docs/synthesis*.md."""
+    """Every component and the nano core for ECP5, the parts of eta and eta2x for the Xilinx 7 series; writes docs/synthesis*.md."""
     session.install("-e", ".[fpga]")
     if session.posargs:
         session.run("python", "-m", "gradloom.verif.synth", *session.posargs)
         return
     session.run("python", "-m", "gradloom.verif.synth")
-    session.run("python", "-m", "gradloom.verif.synth_xc7")
+    for machine in ("eta", "eta2x"):
+        session.run("python", "-m", "gradloom.verif.synth_xc7", "--config", machine)
 
 
 @nox.session

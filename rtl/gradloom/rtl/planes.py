@@ -184,7 +184,7 @@ class PlaneWalk(wiring.Component):
         """
         f = self.fields
         plane = Signal(24)
-        block_beat = Signal(2)
+        block_beat = Signal(range(max(2, self.config.block_beats)))
         side = Signal(8)
         tap = Signal(2)
         row = Signal(2)

@@ -208,7 +208,7 @@ class Bench:
 
 def bench_config(group: int, wpus: int) -> Config:
     """A machine whose memories are small enough to be compared whole."""
-    return Config(name="bench", clusters=group, cols=group, wpus=wpus, abuf_depth=512, mbuf_depth=128, pbuf_depth=64,
+    return Config(name="bench", clusters=group, cols=min(group, 8), wpus=wpus, abuf_depth=512, mbuf_depth=128, pbuf_depth=64,
                   dw_depth=max(64, 18 * max(1, group // 2)), max_planes=8, max_classes=64)
 
 

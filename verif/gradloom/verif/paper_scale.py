@@ -61,10 +61,14 @@ CASES = (
     Case("vgg16", "eta", 4, 12),
     Case("vgg16", "eta", 16, 30),
     Case("vgg16", "ulx3s", 4, 25),
+    Case("resnet20", "eta2x", 4, 6),
+    Case("resnet20", "eta2x", 16, 10),
+    Case("vgg16", "eta2x", 4, 20),
+    Case("vgg16", "eta2x", 16, 45),
     Case("resnet18", "eta", 1, 20),
     Case("resnet18", "ulx3s-1000.toml", 1, 30),
 )
-"""Every network on ``eta``, and on a much smaller machine that must end with the same digest."""
+"""Every network on ``eta``, on a much smaller machine and on one of twice the MACs, which must end with the same digest."""
 
 
 def results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:

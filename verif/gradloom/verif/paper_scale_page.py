@@ -51,6 +51,30 @@ def _overview(benches: Mapping[str, dict[str, Any]]) -> list[str]:
     return _table(heads, rows)
 
 
+def _twice(benches: Mapping[str, dict[str, Any]]) -> list[str]:
+    """``eta2x`` against ``eta``, where both have run a network and batch."""
+    by_key = {(bench["network"]["name"], bench["batch"], bench["configuration"]["name"]): bench for bench in benches.values()}
+    rows = []
+    for (network, batch, machine), twice in by_key.items():
+        once = by_key.get((network, batch, "eta"))
+        if machine != "eta2x" or once is None:
+            continue
+        rows.append((
+            network, str(batch), f"{once['total']['cycles']:,}", f"{twice['total']['cycles']:,}",
+            f"{once['total']['cycles'] / twice['total']['cycles']:.3f}", f"{once['total']['bytes_per_cycle']:.1f}",
+            f"{twice['total']['bytes_per_cycle']:.1f}", "yes" if once["parameters"] == twice["parameters"] else "NO",
+        ))
+    if not rows:
+        return []
+    heads = ("network", "batch", "cycles on `eta`", "on `eta2x`", "ratio", "DRAM bytes a cycle on `eta`", "on `eta2x`",
+             "same parameters")
+    return [
+        "## Twice the MACs", "",
+        "`eta2x` has 3456 MACs, behind the same memory ([how](decisions/0020-two-laps.md)). The ratio is that of images per cycle.",
+        "", *_table(heads, rows),
+    ]
+
+
 def _checks(benches: Mapping[str, dict[str, Any]]) -> list[str]:
     rows = []
     for name, bench in benches.items():
@@ -167,6 +191,7 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         *_overview(benches),
         "A network and batch end with the same parameters on every machine. Schedule: the rules' of the scheduler, or one that "
         "[gradloom tune](tuning.md) has found. Revision: the commit that was run.", "",
+        *_twice(benches),
         "## Checked, and how fast", "",
         *_checks(benches),
         "Cycles a second and minutes depend on the computer and on what else it does; phases are those of more than "

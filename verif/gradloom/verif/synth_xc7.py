@@ -1,4 +1,4 @@
-"""Synthesis of a whole machine for the Xilinx 7 series with Yosys, part by part; writes ``docs/synthesis-xc7.md`` and a JSON.
+"""Synthesis of a whole machine for the Xilinx 7 series with Yosys, part by part; writes a page of :data:`PAGES` and a JSON.
 
 ``python -m gradloom.verif.synth_xc7`` (``nox -s synth``). A part whose Verilog has not changed is not synthesised again.
 ``--flat`` synthesises the machine in one piece as well and compares, which proves the method on a small configuration.
@@ -26,12 +26,14 @@ from gradloom.verif.synth import SynthError, yosys_path, yosys_version
 from gradloom.verif.synth_hierarchy import Design, is_part
 from gradloom.verif.synth_xc7_report import report
 
-__all__ = ["Memory", "Part", "main", "measure", "synthesise"]
+__all__ = ["PAGES", "Memory", "Part", "main", "measure", "synthesise"]
 
 FLAGS = "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf"
 RAM_LUTS = {"RAM32X1S": 1, "RAM64X1S": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1S": 2, "RAM32M": 4, "RAM64M": 4,
             "RAM128X1D": 4, "RAM256X1S": 4, "RAM32M16": 8, "RAM64M8": 8}
 """LUTs of a SLICEM that a distributed RAM takes (Xilinx UG474, table 2-3)."""
+PAGES = {"eta": "synthesis-xc7.md", "eta2x": "synthesis-eta2x-xc7.md"}
+"""Pages in docs, by machine."""
 _SCRIPT = """read_verilog part.v
 {flags} -top {top} -run begin:map_luts
 splitnets
@@ -198,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default="eta", help="preset or TOML file (default eta)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="parts whose module name holds NAME; writes no file")
     parser.add_argument("--flat", action="store_true", help="also the machine in one piece, compared with the sum of its parts")
-    parser.add_argument("--output", type=Path, help="folder of the page and the JSON (default docs for eta, else none)")
+    parser.add_argument("--output", type=Path, help="folder of the page and the JSON (default docs for eta and eta2x, else none)")
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config)
@@ -209,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     text, table = report(config, parts, version, flat)
-    output = options.output or (Path("docs") if options.config == "eta" else None)
+    output = options.output or (Path("docs") if options.config in PAGES else None)
     if options.only or output is None:
         print(text)
         return 0
@@ -217,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: there is no folder {output}: start in the repository's root or name one with --output", file=sys.stderr)
         return 1
     (output / "results").mkdir(exist_ok=True)
-    (output / "synthesis-xc7.md").write_text(text)
+    (output / PAGES.get(options.config, f"synthesis-{config.name}-xc7.md")).write_text(text)
     (output / "results" / f"synthesis-{config.name}-xc7.json").write_text(json.dumps(table, indent=1) + "\n")
     return 0
 

@@ -246,6 +246,6 @@ async def refusal_behind_commands_under_way(dut):
     assert bench.fault == 0x20 and len(bench.ends) == 2 and len(bench.writes) == 60
 
 
-@pytest.mark.parametrize("preset", ["nano", "small", "eta"])
+@pytest.mark.parametrize("preset", ["nano", "small", "eta", "eta2x"])
 def test_loader(preset, tmp_path):
     assert run_cocotb(lambda: LoaderBench(PRESETS[preset]), __file__, tmp_path) == 6

@@ -13,7 +13,7 @@ from gradloom.rtl.isa import COMMANDS, Opcode, XSource
 from gradloom.rtl.planes import PlaneWalk
 
 
-@pytest.mark.parametrize("machine", ["nano", "ulx3s", "eta"])
+@pytest.mark.parametrize("machine", ["nano", "ulx3s", "eta", "eta2x"])
 def test_indices_of_weight_gradients(machine):
     """The order is tile, PE row, tap, tile beside, beat of the block."""
     config = PRESETS[machine]

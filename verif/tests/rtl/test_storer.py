@@ -224,6 +224,6 @@ async def refusal_behind_commands_under_way(dut):
     assert bench.fault == 0x20 and len(bench.ends) == 2
 
 
-@pytest.mark.parametrize("preset", ["nano", "eta"])
+@pytest.mark.parametrize("preset", ["nano", "eta", "eta2x"])
 def test_storer(preset, tmp_path):
     assert run_cocotb(lambda: StorerBench(PRESETS[preset]), __file__, tmp_path) == 5
