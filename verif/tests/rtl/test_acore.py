@@ -33,7 +33,8 @@ from gradloom.verif.acore_case import encode as encode_value
 from gradloom.verif.cocotb_run import run_cocotb
 
 VECTORS = Path(__file__).resolve().parents[1] / "models" / "vectors" / "frn.json"
-CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2)}
+CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),
+           "g16w1": bench_config(16, 1)}
 
 
 class CocotbDriver:
@@ -381,7 +382,11 @@ async def random_commands(dut):
     await SCENARIOS["backward"](bench, 1)
 
 
-@pytest.mark.parametrize("machine", list(CONFIGS))
+# Five minutes on 2 cores for the widest one.
+LONG = pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1", reason="builds lanes of 16 channels, minutes long: nox -s eta")
+
+
+@pytest.mark.parametrize("machine", [*list(CONFIGS)[:-1], pytest.param("g16w1", marks=LONG)])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
     assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 18

@@ -108,7 +108,7 @@ def random_fields(rng, config, base):
 class Bench:
     def __init__(self, dut, seed):
         self.dut = dut
-        self.config = PRESETS[{2: "nano", 4: "small", 16: "eta"}[len(dut.bus__data) // 8]]
+        self.config = PRESETS[{2: "nano", 4: "small", 16: "eta", 32: "eta2x"}[len(dut.bus__data) // 8]]
         self.rng = random.Random(seed)
         self.image = self.rng.randbytes(SIZE)
         self.base = 4096 * self.rng.randrange(8)

@@ -15,7 +15,8 @@ from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES, Softmax
 from gradloom.verif.cocotb_run import run_cocotb
 
 MAX_CLASSES = {1: 40, 2: 40, 8: 1024, 16: 100}
-CONFIGS = {g: Config(name="t", clusters=g, wpus=1, cols=min(g, 8), dw_depth=144, max_classes=most) for g, most in MAX_CLASSES.items()}
+CONFIGS = {g: Config(name="t", clusters=g, wpus=1, cols=min(g, 8), dw_depth=144, max_classes=most)
+           for g, most in MAX_CLASSES.items()}
 EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 
 

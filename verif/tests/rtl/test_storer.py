@@ -58,7 +58,7 @@ def content(config, src, addr, sub):
 class Bench:
     def __init__(self, dut, seed):
         self.dut = dut
-        self.config = PRESETS[{2: "nano", 16: "eta"}[len(dut.m_axi_wdata) // 8]]
+        self.config = PRESETS[{2: "nano", 16: "eta", 32: "eta2x"}[len(dut.m_axi_wdata) // 8]]
         self.rng = random.Random(seed)
         self.shadow = bytearray(self.rng.randbytes(SIZE))
         self.base = 4096 * self.rng.randrange(8)

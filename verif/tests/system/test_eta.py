@@ -91,15 +91,15 @@ def test_simulator_builds_within_ten_minutes_of_two_cores(tmp_path, monkeypatch)
     assert largest < 12  # two at a time in 24 GiB
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-def test_layer_of_16_channels_trains_as_golden(tmp_path, batch):
+@pytest.mark.parametrize(("machine", "batch"), [("eta", 1), ("eta", 2), ("eta2x", 2)])
+def test_layer_of_16_channels_trains_as_golden(tmp_path, machine, batch):
     path = tmp_path / "eta-layer.toml"
     path.write_text(NETWORK)
     network = load_network(str(path))
     images, labels, exponent = synthetic_images(network, batch, 1)
     hyper = golden.schedule_table(network.train, 1)[0]
     state = State.initial(network, 1, exponent)
-    with Session(network, ETA, batch, "rtl", exponent, state.seed, MemoryOptions()) as session:
+    with Session(network, PRESETS[machine], batch, "rtl", exponent, state.seed, MemoryOptions()) as session:
         session.load(state)
         begin = time.monotonic()
         session.train([images], [labels], [hyper])
@@ -110,7 +110,7 @@ def test_layer_of_16_channels_trains_as_golden(tmp_path, batch):
         cycles = session.cycles
     assert comparison.difference is None, str(comparison.difference)
     assert comparison.tensors > len(network.layers)
-    print(f"\nbatch {batch}: {cycles:,} simulated cycles, {cycles / seconds:,.0f} a second")
+    print(f"\n{machine}, batch {batch}: {cycles:,} simulated cycles, {cycles / seconds:,.0f} a second")
     for row in table["by_layer_phase"]:
         print(f"  {row['layer']:8} {row['phase']:8} " + " ".join(f"{name} {n:6}" for name, n in row["busy"].items())
               + (f"  array {row['use']:.1%}" if row["use"] else ""))
