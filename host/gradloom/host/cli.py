@@ -256,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
     verilog = commands.add_parser("verilog", help="write the machine's Verilog, register map and configuration")
     verilog.add_argument("--config", default="small", metavar="NAME|FILE")
     verilog.add_argument("--family", choices=("any", "xc7"), default="any",
-                         help="xc7: the array's MACs are DSP48E1 slices (mac = decode_once)")
+                         help="xc7: the array's MACs are DSP48E1 slices (not mac = post_shift)")
     verilog.add_argument("--out", type=Path, required=True, metavar="DIR")
 
     commands.add_parser("doctor", help="check compiler, make, packages and versions")

@@ -19,8 +19,9 @@ def run(options: argparse.Namespace) -> int:
     from gradloom.rtl.xc7 import with_dsp48
 
     config = load_config(options.config)
-    if options.family == "xc7" and config.mac != "decode_once":
-        raise UserError(f"--family xc7 needs mac = 'decode_once', and {config.name} has {config.mac!r}: leave --family out")
+    if options.family == "xc7" and config.mac == "post_shift":
+        raise UserError(f"--family xc7 needs mac = 'decode_once' or 'double_pumped', and {config.name} has {config.mac!r}: "
+                        "leave --family out")
     target: Path = options.out
     if target.exists():
         raise UserError(f"{target} exists already: give a folder that does not, nothing is overwritten")

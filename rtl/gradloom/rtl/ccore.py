@@ -19,6 +19,7 @@ from gradloom.rtl.drain import Drain, Gather
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Dest, Opcode, Pattern
+from gradloom.rtl.mac import clusters_of
 from gradloom.rtl.operands import Weights, Windows
 from gradloom.rtl.psum import HALVES, PsumControl, PsumStore, psum_read_layout
 from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
@@ -204,21 +205,24 @@ class CCore(wiring.Component):
         windows = [emit.add(m, f"windows_{w}", "gradloom_windows", Windows(config), operands) for w in range(config.wpus)]
         for w, unit in enumerate(windows):
             m.d.comb += [unit.x.eq(feed.x[w]), *(getattr(unit, name).eq(feed.ctl[name]) for name in ("shift", "clear", "sel"))]
-        wpus: list[list[Wpu]] = [[] for _ in range(config.clusters)]
+        wide = clusters_of(config.mac)
+        units = [[emit.add(m, f"wpu_{first}_{w}", "gradloom_wpu", Wpu(config), shape) for w in range(config.wpus)]
+                 for first in range(0, config.clusters, wide)]
         for cluster in range(config.clusters):
             held = emit.add(m, f"weights_{cluster}", "gradloom_weights", Weights(config), operands)
             m.d.comb += [held.load.eq(weights.wl), held.w.eq(weights.w[cluster]), held.swap.eq(feed.ctl.swap)]
             stores = []
             plane_sums = []
             for w in range(config.wpus):
-                wpu = emit.add(m, f"wpu_{cluster}_{w}", "gradloom_wpu", Wpu(config), shape)
-                wpus[cluster].append(wpu)
-                m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.w.eq(held.active), wpu.e.eq(feed.e[w][cluster]),
-                             wpu.ask.eq(drain.ask[cluster // drain.lanes])]
+                wpu, of_unit = units[cluster // wide][w], cluster % wide
+                m.d.comb += [wpu.w[of_unit].eq(held.active), wpu.e[of_unit].eq(feed.e[w][cluster])]
+                if not of_unit:
+                    m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[cluster // drain.lanes])]
+                    overflow["wg"].append(wpu.ovf)
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth))
                 m.d.comb += [
-                    store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out)]
+                    store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out[of_unit])]
                 sums = emit.add(m, f"sums_{cluster}_{w}", "gradloom_sums", SumStore(config),
                                 (config.psum_width, config.max_planes))
                 m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
@@ -226,7 +230,6 @@ class CCore(wiring.Component):
                 plane_sums.append(sums.q)
                 stores.append(store)
                 overflow["psum"].append(store.ovf)
-                overflow["wg"].append(wpu.ovf)
             plane_sum = Signal(SUM_BITS, name=f"srd_{cluster}", reset_less=True)
             m.d.sync += plane_sum.eq(sum(plane_sums[1:], plane_sums[0]))
             m.d.comb += self.srd_data[cluster].eq(plane_sum)
@@ -240,7 +243,8 @@ class CCore(wiring.Component):
                 m.d.sync += lanes[lane][cluster].eq(found[0] | found[1])
                 m.d.comb += self.prd_data[lane][cluster].eq(lanes[lane][cluster])
         for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
-            registers = [register for unit in wpus[lane::drain.lanes] for register in unit[w].d[c]]
+            registers = [register for cluster in range(lane, config.clusters, drain.lanes)
+                         for register in units[cluster // wide][w].d[cluster % wide][c]]
             size = len(registers), config.wg_width
             gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size), size)
             m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]

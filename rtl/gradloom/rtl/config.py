@@ -39,8 +39,9 @@ class Config:
     clusters, wpus, cols : :class:`int`
         Array shape. ``clusters`` is also G, the channel group of every memory layout, and ``cols`` is G or half of it.
     mac : :class:`str`
-        ``"decode_once"`` (13 x 13 multiplier on decoded operands) or ``"post_shift"``
-        (7 x 7 multiplier and a shifter on codes, ETA figure 4(a)). Both give the same bytes.
+        ``"decode_once"`` (13 x 13 multiplier on decoded operands), ``"double_pumped"`` (the same; on the Xilinx 7 series a slice
+        at twice the clock is the MAC of two clusters) or ``"post_shift"`` (7 x 7 multiplier and a shifter on codes, ETA figure
+        4(a)). All give the same bytes in the same cycles.
     psum_width, wg_width : :class:`int`
         Bits of a partial sum (FP, BP) and of a weight-gradient accumulator (WG).
     ibuf_depth, ebuf_depth : :class:`int`
@@ -118,8 +119,10 @@ class Config:
             least = 0 if field.name == "lutram_bits" else 1
             _require(isinstance(value, int) and not isinstance(value, bool) and value >= least,
                      f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
-        _require(self.mac in ("decode_once", "post_shift"),
-                 f"mac must be 'decode_once' or 'post_shift', not {self.mac!r}")
+        _require(self.mac in ("decode_once", "double_pumped", "post_shift"),
+                 f"mac must be 'decode_once', 'double_pumped' or 'post_shift', not {self.mac!r}")
+        _require(self.mac != "double_pumped" or self.clusters % 2 == 0,
+                 f"mac 'double_pumped' needs pairs of clusters, and there are {self.clusters}: take 'decode_once'")
         _require(self.clusters in (1, 2, 4, 8, 16),
                  f"clusters must be 1, 2, 4, 8 or 16 (it is the channel group of the memory layout), not {self.clusters}")
         _require(self.cols in (1, 2, 4, 8), f"cols must be 1, 2, 4 or 8, not {self.cols}")

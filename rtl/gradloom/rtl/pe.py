@@ -1,4 +1,6 @@
-"""Processing element: three MACs of one PE row and input channel with their drain registers (ETA, IV-B2 and figure 6)."""
+"""Processing element: three MACs of one PE row and input channel with their drain registers (ETA, IV-B2 and figure 6), of one
+cluster, or of two where a MAC unit is that of two (:mod:`gradloom.rtl.mac`).
+"""
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
@@ -6,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
 from gradloom.rtl.config import PE_TAPS
-from gradloom.rtl.mac import SUM_BITS, Mac, mac_factor
+from gradloom.rtl.mac import SUM_BITS, Mac, clusters_of, mac_factor
 
 __all__ = ["Pe"]
 
@@ -20,13 +22,14 @@ class Pe(wiring.Component):
     Parameters
     ----------
     mac : :class:`str`
-        ``"decode_once"`` or ``"post_shift"``.
+        One of :data:`gradloom.rtl.mac.MACS`.
     wg_width : :class:`int`
         Bits of a sum.
 
     Members
     -------
-    a, w, e : ``In(ArrayLayout(factor, 3))``
+    a : ``In(ArrayLayout(factor, 3))``
+    w, e : ``In(ArrayLayout(ArrayLayout(factor, 3), clusters))``
         Cycle 0: window, weights, errors.
     wg : ``In(1)``
         Cycle 0: errors in place of the weights.
@@ -38,11 +41,11 @@ class Pe(wiring.Component):
         Cycle 3: copy the sums to the drain registers.
     ask : ``In(3)``
         Taps whose drain registers are read.
-    cin, cout : ``In``, ``Out(ArrayLayout(signed(48), 3))``
-        Cycle 2, cycle 3: the cascade, from the PE before and to the next one.
-    sum : ``Out(ArrayLayout(signed(48), 3))``
+    cin, cout : ``In``, ``Out(ArrayLayout(ArrayLayout(signed(48), clusters), 3))``
+        Cycle 2, cycle 3: the cascade, from the PE before and to the next one, tap by tap.
+    sum : ``Out(ArrayLayout(ArrayLayout(signed(48), clusters), 3))``
         Cycle 3; modulo 2^48.
-    drain : ``Out(ArrayLayout(signed(wg_width), 3))``
+    drain : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), 3), clusters))``
         One cycle after ``ask``: the drain register of a tap that was asked, else 0. So readers gather registers with OR alone.
     ovf : ``Out(1)``
         Cycle 3: a sum left its width.
@@ -51,29 +54,35 @@ class Pe(wiring.Component):
     def __init__(self, mac: str, wg_width: int = 48) -> None:
         self.mac = mac
         self.wg_width = wg_width
-        factors = data.ArrayLayout(mac_factor(mac), PE_TAPS)
-        kept, sums = (data.ArrayLayout(signed(bits), PE_TAPS) for bits in (wg_width, SUM_BITS))
+        self.clusters = clusters_of(mac)
+        taps = data.ArrayLayout(mac_factor(mac), PE_TAPS)
+        factors = data.ArrayLayout(taps, self.clusters)
+        kept = data.ArrayLayout(data.ArrayLayout(signed(wg_width), PE_TAPS), self.clusters)
+        sums = data.ArrayLayout(data.ArrayLayout(signed(SUM_BITS), self.clusters), PE_TAPS)
         super().__init__({
-            "a": In(factors), "w": In(factors), "e": In(factors), "wg": In(1), "take": In(1), "keep": In(1), "chain": In(1),
+            "a": In(taps), "w": In(factors), "e": In(factors), "wg": In(1), "take": In(1), "keep": In(1), "chain": In(1),
             "kept": In(1), "snap": In(1), "ask": In(PE_TAPS), "cin": In(sums), "cout": Out(sums), "sum": Out(sums),
             "drain": Out(kept), "ovf": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        before = Signal(PE_TAPS, reset_less=True)
+        places = [(i, k) for i in range(self.clusters) for k in range(PE_TAPS)]
+        before = Signal(len(places), reset_less=True)
         drain, asked = (Signal.like(self.drain, name=name, reset_less=True) for name in ("held", "asked"))
-        overflow = Signal(PE_TAPS)
+        overflow = Signal(len(places))
         m.d.comb += [self.drain.eq(asked), self.ovf.eq(self.kept & overflow.any())]
         with m.If(self.snap):
-            m.d.sync += [drain[k].eq(self.sum[k]) for k in range(PE_TAPS)]
-        m.d.sync += [asked[k].eq(Mux(self.ask[k], drain[k], 0)) for k in range(PE_TAPS)]
+            m.d.sync += [drain[i][k].eq(self.sum[k][i]) for i, k in places]
+        m.d.sync += [asked[i][k].eq(Mux(self.ask[k], drain[i][k], 0)) for i, k in places]
         for k in range(PE_TAPS):
             mac = emit.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
-            m.d.comb += [mac.a.eq(self.a[k]), mac.w.eq(self.w[k]), mac.e.eq(self.e[k]), mac.wg.eq(self.wg), mac.take.eq(self.take),
-                         mac.keep.eq(self.keep), mac.chain.eq(self.chain), mac.cin.eq(self.cin[k]), self.cout[k].eq(mac.cout),
-                         self.sum[k].eq(mac.sum)]
+            m.d.comb += [mac.a.eq(self.a[k]), mac.wg.eq(self.wg), mac.take.eq(self.take), mac.keep.eq(self.keep),
+                         mac.chain.eq(self.chain), mac.cin.eq(self.cin[k]), self.cout[k].eq(mac.cout), self.sum[k].eq(mac.sum)]
+            m.d.comb += [pair for i in range(self.clusters)
+                         for pair in (mac.w[i].eq(self.w[i][k]), mac.e[i].eq(self.e[i][k]))]
+        for n, (i, k) in enumerate(places):
             # A product is far smaller than a quarter of the range: a sum that jumps over its edge lands beside it.
-            sign, next_bit = mac.sum[self.wg_width - 1], mac.sum[self.wg_width - 2]
-            m.d.sync += before[k].eq(sign)
-            m.d.comb += overflow[k].eq((before[k] ^ sign) & (sign ^ next_bit))
+            sign, next_bit = (self.sum[k][i][self.wg_width - 1 - back] for back in range(2))
+            m.d.sync += before[n].eq(sign)
+            m.d.comb += overflow[n].eq((before[n] ^ sign) & (sign ^ next_bit))
         return m

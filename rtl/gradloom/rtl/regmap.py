@@ -149,7 +149,7 @@ REGISTERS: tuple[Register, ...] = (
     Register("SHAPE", 0x00C, Access.RO, "the array", (
         Bits("clusters", 0, 8, "output channels"), Bits("wpus", 8, 8, "output rows"),
         Bits("cols", 16, 8, "input channels; G, the channel group of the memory formats"),
-        Bits("mac", 24, 1, "0 decode_once, 1 post_shift"),
+        Bits("mac", 24, 1, "0 decode_once or double_pumped, 1 post_shift"),
         Bits("load_channels", 26, 3, "Loaders"), Bits("store_channels", 29, 3, "Storers")),
         constant=lambda config: (config.clusters | config.wpus << 8 | config.cols << 16 | (config.mac == "post_shift") << 24
                                  | config.load_channels << 26 | config.store_channels << 29)),

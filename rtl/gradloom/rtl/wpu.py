@@ -1,6 +1,7 @@
-"""Window processing unit: 3 rows x G PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8)."""
+"""Window processing unit: 3 rows x G PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8); of two clusters, where a
+MAC unit is that of two (:mod:`gradloom.rtl.mac`)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,7 +9,7 @@ from gradloom.rtl import emit
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.isa import Pattern
-from gradloom.rtl.mac import PRODUCT_BITS, factor_of, factor_shape
+from gradloom.rtl.mac import PRODUCT_BITS, clusters_of, factor_of, factor_shape
 from gradloom.rtl.operands import COLUMN_LATENCY
 from gradloom.rtl.pe import Pe
 from gradloom.rtl.pint import CODE_BITS
@@ -36,14 +37,15 @@ class Wpu(wiring.Component):
         ``clr``: the accumulators start anew with this token's products (only with ``wg`` and ``use``);
         ``snap``: copy the accumulators, this token included, to the drain registers. Accumulators are lost when a token without
         ``wg`` comes by, or a cycle without a token that has ``wg`` = 0.
-    a, w : ``In(ArrayLayout(ArrayLayout(factor, 3), 3 G))``
+    a : ``In(ArrayLayout(ArrayLayout(factor, 3), 3 G))``
+    w : ``In(ArrayLayout(ArrayLayout(ArrayLayout(factor, 3), 3 G), clusters))``
         Windows and weights, index r * G + c; column c ``COLUMN_LATENCY`` + c cycles after the token.
-    e : ``In(ArrayLayout(8, 3))``
+    e : ``In(ArrayLayout(ArrayLayout(8, 3), clusters))``
         Code of the error per tap, with ``ctl``.
-    out : ``Out(ArrayLayout(signed(psum_width), 4))``
+    out : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), 4), clusters))``
         Sums of the token presented ``latency(G)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum of
         output parity i; 4, 5 (K1): out_(k + 1) of output group k. The rest, and all with ``wg`` or without ``use``, is undefined.
-    ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(signed(wg_width), 9), G))``
+    ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), 9), G), clusters))``
         Drain registers of column c, index 3 r + k, 1 + c cycles after they were asked for; 0 if they were not. A ``snap`` shows to
         an ``ask`` presented ``SNAP_LATENCY`` cycles after it or later; until then the one before does.
     ovf : ``Out(1)``
@@ -65,12 +67,17 @@ class Wpu(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         g = config.cols
+        self.clusters = clusters_of(config.mac)
         factors = data.ArrayLayout(data.ArrayLayout(factor_shape(config), PE_TAPS), PE_ROWS * g)
+        drains = data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS), g)
+
+        def each(shape: ShapeLike) -> data.ArrayLayout:
+            return data.ArrayLayout(shape, self.clusters)
+
         super().__init__({
-            "ctl": In(WPU_CTL), "a": In(factors), "w": In(factors), "e": In(data.ArrayLayout(CODE_BITS, PE_TAPS)),
-            "out": Out(data.ArrayLayout(signed(config.psum_width), WPU_OUTPUTS)),
-            "ask": In(WPU_ASK), "ovf": Out(1),
-            "d": Out(data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS), g))})
+            "ctl": In(WPU_CTL), "a": In(factors), "w": In(each(factors)), "e": In(each(data.ArrayLayout(CODE_BITS, PE_TAPS))),
+            "out": Out(each(data.ArrayLayout(signed(config.psum_width), WPU_OUTPUTS))), "ask": In(WPU_ASK), "ovf": Out(1),
+            "d": Out(each(drains))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -79,8 +86,8 @@ class Wpu(wiring.Component):
         take = Line(m, ~ctl.wg | ctl.use, "take")
         keep = Line(m, ctl.wg & ~ctl.clr, "keep")
         kept = Line(m, ctl.wg & ctl.use & ~ctl.clr, "kept")
-        errors = Signal(data.ArrayLayout(factor_shape(config), PE_TAPS), reset_less=True)
-        m.d.sync += [errors[k].eq(factor_of(config.mac, self.e[k])) for k in range(PE_TAPS)]
+        errors = Signal(data.ArrayLayout(data.ArrayLayout(factor_shape(config), PE_TAPS), self.clusters), reset_less=True)
+        m.d.sync += [errors[i][k].eq(factor_of(config.mac, self.e[i][k])) for i in range(self.clusters) for k in range(PE_TAPS)]
         error = Line(m, errors, "error")
         ask = Line(m, self.ask, "ask", reset=True)
 
@@ -92,33 +99,39 @@ class Wpu(wiring.Component):
             for r in range(PE_ROWS):
                 pe = pes[r][c]
                 m.d.comb += [
-                    pe.a.eq(self.a[r * g + c]), pe.w.eq(self.w[r * g + c]), pe.e.eq(error[here - 1]), pe.wg.eq(wg[here]),
+                    pe.a.eq(self.a[r * g + c]), pe.e.eq(error[here - 1]), pe.wg.eq(wg[here]),
                     pe.take.eq(take[here + 2]), pe.keep.eq(keep[here + 2]), pe.chain.eq(~wg[here + 2]), pe.kept.eq(kept[here + 3]),
                     pe.snap.eq(snap[here + 3]), pe.ask.eq(ask[c].word_select(r, PE_TAPS)),
-                    *(self.d[c][PE_TAPS * r + k].eq(pe.drain[k]) for k in range(PE_TAPS)),
+                    *(pe.w[i].eq(self.w[i][r * g + c]) for i in range(self.clusters)),
+                    *(self.d[i][c][PE_TAPS * r + k].eq(pe.drain[i][k])
+                      for i in range(self.clusters) for k in range(PE_TAPS)),
                     pe.cin.eq(pes[r][c - 1].cout if c else 0)]
             found = Signal(name=f"overflow{c}", reset_less=True)
             column = Cat(pes[r][c].ovf for r in range(PE_ROWS)).any()
             m.d.sync += found.eq(column if overflow is None else column | overflow)
             overflow = found
         m.d.comb += self.ovf.eq(overflow)
-        self._sums(m, pes)
+        for i in range(self.clusters):
+            self._sums(m, pes, i)
         return m
 
-    def _sums(self, m: Module, pes: list[list[Pe]]) -> None:
-        """Eight adders: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of them.
+    def _sums(self, m: Module, pes: list[list[Pe]], cluster: int) -> None:
+        """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of them.
 
         One operand of an adder is a register: on the Xilinx 7 series it feeds the carry chain directly, and the choice of the other
         one shares the adder's LUTs.
         """
         g = self.config.cols
         bits = PRODUCT_BITS + (g - 1).bit_length()
-        s = {(r, k): pes[r][-1].sum[k][:bits].as_signed() for r in range(PE_ROWS) for k in range(PE_TAPS)}
+        s = {(r, k): pes[r][-1].sum[k][cluster][:bits].as_signed() for r in range(PE_ROWS) for k in range(PE_TAPS)}
         level = self.latency(g) - 4
-        mode = Line(m, self.ctl.sel[1:], "mode")
+        mode = Line(m, self.ctl.sel[1:], f"mode{cluster}_" if cluster else "mode")
+
+        def named(name: str) -> str:
+            return f"{name}_{cluster}" if cluster else name
 
         def registered(name: str, value: Value) -> Signal:
-            result = Signal(value.shape(), name=name, reset_less=True)
+            result = Signal(value.shape(), name=named(name), reset_less=True)
             m.d.sync += result.eq(value)
             return result
 
@@ -138,8 +151,8 @@ class Wpu(wiring.Component):
         rest = registered("rest", two + three)
 
         k3 = mode[level + 3] == Pattern.K3
-        total = registered("total", delayed(m, one, "one") + Mux(k3, rest, 0))
+        total = registered("total", delayed(m, one, named("one")) + Mux(k3, rest, 0))
         # With a reset: registers, no LUTs as shift registers.
-        zero = Line(m, centre[1], "zero", reset=True)
-        sums = (zero[3], total, delayed(m, two, "two", 2), delayed(m, three, "three", 2))
-        m.d.comb += [self.out[i].eq(value.as_signed()) for i, value in enumerate(sums)]
+        zero = Line(m, centre[1], named("zero"), reset=True)
+        sums = (zero[3], total, delayed(m, two, named("two"), 2), delayed(m, three, named("three"), 2))
+        m.d.comb += [self.out[cluster][i].eq(value.as_signed()) for i, value in enumerate(sums)]

@@ -31,6 +31,12 @@ def test_other_shapes_are_refused(clusters, cols):
         dataclasses.replace(PRESETS["eta2x"], clusters=clusters, cols=cols, logit_depth=1024)
 
 
+def test_double_pumped_slices_are_those_of_two_clusters():
+    assert dataclasses.replace(PRESETS["small"], mac="double_pumped").macs == PRESETS["small"].macs
+    with pytest.raises(ConfigError, match=r"^mac 'double_pumped' needs pairs of clusters, and there are 1: take 'decode_once'$"):
+        dataclasses.replace(PRESETS["nano"], mac="double_pumped")
+
+
 def test_distributed_memories_may_be_none():
     assert dataclasses.replace(PRESETS["eta"], lutram_bits=0).lutram_bits == 0
     with pytest.raises(ConfigError, match=r"^lutram_bits must be a non-negative integer, not -1$"):

@@ -63,9 +63,10 @@ def test_multiplier(mac, tmp_path):
 
 def test_factor_shape():
     assert factor_shape(PRESETS["nano"]) == signed(13)
+    assert mac_factor("double_pumped") == signed(13)
     assert mac_factor("post_shift").width == 9 and not mac_factor("post_shift").signed
 
 
 def test_unknown_mac():
-    with pytest.raises(ValueError, match=r"^mac must be 'decode_once' or 'post_shift', not 'float'$"):
+    with pytest.raises(ValueError, match=r"^mac must be 'decode_once', 'double_pumped' or 'post_shift', not 'float'$"):
         mac_factor("float")

@@ -51,14 +51,14 @@ class Bench(wiring.Component):
         m.d.comb += [
             windows.shift.eq(self.shift), windows.clear.eq(self.clear), windows.sel.eq(self.sel), windows.x[0].x0.eq(self.x0),
             windows.x[0].x1.eq(self.x1), weights.swap.eq(self.swap), weights.load.eq(self.load), weights.w.eq(self.w),
-            pe.a.eq(windows.a[0]), pe.w.eq(weights.active[0]), pe.wg.eq(after(self.wg, COLUMN_LATENCY, "wg")),
+            pe.a.eq(windows.a[0]), pe.w[0].eq(weights.active[0]), pe.wg.eq(after(self.wg, COLUMN_LATENCY, "wg")),
             pe.take.eq(after(~self.wg | self.acc, COLUMN_LATENCY + 2, "take")),
             pe.keep.eq(after(self.wg & ~self.clr, COLUMN_LATENCY + 2, "keep")),
             pe.chain.eq(after(~self.wg, COLUMN_LATENCY + 2, "chain")),
             pe.kept.eq(after(self.wg & self.acc & ~self.clr, COLUMN_LATENCY + 3, "kept")),
             pe.snap.eq(after(self.snap, COLUMN_LATENCY + 3, "snap")), pe.ask.eq(0b111),
-            self.product.eq(Cat(total[:26] for total in pe.sum)), self.drain.eq(pe.drain), self.ovf.eq(pe.ovf)]
-        m.d.comb += [pe.e[k].eq(factor_of(self.mac, after(self.e[k], COLUMN_LATENCY, f"e{k}_"))) for k in range(3)]
+            self.product.eq(Cat(total[0][:26] for total in pe.sum)), self.drain.eq(pe.drain), self.ovf.eq(pe.ovf)]
+        m.d.comb += [pe.e[0][k].eq(factor_of(self.mac, after(self.e[k], COLUMN_LATENCY, f"e{k}_"))) for k in range(3)]
         return m
 
 

@@ -3,12 +3,13 @@
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.rtl.mac import MACS
 from gradloom.rtl.pe import Pe
 
 WIDTH = 30
 
 
-@pytest.mark.parametrize("mac", ["decode_once", "post_shift"])
+@pytest.mark.parametrize("mac", MACS)
 @pytest.mark.parametrize(("a", "b"), [(64, 64), (64, 63)], ids=["up", "down"])
 def test_edge_of_the_accumulator(mac, a, b):
     """Codes 64 and 63 are -4096 and 4032: 31, resp. 32 products are the most that fit 30 bits."""
@@ -21,12 +22,13 @@ def test_edge_of_the_accumulator(mac, a, b):
     async def bench(ctx):
         for k in range(3):
             ctx.set(pe.a[k], factors[a])
-            ctx.set(pe.e[k], factors[b])
+            for cluster in range(pe.clusters):
+                ctx.set(pe.e[cluster][k], factors[b])
         ctx.set(pe.wg, 1)
         await ctx.tick().repeat(2)
         ctx.set(pe.take, 1)
         await ctx.tick()
-        assert [ctx.get(pe.sum[k]) for k in range(3)] == [step] * 3
+        assert [ctx.get(pe.sum[k][i]) for k in range(3) for i in range(pe.clusters)] == [step] * 3 * pe.clusters
         ctx.set(pe.keep, 1)
         ctx.set(pe.snap, 1)
         ctx.set(pe.ask, 0b111)
@@ -37,7 +39,7 @@ def test_edge_of_the_accumulator(mac, a, b):
             held = (terms - 1) * step  # the drain register shows a cycle after the sum is in it
             wrapped = (held + 2 ** (WIDTH - 1)) % 2**WIDTH - 2 ** (WIDTH - 1)
             if terms > 1:
-                assert [ctx.get(pe.drain[k]) for k in range(3)] == [wrapped] * 3
+                assert [ctx.get(pe.drain[i][k]) for i in range(pe.clusters) for k in range(3)] == [wrapped] * 3 * pe.clusters
             assert overflow == (terms == fits + 1), f"{terms} terms"
 
     simulator = Simulator(pe)

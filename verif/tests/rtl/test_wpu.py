@@ -34,10 +34,11 @@ class Bench(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         g = config.cols
-        inner = Wpu(config).signature.members
+        inner = {name: member.shape for name, member in Wpu(config).signature.members.items()}
+        inner = inner | {name: inner[name].elem_shape for name in ("out", "d")}
         super().__init__({"ctl": In(WPU_CTL), "x": In(ArrayLayout(StructLayout({"x0": 8, "x1": 8}), 3 * g)), "wl": In(3),
                           "w": In(ArrayLayout(8, 3 * g)), "e": In(ArrayLayout(8, 3)), "ask": In(WPU_ASK),
-                          **{name: Out(inner[name].shape) for name in ("out", "d", "ovf")}})
+                          **{name: Out(inner[name]) for name in ("out", "d", "ovf")}})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -48,10 +49,10 @@ class Bench(wiring.Component):
         m.d.comb += [
             windows.shift.eq(ctl.shift), windows.clear.eq(ctl.clear), windows.sel.eq(ctl.sel), windows.x.eq(self.x),
             weights.load.eq(self.wl), weights.w.eq(self.w), weights.swap.eq(ctl.swap),
-            wpu.ctl.eq(ctl), wpu.a.eq(windows.a), wpu.w.eq(weights.active), wpu.e.eq(self.e), wpu.ask.eq(self.ask),
-            self.out.eq(wpu.out), self.ovf.eq(wpu.ovf)]
+            wpu.ctl.eq(ctl), wpu.a.eq(windows.a), wpu.w[0].eq(weights.active), wpu.e[0].eq(self.e), wpu.ask.eq(self.ask),
+            self.out.eq(wpu.out[0]), self.ovf.eq(wpu.ovf)]
         g = self.config.cols
-        m.d.comb += [self.d[c].eq(delayed(m, wpu.d[c].as_value(), f"aligned{c}", g - 1 - c)) for c in range(g)]
+        m.d.comb += [self.d[c].eq(delayed(m, wpu.d[0][c].as_value(), f"aligned{c}", g - 1 - c)) for c in range(g)]
         return m
 
 
