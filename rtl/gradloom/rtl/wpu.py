@@ -116,7 +116,8 @@ class Wpu(wiring.Component):
         return m
 
     def _sums(self, m: Module, pes: list[list[Pe]], cluster: int) -> None:
-        """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of them.
+        """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of
+        them.
 
         One operand of an adder is a register: on the Xilinx 7 series it feeds the carry chain directly, and the choice of the other
         one shares the adder's LUTs.
