@@ -165,6 +165,7 @@ def _with_clock(text: str, clocked: set[str]) -> str:
         if name not in clocked or name in ends:
             return match[0]
         more, declared = ("clk2x", _PHASE) if name in tops else ("clk2x, phase", "  input clk2x, phase;\n")
-        return f"module {name} ({ports}, {more});\n{declared}{_INSTANCE.sub(instance, body)}endmodule\n"
+        gap = " " if name.startswith("\\") else ""  # behind an escaped name
+        return f"module {name}{gap}({ports}, {more});\n{declared}{_INSTANCE.sub(instance, body)}endmodule\n"
 
     return _MODULE.sub(module, text)

@@ -144,8 +144,8 @@ def test_a_machine_gets_the_clock():
     from gradloom.verif.configs import machine_config
 
     text = with_dsp48("\n".join(emit_verilog(machine_config("laps")).values()))
-    assert text.count("module gradloom (") == 1
-    top = text[text.index("module gradloom (") :]
+    assert text.count("module gradloom(") == 1
+    top = text[text.index("module gradloom(") :]
     assert "clk2x);" in top.split("\n")[0] and "phase <= turn ^ seen;" in top
     macs = text.count("    .clk2x(clk2x),\n    .phase(phase),\n")
     assert macs == 3 + 9 * 2 + 2  # MACs of a PE, PEs and the WPUs of the text, core and C-Core
