@@ -148,4 +148,4 @@ def test_a_machine_gets_the_clock():
     top = text[text.index("module gradloom(") :]
     assert "clk2x);" in top.split("\n")[0] and "phase <= turn ^ seen;" in top
     macs = text.count("    .clk2x(clk2x),\n    .phase(phase),\n")
-    assert macs == 3 + 9 * 2 + 2  # MACs of a PE, PEs and the WPUs of the text, core and C-Core
+    assert macs == 3 + 3 * 2 + 2 + 2  # MACs of a PE, PEs of a WPU, WPUs, C-Core and core
