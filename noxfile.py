@@ -42,7 +42,7 @@ def synth(session: nox.Session) -> None:
         session.run("python", "-m", "gradloom.verif.synth", *session.posargs)
         return
     session.run("python", "-m", "gradloom.verif.synth")
-    for machine in ("eta", "eta2x"):
+    for machine in ("eta", "eta2x", "docs/results/eta2x-double-pumped.toml"):
         session.run("python", "-m", "gradloom.verif.synth_xc7", "--config", machine)
 
 

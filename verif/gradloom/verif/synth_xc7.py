@@ -32,7 +32,8 @@ FLAGS = "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf"
 RAM_LUTS = {"RAM32X1S": 1, "RAM64X1S": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1S": 2, "RAM32M": 4, "RAM64M": 4,
             "RAM128X1D": 4, "RAM256X1S": 4, "RAM32M16": 8, "RAM64M8": 8}
 """LUTs of a SLICEM that a distributed RAM takes (Xilinx UG474, table 2-3)."""
-PAGES = {"eta": "synthesis-xc7.md", "eta2x": "synthesis-eta2x-xc7.md"}
+PAGES = {"eta": "synthesis-xc7.md", "eta2x": "synthesis-eta2x-xc7.md",
+         "docs/results/eta2x-double-pumped.toml": "synthesis-eta2x-double-pumped-xc7.md"}
 """Pages in docs, by machine."""
 _SCRIPT = """read_verilog part.v
 {flags} -top {top} -run begin:map_luts
@@ -200,7 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default="eta", help="preset or TOML file (default eta)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="parts whose module name holds NAME; writes no file")
     parser.add_argument("--flat", action="store_true", help="also the machine in one piece, compared with the sum of its parts")
-    parser.add_argument("--output", type=Path, help="folder of the page and the JSON (default docs for eta and eta2x, else none)")
+    parser.add_argument("--output", type=Path,
+                        help="folder of the page and the JSON (default docs for the machines of PAGES, else none)")
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config)
@@ -210,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SynthError, ConfigError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    text, table = report(config, parts, version, flat)
+    text, table = report(config, parts, version, flat, options.config)
     output = options.output or (Path("docs") if options.config in PAGES else None)
     if options.only or output is None:
         print(text)

@@ -279,7 +279,8 @@ async def illegal(dut):
     if config.wpus > 1:
         # No WPU overflows, their sum does.
         steps = int(0.8 * largest / windows_)
-        await expect(gradient.commands[0] | {"steps": steps, "istep": 0, "nr": 1, "nk": 2, "y0": 0, "ib0": 0, "ia0": 0, "e0": 0,
+        first = gradient.commands[0]["ebase"] - 1  # address of the first row
+        await expect(gradient.commands[0] | {"steps": steps, "istep": 0, "nr": 1, "nk": 2, "y0": 0, "ib0": 0, "ia0": first, "e0": 0,
                                              "preload": 1, "par0": 0}, FAULT_WG)
     await bench.check(layer, "fp", rng)
     await bench.check(layer, "wg", rng)
