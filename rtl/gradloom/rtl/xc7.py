@@ -58,8 +58,24 @@ _PAIR_BODY = """module {name}({ports}, clk2x, phase);
     own <= wg_reg;
     if (~phase) second <= p;
   end
-  wire signed [12:0] weight = phase ? w_reg[25:13] : w_reg[12:0];
-  wire signed [12:0] error = phase ? e_reg[25:13] : e_reg[12:0];
+  // Two bits with one select take five inputs, so one LUT6: operands of either half of a cycle, and what a sum goes on from.
+  wire signed [12:0] weight, error;
+  wire [{chain}:0] before;
+  wire [25:0] chosen;
+  assign {{error, weight}} = chosen;
+  wire [25:0] early = {{e_reg[12:0], w_reg[12:0]}}, late = {{e_reg[25:13], w_reg[25:13]}};
+  wire [{chain}:0] others = {{1'b0, cin[{chain}-1:0]}}, mine = {{1'b0, p[{chain}-1:0]}};
+  genvar i;
+  generate
+    for (i = 0; i < 26; i = i + 2) begin : operands
+      LUT6_2 #(.INIT(64'hFF00F0F0_CCCCAAAA)) lut (.I0(early[i]), .I1(late[i]), .I2(early[i+1]), .I3(late[i+1]), .I4(phase),
+        .I5(1'b1), .O5(chosen[i]), .O6(chosen[i+1]));
+    end
+    for (i = 0; i < {chain}; i = i + 2) begin : chain_or_own
+      LUT6_2 #(.INIT(64'hFF00F0F0_CCCCAAAA)) lut (.I0(others[i]), .I1(mine[i]), .I2(others[i+1]), .I3(mine[i+1]), .I4(own),
+        .I5(1'b1), .O5(before[i]), .O6(before[i+1]));
+    end
+  endgenerate
   // The sum changes from 0, or from what C holds: it is kept as it is, has a product added, or goes on.
   wire earlier = ~take | keep | chain;
   assign sum = {{second, first}};
@@ -71,7 +87,7 @@ _PAIR_BODY = """module {name}({ports}, clk2x, phase);
     .USE_PATTERN_DETECT("NO_PATDET"), .USE_SIMD("ONE48"), .A_INPUT("DIRECT"), .B_INPUT("DIRECT")
   ) slice (
     .CLK(clk2x), .A({{{{17{{weight[12]}}}}, weight}}), .D({{{{12{{error[12]}}}}, error}}), .B({{{{5{{a_reg[12]}}}}, a_reg}}),
-    .C({{p[47:{chain}], own ? p[{chain}-1:0] : cin[{chain}-1:0]}}), .P(p), .CEP(1'b1),
+    .C({{p[47:{chain}], before[{chain}-1:0]}}), .P(p), .CEP(1'b1),
     .OPMODE({{1'b0, earlier, earlier, 1'b0, take, 1'b0, take}}), .ALUMODE(4'b0000),
     .INMODE({{2'b00, wg_reg, wg_reg, 1'b0}}), .CARRYIN(1'b0), .CARRYINSEL(3'b000), .PCIN(48'b0),
     .ACIN(30'b0), .BCIN(18'b0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0),

@@ -50,9 +50,9 @@ opt_clean
 write_verilog -noattr flat.v
 """
 FAULTS = {
-    "none": ("", ""), "the sum before": ("own ? p[29-1:0] : cin[29-1:0]", "p[29-1:0]"),
+    "none": ("", ""), "the sum before": ("others = {1'b0, cin[29-1:0]}", "others = {1'b0, p[29-1:0]}"),
     "product though not taken": ("1'b0, take, 1'b0, take}", "4'b0101}"),
-    "halves": ("phase ? w_reg[25:13]", "~phase ? w_reg[25:13]"),
+    "halves": (".I4(phase)", ".I4(~phase)"),
     "kept": ("~take | keep | chain", "~take | chain"), "second sum": ("if (~phase) second", "if (phase) second"),
 }
 
