@@ -11,8 +11,10 @@ import json
 import tomllib
 from pathlib import Path
 
-__all__ = ["PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "load_config"]
+__all__ = ["MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "load_config"]
 
+MACS = ("decode_once", "double_pumped", "post_shift")
+"""Kinds of MAC (:mod:`gradloom.rtl.mac`)."""
 PE_ROWS = 3
 """PE rows of a window processing unit (kernel rows)."""
 PE_TAPS = 3
@@ -119,7 +121,7 @@ class Config:
             least = 0 if field.name == "lutram_bits" else 1
             _require(isinstance(value, int) and not isinstance(value, bool) and value >= least,
                      f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
-        _require(self.mac in ("decode_once", "double_pumped", "post_shift"),
+        _require(self.mac in MACS,
                  f"mac must be 'decode_once', 'double_pumped' or 'post_shift', not {self.mac!r}")
         _require(self.mac != "double_pumped" or self.clusters % 2 == 0,
                  f"mac 'double_pumped' needs pairs of clusters, and there are {self.clusters}: take 'decode_once'")

@@ -10,13 +10,10 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed, unsigne
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import MACS, Config
 from gradloom.rtl.pint import V_BITS, decode, segment
 
-__all__ = ["MACS", "PRODUCT_BITS", "SUM_BITS", "Mac", "clusters_of", "factor_of", "factor_shape", "mac_factor", "multiply"]
-
-MACS = ("decode_once", "double_pumped", "post_shift")
-"""Kinds of MAC."""
+__all__ = ["PRODUCT_BITS", "SUM_BITS", "Mac", "clusters_of", "factor_of", "factor_shape", "mac_factor", "multiply"]
 
 PRODUCT_BITS = 26
 """Bits of a product: |v| <= 4096, so it lies in -4096 * 4032 .. 4096 * 4096."""

@@ -22,7 +22,7 @@ class Pe(wiring.Component):
     Parameters
     ----------
     mac : :class:`str`
-        One of :data:`gradloom.rtl.mac.MACS`.
+        One of :data:`gradloom.rtl.config.MACS`.
     wg_width : :class:`int`
         Bits of a sum.
 

@@ -10,8 +10,16 @@ half of a cycle, which its top module makes.
 
 import re
 
+from gradloom.rtl.mac import PRODUCT_BITS
+
 __all__ = ["with_dsp48"]
 
+_NO_RESETS = """.RSTA(1'b0), .RSTALLCARRYIN(1'b0), .RSTALUMODE(1'b0), .RSTB(1'b0), .RSTC(1'b0),
+    .RSTCTRL(1'b0), .RSTD(1'b0), .RSTINMODE(1'b0), .RSTM(1'b0), .RSTP(1'b0)
+  );
+endmodule
+"""
+"""How every instance of a slice ends."""
 _MAC = re.compile(r"^module (gradloom_mac_\w+)\(([^)]*)\);.*?^endmodule\n", re.MULTILINE | re.DOTALL)
 _BODY = """module {name}({ports});
   input {inputs};
@@ -29,12 +37,8 @@ _BODY = """module {name}({ports});
     .INMODE({{2'b00, wg, wg, 1'b0}}), .CARRYIN(1'b0), .CARRYINSEL(3'b000), .C(48'b0),
     .ACIN(30'b0), .BCIN(18'b0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0),
     .CEA1(1'b0), .CEA2(1'b1), .CEB1(1'b0), .CEB2(1'b1), .CEM(1'b1), .CEAD(1'b0), .CEALUMODE(1'b0), .CEC(1'b0), .CECARRYIN(1'b0),
-    .CECTRL(1'b0), .CED(1'b1), .CEINMODE(1'b1), .RSTA(1'b0), .RSTALLCARRYIN(1'b0), .RSTALUMODE(1'b0), .RSTB(1'b0), .RSTC(1'b0),
-    .RSTCTRL(1'b0), .RSTD(1'b0), .RSTINMODE(1'b0), .RSTM(1'b0), .RSTP(1'b0)
-  );
-endmodule
-"""
-_CHAIN_BITS = 29
+    .CECTRL(1'b0), .CED(1'b1), .CEINMODE(1'b1), """ + _NO_RESETS
+_CHAIN_BITS = PRODUCT_BITS + 3
 """Bits of a sum over the products of at most 8 columns, all that goes from slice to slice."""
 _PAIR_BODY = """module {name}({ports}, clk2x, phase);
   input {inputs}, clk2x, phase;
@@ -92,11 +96,7 @@ _PAIR_BODY = """module {name}({ports}, clk2x, phase);
     .INMODE({{2'b00, wg_reg, wg_reg, 1'b0}}), .CARRYIN(1'b0), .CARRYINSEL(3'b000), .PCIN(48'b0),
     .ACIN(30'b0), .BCIN(18'b0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0),
     .CEA1(1'b0), .CEA2(1'b1), .CEB1(1'b0), .CEB2(1'b1), .CEM(1'b1), .CEAD(1'b0), .CEALUMODE(1'b0), .CEC(1'b1), .CECARRYIN(1'b0),
-    .CECTRL(1'b0), .CED(1'b1), .CEINMODE(1'b1), .RSTA(1'b0), .RSTALLCARRYIN(1'b0), .RSTALUMODE(1'b0), .RSTB(1'b0), .RSTC(1'b0),
-    .RSTCTRL(1'b0), .RSTD(1'b0), .RSTINMODE(1'b0), .RSTM(1'b0), .RSTP(1'b0)
-  );
-endmodule
-"""
+    .CECTRL(1'b0), .CED(1'b1), .CEINMODE(1'b1), """ + _NO_RESETS
 _PHASE = """  input clk2x;
   reg turn = 0, seen = 0, phase = 0;
   always @(posedge clk) turn <= ~turn;
@@ -124,11 +124,7 @@ _MAGNITUDE_BODY = """module {name}({ports});
     .OPMODE({{1'b0, ~open, 1'b0, second, second, ~second, ~second}}), .ALUMODE({{2'b00, negative, negative}}), .INMODE(5'b00000),
     .CARRYIN(1'b0), .CARRYINSEL(3'b000), .D(25'b0), .PCIN(48'b0), .ACIN(30'b0), .BCIN(18'b0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0),
     .CEA1(1'b0), .CEA2(1'b1), .CEB1(1'b0), .CEB2(1'b1), .CEM(1'b0), .CEAD(1'b0), .CEALUMODE(1'b1), .CEC(1'b1), .CECARRYIN(1'b0),
-    .CECTRL(1'b1), .CED(1'b0), .CEINMODE(1'b0), .RSTA(1'b0), .RSTALLCARRYIN(1'b0), .RSTALUMODE(1'b0), .RSTB(1'b0), .RSTC(1'b0),
-    .RSTCTRL(1'b0), .RSTD(1'b0), .RSTINMODE(1'b0), .RSTM(1'b0), .RSTP(1'b0)
-  );
-endmodule
-"""
+    .CECTRL(1'b1), .CED(1'b0), .CEINMODE(1'b0), """ + _NO_RESETS
 
 
 def _ports(match: re.Match[str]) -> tuple[str, list[str]]:

@@ -3,7 +3,7 @@
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.mac import MACS
+from gradloom.rtl.config import MACS
 from gradloom.rtl.pe import Pe
 
 WIDTH = 30
