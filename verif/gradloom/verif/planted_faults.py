@@ -71,8 +71,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "weight-gradient accumulators are one bit too narrow",
         f"{_RTL}/pe.py",
-        "drain[k].eq(self.sum[k])",
-        "drain[k].eq(self.sum[k][:self.wg_width - 1].as_signed())",
+        "drain[i][k].eq(self.sum[k][i])",
+        "drain[i][k].eq(self.sum[k][i][:self.wg_width - 1].as_signed())",
         f"{_TESTS}/rtl/test_pe_accumulator.py",
     ),
     Fault(
