@@ -48,9 +48,11 @@ def synth(session: nox.Session) -> None:
 
 @nox.session
 def eta(session: nox.Session) -> None:
-    """The 1728-MAC machine: elaboration, build, a training step against golden; the latter on 3456 MACs (half an hour)."""
+    """The 1728-MAC machine: elaboration, build, a training step against golden; the latter on 3456 MACs; and whatever else
+    takes minutes and has a smaller representative in the suite (40 minutes)."""
     session.install("-e", ".[data,test]")
-    tests = ("verif/tests/system/test_eta.py", "verif/tests/rtl/test_acore.py")
+    tests = ("verif/tests/system/test_eta.py", "verif/tests/rtl/test_acore.py", "verif/tests/rtl/test_ccore.py",
+             "verif/tests/rtl/test_accelerator.py")
     session.run("pytest", "-s", *tests, *session.posargs, env={"GRADLOOM_ETA": "1"})
 
 

@@ -20,6 +20,7 @@ from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.configs import machine_config
+from gradloom.verif.long import long
 from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
 from gradloom.verif.program_case import command, program, shift, tensor_seed
 
@@ -372,7 +373,7 @@ async def random_programs_end_and_the_next_start_works(dut):
     assert {0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD, ErrorCode.READ_WINDOW} <= set(codes)
 
 
-@pytest.mark.parametrize("config", ["nano", "small", "channels"])
+@pytest.mark.parametrize("config", ["nano", pytest.param("small", marks=long("a machine between nano and channels")), "channels"])
 def test_accelerator(config, tmp_path):
     assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 14
 
@@ -387,7 +388,9 @@ def _lint(text, folder):
     return result.returncode, set(re.findall(r"%(?:Warning|Error)-([A-Z]+)|(%Error)", result.stderr))
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", [
+    pytest.param(name, marks=[long("Verilog of more than 1000 MACs")] if config.macs > 1000 else [])
+    for name, config in sorted(PRESETS.items())])
 def test_verilog_is_lint_clean(preset, tmp_path):
     """No combinational loop, latch, multiple driver, missing pin or undriven signal.
 

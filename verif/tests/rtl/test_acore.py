@@ -31,6 +31,7 @@ from gradloom.verif.acore_bench import SCENARIOS, Bench, bench_config, fill, rec
 from gradloom.verif.acore_case import AuxReference, align, code_of, command, decode, shift_word
 from gradloom.verif.acore_case import encode as encode_value
 from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.long import long
 
 VECTORS = Path(__file__).resolve().parents[1] / "models" / "vectors" / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),
@@ -382,11 +383,8 @@ async def random_commands(dut):
     await SCENARIOS["backward"](bench, 1)
 
 
-# Five minutes on 2 cores for the widest one.
-LONG = pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1", reason="builds lanes of 16 channels, minutes long: nox -s eta")
-
-
-@pytest.mark.parametrize("machine", [*list(CONFIGS)[:-1], pytest.param("g16w1", marks=LONG)])
+@pytest.mark.parametrize("machine", ["g1w1", pytest.param("g2w3", marks=long("a third A-Core beside one and four channels")),
+                                     "g4w2", pytest.param("g16w1", marks=long("builds lanes of 16 channels, five minutes"))])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
     assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 18

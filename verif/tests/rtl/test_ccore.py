@@ -15,6 +15,7 @@ from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
 from gradloom.verif.ccore_bench import Bench, drain_cycles, fits, tokens
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.conv_case import ConvCase, Layer, encode_conv, make_case
+from gradloom.verif.long import long
 
 
 def config_of(**changes) -> Config:
@@ -320,7 +321,10 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+LONG = {"g4_laps2_w3": "two laps with three WPUs beside two of them"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[long(LONG[name])] if name in LONG else []) for name in CONFIGS])
 def test_ccore(tmp_path, monkeypatch, name):
     config, cases = CONFIGS[name]
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}

@@ -4,7 +4,6 @@ Minutes of C++ compilation, so not a part of the ordinary suite: it runs only wi
 ``nox -s eta`` sets. ``-s`` shows the measurements.
 """
 
-import os
 import resource
 import time
 
@@ -20,10 +19,10 @@ from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
+from gradloom.verif.long import long
 
 # Minutes of build and simulation on 2 cores: a session of its own keeps the suite under its 30 minutes.
-pytestmark = pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1",
-                                reason="builds the 1728-MAC machine, minutes long: run it with nox -s eta")
+pytestmark = long("builds the 1728-MAC machine")
 
 ETA = PRESETS["eta"]
 NETWORK = """name = "eta-layer"
