@@ -64,6 +64,7 @@ CASES = (
     Case("resnet20", "eta2x", 16, 10),
     Case("vgg16", "eta2x", 16, 45),
     Case("resnet18", "eta", 1, 20),
+    Case("resnet18", "eta", 4, 85),
     Case("resnet18", "ulx3s-1000.toml", 1, 30),
 )
 """Every network on ``eta``, on a much smaller machine and on one of twice the MACs, which must end with the same digest."""
