@@ -23,6 +23,7 @@ from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.sim.verilate import cache_folder
 from gradloom.verif.synth import SynthError, yosys_path, yosys_version
+from gradloom.verif.synth_combine import free_luts, pairs
 from gradloom.verif.synth_hierarchy import Design, is_part
 from gradloom.verif.synth_xc7_report import report
 
@@ -41,6 +42,7 @@ splitnets
 {flags} -top {top} -run map_luts:
 tee -q -o cells.json stat -tech xilinx -json
 tee -q -o rams.txt select -list t:RAMB36E1 t:RAMB18E1 t:RAM32* t:RAM64* t:RAM128* t:RAM256* %u %u %u %u %u
+write_json netlist.json
 tee -q -o kinds.il dump t:RAMB36E1 t:RAMB18E1 t:RAM32* t:RAM64* t:RAM128* t:RAM256* %u %u %u %u %u
 """
 _RAM_CELL = re.compile(r"^  cell \\?(\S+) (\S+)$", re.MULTILINE)
@@ -74,8 +76,8 @@ class Part:
     number : :class:`int`
         Instances in the machine.
     cells : mapping of cell type to count, of one instance
-    packed : :class:`int`
-        Yosys' estimate of the LUT6 that its LUTs take when two small ones share one.
+    pairs : :class:`int`
+        Pairs of its LUTs that one LUT6 each computes (:mod:`gradloom.verif.synth_combine`), of one instance.
     memories : sequence of :class:`Memory`
     seconds : :class:`float`
     """
@@ -83,7 +85,7 @@ class Part:
     name: str
     number: int
     cells: dict[str, int]
-    packed: int
+    pairs: int
     memories: list[Memory]
     seconds: float
 
@@ -94,6 +96,11 @@ class Part:
     def luts(self) -> int:
         """LUTs of logic, each counted as one LUT6."""
         return self.count(*(f"LUT{n}" for n in range(1, 7)), "LUT6_2")
+
+    @property
+    def combined(self) -> int:
+        """The same with pairs of small ones in one LUT6."""
+        return self.luts - self.pairs
 
     @property
     def shift_luts(self) -> int:
@@ -117,7 +124,7 @@ class Part:
 
     def totals(self) -> dict[str, float]:
         """Of all its instances."""
-        one = {"luts": self.luts, "packed": self.packed, "shift_luts": self.shift_luts, "ram_luts": self.ram_luts,
+        one = {"luts": self.luts, "combined": self.combined, "shift_luts": self.shift_luts, "ram_luts": self.ram_luts,
                "flip_flops": self.flip_flops, "dsp48e1": self.multipliers, "bram36": self.blocks}
         return {name: self.number * value for name, value in one.items()}
 
@@ -151,10 +158,9 @@ def synthesise(name: str, source: str, *, number: int = 1) -> Part:
         cells: collections.Counter[str] = collections.Counter()
         for kind, count in table["num_cells_by_type"].items():
             cells[kind.rsplit("\\", 1)[-1]] += count  # cells with parameters are called $paramod...\\TYPE
-        # Two LUTs that were put into one by name are not in Yosys' estimate.
-        return Part(name, number, dict(cells), int(table.get("estimated_num_lc", 0)) + cells["LUT6_2"],
-                    _memories((folder / "kinds.il").read_text()),
-                    time.monotonic() - begin)
+        module = json.loads((folder / "netlist.json").read_text())["modules"][name]
+        return Part(name, number, dict(cells), len(pairs(free_luts(module["cells"].values()))),
+                    _memories((folder / "kinds.il").read_text()), time.monotonic() - begin)
 
 
 def _cached(name: str, source: str, number: int, version: str) -> Part:
@@ -182,7 +188,7 @@ def measure(config: Config, *, only: Sequence[str] = (), progress: bool = True) 
         part = _cached(name, design.source(name, part_of), number, version)
         found.append(part)
         if progress:
-            print(f"{name} x {number}: {part.luts} LUT, {part.packed} packed, {part.shift_luts} SRL, {part.ram_luts} in RAM, "
+            print(f"{name} x {number}: {part.luts} LUT, {part.combined} combined, {part.shift_luts} SRL, {part.ram_luts} in RAM, "
                   f"{part.flip_flops} FF, {part.multipliers} DSP48E1, {part.blocks:g} BRAM36 ({part.seconds:.0f} s)",
                   file=sys.stderr, flush=True)
     return found

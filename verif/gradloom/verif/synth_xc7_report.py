@@ -27,7 +27,7 @@ _ENGINES = {
     "Loaders, Storers, AXI": ("loader", "storer", "read_manager", "write_manager"),
     "Sequencer, queues, registers": ("command_queue", "tag_table", TOP),
 }
-_COLUMNS = ("luts", "packed", "shift_luts", "ram_luts", "flip_flops", "dsp48e1", "bram36")
+_COLUMNS = ("luts", "combined", "shift_luts", "ram_luts", "flip_flops", "dsp48e1", "bram36")
 
 
 def engine_of(name: str) -> str:
@@ -41,14 +41,15 @@ def totals(parts: Sequence[Part]) -> dict[str, float]:
     for part in parts:
         found.update(part.totals())
     others = found["shift_luts"] + found["ram_luts"]
-    return {**{name: found[name] for name in _COLUMNS}, "all_luts": found["packed"] + others, "single_luts": found["luts"] + others}
+    columns = {name: found[name] for name in _COLUMNS}
+    return {**columns, "all_luts": found["combined"] + others, "single_luts": found["luts"] + others}
 
 
 def _row(name: str, values: dict[str, float]) -> str:
     return f"| {name} | " + " | ".join(f"{values[column]:g}" for column in _COLUMNS) + " |"
 
 
-_HEADER = ("LUT | packed | SRL | RAM LUT | FF | DSP48E1 | BRAM36 |", "---|" * len(_COLUMNS))
+_HEADER = ("LUT | combined | SRL | RAM LUT | FF | DSP48E1 | BRAM36 |", "---|" * len(_COLUMNS))
 
 
 def _memories(parts: Sequence[Part]) -> str:
@@ -71,16 +72,16 @@ def report(
     for part in parts:
         engines.setdefault(engine_of(part.name), []).append(part)
     whole = totals(parts)
-    by_size = sorted(parts, key=lambda part: (-part.totals()["packed"], part.name))
+    by_size = sorted(parts, key=lambda part: (-part.totals()["combined"], part.name))
     engine_rows = "\n".join(_row(name, totals(engines[name])) for name in (*_ENGINES, "other") if name in engines)
     part_rows = "\n".join(_row(f"{part.name} x {part.number}", part.totals()) for part in by_size)
     compared = [(title, f"{whole[ours]:,.0f}", f"{ETA[theirs]:,}") for title, ours, theirs in (
-        ("LUT6, two small ones in one where they fit", "all_luts", "luts"),
+        ("LUT6, small ones combined", "all_luts", "luts"),
         ("LUT6, every small one alone", "single_luts", "luts"), ("DSP48E1", "dsp48e1", "dsp48e1"),
         ("block RAM of 36 Kbit", "bram36", "bram36"))]
     compared[:0] = [("MACs", f"{config.macs:,}", f"{ETA_MACS:,}")]
     compared += [(f"LUT6 a MAC, {how}", f"{whole[name] / config.macs:.1f}", f"{ETA['luts'] / ETA_MACS:.1f}")
-                 for how, name in (("two small ones in one", "all_luts"), ("every small one alone", "single_luts"))]
+                 for how, name in (("small ones combined", "all_luts"), ("every small one alone", "single_luts"))]
     comparison = "\n".join(f"| {' | '.join(row)} |" for row in compared)
     text = f"""# Synthesis for the Xilinx 7 series
 
@@ -92,8 +93,10 @@ A machine of this size is synthesised part by part: a component that is emitted 
 below it as black boxes and counted as often as it is instantiated. Constants and unused outputs do not cross the border
 of a part, so the sum is an upper bound; `--flat` compares it with one run over a whole (small) machine.
 
-*LUT* counts every LUT1 to LUT6 as one LUT6, *packed* is Yosys' estimate when two small ones share one; neither has the LUTs
-used as shift registers (*SRL*) and as distributed RAM (*RAM LUT*). Half a BRAM36 is a RAMB18E1.
+*LUT* counts every LUT1 to LUT6 as one LUT6. *Combined* is what is left when LUTs that share inputs and have at most five together
+are put into one LUT6 with two outputs, as synthesis for these devices does by default and Yosys does not; LUTs of carry chains and
+of wide multiplexers stay alone (`gradloom.verif.synth_combine`). Neither has the LUTs used as shift registers (*SRL*) and as
+distributed RAM (*RAM LUT*). Half a BRAM36 is a RAMB18E1.
 
 ## Beside ETA
 
@@ -101,8 +104,8 @@ used as shift registers (*SRL*) and as distributed RAM (*RAM LUT*). Half a BRAM3
 |---|---|---|
 {comparison}
 
-LUT6 are those of logic, shift registers and distributed RAM. ETA's were counted after placement, which puts small LUTs together
-where neither carry chains nor routes forbid it: `{config.name}` would come to lie between the two.
+LUT6 are those of logic, shift registers and distributed RAM. ETA's were counted after placement by the maker's tools, which combine
+small LUTs.
 
 ## Engines
 

@@ -1,0 +1,12 @@
+"""Tests that take minutes and have a smaller representative in the suite: ``nox -s eta`` runs them, ``pytest`` tells of them."""
+
+import os
+
+import pytest
+
+__all__ = ["long"]
+
+
+def long(reason: str) -> pytest.MarkDecorator:
+    """Mark of a test that only ``GRADLOOM_ETA=1`` runs, because of ``reason``."""
+    return pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1", reason=f"{reason}: nox -s eta")
