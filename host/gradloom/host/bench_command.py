@@ -132,7 +132,7 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
     """What was run."""
     if steps is None or found is None:
         return {"step": "a steady step, the second of one start", "data": "none", "check": None, "simulation": None,
-                "parameters": None, "check_text": "none, the cost model computes no tensors"}
+                "program": None, "parameters": None, "check_text": "none, the cost model computes no tensors"}
     checked = found.checked
     text = "none (--check off)"
     if checked["steps"]:
@@ -144,6 +144,7 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
         "data": steps.source,
         "check": checked,
         "check_text": text,
+        "program": found.program,
         "parameters": found.parameters,
         "simulation": found.simulated,
     }

@@ -55,6 +55,8 @@ class Measured:
         At the memory port in all steps after the calibration, by step.
     checked : dict
         What was compared with the golden model: steps, tensors, bytes.
+    program : :class:`str`
+        SHA-256 of the steady steps' program (:meth:`gradloom.host.plan.Plan.digest`).
     parameters : :class:`str`
         SHA-256 over all that training has learnt, as it lies in the machine's memory after the last step.
     simulated : dict
@@ -65,6 +67,7 @@ class Measured:
     estimated: Timeline
     traffic: tuple[int, int]
     checked: dict[str, Any]
+    program: str
     parameters: str
     simulated: dict[str, Any]
 
@@ -165,7 +168,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     finally:
         progress.close()
         bench.runner.close()
-    return Measured(timeline, guess, (traffic[0], traffic[1]), bench.checked, parameters, {
+    return Measured(timeline, guess, (traffic[0], traffic[1]), bench.checked, plan.digest(), parameters, {
         "cycles": total, "calibration_cycles": calibration, "seconds": spent, "cycles_per_second": total / spent,
         "build_seconds": built,
     })

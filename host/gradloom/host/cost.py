@@ -84,6 +84,9 @@ class Cost:
         From there until it is done.
     apart : :class:`int`
         Least cycles from the end of the engine's previous command to its own.
+    prepare : :class:`int`
+        The part of ``latency`` in a stage of its own that holds one command, until the pipeline takes it; 0: there is none. The
+        replay follows that stage; for a clock ``issue`` and ``ahead`` are near enough.
     bytes, bursts : :class:`int`
         What it moves, and the bursts of a load.
     """
@@ -94,6 +97,7 @@ class Cost:
     transfer: int
     end: int = 0
     apart: int = 2
+    prepare: int = 0
     bytes: int = 0
     bursts: int = 0
 
@@ -121,17 +125,24 @@ class Costs:
         return self._move(instruction, read="dest" in instruction.fields)
 
     def _move(self, instruction: Instruction, *, read: bool) -> Cost:
-        n0, runs = instruction["n0"], instruction["n1"] * instruction["n2"]
-        beats, bursts = n0 * runs, runs * ceil_div(n0, BURST_BEATS)
+        beats = instruction["n0"] * instruction["n1"] * instruction["n2"]
         size = beats * self.config.beat_bytes
         if not read:
             return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
+        bursts = self._bursts(instruction)
         latency = _READ_SETUP + self.dram.latency
         transfer = max(beats, bursts * latency // OUTSTANDING_READS)
         late = bursts - OUTSTANDING_READS
         waiting = latency + late * transfer // bursts if late > 0 else 0
         ahead = latency + OUTSTANDING_READS * transfer // bursts
         return Cost(4 + max(bursts, waiting), ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
+
+    def _bursts(self, instruction: Instruction) -> int:
+        """Of a load: a run is cut where an address is a multiple of a burst's length."""
+        n0, beat = instruction["n0"], self.config.beat_bytes
+        starts = (instruction["offset"] + first * instruction["stride1"] + second * instruction["stride2"]
+                  for second in range(instruction["n2"]) for first in range(instruction["n1"]))
+        return sum((start // beat % BURST_BEATS + n0 - 1) // BURST_BEATS + 1 for start in starts)
 
     def _conv(self, instruction: Instruction) -> Cost:
         tokens = windows(instruction, self.config) + instruction["preload"] * walked(instruction, self.config)
@@ -160,7 +171,7 @@ class Costs:
             beats = instruction["planes"] * pool_cycles(instruction) + _POOL_PREPARE
         transfer = max(beats if sweep else 1, _SWEEP_LEAST) + _SWEEP_START
         end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
-        return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end)
+        return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare)
 
     def _prepare(self, instruction: Instruction, program: list[dict[str, int]]) -> int:
         """Set-up, then the microinstructions one after the other."""

@@ -1,6 +1,7 @@
 """A compiled network: program, memory map, and how states, batches and results get in and out of a device."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = ["Plan"]
 
 _HYPER_BASE = 4
 _HYPER_BYTES = 16
+_HEADER_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,15 @@ class Plan:
                 )
         return assemble(instructions, self.config, labels=self.labels)
 
+    def digest(self) -> str:
+        """SHA-256 of the program behind its header, which also names the machine: of all that the machine is told to do."""
+        return hashlib.sha256(self.program()[_HEADER_BYTES:]).hexdigest()
+
     @property
     def size(self) -> int:
         """Bytes of memory from ``memory_base`` that tensors and program take."""
         words = sum(instruction.length for instruction in self.instructions)
-        end = self.program_address - self.memory_base + 16 + 4 * words
+        end = self.program_address - self.memory_base + _HEADER_BYTES + 4 * words
         return -(-end // ALIGNMENT) * ALIGNMENT
 
     def _address(self, region: Region, slot: int = 0) -> int:

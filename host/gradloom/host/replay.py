@@ -32,6 +32,8 @@ _READ_ISSUE = 6
 """Cycles from a LOAD's start until its first request is at the memory."""
 _HANDOUT = 2
 """Cycles of the Sequencer for a command beside one for each of its words."""
+_SWEEP_APART = 35
+"""A-Core: from a sweep's first beat to the next one's, at least."""
 _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
@@ -50,6 +52,28 @@ class _Engine(EngineState):
         """Of every command so far: its start, and the cycle after its last beat."""
         self.bursts: list[tuple[int, float]] = []
         """Of every command of a Loader: its bursts, and the cycles of each."""
+        self.prepared = self.tail = 0
+        """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
+
+    def _entered(self, time: int, cost: Cost) -> int:
+        """When a command that starts at ``time`` enters the stage in which it is prepared: it holds one, until the pipeline is
+        through with those before that."""
+        return max(time + cost.latency - cost.prepare, self.prepared)
+
+    def first(self, time: int, cost: Cost) -> int:
+        """When the first beat or window of a command that starts at ``time`` is in the pipeline."""
+        if not cost.prepare:
+            return max(time + cost.latency, self.bus)
+        # What takes a shorter way through the lanes does not overtake what is ahead of it.
+        return max(self._entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
+
+    def begin(self, time: int, cost: Cost, end: int) -> int:
+        entered = self._entered(time, cost)
+        done = super().begin(time, cost, end)
+        if cost.prepare:
+            self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
+            self.bus = max(end, self.prepared + _SWEEP_APART)
+        return done
 
 
 _SLICE = 64
@@ -167,11 +191,10 @@ class _Fetch:
             load.bus += self.beats
         self.ends.append(end)
 
-    @staticmethod
-    def _requested(load: _Engine, place: int, time: int) -> int:
+    def _requested(self, load: _Engine, place: int, time: int) -> int:
         """When the data have come that the Loader has requested until ``time``, at which its command ``place`` is the latest one.
 
-        It requests a burst a cycle, and no more than can be under way.
+        It requests a burst a cycle, and no more than can be under way beside the program's.
         """
         count, cycles = load.bursts[place]
         before, rate = (load.ends[place - 1], load.bursts[place - 1][1]) if place else (0, 1.0)
@@ -274,7 +297,7 @@ class _Replay:
         for bit in self.needs[place]:
             self.signals[bit].popleft()
         cost = self.costs(instruction)
-        first = max(time + cost.latency, engine.bus)
+        first = engine.first(time, cost)
         end = self._moved(engine, instruction, cost, first) if cost.bytes else first + cost.transfer
         done = engine.begin(time, cost, end)
         engine.starts.append(time)

@@ -1,8 +1,10 @@
 """Training steps of the networks of the ETA paper in RTL at its size, and the page that tells of them.
 
 ``python -m gradloom.verif.paper_scale run [CASE ...]`` runs ``gradloom bench`` for cases of :data:`CASES` (default: all that have
-no result yet) and keeps each ``bench.json`` in docs/results/paper-scale/. ``... curve RTL GOLDEN ...`` takes finished folders of
-``gradloom train`` that must hold the same bytes. ``... page`` writes docs/paper-scale.md and its figure from what lies there.
+no result yet) and keeps each ``bench.json`` in docs/results/paper-scale/. ``... estimate [CASE ...]`` sets the present cost model
+beside what was simulated, as long as the scheduler still makes the program that was run. ``... curve RTL GOLDEN ...`` takes
+finished folders of ``gradloom train`` that must hold the same bytes. ``... page`` writes docs/paper-scale.md and its figure from
+what lies there.
 """
 
 import argparse
@@ -17,10 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.host import cli
+from gradloom.host.bench_measure import estimate
+from gradloom.host.bench_record import compare, figures
 from gradloom.host.files import UserError, write_json, write_text
+from gradloom.host.schedule import compile_network
+from gradloom.host.session import MemoryOptions
+from gradloom.models.network import load_network
+from gradloom.rtl.config import load_config
 from gradloom.verif.paper_scale_page import curve_figure, page
 
-__all__ = ["CASES", "Case", "join_curves", "results", "revision"]
+__all__ = ["CASES", "Case", "estimate_cases", "join_curves", "results", "revision"]
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 RESULTS = DOCS / "results" / "paper-scale"
@@ -82,6 +90,14 @@ def revision() -> str:
     return found.stdout.strip() or "unknown"
 
 
+def _named(names: list[str]) -> list[Case]:
+    by_name = {case.name: case for case in CASES}
+    for name in names:
+        if name not in by_name:
+            raise UserError(f"there is no case {name!r}: give one of {', '.join(by_name)}")
+    return [by_name[name] for name in names]
+
+
 def run_cases(names: list[str], folder: Path = RESULTS) -> int:
     """Run cases one after another; each result is kept as soon as it is there, so that an interrupted list goes on where it was.
 
@@ -90,11 +106,7 @@ def run_cases(names: list[str], folder: Path = RESULTS) -> int:
     :exc:`UserError`
         If there is no such case.
     """
-    by_name = {case.name: case for case in CASES}
-    for name in names:
-        if name not in by_name:
-            raise UserError(f"there is no case {name!r}: give one of {', '.join(by_name)}")
-    chosen = [by_name[name] for name in names] or [case for case in CASES if not (folder / f"{case.name}.json").is_file()]
+    chosen = _named(names) or [case for case in CASES if not (folder / f"{case.name}.json").is_file()]
     print(f"{len(chosen)} runs, about {sum(case.minutes for case in chosen)} minutes on two idle cores", flush=True)
     for case in chosen:
         with tempfile.TemporaryDirectory() as place:
@@ -105,6 +117,29 @@ def run_cases(names: list[str], folder: Path = RESULTS) -> int:
             bench = json.loads((out / "bench.json").read_text()) | {"revision": revision()}
             write_json(folder / f"{case.name}.json", bench)
     return 0
+
+
+def estimate_cases(names: list[str], folder: Path = RESULTS) -> None:
+    """The present cost model beside kept results (default: all of them), in place of the one of the day they were simulated.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If there is no such case or result, or if another program was simulated than the scheduler makes now.
+    """
+    for case in _named(names) or [case for case in CASES if (folder / f"{case.name}.json").is_file()]:
+        path = folder / f"{case.name}.json"
+        if not path.is_file():
+            raise UserError(f"there is no result of {case.name}: simulate it with run {case.name}")
+        bench = json.loads(path.read_text())
+        network, config = load_network(case.network), load_config(case.source)
+        plan = compile_network(network, config, case.batch)
+        if bench.get("program") != plan.digest():
+            raise UserError(f"{case.name}: its program has changed since it was simulated: simulate it with run {case.name}")
+        timeline = estimate(plan, MemoryOptions(latency=LATENCY, bytes_per_cycle=BYTES_PER_CYCLE))
+        guess = figures(timeline, network, config, case.batch, clock_mhz=bench["clock_mhz"], peak_bytes=BYTES_PER_CYCLE)
+        write_json(path, bench | {"compare": compare(bench, guess)})
+        print(f"{case.name}: {bench['total']['cycles']:,} cycles simulated, {guess['total']['cycles']:,} estimated", flush=True)
 
 
 def join_curves(rtl: Path, others: Sequence[Path], classes: int) -> dict[str, Any]:
@@ -166,6 +201,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.paper_scale")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="run cases in RTL").add_argument("case", nargs="*", help="default: all without a result")
+    commands.add_parser("estimate", help="set the present cost model beside kept results").add_argument(
+        "case", nargs="*", help="default: all that have a result")
     curve = commands.add_parser("curve", help="keep a learning curve")
     curve.add_argument("rtl", type=Path, help="finished folder of gradloom train --device rtl")
     curve.add_argument("others", type=Path, nargs="+", help="the same with --device golden, and perhaps emulator")
@@ -179,6 +216,8 @@ def main(arguments: list[str] | None = None) -> int:
             code = run_cases(options.case)
             if code:
                 return code
+        elif options.command == "estimate":
+            estimate_cases(options.case)
         elif options.command == "curve":
             write_json(RESULTS / "learning-curve.json", join_curves(options.rtl, options.others, options.classes))
         write_page()

@@ -8,8 +8,10 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.cost import Costs, DramCost
 from gradloom.host.replay import replay
 from gradloom.host.schedule import compile_network
+from gradloom.host.tiling import shifts
 from gradloom.host.trace import step_programs
 from gradloom.models.network import load_network
+from gradloom.rtl import microprograms
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Engine, Opcode
 
@@ -104,6 +106,41 @@ def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, 
         times.append(fetch.take(1, 98, engine))
     first = 98 + dram.latency + machine._FETCH_SETUP
     assert times[1] - times[0] == max(0, through - first)
+
+
+@pytest.mark.parametrize(("first", "n0"), [(0, 64), (0, 65), (0, 28), (36, 28), (63, 2), (0, 300)])
+def test_bursts_of_a_load(first, n0):
+    """Three runs, 28 beats apart, cut at multiples of 64 beats."""
+    load = Instruction(Opcode.LOAD, {"dest": 0, "offset": first * 16, "n0": n0, "n1": 3, "stride1": 28 * 16, "n2": 1})
+    cut = sum(len({beat // 64 for beat in range(start, start + n0)}) for start in range(first, first + 84, 28))
+    assert Costs(PRESETS["eta"], DramCost())(load).bursts == cut
+
+
+def run(program: str, beats: int) -> Instruction:
+    fields = {"uprog": microprograms.TABLE[program], "planes": 1, "nb": beats, "xe": 1}
+    return Instruction(Opcode.RUN, fields, tail=shifts(SH0=(0, (0,), ())))
+
+
+def test_a_command_is_prepared_while_two_before_it_are_swept():
+    """Short weight updates between long backward normalisations: a first pass begins when the update before it leaves the stage
+    of preparation, not when sweeps as short as that one would have let it."""
+    done = replay([tuple([run("FRN_BWD", 392), run("WU", 72)] * 8)], PRESETS["eta"], DramCost())[0].done
+    each = np.diff(done[0::2])[3:]
+    alone = np.diff(replay([tuple([run("FRN_BWD", 392)] * 8)], PRESETS["eta"], DramCost())[0].done)[3:]
+    assert (alone == 405).all()
+    assert (each <= alone + 72 + 50).all()
+
+
+def test_sweeps_of_few_beats_keep_their_distance():
+    done = replay([tuple([run("BP_OUT", 1)] * 8)], PRESETS["eta"], DramCost())[0].done
+    assert (np.diff(done)[2:] >= machine._SWEEP_APART).all()
+
+
+def test_a_short_way_through_the_lanes_does_not_overtake_a_long_one():
+    """What follows a weight update ends as much later as the update's way is longer."""
+    last = [replay([tuple([run(first, 144), run("BP_OUT", 144)])], PRESETS["eta"], DramCost())[0].done[-1]
+            for first in ("BP_OUT", "WU")]
+    assert last[1] > last[0]
 
 
 def ends(*loads: tuple[int, int, int, int]) -> list[int]:

@@ -11,7 +11,7 @@ from gradloom.host.files import UserError
 from gradloom.models.network import load_network
 from gradloom.rtl.config import load_config
 from gradloom.verif import paper_scale
-from gradloom.verif.paper_scale import CASES, Case, join_curves, results, run_cases, write_page
+from gradloom.verif.paper_scale import CASES, Case, estimate_cases, join_curves, results, run_cases, write_page
 
 SMALL = (Case("digits-cnn", "nano", 2, 1), Case("digits-cnn", "small", 2, 1))
 CLASSES = 10
@@ -47,6 +47,23 @@ def test_unknown_case_is_refused(tmp_path):
     with pytest.raises(SystemExit) as stop:
         paper_scale.main(["run", "lenet"])
     assert stop.value.code == 2
+
+
+def test_a_cost_model_is_set_beside_what_was_simulated(kept, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(paper_scale, "CASES", SMALL)
+    name = SMALL[0].name
+    bench = json.loads((kept / f"{name}.json").read_text())
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(bench | {"compare": None}))
+    estimate_cases([], tmp_path)
+    assert json.loads(path.read_text()) == bench, "of the same code the same errors"
+    assert f"{name}: {bench['total']['cycles']:,} cycles simulated, " in capsys.readouterr().out
+    path.write_text(json.dumps(bench | {"program": "0" * 64}))
+    with pytest.raises(UserError, match=f"{name}: its program has changed since it was simulated: simulate it with run {name}"):
+        estimate_cases([name], tmp_path)
+    with pytest.raises(UserError, match=f"no result of {SMALL[1].name}"):
+        estimate_cases([SMALL[1].name], tmp_path)
+    assert json.loads(path.read_text())["program"] == "0" * 64
 
 
 def test_digest_does_not_depend_on_the_machine(kept):
