@@ -195,8 +195,8 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         "## Checked, and how fast", "",
         *_checks(benches),
         "Cycles a second and minutes depend on the computer and on what else it does; phases are those of more than "
-        f"{100 * SMALL_PHASE:g} % of a step. `python -m gradloom.verif.paper_scale estimate` sets the present cost model beside a run "
-        "as long as the scheduler makes the program that was run; else the model is that of the day of the run.", "",
+        f"{100 * SMALL_PHASE:g} % of a step. `python -m gradloom.verif.paper_scale estimate` sets the present cost model beside a "
+        "run as long as the scheduler makes the program that was run; else the model is that of the day of the run.", "",
         *_curve(curve),
         "## Phases below 90 % of the array", "",
         *_causes(benches),
