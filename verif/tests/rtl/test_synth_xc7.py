@@ -78,7 +78,7 @@ def test_parts_below_are_black_boxes():
 
 
 def test_sum_of_the_parts_is_the_machine(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(synth_xc7, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(synth_xc7, "emit_verilog", lambda config: {"gradloom.v": TEXT})
     parts = synth_xc7.measure(PRESETS["eta"], progress=False)
     flat = synth_xc7._flat(PRESETS["eta"])
