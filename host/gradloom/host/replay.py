@@ -191,10 +191,11 @@ class _Fetch:
             load.bus += self.beats
         self.ends.append(end)
 
-    def _requested(self, load: _Engine, place: int, time: int) -> int:
+    @staticmethod
+    def _requested(load: _Engine, place: int, time: int) -> int:
         """When the data have come that the Loader has requested until ``time``, at which its command ``place`` is the latest one.
 
-        It requests a burst a cycle, and no more than can be under way beside the program's.
+        It requests a burst a cycle, and no more than can be under way.
         """
         count, cycles = load.bursts[place]
         before, rate = (load.ends[place - 1], load.bursts[place - 1][1]) if place else (0, 1.0)
