@@ -8,5 +8,6 @@ __all__ = ["long"]
 
 
 def long(reason: str) -> pytest.MarkDecorator:
-    """Mark of a test that only ``GRADLOOM_ETA=1`` runs, because of ``reason``."""
+    """Mark of a test that only ``GRADLOOM_ETA=1`` runs, because of ``reason``, which pytest prints."""
+    # A minute or more each on 2 cores, and the suite has to stay under 30 minutes.
     return pytest.mark.skipif(os.environ.get("GRADLOOM_ETA") != "1", reason=f"{reason}: nox -s eta")
