@@ -84,6 +84,11 @@ class Instruction:
         return unit_of(config, self.opcode, self["src" if self.opcode == Opcode.STORE else "dest"], self["way"])
 
     @property
+    def tensors(self) -> set[int]:
+        """Tensors whose exponents a command of the A-Core uses, or whose statistics it gathers."""
+        return {self["t1"], self["t2"], *(entry.tid for entry in self.tail if isinstance(entry, Shift))} - {0}
+
+    @property
     def length(self) -> int:
         """Words."""
         return COMMANDS[self.opcode].words + len(self.tail)

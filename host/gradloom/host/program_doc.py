@@ -125,7 +125,9 @@ Therefore no conflict goes unordered; the earliest unfinished
 command can always run, so nothing deadlocks, however short the
 queues; and all semaphores are 0 at the end. The validator proves the last two for any program whose
 semaphores have one signalling and one waiting engine.
-Commands of the Sequencer itself (SCALE, EXPSET, SETBASE, ...) come behind a BARRIER.
+Commands of the Sequencer itself (EXPSET, SETBASE, ...) come behind a BARRIER, but for those of 4.: each waits, by a token of
+the A-Core, for the last command that uses its exponents or adds to its statistics, while the engines go on with what they have
+been handed.
 """
 
 

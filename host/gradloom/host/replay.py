@@ -256,7 +256,8 @@ class _Replay:
             if any(engine.handed for engine in self.engines.values()):
                 return None
             return max(self.there, *(engine.under_way[-1] for engine in self.engines.values())) + _SEQUENCER[Opcode.BARRIER]
-        return self.there + _SEQUENCER[instruction.opcode]
+        ready = self._signalled(self.place)
+        return None if ready is None else max(self.there, ready) + _SEQUENCER[instruction.opcode]
 
     def _hand_out(self, time: int) -> None:
         engine = self.engine_of[self.place]
@@ -264,6 +265,8 @@ class _Replay:
             if engine.handed:
                 engine.words += self.lengths[self.place]
             engine.handed.append((self.place, time))
+        else:
+            self._take_signals(self.place)
         opcode = self.program[self.place].opcode
         if opcode in (Opcode.LOOP, Opcode.LDHYP):
             self.fetch.jump(time)
@@ -278,12 +281,13 @@ class _Replay:
     def _ready(self, engine: _Engine) -> int | None:
         """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
         place, there = engine.handed[0]
-        ready = max(there, engine.free, engine.under_way[0])
-        for bit in self.needs[place]:
-            if not self.signals[bit]:
-                return None
-            ready = max(ready, self.signals[bit][0])
-        return ready + _START
+        signalled = self._signalled(place)
+        return None if signalled is None else max(there, engine.free, engine.under_way[0], signalled) + _START
+
+    def _signalled(self, place: int) -> int | None:
+        """When a command has all its semaphores' signals; ``None`` while one is not known."""
+        signals = [self.signals[bit] for bit in self.needs[place]]
+        return max((signal[0] for signal in signals), default=0) if all(signals) else None
 
     def _begin(self, engine: _Engine, time: int) -> None:
         place, _ = engine.handed.popleft()
@@ -295,8 +299,7 @@ class _Replay:
             engine.words -= length
             engine.handed[0] = (following, max(there, time + length))
             self.time = max(self.time, time) if self._was_full(engine, length) else self.time
-        for bit in self.needs[place]:
-            self.signals[bit].popleft()
+        self._take_signals(place)
         cost = self.costs(instruction)
         first = engine.first(time, cost)
         end = self._moved(engine, instruction, cost, first) if cost.bytes else first + cost.transfer
@@ -307,6 +310,10 @@ class _Replay:
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
             self.signals[bit].append(done)
+
+    def _take_signals(self, place: int) -> None:
+        for bit in self.needs[place]:
+            self.signals[bit].popleft()
 
     def _moved(self, engine: _Engine, instruction: Instruction, cost: Cost, first: int) -> int:
         """Cycle after the last beat of a load or store."""

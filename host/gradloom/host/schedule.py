@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
+from gradloom.host.assembler import Instruction
 from gradloom.host.choices import BY_RULES, Choices, find_choices
 from gradloom.host.gradient_lines import GradientLines
 from gradloom.host.im2col import lower
@@ -20,7 +21,7 @@ from gradloom.models.golden import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Network, Subsample
 from gradloom.models.state import delayed_kinds
 from gradloom.rtl import microprograms
-from gradloom.rtl.channels import unit_of
+from gradloom.rtl.channels import Unit, unit_of
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Opcode
 
@@ -240,10 +241,22 @@ class _Step:
             self._backward(first=images == self.parts[0], last=images == self.parts[-1])
             self.pacer.finish()
         recorder.tag = 4
+        self._scale()
+
+    def _scale(self) -> None:
+        """Exponents of the next step, each as soon as the A-Core is through with what uses the present one."""
+        recorder, last = self.builder.recorder, dict[int, int]()
+        for place, instruction in enumerate(recorder.instructions):
+            if instruction.unit(self.builder.config) == Unit.ACORE:
+                last |= dict.fromkeys(instruction.tensors, place)
+        commands = list[tuple[int, Instruction]]()
         for stat, target, f in self._scales():
+            place = max(last.get(stat, -1), last.get(target, -1))
             if stat != target:
-                recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (target,), ())), target=stat)
-            recorder.sequence(Opcode.SCALE, tid=stat, target=target, f=f)
+                now = Instruction(Opcode.EXPSET, {"target": stat}, shifts(SH0=(0, (target,), ())))
+                commands.append((place, now))
+            commands.append((place, Instruction(Opcode.SCALE, {"tid": stat, "target": target, "f": f})))
+        recorder.behind_acore(commands)
 
     def _work(self, layer: str, what: str, *works: Work, line: str = "") -> None:
         """Work beside the rest; alone while calibrating, as the exponents of one operation are an input of the next. ``what``: it

@@ -17,13 +17,15 @@ comes from a later command than it need, or a barrier takes its place.
 
 import dataclasses
 import itertools
+import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.clock import Clock
+from gradloom.host.layout import ceil_div
 from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode
@@ -269,6 +271,28 @@ class Recorder:
     def aside(self, opcode: Opcode, **fields: int) -> None:
         """A command of the Sequencer that no command under way depends on: it waits for none of them."""
         self.instructions.append(Instruction(opcode, fields, (), self.tag))
+
+    def behind_acore(self, commands: Sequence[tuple[int, Instruction]]) -> None:
+        """Commands of the Sequencer, each behind a command of the A-Core while engines go on; the next thing must be a barrier.
+
+        Parameters
+        ----------
+        commands : (position, command)
+            Position of the A-Core's command; -1 if there is none since the last barrier.
+        """
+        places = sorted({place for place, _ in commands if place > self._floor})
+        # More tokens than a semaphore may hold are thinned out: a command waits for the next one that is left.
+        left = places[:: -max(1, ceil_div(len(places), self._most_tokens))][::-1]
+        number = semaphore(Unit.ACORE, Unit.SEQ)
+        assert number is not None
+        known = self._floor
+        for place, command in sorted(commands, key=operator.itemgetter(0)):
+            if place > known:
+                known = left[bisect_left(left, place)]
+                self.instructions[known].signal |= 1 << number
+                command.wait |= 1 << number
+            command.tag = self.tag
+            self.instructions.append(command)
 
     def barrier(self) -> None:
         """All earlier commands have finished before any later one starts."""

@@ -99,13 +99,15 @@ def engine_of(unit: Unit) -> Engine:
 
 
 def _tokens() -> tuple[tuple[Unit, Unit], ...]:
-    """Cores and what fills or drains their memories in some machine, in either direction; Storers and the Loaders behind them."""
+    """Cores and what fills or drains their memories in some machine, in either direction; Storers and the Loaders behind them; the
+    A-Core, which alone uses exponents and statistics, and the Sequencer, which makes exponents of statistics."""
     pairs = [(Unit.CCORE, Unit.ACORE), *((store, Unit.ACORE) for store in STORE_UNITS)]
     for parts in LOAD_MAP.values():
         for load, memories in zip(LOAD_UNITS, parts, strict=False):
             cores = {Unit.CCORE if memory in _CCORE_INPUTS else Unit.ACORE for memory in memories}
             pairs += [(load, core) for core in sorted(cores) if (load, core) not in pairs]
-    return (*pairs, *((core, unit) for unit, core in pairs), *((store, load) for store in STORE_UNITS for load in LOAD_UNITS))
+    ahead = ((store, load) for store in STORE_UNITS for load in LOAD_UNITS)
+    return (*pairs, *((core, unit) for unit, core in pairs), *ahead, (Unit.ACORE, Unit.SEQ))
 
 
 TOKENS: tuple[tuple[Unit, Unit], ...] = _tokens()

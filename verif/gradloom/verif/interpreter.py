@@ -118,7 +118,11 @@ class Interpreter(SoftwareDevice):
                 continue
             if instruction.opcode in (Opcode.BARRIER, Opcode.END):
                 self._drain()
+            while not self._signalled(instruction):
+                self._advance()
+            self._take(instruction)
             counter = self._sequencer(instruction, counter)
+            self._give(instruction)
         if any(self.semaphores):
             raise MachineFault(f"semaphores do not end at 0: {self.semaphores}")
 
@@ -129,9 +133,22 @@ class Interpreter(SoftwareDevice):
     def _ready(self) -> list[Unit]:
         found = []
         for unit, queue in self.queues.items():
-            if queue and all(self.semaphores[i] for i in range(SEMAPHORES) if queue[0].wait >> i & 1):
+            if queue and self._signalled(queue[0]):
                 found.append(unit)
         return found
+
+    def _signalled(self, instruction: Instruction) -> bool:
+        return all(self.semaphores[i] for i in range(SEMAPHORES) if instruction.wait >> i & 1)
+
+    def _take(self, instruction: Instruction) -> None:
+        for i in range(SEMAPHORES):
+            self.semaphores[i] -= instruction.wait >> i & 1
+
+    def _give(self, instruction: Instruction) -> None:
+        for i in range(SEMAPHORES):
+            self.semaphores[i] += instruction.signal >> i & 1
+            if self.semaphores[i] > 255:
+                raise MachineFault(f"semaphore {i} overflows")
 
     def _advance(self, *, idle_ok: bool = False) -> None:
         ready = self._ready()
@@ -141,13 +158,9 @@ class Interpreter(SoftwareDevice):
             raise MachineFault("deadlock: no engine can go on")
         unit = ready[0] if self.random is None else self.random.choice(ready)
         instruction = self.queues[unit].pop(0)
-        for i in range(SEMAPHORES):
-            self.semaphores[i] -= instruction.wait >> i & 1
+        self._take(instruction)
         self.command(instruction)
-        for i in range(SEMAPHORES):
-            self.semaphores[i] += instruction.signal >> i & 1
-            if self.semaphores[i] > 255:
-                raise MachineFault(f"semaphore {i} overflows")
+        self._give(instruction)
 
     def _drain(self) -> None:
         while any(self.queues.values()):

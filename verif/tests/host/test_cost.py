@@ -80,6 +80,14 @@ def test_full_queue_holds_the_sequencer():
     assert few.start[-1] < 100
 
 
+def test_the_sequencer_waits_for_a_semaphore():
+    load = {"dest": 0, "n0": 1000, "n1": 1, "n2": 1, "xb": 1}
+    for wait, late in ((0, False), (1, True)):
+        first, second = Instruction(Opcode.LOAD, load, signal=wait), Instruction(Opcode.LOAD, {**load, "dest": int(Dest.WBUF)})
+        step = replay([(first, Instruction(Opcode.SETBASE, wait=wait), second)], PRESETS["eta"], DramCost())[0]
+        assert (step.start[2] > step.done[0]) == late
+
+
 def test_program_that_cannot_end():
     stuck = Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1}, wait=1)
     with pytest.raises(RuntimeError, match="does not end"):

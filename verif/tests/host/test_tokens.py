@@ -5,11 +5,12 @@ import re
 
 import pytest
 
+from gradloom.host.assembler import Instruction, Shift
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
 from gradloom.host.tokens import Access, Overwritten, Recorder, Ring, row_access
 from gradloom.models.network import load_network
-from gradloom.rtl.channels import LOAD_UNITS, Unit
+from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
 from gradloom.rtl.microprograms import TABLE
@@ -67,6 +68,55 @@ def test_a_ring_with_a_grain():
 def test_updates_use_the_weights_that_were_loaded_for_them(network, batch):
     """Between the tiles of an update other commands of the A-Core take its buffers, in these more than they hold."""
     compile_network(load_network(network), PRESETS["eta"], batch)
+
+
+def scales_known(instructions: list[Instruction], config: Config) -> list[tuple[Instruction, int]]:
+    """The Sequencer's commands behind the last engine's one, and the A-Core's command that is done, at the least, before each."""
+    bit = 1 << TOKENS.index((Unit.ACORE, Unit.SEQ))
+    signals = [place for place, command in enumerate(instructions) if command.signal & bit]
+    assert all(instructions[place].unit(config) == Unit.ACORE for place in signals)
+    last = max(place for place, command in enumerate(instructions) if command.unit(config) != Unit.SEQ)
+    found, known = [], -1
+    for command in instructions[last + 1 :]:
+        if command.opcode == Opcode.BARRIER:
+            break
+        if command.wait & bit:
+            known = signals.pop(0)
+        found.append((command, known))
+    assert not signals
+    return found
+
+
+@pytest.mark.parametrize(("name", "config"), [("tiny-residual", "small"), ("digits-cnn", "nano"), ("resnet20", "eta")])
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_exponents_change_when_the_a_core_is_through_with_them(name, config, calibrate):
+    network = load_network(str(NETWORKS / f"{name}.toml") if name.startswith("tiny") else name)
+    plan = compile_network(network, PRESETS[config], 4, calibrate=calibrate)
+    uses: dict[int, int] = {}
+    for place, command in enumerate(plan.instructions):
+        if command.unit(plan.config) == Unit.ACORE:
+            tail = (entry.tid for entry in command.tail if isinstance(entry, Shift))
+            uses |= dict.fromkeys((command["t1"], command["t2"], *tail), place)
+    scales = scales_known(plan.instructions, plan.config)
+    last = max(place for place, command in enumerate(plan.instructions) if command.unit(plan.config) != Unit.SEQ)
+    done = max((place for place in range(last) if plan.instructions[place].opcode == Opcode.BARRIER), default=-1)
+    assert calibrate or len({known for _, known in scales}) > 3, "they are behind different commands"
+    for command, known in scales:
+        for tid in {command["tid"], command["target"]} - {0}:
+            assert uses.get(tid, -1) <= max(known, done)
+    assert {command.opcode for command, _ in scales} == {Opcode.SCALE, Opcode.EXPSET}
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(10, 5), (5, 5), (4, 3), (2, 2), (1, 1)])
+def test_tokens_of_the_sequencer_are_thinned_out(most, tokens):
+    recorder = Recorder(PRESETS["eta"], most)
+    places = [recorder.emit(Opcode.RUN, {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": 6}) for _ in range(5)]
+    recorder.behind_acore([(place, Instruction(Opcode.SCALE, {"tid": 9 - n})) for n, place in enumerate([-1, *places])][::-1])
+    scales = scales_known(recorder.instructions, PRESETS["eta"])
+    assert [command["tid"] for command, _ in scales] == [9, 8, 7, 6, 5, 4]
+    assert all(known >= place for (_, known), place in zip(scales, [-1, *places], strict=True))
+    assert sum(command.wait != 0 for command, _ in scales) == tokens
+    assert scales[0][1] == -1
 
 
 def weight_blocks(command, config: Config) -> set[tuple[int, int]]:
