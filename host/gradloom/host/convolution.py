@@ -111,7 +111,7 @@ class Convolution:
     def image_tiles(self, also: Needs = ()) -> list[tuple[int, int]]:
         """Ranges of images that the array sweeps at once.
 
-        Half of the partial sums and of the buffers in ``also`` holds them. Among these the smallest number of images that
+        Half of the partial sums and the whole of the buffers in ``also`` hold them. Among these the smallest number of images that
         costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs that do not
         stay on chip are loaded for every output group and weights for every range, and a layer in one piece begins when the one
         before it is finished; but small tiles are loaded sooner.
@@ -128,7 +128,7 @@ class Convolution:
             images
             for images in range(1, min(high - low, config.max_planes) + 1)
             if (images == 1 or self.inputs.size(images) <= self.inputs.half)
-            and (images == 1 or all(unit * images <= size // 2 for _, _, unit, size in also))
+            and all(unit * images <= size for _, _, unit, size in also)
             and psum_words(sweep, config, images) <= config.psum_depth
             and not row_banks_conflict(sweep, config, images)
         ]
@@ -211,9 +211,8 @@ class Convolution:
             count = images[1] - images[0]
             outputs = self._together(count)
             held, cycles = self.inputs.held(count), self.cycles(images) // len(self.tiles())
-            first, end = self.inputs.chunks(count, held)[0]
-            weights = (end - first) * self.weights.per_step * PE_TAPS * self.builder.config.block_beats
             for together in outputs:
+                weights = self.weights.waited(together[0], self.inputs.chunks(count, held)[0])
                 last = together is outputs[-1]
                 yield Piece(
                     Lane.ARRAY,

@@ -109,6 +109,8 @@ class TileInputs:
         if sweep.k1:
             places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
         for bank, first, last, start in places:
+            # Through one channel: rows of several images lie between each other, and nothing but a barrier orders two Loaders.
+            way = builder.recorder.way(Dest.IBUF, shared=shared)
             for part, skipped, runs in self._runs(images) if first < last else ():
                 # Rows of one image behind those of the one before, from bank to bank.
                 turns, banks = divmod(skipped, sweep.banks(builder.config))
@@ -123,7 +125,7 @@ class TileInputs:
                     stride2=region.unit,
                     addr=start + turns * sweep.xe,
                     length=(last - first) * step - turns * sweep.xe,
-                    way=builder.recorder.way(Dest.IBUF, shared=shared),
+                    way=way,
                     bank0=bank + banks * (PE_ROWS if sweep.k1 else 1),
                     bstep=PE_ROWS if sweep.k1 else 1,
                     xe=sweep.xe,

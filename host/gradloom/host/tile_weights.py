@@ -33,7 +33,7 @@ class TileWeights:
     """
 
     def __init__(self, builder: Builder, layer: str, shape: Shape, sweep: Sweep, *, transpose: bool) -> None:
-        self.builder, self.shape, self.sweep, self.transpose = builder, shape, sweep, transpose
+        self.builder, self.layer, self.shape, self.sweep, self.transpose = builder, layer, shape, sweep, transpose
         self.region = builder.memory[layer, "w"]
         self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
@@ -45,15 +45,27 @@ class TileWeights:
         limit = min(first + self.steps, self.sweep.groups_in)
         return min(first + chunk[0], limit), min(first + chunk[1], limit)
 
+    def _key(self, outputs: list[int], chunk: Range) -> tuple[str, bool, tuple[int, ...], Range]:
+        return self.layer, self.transpose, tuple(outputs), chunk
+
+    def waited(self, outputs: list[int], chunk: Range) -> int:
+        """Beats that are to come before the first window of a tile, unless the weights still lie on chip."""
+        if self.builder.weights.held(self._key(outputs, chunk)) is not None:
+            return 0
+        return (chunk[1] - chunk[0]) * self.per_step * PE_TAPS * self.builder.config.block_beats
+
     def load(self, outputs: list[int], chunk: Range, windows: int) -> int:
-        """Weight blocks of a tile, for so many windows of the array. Returns the address of step 0.
+        """Weight blocks of a tile, for so many windows of the array, unless they still lie on chip. Returns the address of step 0.
 
         They come through the errors' channel. Where they take longer than the windows the inputs' channel brings a part; else it
         is left to the inputs, which could not get past weights that wait for the C-Core.
         """
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
         bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
-        addr = builder.ring["WBUF"].take(size * self.per_step + 1) + 1
+        found = builder.weights.held(self._key(outputs, chunk))
+        if found is not None:
+            return found + 1
+        addr = builder.weights.take_for(self._key(outputs, chunk), size * self.per_step + 1) + 1
         if self.sweep.k1:
             self._load_kernel1(outputs, chunk, addr, windows)
             return addr

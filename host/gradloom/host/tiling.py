@@ -11,7 +11,7 @@ from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Access, Box, Pool, Recorder, Ring
+from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring
 from gradloom.host.windows import Shape
 from gradloom.models.network import INPUT, FullyConnected, Layer, Network
 from gradloom.rtl import microprograms
@@ -146,7 +146,6 @@ class Builder:
         self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB")} | {
             name: Ring(size)
             for name, size in (
-                ("WBUF", config.wbuf_depth),
                 ("AM", config.mbuf_depth),
                 ("OA", depth),
                 ("OB", depth),
@@ -154,6 +153,7 @@ class Builder:
                 ("LOGIT", config.logit_depth),
             )
         }
+        self.weights = KeptRing(config.wbuf_depth)
         sets = max(2, (config.pbuf_depth - min(_RECIPROCALS, config.pbuf_depth // 2)) // PARAMETER_ENTRIES)
         if config.pbuf_depth < PARAMETER_ENTRIES * sets + 2:
             raise ScheduleError(

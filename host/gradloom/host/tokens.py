@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, un
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode
 
-__all__ = ["Access", "Box", "Overwritten", "Pool", "Recorder", "Ring", "row_access"]
+__all__ = ["Access", "Box", "KeptRing", "Overwritten", "Pool", "Recorder", "Ring", "row_access"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -188,6 +188,27 @@ class Ring:
         """First of ``count`` successive addresses."""
         start = self.find(count)
         self._next = -(-(start - self.first + count) // self.grain) * self.grain
+        return start
+
+
+class KeptRing(Ring):
+    """A ring that knows what lies where until something else takes its addresses, so that it need not be loaded again."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._held: dict[Hashable, tuple[int, int]] = {}
+
+    def held(self, key: Hashable) -> int | None:
+        """First address of what was taken for ``key``, if all of it still lies there."""
+        return self._held[key][0] if key in self._held else None
+
+    def take_for(self, key: Hashable, count: int) -> int:
+        """First of ``count`` successive addresses; what lay there is forgotten."""
+        start = self.take(count)
+        self._held = {
+            other: (first, last) for other, (first, last) in self._held.items() if last <= start or start + count <= first
+        }
+        self._held[key] = start, start + count
         return start
 
 

@@ -6,10 +6,11 @@ import re
 import pytest
 
 from gradloom.host.assembler import Instruction, Shift
+from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
-from gradloom.host.tokens import Access, Overwritten, Recorder, Ring, row_access
-from gradloom.models.network import load_network
+from gradloom.host.tokens import Access, KeptRing, Overwritten, Recorder, Ring, row_access
+from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
@@ -62,6 +63,54 @@ def test_a_ring_begins_anew_unless_all_lies_ahead():
 def test_a_ring_with_a_grain():
     ring = Ring(10, first=4, grain=2)
     assert [ring.take(3), ring.take(1), ring.take(4), ring.take(3)] == [4, 8, 10, 4]
+
+
+def test_a_ring_knows_what_still_lies_where():
+    ring = KeptRing(10)
+    assert ring.held("a") is None
+    assert [ring.take_for(name, 3) for name in "abc"] == [0, 3, 6]
+    assert [ring.held(name) for name in "abc"] == [0, 3, 6]
+    assert ring.take_for("d", 2) == 0
+    assert [ring.held(name) for name in "abcd"] == [None, 3, 6, 0]
+    assert ring.take_for("b", 2) == 2
+    assert [ring.held(name) for name in "abcd"] == [None, 2, 6, 0]
+
+
+@pytest.mark.parametrize(("config", "loads"), [("eta", 1), ("small", 4)])
+def test_weights_come_once_where_the_buffer_keeps_them(config, loads):
+    """A convolution in four tiles of images; on ``small`` those of its four output groups push each other out of the buffer."""
+    layers = (
+        Conv(name="conv", out=8, kernel=3, pad=1),
+        GlobalAvgPool(name="mean", input="conv"),
+        FullyConnected(name="fc", input="mean", out=4),
+    )
+    network = Network("conv", (8, 12, 12), 4, layers)
+    machine = dataclasses.replace(PRESETS[config], wbuf_depth=32 if config == "small" else 512)
+    plan = compile_network(network, machine, 4, choices=Choices(tiles={"conv FP": 1}))
+    region = plan.memory["conv", "w"]
+    brought = [
+        command["n0"] * command["n1"] * command["n2"] * machine.beat_bytes
+        for command in plan.instructions
+        if command.opcode == Opcode.LOAD and command["dest"] == Dest.WBUF and command.tag // 8 == 1
+    ]
+    assert sum(brought) == loads * region.data_bytes()
+
+
+def test_parts_of_one_load_take_one_channel():
+    """Rows of several images of a layer that reads every second one lie between each other: no barrier has to order two Loaders."""
+    layers = (
+        Conv(name="wide", out=64, kernel=3, pad=1, norm="frn", act="tlu"),
+        Conv(name="narrow", input="wide", out=128, kernel=1, stride=2, norm="frn", act="tlu"),
+        FullyConnected(name="fc", input="narrow", out=4),
+    )
+    plan = compile_network(Network("strided", (8, 14, 14), 4, layers), PRESETS["eta"], 4)
+    split = [
+        command.unit(PRESETS["eta"])
+        for command in plan.instructions
+        if command.opcode == Opcode.LOAD and command["dest"] == Dest.IBUF and command.tag == 8 * 2 + 3
+    ]
+    assert len(set(split)) == 2, "both channels bring inputs"
+    assert sum(command.opcode == Opcode.BARRIER for command in plan.instructions) == 2
 
 
 @pytest.mark.parametrize(("network", "batch"), [("vgg16", 4), ("resnet18", 1)])
