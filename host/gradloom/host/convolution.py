@@ -332,7 +332,7 @@ class Convolution:
         step = self.inputs.size(count)
         half, acc = builder.next_half() if half is None else half, 0
         held = 0 if inputs is None else self._held
-        chunks, done, least = self.inputs.chunks(count, held), 0, count * self._swept() + _SWEEP_CYCLES
+        chunks, done, least = self.inputs.chunks(count, held), 0, self._swept(count) + _SWEEP_CYCLES
         most = max(last - first for first, last in chunks) * step
         slots = self._region.size // most if self._region else 0
         for chunk in chunks:
@@ -376,9 +376,15 @@ class Convolution:
                 yield _TURN
         return half
 
-    def _swept(self) -> int:
-        """Cycles from the end of a tile until the A-Core has taken an image of it, about."""
-        return self.beats + (0 if self._transpose else _PLANE_CYCLES * self.builder.config.group)
+    def _swept(self, images: int) -> int:
+        """Cycles from the end of a tile until the A-Core has taken its images, about.
+
+        Where the stream buffers do not hold what comes of two tiles the second one waits for the Storers: half of that time, as
+        much as tiles that end so far apart have to be further apart.
+        """
+        beats = images * self.beats
+        stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
+        return beats + stored // 2 + (0 if self._transpose else images * _PLANE_CYCLES * self.builder.config.group)
 
     def _open(self, cycles: int) -> bool:
         """Whether gradients may come between commands of so many cycles a step: not where weights need both of their channels, as
