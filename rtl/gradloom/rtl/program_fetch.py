@@ -12,8 +12,9 @@ __all__ = ["ProgramFetch"]
 
 CHUNK = 64
 """Bytes of one request; requests end at multiples of it, so none crosses 4 KiB."""
-AHEAD = 128
-"""Words of the FIFO: how far the program is read ahead."""
+AHEAD = 512
+"""Words of the FIFO: how far the program is read ahead. It has to last while a chunk's data wait for those of the Loader's bursts on
+the same port; half a block RAM holds as many."""
 
 
 class ProgramFetch(wiring.Component):
