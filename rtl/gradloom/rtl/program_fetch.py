@@ -13,8 +13,8 @@ __all__ = ["ProgramFetch"]
 CHUNK = 64
 """Bytes of one request; requests end at multiples of it, so none crosses 4 KiB."""
 AHEAD = 512
-"""Words of the FIFO: how far the program is read ahead. It has to last while a chunk's data wait for those of the Loader's bursts on
-the same port; half a block RAM holds as many."""
+"""Words of the FIFO: how far the program is read ahead. It has to last while the next chunk's data wait for those of the Loader's
+bursts on the same port. Half a block RAM of 36 Kbit."""
 
 
 class ProgramFetch(wiring.Component):
