@@ -379,8 +379,8 @@ class Convolution:
     def _swept(self, images: int) -> int:
         """Cycles from the end of a tile until the A-Core has taken its images, about.
 
-        Where the stream buffers do not hold what comes of two tiles the second one waits for the Storers: half of that time, as
-        much as tiles that end so far apart have to be further apart.
+        Where the stream buffers do not hold the results of two tiles, the second one's sweep waits for the Storers as long again.
+        Half of that is enough: both the tile before a turn and the one behind it bridge it.
         """
         beats = images * self.beats
         stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
