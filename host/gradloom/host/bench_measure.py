@@ -147,24 +147,24 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         device = bench.device
         bench.runner.load(bench.state)
         plan = bench.runner.steady
-        guess = estimate(plan, memory)
+        groups = [(step, step + 1) for step in range(1, len(steps.labels))] if check == "all" else [(1, len(steps.labels))]
+        count = groups[-1][1] - groups[-1][0]
+        guess = estimate(plan, memory, count)
         spent = bench.run(0, 1, progress, 2 * guess.cycles)
         calibration = device.cycle
         if check == "all":
             bench.check(0, 1)
         elif check == "last":
             bench.state = bench.runner.state()
-        groups = [(step, step + 1) for step in range(1, len(steps.labels))] if check == "all" else [(1, len(steps.labels))]
         for first, last in groups:
             device.record_events()
             before = device.counts()
             spent += bench.run(first, last, progress, guess.cycles)
             if check != "off":
                 bench.check(first, last)
-        after, count, beat = device.counts(), last - first, device.beat_bytes
+        after, beat = device.counts(), device.beat_bytes
         traffic = tuple((after[key] - before[key]) * beat // count for key in ("read_beats", "write_beats"))
         timeline = timelines(step_programs(plan.instructions, plan.labels, count), config, *device.events())[-1]
-        guess = estimate(plan, memory, count)
         total, parameters = device.cycle, digests.parameters_digest(network, bench.runner.state())
     finally:
         progress.close()

@@ -57,15 +57,17 @@ class TileWeights:
     def load(self, outputs: list[int], chunk: Range, windows: int) -> int:
         """Weight blocks of a tile, for so many windows of the array, unless they still lie on chip. Returns the address of step 0.
 
-        They come through the errors' channel. Where they take longer than the windows the inputs' channel brings a part; else it
+        What lies on chip stays right: a layer's weights change when its backward pass is over. They come through the errors'
+        channel. Where they take longer than the windows the inputs' channel brings a part; else it
         is left to the inputs, which could not get past weights that wait for the C-Core.
         """
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
         bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
-        found = builder.weights.held(self._key(outputs, chunk))
+        key = self._key(outputs, chunk)
+        found = builder.weights.held(key)
         if found is not None:
             return found + 1
-        addr = builder.weights.take_for(self._key(outputs, chunk), size * self.per_step + 1) + 1
+        addr = builder.weights.take_for(key, size * self.per_step + 1) + 1
         if self.sweep.k1:
             self._load_kernel1(outputs, chunk, addr, windows)
             return addr
