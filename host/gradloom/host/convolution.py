@@ -130,7 +130,7 @@ class Convolution:
             if (images == 1 or self.inputs.size(images) <= self.inputs.half)
             and all(unit * images <= size for _, _, unit, size in also)
             and psum_words(sweep, config, images) <= config.psum_depth
-            and not row_banks_conflict(sweep, config, images)
+            and not row_banks_conflict(sweep, config, range(images * sweep.upi))
         ]
         if not fitting:
             self._refuse()

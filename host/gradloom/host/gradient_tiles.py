@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from gradloom.host.spans import Span
+
 __all__ = ["Block", "Operands", "Tile"]
 
 Range = tuple[int, int]
@@ -27,28 +29,22 @@ class Tile:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Kernel windows, output tiles, input steps and images (or rows of one) that the array sweeps over with what is on chip."""
+    """Kernel windows, output tiles, input steps and rows that the array sweeps over with what is on chip."""
 
     windows: Range
     outputs: tuple[tuple[int, ...], ...]
     steps: Range
-    images: Range
-    rows: Range | None
+    span: Span
 
     @property
-    def piece(self) -> tuple[Range, Range | None]:
-        """What is swept over at a time."""
-        return self.images, self.rows
-
-    @property
-    def inputs(self) -> tuple[Range, Range | None, Range]:
+    def inputs(self) -> tuple[Span, Range]:
         """What its inputs depend on."""
-        return *self.piece, self.steps
+        return self.span, self.steps
 
     @property
-    def errors(self) -> tuple[Range, Range | None, tuple[tuple[int, ...], ...]]:
+    def errors(self) -> tuple[Span, tuple[tuple[int, ...], ...]]:
         """What its errors depend on."""
-        return *self.piece, self.outputs
+        return self.span, self.outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +52,8 @@ class Operands:
     """What is on chip: inputs of a range of steps, and errors, from an address on; those of output tiles at (address, place in
     the banks)."""
 
-    images: tuple[int, int]
-    rows: tuple[int, int] | None
-    steps: tuple[int, int]
+    span: Span
+    steps: Range
     inputs: int
     first: int
     errors: dict[tuple[int, ...], tuple[int, int]]

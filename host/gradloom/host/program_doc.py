@@ -82,9 +82,10 @@ not even one image fits in the whole of a buffer is refused with the layer's nam
 all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in several CONV commands
 that add up (`acc`); kernels above 3 x 3 take one CONV a window.
 
-Weight gradients (`gradient_blocks`): inputs and errors of some images stay on chip while every pair of a block of output
-tiles and input steps sweeps over them; the drain of later images adds to the sums of earlier ones (`dacc`), and after
-the last images a pair's weights are updated. Blocks and images are chosen by cycles too.
+Weight gradients (`gradient_blocks`): inputs and errors of a span of rows stay on chip while every pair of a block of output
+tiles and input steps sweeps over them; the drain of later spans adds to the sums of earlier ones (`dacc`), and after
+the last span a pair's weights are updated. Spans go over the rows of the batch, image after image, and may begin in the
+middle of one (`u0`), so that every WPU has a row. Blocks and spans are chosen by cycles too.
 
 Engines take their commands in the order of the program, so layers and phases are interleaved in it by ranges of images
 (`pacing`): a piece of work comes when what it needs has been emitted, and where, by the cost model, the array would not

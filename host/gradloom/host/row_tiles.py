@@ -221,7 +221,7 @@ class RowConvolution:
                 f"input row bank, configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth): "
                 f"raise ibuf_depth or shrink the layer"
             )
-        if any(row_banks_conflict(self.sweep.strip(*strip), config, 1) for strip in found):
+        if any(row_banks_conflict(self.sweep.strip(*strip), config, range(strip[1] - strip[0])) for strip in found):
             self.work.refuse_banks()
         return tuple(found)
 

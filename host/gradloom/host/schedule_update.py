@@ -13,9 +13,10 @@ from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.schedule_backward import convolved, dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
+from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder, shape_of, shifts
 from gradloom.host.tokens import Access, row_access
-from gradloom.host.windows import Shape, Sweep, forward_sweep
+from gradloom.host.windows import Shape, forward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
@@ -90,7 +91,6 @@ class WeightUpdate:
             tiles=len(self.work.tiles()),
             outputs=self.shape.mg,
             steps=self.work.steps,
-            error_rows=self.shape.yo,
             error_entries=self.ee,
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
             room=self.line.ring.size,
@@ -99,13 +99,6 @@ class WeightUpdate:
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images, chosen)
 
-    def _sweep(self, rows: Range | None) -> Sweep:
-        """Over whole images or over some rows."""
-        return self.sweep if rows is None else self.sweep.strip(*rows)
-
-    def _error_length(self, images: Range, rows: Range | None) -> int:
-        return self.gradients.error_addresses(self.builder.config, images[1] - images[0], rows)
-
     # Order
 
     def emit(self) -> list[Work]:
@@ -113,8 +106,8 @@ class WeightUpdate:
         pass."""
         tiles = [tuple(tile) for tile in self.work.tiles()]
         blocks = [
-            Block(windows, tuple(tiles[slice(*outputs)]), steps, *piece)
-            for windows, outputs, steps, piece in self.blocks
+            Block(windows, tuple(tiles[slice(*outputs)]), steps, span)
+            for windows, outputs, steps, span in self.blocks
         ]
         loaded, places = self.builder.step(), dict[int, Operands]()
         works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
@@ -122,21 +115,20 @@ class WeightUpdate:
 
     def _loads(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
-        builder, sweep, every = self.builder, self.sweep, self.builder.images
+        builder, sweep, config, every = self.builder, self.sweep, self.builder.config, self.builder.images
         needs = [builder.part(self.layer.name, dx_region_name(builder, self.layer), every), *self.line.needs]
         if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
             needs.append(convolved(builder, self.layer, every))
         before: Block | None = None
         for n, block in enumerate(blocks):
-            count, rows = block.images[1] - block.images[0], self._sweep(block.rows)
-            inputs = (block.steps[1] - block.steps[0]) * rows.addresses(builder.config, count)
-            length = self._error_length(*block.piece)
+            span, size = block.span, block.span.addresses(config)
+            inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, span)
             sets = 1 if self.sweep.k1 else PE_TAPS
             errors = ceil_div(len(block.outputs), sets) * length
             new_inputs = before is None or before.inputs != block.inputs
             new_errors = before is None or before.errors != block.errors
             room = [(builder.pool["IBUF"], inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
-            beats = count * sweep.groups_in * rows.rows * sweep.xe
+            beats = span.rows * sweep.groups_in * sweep.xe
             yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name)
             start = builder.pool["IBUF"].take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
@@ -144,37 +136,37 @@ class WeightUpdate:
             places[n] = Operands(*block.inputs, start, first, found)
             if new_errors:
                 for outs, (address, place) in found.items():
-                    self._load_errors(*block.piece, outs, address, place)
+                    self._load_errors(span, outs, address, place)
             if new_inputs:
-                windows = sum(self._cycles(part, *block.piece) for part in self._parts(block))
-                self.work.inputs.of(rows).load(block.images, block.steps, start, windows)
+                windows = sum(self._cycles(part, span) for part in self._parts(block))
+                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows)
             before = block
 
     def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
-        first, last = self.blocks.pieces[0], self.blocks.pieces[-1]
+        first, last = self.blocks.spans[0], self.blocks.spans[-1]
         for n, block in enumerate(blocks):
             after = blocks[n + 1] if n + 1 < len(blocks) else None
             parts = self._parts(block)
-            if block.piece == first:
+            if block.span == first:
                 self._places: dict[Tile, int] = {}
             for part in parts:
-                cycles, end = self._cycles(part[:1], *block.piece), part is parts[-1]
+                cycles, end = self._cycles(part[:1], block.span), part is parts[-1]
                 drained = self._beats(part[0]) if self._drained(part[0]) else 0
-                target = functools.partial(self._target, part, block.piece == first)
+                target = functools.partial(self._target, part, block.span == first)
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
                 count = 1 if drained else len(part)
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
                     Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target,
-                    silent=block.piece != last,
+                    silent=block.span != last,
                 )
-                if block.piece == first != last and part is parts[0]:
+                if block.span == first != last and part is parts[0]:
                     self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
-                tiles = self._tiles(part, places[n], block.piece == first, block.piece == last, apart=bool(drained))
+                tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=bool(drained))
                 for place, _ in enumerate(tiles, 2):
                     if drained:
                         closes = self.line.name if end and place == len(part) else ""
-                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.piece != last)
+                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last)
             if after is None or after.inputs != block.inputs:
                 self.builder.pool["IBUF"].give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
@@ -192,13 +184,12 @@ class WeightUpdate:
         return Access("DW", ((start, start + beats),))
 
     def _drained(self, tile: Tile) -> bool:
-        """Whether gradients leave the array more slowly than it makes them, in any piece."""
-        return any(self._cycles([tile], *piece) < self._beats(tile) for piece in {self.blocks.pieces[0], self.blocks.pieces[-1]})
+        """Whether gradients leave the array more slowly than it makes them, in any span."""
+        return any(self._cycles([tile], span) < self._beats(tile) for span in self.blocks.spans)
 
-    def _cycles(self, part: list[Tile], images: Range, rows: Range | None) -> int:
+    def _cycles(self, part: list[Tile], span: Span) -> int:
         """Cycles of the array for the tiles of a set."""
-        count = images[1] - images[0]
-        return len(part) * self._sweep(rows).cycles(self.builder.config, count)
+        return len(part) * span.cycles(self.builder.config)
 
     def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> Tile:
         if not self.sweep.k1:
@@ -230,7 +221,7 @@ class WeightUpdate:
         return max(1, min(
             _MOST_BESIDE if self.sweep.k1 else config.max_planes,
             (min(drained, config.export_depth) if moved else drained) // beats,
-            _DRAINED_CYCLES // self._cycles(part[:1], self.builder.images, None),
+            _DRAINED_CYCLES // self.sweep.cycles(config, self.builder.images[1] - self.builder.images[0]),
         ))
 
     def _extent(self, tile: Tile) -> tuple[int, int]:
@@ -246,23 +237,24 @@ class WeightUpdate:
 
     # Loads and stores
 
-    def _load_errors(self, images: Range, rows: Range | None, outputs: tuple[int, ...], addr: int, place: int) -> None:
-        builder, region, count = self.builder, self.errors, images[1] - images[0]
-        length = self._error_length(images, rows)
-        first, last = rows or (0, self.shape.yo)
-        for tap, m in enumerate(outputs):
+    def _load_errors(self, span: Span, outputs: tuple[int, ...], addr: int, place: int) -> None:
+        builder, region = self.builder, self.errors
+        length = self.gradients.error_addresses(builder.config, span)
+        for (tap, m), part in itertools.product(enumerate(outputs), span.outputs):
+            (first, last), (low, high) = part.images, part.rows
+            turns, wpu = divmod(part.skipped, builder.config.wpus)
             builder.load(
                 Dest.EBUF,
                 region,
-                [(images, (m, m + 1))],
-                region.at(images[0], m) + first * self.ee * builder.config.beat_bytes,
+                [(part.images, (m, m + 1))],
+                region.at(first, m) + low * self.ee * builder.config.beat_bytes,
                 (place + tap, place + tap + 1),
-                n0=(last - first) * self.ee,
-                n1=count,
+                n0=(high - low) * self.ee,
+                n1=last - first,
                 stride1=region.outer_bytes,
-                addr=addr,
-                length=length,
-                bank0=place + tap,
+                addr=addr + turns * self.ee,
+                length=length - turns * self.ee,
+                bank0=place + tap + PE_ROWS * wpu,
                 bstep=PE_ROWS,
                 xe=self.ee,
                 xb=self.ee,
@@ -349,12 +341,12 @@ class WeightUpdate:
 
         A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
         """
-        config, sweep, count = self.builder.config, self._sweep(operands.rows), operands.images[1] - operands.images[0]
-        size = sweep.addresses(config, count)
+        config, sweep, span = self.builder.config, self.sweep, operands.span
+        size = span.addresses(config)
         base = operands.inputs + (tile.step - operands.steps[0]) * size
         errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
-        fields = sweep.row_fields(config, tile.window, base, count) | {
+        fields = span.row_fields(config, tile.window, base) | {
             "wg": 1,
             "clear": 1,
             "drain": 1,
@@ -370,7 +362,7 @@ class WeightUpdate:
         }
         if sweep.k1:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
-        length = self._error_length(operands.images, operands.rows)
+        length = self.gradients.error_addresses(config, span)
         drained = self._beats(tile) + (rows * taps - 1) * gap * self.bb
         for lap in range(config.laps if fresh else sweep.laps):
             self.builder.recorder.emit(

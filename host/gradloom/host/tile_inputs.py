@@ -1,9 +1,11 @@
 """Inputs of a convolution's tiles: which stay on chip for all output groups, in what order the others come, and their loads."""
 
 import copy
+from collections.abc import Sequence
 
 from gradloom.host.layout import equal_ranges
 from gradloom.host.memory import Region
+from gradloom.host.spans import Rows
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, ScheduleError
 from gradloom.host.windows import Sweep
@@ -99,28 +101,33 @@ class TileInputs:
 
         Where they take longer than the windows the weights' and errors' channel brings a part.
         """
+        rows = Rows(images, (0, self.sweep.rows), 0)
+        self.load_rows([rows], self.size(images[1] - images[0]), chunk, addr, windows)
+
+    def load_rows(self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int) -> None:
+        """The same for some rows that lie one behind the other on chip, those of an input group at ``step`` addresses."""
         builder, sweep, region = self.builder, self.sweep, self.region
-        count = images[1] - images[0]
-        shared = count * sweep.rows * sweep.xe * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
-        step = self.size(count)
+        beats = sum(part.count for part in rows) * sweep.xe
+        shared = beats * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
         # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
-        size = max(1, _LOAD_BEATS // (count * sweep.rows * sweep.xe))
+        size = max(1, _LOAD_BEATS // beats)
         places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
+        row_bytes = sweep.xe * builder.config.beat_bytes
         if sweep.k1:
             places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
         for bank, first, last, start in places:
             # Through one channel: rows of several images lie between each other, and nothing but a barrier orders two Loaders.
             way = builder.recorder.way(Dest.IBUF, shared=shared)
-            for part, skipped, runs in self._runs(images) if first < last else ():
+            for part in self._runs(rows) if first < last else ():
                 # Rows of one image behind those of the one before, from bank to bank.
-                turns, banks = divmod(skipped, sweep.banks(builder.config))
+                turns, banks = divmod(part.skipped, sweep.banks(builder.config))
                 builder.load(
                     Dest.IBUF,
                     region,
-                    [(part, (first, last))],
-                    region.at(part[0], first) + sweep.row0 * sweep.xe * builder.config.beat_bytes,
+                    [(part.images, (first, last))],
+                    region.at(part.images[0], first) + (sweep.row0 + part.rows[0] * sweep.every) * row_bytes,
                     (bank, bank + 1) if sweep.k1 else (0, PE_ROWS),
-                    **runs,
+                    **self._loops(part),
                     n2=last - first,
                     stride2=region.unit,
                     addr=start + turns * sweep.xe,
@@ -133,12 +140,16 @@ class TileInputs:
                     ostep=step,
                 )
 
-    def _runs(self, images: Range) -> list[tuple[Range, int, dict[str, int]]]:
-        """Images of a load, rows that lie before them on chip, and its first two loops: all rows of all images, or the rows of one
-        image that its windows read."""
+    def _runs(self, rows: Sequence[Rows]) -> Sequence[Rows]:
+        """Rows that one load brings: one run of each image, or, where others lie between them, rows of one image."""
+        if self.sweep.every == 1:
+            return rows
+        return [image for part in rows for image in part.one_by_one()]
+
+    def _loops(self, part: Rows) -> dict[str, int]:
+        """The first two loops of a load."""
         sweep, row = self.sweep, self.sweep.xe * self.builder.config.beat_bytes
+        (first, last), (low, high) = part.images, part.rows
         if sweep.every == 1:
-            runs = {"n0": sweep.rows * sweep.xe, "n1": images[1] - images[0], "stride1": self.region.outer_bytes}
-            return [(images, 0, runs)]
-        runs = {"n0": sweep.xe, "n1": sweep.rows, "stride1": sweep.every * row}
-        return [((image, image + 1), (image - images[0]) * sweep.rows, runs) for image in range(*images)]
+            return {"n0": (high - low) * sweep.xe, "n1": last - first, "stride1": self.region.outer_bytes}
+        return {"n0": sweep.xe, "n1": high - low, "stride1": sweep.every * row}

@@ -293,6 +293,8 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         if not f[name]:
             yield f"{name} must be above 0"
             return
+    if f["u0"] >= f["upi"]:
+        yield f"u0 must be below upi, {f['upi']}, not {f['u0']}"
     if f["pattern"] not in set(Pattern):
         yield f"there is no pattern {f['pattern']}"
         return

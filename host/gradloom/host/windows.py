@@ -124,20 +124,24 @@ class Sweep:
 
         Rows outside the strip's are never asked for, so that the machine takes only true padding for padding.
         """
-        reach = [1 if self.pattern == Pattern.BP2 else 0 if self.k1 else window.rows - 1 for window in self.windows]
-        low = first * self.ystep + min(self.y0)
-        high = (last - 1) * self.ystep + max(y0 + more for y0, more in zip(self.y0, reach, strict=True)) + 1
-        start = min(max(0, low), self.rows - 1)
-        rows = max(1, min(self.rows, high) - start)
+        start, end = self.read(first, last)
         return dataclasses.replace(
             self,
-            rows=rows,
-            pitch=rows,
+            rows=end - start,
+            pitch=end - start,
             upi=last - first,
             y0=tuple(y0 + first * self.ystep - start for y0 in self.y0),
             psr=0 if first else self.psr,
             row0=self.row0 + start * self.every,
         )
+
+    def read(self, first: int, last: int) -> tuple[int, int]:
+        """Stored rows that the units ``first`` to ``last`` of one image read, at least one."""
+        reach = [1 if self.pattern == Pattern.BP2 else 0 if self.k1 else window.rows - 1 for window in self.windows]
+        low = first * self.ystep + min(self.y0)
+        high = (last - 1) * self.ystep + max(y0 + more for y0, more in zip(self.y0, reach, strict=True)) + 1
+        start = min(max(0, low), self.rows - 1)
+        return start, max(start + 1, min(self.rows, high))
 
     @property
     def unit_rows(self) -> int:
@@ -297,8 +301,8 @@ def psum_words(sweep: Sweep, config: Config, images: int) -> int:
     return groups * (even(sweep.cols) if sweep.k1 else sweep.cols)
 
 
-def row_banks_conflict(sweep: Sweep, config: Config, images: int) -> bool:
-    """Whether some row group asks one bank for two different rows.
+def row_banks_conflict(sweep: Sweep, config: Config, units: range) -> bool:
+    """Whether some row group of these units, image after image, asks one bank for two different rows.
 
     A bank answers one address a cycle, so the rows that the WPUs read together must lie in different banks or
     be the same.
@@ -308,10 +312,9 @@ def row_banks_conflict(sweep: Sweep, config: Config, images: int) -> bool:
     n = sweep.banks(config)
     offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}[sweep.pattern]
     for y0 in sweep.y0:
-        units = [(u // sweep.upi, u % sweep.upi) for u in range(images * sweep.upi)]
         for group in range(0, len(units), config.wpus):
             asked: dict[int, int] = {}
-            for slot, y in units[group : group + config.wpus]:
+            for slot, y in (divmod(unit, sweep.upi) for unit in units[group : group + config.wpus]):
                 for offset in set(offsets):
                     row = y * sweep.ystep + y0 + offset
                     if 0 <= row < sweep.rows:

@@ -119,7 +119,7 @@ class RowWalk(wiring.Component):
             for w in range(wpus):
                 m.d.sync += [out.unit[w].valid.eq(left > w), out.unit[w].row.eq(unit[1]),
                              out.unit[w].b.eq(unit[2]), out.unit[w].a.eq(unit[3]), out.unit[w].slot.eq(unit[4]),
-                             out.unit[w].opens.eq((unit[0] < wpus) & ~f.sacc)]
+                             out.unit[w].opens.eq(((unit[0] < wpus) | step_first) & ~f.sacc)]
                 unit = advance(w, *unit)
             limits = (f.rlim0, f.rlim1, f.rlim2)
             m.d.sync += [
@@ -156,7 +156,7 @@ class RowWalk(wiring.Component):
             m.d.sync += [walking.eq(1), step.eq(0), lap.eq(f.lap), a.eq(f.ia0), a_step.eq(f.ia0), first.eq(1),
                          entry.eq(f.e0), parity.eq(f.par0)]
         with m.If(self.start | (taken & step_end)):
-            m.d.sync += [left.eq(f.units), y.eq(0), row.eq(f.y0), b.eq(f.ib0), slot.eq(0), group.eq(0),
+            m.d.sync += [left.eq(f.units), y.eq(f.u0), row.eq(f.y0 + (f.u0 << f.p2)), b.eq(f.ib0), slot.eq(0), group.eq(0),
                          pa.eq(f.pbase), ea.eq(f.ebase), step_first.eq(1)]
         with m.If(taken):
             m.d.sync += self.valid.eq(1)

@@ -40,7 +40,7 @@ def _rows(config: Config, f: dict[str, int]) -> list[tuple[int, int, int]]:
     n = config.wpus if f["pattern"] == Pattern.K1 else config.row_banks
     bank, addr, found = f["ib0"], f["ia0"], []
     for unit in range(f["units"]):
-        y = unit % f["upi"]
+        y = (f["u0"] + unit) % f["upi"]
         found.append((y * (2 if f["p2"] else 1) + f["y0"], bank, addr))
         last = y == f["upi"] - 1
         bank, addr = bank + f["cb" if last else "sb"], addr + f["ca" if last else "sa"]
@@ -172,10 +172,11 @@ def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> N
                 where = wpu, bank, f["pbase"] + addr
                 psum[where] = total[unit, j, i] + (psum[where] if f["acc"] else 0)
                 if sums:
-                    if j == 0 and unit % f["upi"] < config.wpus and not f["sacc"]:
+                    slot, y = divmod(f["u0"] + unit, f["upi"])
+                    if j == 0 and (y < config.wpus or unit < config.wpus) and not f["sacc"]:
                         chip.running[wpu, i] = 0
                     chip.running[wpu, i] += abs(psum[where])
-                    chip.norms[f["half"], wpu, i, unit // f["upi"]] = chip.running[wpu, i]
+                    chip.norms[f["half"], wpu, i, slot] = chip.running[wpu, i]
 
 
 def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:

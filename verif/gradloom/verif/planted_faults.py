@@ -246,9 +246,16 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "sums of magnitudes start anew with every tile of a plane",
         f"{_RTL}/rowwalk.py",
-        "(unit[0] < wpus) & ~f.sacc",
-        "unit[0] < wpus",
+        "((unit[0] < wpus) | step_first) & ~f.sacc",
+        "(unit[0] < wpus) | step_first",
         f"{_TESTS}/system/test_rows.py",
+    ),
+    Fault(
+        "a command that begins in the middle of an image takes that for its first row",
+        f"{_RTL}/rowwalk.py",
+        "y.eq(f.u0)",
+        "y.eq(0)",
+        f"{_TESTS}/rtl/test_feed.py",
     ),
     Fault(
         "verification skips the normalised activations",

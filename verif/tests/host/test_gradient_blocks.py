@@ -17,7 +17,7 @@ def gradient(config, *, cg, mg, y, x, kernel=3, stride=1):
     shape = Shape(cg, mg, y, x, y // stride, x // stride, kernel, kernel, stride, kernel // 2)
     sweep = forward_sweep(shape, config)
     tiles, steps = (-(-mg // 3), -(-cg // 3)) if sweep.k1 else (mg, cg)
-    return GradientShape("layer", sweep, tiles, mg, steps, shape.yo, (shape.xo + 1) // 2, 9 * config.block_beats, config.dw_depth)
+    return GradientShape("layer", sweep, tiles, mg, steps, (shape.xo + 1) // 2, 9 * config.block_beats, config.dw_depth)
 
 
 def covers(ranges, low, high):
@@ -29,24 +29,30 @@ def covers(ranges, low, high):
 def test_blocks_fit_and_cover(cg, mg, y, x):
     shape = gradient(ETA, cg=cg, mg=mg, y=y, x=x)
     blocks = choose_blocks(shape, ETA, (0, 16))
-    covers(blocks.images, 0, 16)
+    covers([(span.first, span.last) for span in blocks.spans], 0, 16 * shape.sweep.upi)
     covers(blocks.tiles, 0, shape.tiles)
     covers(blocks.steps, 0, shape.steps)
-    cuts = (blocks.images, blocks.tiles, blocks.steps)
-    images, tiles, steps = (max(high - low for low, high in ranges) for ranges in cuts)
-    assert steps * shape.sweep.addresses(ETA, images) <= ETA.ibuf_depth
-    assert -(-tiles // 3) * shape.error_addresses(ETA, images) <= ETA.ebuf_depth
-    assert images == 16 or tiles * steps * shape.beats <= ETA.dw_depth
+    tiles, steps = (max(high - low for low, high in ranges) for ranges in (blocks.tiles, blocks.steps))
+    for span in blocks.spans:
+        assert steps * span.addresses(ETA) <= ETA.ibuf_depth
+        assert -(-tiles // 3) * shape.error_addresses(ETA, span) <= ETA.ebuf_depth
+    assert len(blocks.spans) == 1 or tiles * steps * shape.beats <= ETA.dw_depth
 
 
 def test_all_pairs_of_a_wide_layer_share_their_operands():
-    """ResNet20's first stage: 16 images of 32 x 32 do not fit, a few do, for all four pairs of 8 x 8 channels."""
+    """ResNet20's first stage: 16 images of 32 x 32 do not fit, some rows do, for all four pairs of 8 x 8 channels."""
     shape = gradient(ETA, cg=2, mg=2, y=32, x=32)
     blocks = choose_blocks(shape, ETA, (0, 16))
     assert blocks.tiles == ((0, 2),) and blocks.steps == ((0, 2),)
-    images = blocks.images[0][1]
-    assert 4 * 2 * shape.sweep.addresses(ETA, images) <= ETA.ibuf_depth
-    assert 3 * shape.error_addresses(ETA, images) <= ETA.ebuf_depth
+    assert all(4 * 2 * span.addresses(ETA) <= ETA.ibuf_depth for span in blocks.spans)
+    assert all(3 * shape.error_addresses(ETA, span) <= ETA.ebuf_depth for span in blocks.spans)
+
+
+def test_no_wpu_is_without_a_row_before_the_last():
+    """512 rows: 171 row groups, and not 11 for each of 16 images."""
+    blocks = choose_blocks(gradient(ETA, cg=2, mg=2, y=32, x=32), ETA, (0, 16))
+    assert sum(span.groups(ETA) for span in blocks.spans) == 171
+    assert any(span.left_out for span in blocks.spans)
 
 
 @pytest.mark.parametrize("cg,mg,y,stride,stay", [(32, 64, 4, 1, True), (16, 32, 8, 2, False)])
@@ -67,11 +73,11 @@ def test_of_equals_the_errors_stay():
 
 def test_whole_batch_at_once_needs_no_open_gradients():
     """VGG16's last stage: 4096 pairs, more than the gradient buffer holds, but all images fit."""
-    assert choose_blocks(gradient(ETA, cg=64, mg=64, y=2, x=2), ETA, (0, 16)).images == ((0, 16),)
+    assert choose_blocks(gradient(ETA, cg=64, mg=64, y=2, x=2), ETA, (0, 16)).spans[0].images == (0, 16)
 
 
 def test_layer_that_does_not_fit():
     config = dataclasses.replace(PRESETS["small"], ibuf_depth=8)
-    message = r"layer 'layer': one row takes \d+ addresses of each input row bank.*raise them or shrink"
+    message = r"layer 'layer': one row group takes \d+ addresses of each input row bank.*raise them or shrink"
     with pytest.raises(ScheduleError, match=message):
         choose_blocks(gradient(config, cg=2, mg=2, y=32, x=32), config, (0, 4))

@@ -237,7 +237,7 @@ def test_several_steps_of_one_start_and_evaluation():
         ),
         (
             {"ebuf_depth": 4},
-            r"layer 'a': one row takes 5 addresses of each input row bank, 5 of each error row bank",
+            r"layer 'a': one row group takes 5 addresses of each input row bank, 5 of each error row bank",
         ),
         ({"pbuf_depth": 12}, r"configuration 'x' has a pbuf_depth of 12: raise it to 14"),
         ({"tensors": 20}, r"network 'n' has 24 tensor numbers, configuration 'x' has 20 \(tensors\)"),

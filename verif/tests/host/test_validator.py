@@ -107,6 +107,10 @@ def test_loads(fields, message):
             "byte 20: CONV: nr must be above 0",
         ),
         (
+            Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 2, "u0": 2, "nk": 1, "nr": 1}),
+            "byte 20: CONV: u0 must be below upi, 2, not 2",
+        ),
+        (
             Instruction(Opcode.CONV, {"steps": 1, "units": 100, "cols": 12, "upi": 1, "nk": 1, "nr": 1}),
             "byte 20: CONV: partial-sum addresses 0..299 leave its 256 addresses",
         ),

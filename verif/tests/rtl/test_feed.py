@@ -42,7 +42,7 @@ def row_reads(config: Config, f: dict[str, int], step: int) -> list[list[tuple[i
     offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}[Pattern(f["pattern"])]
     b, a, result = f["ib0"], f["ia0"], []
     for unit in range(f["units"]):
-        y = unit % f["upi"]
+        y = (f["u0"] + unit) % f["upi"]
         reads = []
         for r in range(3):
             present = step < f[f"rlim{r}"] if k1 else r < f["nr"]
@@ -92,8 +92,9 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 if token["sum"]:
                     token["begin"] = int(g == 0 and j == 0)
                     units_of = range(g * wpus, g * wpus + len(members))
-                    token["slots"] = [unit // f["upi"] for unit in units_of]
-                    token["openers"] = [int(j == 0 and unit % f["upi"] < wpus) for unit in units_of]
+                    places = [divmod(f["u0"] + unit, f["upi"]) for unit in units_of]
+                    token["slots"] = [slot for slot, _ in places]
+                    token["openers"] = [int(j == 0 and (g == 0 or y < wpus)) for _, y in places]
                 if window:
                     token["clr"] = int(f["clear"] and begins and g == 0 and j == 0)
                     half_cols = -(-f["cols"] // 2)
@@ -117,12 +118,13 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")
     bits = {name: int(rng.integers(2)) for name in names}
     laps = sorted(int(lap) for lap in rng.integers(0, config.laps, 2))
+    upi = int(rng.integers(1, 6))
     return bits | {
         "lap": laps[0], "lap_end": laps[1],
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern != Pattern.BP2 else 0, "nr": int(rng.integers(1, 4)),
         "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)),
         "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
-        "upi": int(rng.integers(1, 6)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
+        "upi": upi, "u0": int(rng.integers(upi)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
         "xe": int(rng.integers(1, 5)), "e0": int(rng.integers(-3, 3)), "ib0": int(rng.integers(modulus)),
         "sb": int(rng.integers(modulus)), "cb": int(rng.integers(modulus)), "ia0": int(rng.integers(300)),
         "sa": int(rng.integers(30)), "ca": int(rng.integers(30)), "istep": int(rng.integers(90)),
