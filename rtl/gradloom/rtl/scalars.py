@@ -40,8 +40,9 @@ PlaneScalars = StructLayout({"scale": signed(16), "le": 8, "mean": signed(24)})
 
 
 def dividers(config: Config) -> int:
-    """Division blocks: one for four channels, so that a plane is divided within 52 cycles."""
-    return max(1, config.group // 4)
+    """Division blocks: one for four channels, so that a plane is divided within 52 cycles, or, where several WPUs finish planes that
+    much sooner, one for two channels."""
+    return max(1, config.group // (2 if config.wpus > 1 else 4))
 
 
 def wide_product(m: Module, x: Value, factor: Value, name: str) -> tuple[Value, Value]:
@@ -280,7 +281,7 @@ class Scalars(wiring.Component):
             queue.i.p.addr.eq(now.entry), queue.i.p.channel.eq(now.channel),
             queue.i.p.data.eq(Mux(self.divided, self.quotient, parameter)),
             # Up to LATENCY scalars and the divisions are under way.
-            self.room.eq(queue.level < self.QUEUE - self.LATENCY - 3),
+            self.room.eq(queue.level < self.QUEUE - self.LATENCY - 1 - dividers(self.config)),
             self.busy.eq(self.working | queue.o.valid),
             self.put.eq(queue.o.valid), queue.o.ready.eq(self.put_ready), self.put_addr.eq(queue.o.p.addr),
             self.put_channel.eq(1 << queue.o.p.channel), self.put_data.eq(queue.o.p.data),

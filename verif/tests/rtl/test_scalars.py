@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import Config
@@ -14,16 +15,19 @@ from gradloom.verif.acore_case import align, saturate, wrap
 
 CONFIG = Config(name="scalars", clusters=2, wpus=1, cols=2, max_planes=4)
 GROUP = CONFIG.group
+WIDE = Config(name="wide", clusters=8, wpus=3, cols=8, max_planes=4)
+"""A machine with four dividers."""
 
 
 class Bench:
     """Answers the memories around the unit: ``entries[address][channel]``, ``sums[plane]``, ``norms[plane]``."""
 
     def __init__(self, ctx, dut: Scalars, rng: random.Random) -> None:
-        self.ctx, self.dut, self.rng = ctx, dut, rng
-        self.entries = [[rng.getrandbits(64) for _ in range(GROUP)] for _ in range(16)]
-        self.sums = [[rng.randint(-(1 << 42), (1 << 42) - 1) >> rng.randint(0, 40) for _ in range(GROUP)] for _ in range(4)]
-        self.norms = [[rng.getrandbits(rng.randint(1, 48)) for _ in range(GROUP)] for _ in range(4)]
+        self.ctx, self.dut, self.rng, self.group = ctx, dut, rng, dut.config.group
+        channels = range(self.group)
+        self.entries = [[rng.getrandbits(64) for _ in channels] for _ in range(16)]
+        self.sums = [[rng.randint(-(1 << 42), (1 << 42) - 1) >> rng.randint(0, 40) for _ in channels] for _ in range(4)]
+        self.norms = [[rng.getrandbits(rng.randint(1, 48)) for _ in channels] for _ in range(4)]
         self.ready, self.overflow = 1.0, 0
         self._pending: list[int | None] = [None] * 4
 
@@ -37,13 +41,13 @@ class Bench:
             channel = ctx.get(dut.put_channel).bit_length() - 1
             self.entries[ctx.get(dut.put_addr)][channel] = ctx.get(dut.put_data)
         self.overflow |= ctx.get(dut.overflow)
-        entry = self.entries[op["entry"]] if op else [0] * GROUP
+        entry = self.entries[op["entry"]] if op else [0] * self.group
         plane = op["plane"] if op else 0
         self._pending = [plane if op else None, *self._pending[:3]]
         await ctx.tick()
         ctx.set(dut.entry, sum(value << (64 * c) for c, value in enumerate(entry)))
         ctx.set(dut.sums, self.sums[plane])
-        ctx.set(dut.norms, self.norms[self._pending[3]] if self._pending[3] is not None else [(1 << 48) - 1] * GROUP)
+        ctx.set(dut.norms, self.norms[self._pending[3]] if self._pending[3] is not None else [(1 << 48) - 1] * self.group)
 
     async def settle(self) -> None:
         for _ in range(2000):
@@ -52,15 +56,15 @@ class Bench:
                 return
         raise AssertionError("busy for 2000 cycles")
 
-    async def each(self, *, planes: int = 1, spacing: int = 0, **op: int) -> None:
-        """The same scalar for all channels of ``planes`` planes."""
+    async def each(self, *, planes: int = 1, burst: int = 1, spacing: int = 0, **op: int) -> None:
+        """The same scalar for all channels of ``planes`` planes: ``burst`` in successive cycles, then so many cycles without one."""
         base = op.pop("entry", 0)
         for plane in range(planes):
-            for channel in range(GROUP):
+            for channel in range(self.group):
                 while not self.ctx.get(self.dut.room):
                     await self.tick()
                 await self.tick({"channel": channel, "plane": plane, "entry": base + plane, **op})
-                for _ in range(spacing):
+                for _ in range(0 if (channel + 1) % burst else spacing):
                     await self.tick()
 
     def master(self, address: int, channel: int) -> tuple[int, int]:
@@ -68,8 +72,8 @@ class Bench:
         return wrap(value, 32), wrap(value >> 32, 32)
 
 
-def simulate(body, seed: int) -> None:
-    dut = Scalars(CONFIG)
+def simulate(body, seed: int, config: Config = CONFIG) -> None:
+    dut = Scalars(config)
 
     async def testbench(ctx):
         await body(Bench(ctx, dut, random.Random(seed)))
@@ -183,10 +187,12 @@ def test_plane_registers():
     simulate(body, 4)
 
 
-def test_division():
+@pytest.mark.parametrize("config", [CONFIG, WIDE], ids=lambda config: config.name)
+def test_division(config):
     """{le, q} of n / (norm + epsilon) for every channel and plane, in the plane registers and in the entries unless dry."""
     async def body(bench: Bench) -> None:
         ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        count = dividers(config)
         for dry in (0, 1):
             n, shift = rng.randint(1, 1 << 14), rng.randint(-20, 10)
             ctx.set(dut.n, n)
@@ -194,13 +200,13 @@ def test_division():
             before = [list(entry) for entry in bench.entries]
             await bench.each(operand=Operand.N, shift=shift, destination=To.EPSILON)
             await bench.settle()
-            await bench.each(planes=4, entry=8, spacing=13 // dividers(CONFIG), operand=Operand.NORM, term=Term.EPSILON,
+            await bench.each(planes=4, entry=8, burst=count, spacing=13 - count, operand=Operand.NORM, term=Term.EPSILON,
                              destination=To.DIVIDE)
             await bench.settle()
             for plane in range(4):
                 ctx.set(dut.at, plane)
                 await ctx.tick()
-                for c in range(GROUP):
+                for c in range(bench.group):
                     total, le = bench.norms[plane][c] + max(1, align(n, shift)), 0
                     while (n << le) // total < 1 << 15:
                         le += 1
@@ -210,7 +216,7 @@ def test_division():
                     assert bench.entries[8 + plane][c] == (before[8 + plane][c] if dry else le << 16 | q)
         assert not bench.overflow
 
-    simulate(body, 5)
+    simulate(body, 5, config)
 
 
 def test_a_busy_parameter_buffer_loses_nothing():
