@@ -5,6 +5,7 @@ are those of the cost model (:class:`~gradloom.host.cost.Costs`). Unlike :func:`
 command queues and no fetch of the program, and its memory is a usual one: a program must not depend on where it runs.
 """
 
+import itertools
 from collections.abc import Iterable
 
 from gradloom.host.assembler import Instruction
@@ -22,22 +23,24 @@ class Clock:
     ----------
     done : dict
         Position of a command in the program: the cycle in which it is done.
-    latest : :class:`int`
-        The same of the last command.
     """
 
     def __init__(self, config: Config) -> None:
         self._costs = Costs(config, DramCost())
         self._engines = {unit: EngineState(in_flight(unit)) for unit in units(config)}
         self.done: dict[int, int] = {}
-        self.latest = 0
 
     def place(self, position: int, unit: Unit, instruction: Instruction, behind: Iterable[int]) -> None:
         """The next command of an engine, which waits for the commands at ``behind``."""
         engine = self._engines[unit]
         time = max(engine.free, engine.under_way[0], *(self.done[place] for place in behind), 0)
         cost = self._costs(instruction)
-        self.latest = self.done[position] = engine.begin(time, cost, max(time + cost.latency, engine.bus) + cost.transfer)
+        self.done[position] = engine.begin(time, cost, max(time + cost.latency, engine.bus) + cost.transfer)
+
+    def through(self, first: int) -> int:
+        """When all commands from position ``first`` on are done; 0 if there are none."""
+        behind = itertools.takewhile(lambda position: position >= first, reversed(self.done))
+        return max((self.done[position] for position in behind), default=0)
 
     def free(self, unit: Unit) -> int:
         """When the last beat or window so far has passed an engine's pipeline."""

@@ -41,6 +41,7 @@ class GradientShape:
     error_entries : entries of a row of an image's errors
     beats : beats of the gradients of one tile and step in one kernel window, at most
     room : beats of the weight-gradient buffer for all that is open together
+    share : of how many parts of the error buffer a block may take one
     """
 
     layer: str
@@ -51,6 +52,7 @@ class GradientShape:
     error_entries: int
     beats: int
     room: int
+    share: int = 2
 
     def error_addresses(self, config: Config, span: Span) -> int:
         """Addresses of each error bank that one output tile of a span takes."""
@@ -174,15 +176,15 @@ def _load(shape: GradientShape, config: Config, found: list[Span]) -> _Load:
 
 def _cuts(shape: GradientShape, config: Config, images: Range, size: int) -> Iterator[tuple[Cut, tuple[int, int]]]:
     """Blocks in spans of ``size`` row groups, and what they cost. They fit half of the input buffer, the other half being the
-    backward convolutions', and of the error buffer, or, if they cannot be smaller, the whole of both."""
+    backward convolutions', and their share of the error buffer, or, if they cannot be smaller, the whole of both."""
     found = spans(shape.sweep, config, images, size)
     if any(span.conflicts(config) for span in found):
         return
     load, sets = _load(shape, config, found), 1 if shape.sweep.k1 else PE_TAPS
     for windows, tiles, steps in itertools.product({1, len(shape.sweep.windows)}, _sizes(shape.tiles), _sizes(shape.steps)):
-        share = 2 if size > 1 or tiles > 1 or steps > 1 else 1
+        least = size == tiles == steps == 1
         inputs, errors = steps * load.addresses, ceil_div(tiles, sets) * load.errors
-        if inputs > config.ibuf_depth // share or errors > config.ebuf_depth // share:
+        if inputs > config.ibuf_depth // (1 if least else 2) or errors > config.ebuf_depth // (1 if least else shape.share):
             continue
         if load.spans > 1 and windows * tiles * steps * shape.beats > shape.room:
             continue

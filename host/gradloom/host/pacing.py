@@ -62,6 +62,7 @@ class Piece:
     needs, gives : what must have been emitted before, and what has been once these commands are
     room : addresses that must be free on chip, which these commands take
     opens, closes : a queue of operands of the array that these commands add to, or have used the oldest of
+    ahead : sets of operands in that queue, at most; ``None``: as chosen for all
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
     late : whether nobody waits for it, so that the A-Core may do anything else first
     weights : beats of weights that must be there before its first window
@@ -79,6 +80,7 @@ class Piece:
     room: tuple[tuple[Pool, int], ...] = ()
     opens: str = ""
     closes: str = ""
+    ahead: int | None = None
     lag: int = 0
     late: bool = False
     weights: int = 0
@@ -180,6 +182,7 @@ class Pacer:
         """The stream's present piece."""
         clock = self._recorder.clock
         acore = clock.free(Unit.ACORE)
+        first = len(self._recorder.instructions)
         piece, head = stream.head, next(stream.work, None)
         if head is not None and head.inside:
             head = dataclasses.replace(head, gives=piece.gives + head.gives, closes=piece.closes)
@@ -187,7 +190,8 @@ class Pacer:
         for part in piece.gives:
             self.give(part)
             if piece.lane == Lane.LOAD:
-                self._loaded[part] = clock.latest
+                # Its loads take several channels: the last command need not be the last one that is done.
+                self._loaded[part] = clock.through(first)
         if piece.lane != Lane.LOAD and (not _long_sweep(piece) or acore != clock.free(Unit.ACORE)):
             # One with long sweeps is part of a set, whose last one gives the A-Core its work.
             self._filled = stream if stream.line else None
@@ -282,7 +286,7 @@ class Pacer:
                 if any(self._missing(part) for part in piece.needs):
                     continue
                 stream.ready = max((self._written(part) for part in piece.needs), default=0)
-            if piece.opens and self._open[piece.opens] >= self._choices.ahead:
+            if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
                 found[bool(stream.line)][piece.lane].append(stream)

@@ -94,6 +94,7 @@ class WeightUpdate:
             error_entries=self.ee,
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
             room=self.line.ring.size,
+            share=self.line.share,
         )
         counts = fitting(self.gradients, builder.config, builder.images)
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
@@ -129,7 +130,7 @@ class WeightUpdate:
             new_errors = before is None or before.errors != block.errors
             room = [(builder.pool["IBUF"], inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
-            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name)
+            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
             start = builder.pool["IBUF"].take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}

@@ -57,7 +57,7 @@ class Bench:
         raise AssertionError("busy for 2000 cycles")
 
     async def each(self, *, planes: int = 1, burst: int = 1, spacing: int = 0, **op: int) -> None:
-        """The same scalar for all channels of ``planes`` planes: ``burst`` in successive cycles, then so many cycles without one."""
+        """The same scalar for all channels of ``planes`` planes: ``burst`` in successive cycles, then so many without one."""
         base = op.pop("entry", 0)
         for plane in range(planes):
             for channel in range(self.group):
