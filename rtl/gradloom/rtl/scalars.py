@@ -40,8 +40,8 @@ PlaneScalars = StructLayout({"scale": signed(16), "le": 8, "mean": signed(24)})
 
 
 def dividers(config: Config) -> int:
-    """Division blocks: one for four channels, so that a plane is divided within 52 cycles, or one for two channels where several WPUs
-    finish planes that much sooner."""
+    """Division blocks: one for four channels, so that a plane is divided within 52 cycles, or one for two channels where there are
+    several WPUs, which finish planes that much sooner."""
     return max(1, config.group // (2 if config.wpus > 1 else 4))
 
 
