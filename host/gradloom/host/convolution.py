@@ -13,6 +13,7 @@ from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError, channel_cycles
 from gradloom.host.tokens import Access, Ring, row_access
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
+from gradloom.models.network import INPUT
 from gradloom.rtl.config import PE_TAPS
 from gradloom.rtl.isa import Opcode, XSource
 
@@ -39,6 +40,14 @@ _TURN = Piece(Lane.ARRAY, 0)
 """Where one of two tiles that share their inputs gives way to the other."""
 _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
+
+
+def _growing(low: int, high: int, most: int) -> list[Range]:
+    """Ranges of at most ``most``, each at most as large as all before it."""
+    edges = [low]
+    while edges[-1] < high:
+        edges.append(min(high, edges[-1] + min(most, max(1, edges[-1] - low))))
+    return list(itertools.pairwise(edges))
 
 
 class Convolution:
@@ -84,6 +93,7 @@ class Convolution:
         self.weights = TileWeights(builder, layer, shape, sweep, transpose=transpose)
         self.inputs = TileInputs(builder, layer, sweep, region, self.weights, share)
         self.steps = self.weights.steps
+        self._begins = not transpose and builder.network.layer(layer).input == INPUT
 
     @property
     def fits(self) -> bool:
@@ -114,7 +124,8 @@ class Convolution:
         Half of the partial sums and the whole of the buffers in ``also`` hold them. Among these the smallest number of images that
         costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs that do not
         stay on chip are loaded for every output group and weights for every range, and a layer in one piece begins when the one
-        before it is finished; but small tiles are loaded sooner.
+        before it is finished; but small tiles are loaded sooner. Those of a first layer grow from one image on, as everything
+        waits for the first.
         """
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
@@ -140,6 +151,8 @@ class Convolution:
             # Nothing follows the logits range by range: the backward pass begins after the last image.
             best = high - low
         best = builder.chosen(key, fitting, best)
+        if self._begins:
+            return _growing(low, high, best)
         edges = list(range(low, high, best))
         if len(edges) > 1 and 2 * (high - edges[-1]) <= best and best + high - edges[-1] in costs:
             edges.pop()
@@ -147,9 +160,8 @@ class Convolution:
 
     def bound(self) -> int:
         """Cycles of the batch in the tiles of :meth:`image_tiles`, as estimated there."""
-        tiles = self.image_tiles()
-        (low, high), (first, last) = self.builder.images, tiles[0]
-        return self._cycles(high - low, last - first)
+        low, high = self.builder.images
+        return self._cycles(high - low, max(last - first for first, last in self.image_tiles()))
 
     def cycles(self, images: tuple[int, int]) -> int:
         """Cycles of the array for all output groups of some images."""
