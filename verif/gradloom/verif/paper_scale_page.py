@@ -179,6 +179,14 @@ def _curve(curve: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
+def _starts(benches: Mapping[str, dict[str, Any]]) -> str:
+    """Which steps have the program's head."""
+    middle = ", ".join(name for name, bench in benches.items() if "start of its own" not in bench["step"])
+    head = "with the program's head of 2 to 3 k cycles"
+    others = f"{'the others' if middle else 'All steps'} have a start of their own, {head}."
+    return f"The steps of {middle} follow another one in the same start, {others}" if middle else others
+
+
 def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None) -> str:
     """The page for kept results by name of their case, and the learning curve."""
     memory = next(iter(benches.values()))["memory_text"] if benches else ""
@@ -190,7 +198,7 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         "ETA's figures are those of its table III and section V-B, simulated by its authors; its batch size is not given.", "",
         *_overview(benches),
         "A network and batch end with the same parameters on every machine. Schedule: the rules' of the scheduler, or one that "
-        "[gradloom tune](tuning.md) has found. Revision: the commit that was run.", "",
+        "[gradloom tune](tuning.md) has found. Revision: the commit that was run. " + _starts(benches), "",
         *_twice(benches),
         "## Checked, and how fast", "",
         *_checks(benches),
