@@ -5,8 +5,9 @@ import itertools
 
 import pytest
 
+from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
-from gradloom.models.network import Conv, FullyConnected, MaxPool, Network
+from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
 from gradloom.verif.step_check import check_steps
@@ -60,3 +61,13 @@ def test_gradients_keep_out_of_tiles_whose_weights_need_both_channels():
     inside = {deep.layers[command.tag // 8 - 1].name for before, command in itertools.pairwise(array)
               if before.tag % 8 == 3 and command.tag % 8 == 1 and command["acc"]}
     assert inside == {"b"}
+
+
+def test_tiles_of_a_first_layer_grow():
+    """The array begins when one image is there; no tile is larger than all before it."""
+    plan = compile_network(load_network("resnet20"), PRESETS["eta"], 16, choices=Choices(tiles={"stem FP": 4, "s1b1a FP": 4}))
+    layer = plan.lowered.network.index
+    tiles = {name: [i["units"] // 32 for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == 8 * layer(name)]
+             for name in ("stem", "s1b1a")}
+    assert tiles["stem"][::2] == [1, 1, 2, 4, 4, 4]
+    assert tiles["s1b1a"][::2] == [4] * 4

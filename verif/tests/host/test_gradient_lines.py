@@ -34,8 +34,24 @@ def test_the_first_layer_has_the_whole_buffer_when_all_others_are_done():
     assert {part.name for part in lines["stem"].needs} == {f"{name} updated" for name in lines if name != "stem"}
 
 
-@pytest.mark.parametrize(("network", "config"), [("vgg16", ETA), ("resnet20", ETA), ("digits-cnn", PRESETS["small"])])
-def test_one_line_where_planes_are_small(network, config):
-    lines = lines_of(network, config)
+@pytest.mark.parametrize(("network", "first"), [("vgg16", "conv1_1"), ("resnet20", "stem")])
+def test_a_first_layer_that_waits_for_its_loads_has_a_line_of_its_own(network, first):
+    """Three input channels: a third of the array's time, but all the errors. Served first, with little room."""
+    lines = lines_of(network)
+    own = lines.pop(first)
+    room = 2 * ETA.dw_tile_beats
+    assert own.name == min(own.name, "gradients") and own.needs == ()
+    assert (own.ring.first, own.ring.size, own.share, own.ahead) == (ETA.dw_depth - room, room, 8, 1)
     assert {line.name for line in lines.values()} == {"gradients"}
-    assert {(line.ring.first, line.ring.size, line.needs) for line in lines.values()} == {(0, config.dw_depth, ())}
+    assert {(line.ring.first, line.ring.size, line.needs) for line in lines.values()} == {(0, ETA.dw_depth - room, ())}
+
+
+def test_a_kernel_of_several_windows_has_no_line_of_its_own():
+    assert lines_of("resnet18")["stem"].ahead is None
+
+
+@pytest.mark.parametrize("name", ["nano", "small"])
+def test_one_line_where_the_array_takes_longer_than_the_loads(name):
+    lines = lines_of("digits-cnn", PRESETS[name])
+    assert {line.name for line in lines.values()} == {"gradients"}
+    assert {(line.ring.first, line.ring.size, line.needs) for line in lines.values()} == {(0, PRESETS[name].dw_depth, ())}

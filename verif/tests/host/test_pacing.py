@@ -266,3 +266,29 @@ def test_works_that_wait_for_each_other():
     bench.pacer.add(bench.work("a", array(10, needs=(Part("b", (0, 1)),), gives=(Part("a", (0, 1)),))))
     with pytest.raises(RuntimeError, match="the works of a program wait for each other"):
         bench.pacer.finish()
+
+
+def test_operands_are_there_when_the_last_of_their_loads_is_done():
+    """The second load of the piece is done first: it takes another channel."""
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+
+    def loads():
+        yield Piece(Lane.LOAD, 3000, gives=(loaded,))
+        for dest, beats in ((Dest.IBUF, 3000), (Dest.EBUF, 10)):
+            fields = {"dest": int(dest), "n0": beats, "n1": 1, "n2": 1}
+            bench.recorder.emit(Opcode.LOAD, fields, writes=[row_access(dest.name, 0, 1)])
+
+    bench.pacer.add(loads())
+    bench.pacer.add(bench.work("a", array(100, needs=(loaded,))))
+    bench.pacer.add(bench.work("w", *[array(1000)] * 3), line="gradients")
+    bench.pacer.finish()
+    assert bench.log[0] == "w0" and bench.log.index("a0") > 1
+
+
+def test_a_queue_of_operands_may_be_shorter_than_others():
+    bench = Bench()
+    pieces = [Piece(Lane.LOAD, 10, opens="few", ahead=1), Piece(Lane.LOAD, 10, opens="few", ahead=1)]
+    bench.pacer.add(bench.work("l", *pieces))
+    bench.pacer.add(bench.work("a", array(1000), array(1000, closes="few"), array(1000)))
+    bench.pacer.finish()
+    assert bench.log.index("l1") > bench.log.index("a1")
