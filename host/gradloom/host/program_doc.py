@@ -96,7 +96,8 @@ plane, kernel 1 for a plane of one position.
 
 ### Order of a step
 
-1. LDHYP. SEED of a tensor that is rounded stochastically comes before its first RUN, while engines run.
+1. LDHYP comes before the first RUN beyond the first layer's forward pass, SEED of a tensor that is rounded stochastically
+   before its first RUN, both while engines run.
 2. Forward, layer by layer; the last layer's logits go to DRAM and, with the labels, through SOFTMAX.
 3. Backward, layers in reverse: the error of the layer's output (by its main consumer's backward
    convolution or pool, with the shortcut's error added), then side by side the weight update of that

@@ -232,7 +232,7 @@ class _Step:
     def _train(self) -> None:
         builder, recorder = self.builder, self.builder.recorder
         recorder.tag = 0
-        recorder.sequence(Opcode.LDHYP, breg=BASE["hyper"])
+        builder.hyperparameters_due = True
         for images in self.parts:
             builder.images = images
             if not self.calibrate:

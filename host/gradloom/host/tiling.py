@@ -172,6 +172,9 @@ class Builder:
         self._half = 0
         self._works = 0
         self._seeded: set[int] = set()
+        self.hyperparameters_due = False
+        """Whether the step's hyperparameters are still to be fetched."""
+        self._first_tag: int | None = None
 
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
@@ -480,7 +483,16 @@ class Builder:
         reads: Sequence[tuple[str, int, int]] = (),
         writes: Sequence[tuple[str, int, int]] = (),
     ) -> None:
-        """RUN a microprogram, behind the SEED of a tensor that it rounds first; accesses are (memory, first address, count)."""
+        """RUN a microprogram, behind the SEED of a tensor that it rounds first; accesses are (memory, first address, count).
+
+        The first one that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
+        and by then the engines have enough to do while the Sequencer reads them and then the program anew.
+        """
+        if self._first_tag is None:
+            self._first_tag = self.recorder.tag
+        if self.hyperparameters_due and self.recorder.tag != self._first_tag:
+            self.hyperparameters_due = False
+            self.recorder.aside(Opcode.LDHYP, breg=BASE["hyper"])
         for number in (1, 2):
             tid = fields.get(f"t{number}", 0)
             if fields.get(f"r{number}") and tid not in self._seeded:
