@@ -72,8 +72,8 @@ class Case:
 CASES = (
     Case("resnet20", "eta", 16, 8, steps=2),
     Case("resnet20", "eta", 1, 3, steps=2),
-    Case("resnet20", "eta", 4, 5, steps=2),
-    Case("resnet20", "small", 4, 9, steps=2),
+    Case("resnet20", "eta", 4, 4),
+    Case("resnet20", "small", 4, 6),
     Case("vgg16", "eta", 4, 12),
     Case("vgg16", "eta", 16, 30),
     Case("vgg16", "ulx3s", 4, 25),

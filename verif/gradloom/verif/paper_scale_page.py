@@ -62,7 +62,7 @@ def _twice(benches: Mapping[str, dict[str, Any]]) -> list[str]:
         rows.append((
             network, str(batch), f"{once['total']['cycles']:,}", f"{twice['total']['cycles']:,}",
             f"{once['total']['cycles'] / twice['total']['cycles']:.3f}", f"{once['total']['bytes_per_cycle']:.1f}",
-            f"{twice['total']['bytes_per_cycle']:.1f}", "yes" if once["parameters"] == twice["parameters"] else "NO",
+            f"{twice['total']['bytes_per_cycle']:.1f}", _same(once, twice),
         ))
     if not rows:
         return []
@@ -179,6 +179,13 @@ def _curve(curve: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Whether two runs end with the same parameters, if they have as many steps."""
+    if one["step"].split(" of ")[0] != other["step"].split(" of ")[0]:
+        return "runs of different length"
+    return "yes" if one["parameters"] == other["parameters"] else "NO"
+
+
 def _starts(benches: Mapping[str, dict[str, Any]]) -> str:
     """Which steps have the program's head."""
     middle = ", ".join(name for name, bench in benches.items() if "start of its own" not in bench["step"])
@@ -197,8 +204,8 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         f"steps (FP, BP, WG and weight update) of the RTL, with a memory of {memory}. [bench](bench.md) says what is counted. "
         "ETA's figures are those of its table III and section V-B, simulated by its authors; its batch size is not given.", "",
         *_overview(benches),
-        "A network and batch end with the same parameters on every machine. Schedule: the rules' of the scheduler, or one that "
-        "[gradloom tune](tuning.md) has found. Revision: the commit that was run. " + _starts(benches), "",
+        "A network and batch end with the same parameters on every machine after as many steps. Schedule: the rules' of the "
+        "scheduler, or one that [gradloom tune](tuning.md) has found. Revision: the commit that was run. " + _starts(benches), "",
         *_twice(benches),
         "## Checked, and how fast", "",
         *_checks(benches),
