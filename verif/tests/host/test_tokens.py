@@ -103,7 +103,7 @@ def test_parts_of_one_load_take_one_channel():
         Conv(name="narrow", input="wide", out=128, kernel=1, stride=2, norm="frn", act="tlu"),
         FullyConnected(name="fc", input="narrow", out=4),
     )
-    plan = compile_network(Network("strided", (8, 14, 14), 4, layers), PRESETS["eta"], 4)
+    plan = compile_network(Network("strided", (8, 14, 14), 4, layers), PRESETS["eta"], 8)
     split = [
         command.unit(PRESETS["eta"])
         for command in plan.instructions
