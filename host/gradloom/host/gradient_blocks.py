@@ -199,9 +199,9 @@ def _cycles(shape: GradientShape, config: Config, load: _Load, cut: Cut, beside:
     ``beside`` the present ones."""
     windows, tiles, steps, stay = cut
     sweep, pairs = shape.sweep, shape.tiles * shape.steps * len(shape.sweep.windows)
-    once, whole = load.spans == 1, ceil_div(len(sweep.windows), windows) == 1
     output_blocks, step_blocks = ceil_div(shape.tiles, tiles), ceil_div(shape.steps, steps)
     window_blocks = ceil_div(len(sweep.windows), windows)
+    once, whole = load.spans == 1, window_blocks == 1
     again = 1 if once and (stay or step_blocks == 1) and whole else output_blocks * window_blocks
     inputs = load.inputs * sweep.groups_in * sweep.xe * again
     again = 1 if once and (not stay or output_blocks == 1) and whole else step_blocks * window_blocks

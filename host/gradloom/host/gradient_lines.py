@@ -40,7 +40,7 @@ class Line:
     name : of the line; the first one in the alphabet is served first
     ring : its part of the weight-gradient buffer
     needs : what must be there before
-    share : of how many parts of the operand buffers a block may take one
+    share : of how many parts of the error buffer a block may take one
     ahead : sets of operands on chip; ``None``: as chosen for all
     """
 
