@@ -3,12 +3,13 @@
 import copy
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from gradloom.host.layout import ceil_div
+from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tile_inputs import TileInputs
+from gradloom.host.tile_sets import HALVES, Sums, TileSet, norm_access
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError, channel_cycles
 from gradloom.host.tokens import Access, Ring, row_access
@@ -17,12 +18,12 @@ from gradloom.models.network import INPUT
 from gradloom.rtl.config import PE_TAPS
 from gradloom.rtl.isa import Opcode, XSource
 
-__all__ = ["HALVES", "Convolution"]
+__all__ = ["Convolution"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
-Tile = Generator[Piece, None, int]
-"""A tile under way; in the end the half that holds its sums."""
+Tile = Generator[Piece, None, Sums]
+"""A tile under way; in the end where its sums lie."""
 
 _COMMAND_CYCLES = 10
 """What the commands of one more tile cost beside their data."""
@@ -34,10 +35,8 @@ _SWEEP_CYCLES = 100
 """Of a sweep of the A-Core beside its beats, about."""
 _PLANE_CYCLES = 7
 """For every channel of a group, in which the A-Core prepares a plane's normalisation before its sweep, about."""
-HALVES = 2
-"""Of the partial sums: tiles that can be under way at once."""
 _TURN = Piece(Lane.ARRAY, 0)
-"""Where one of two tiles that share their inputs gives way to the other."""
+"""Where one of the tiles of a set gives way to the next one."""
 _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
@@ -86,8 +85,7 @@ class Convolution:
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         self.share, self.beats, self._ordered, self._transpose = share, beats, ordered, transpose
         self._region: Ring | None = None
-        self._held = 0
-        self._pair: dict[Range, int] | None = None
+        self._set: TileSet | None = None
         self._between = builder.between
         self.outputs = outputs
         self.weights = TileWeights(builder, layer, shape, sweep, transpose=transpose)
@@ -106,7 +104,7 @@ class Convolution:
         found = copy.copy(self)
         found.sweep, found._region = self.sweep.strip(first, last), region
         found.inputs = self.inputs.of(found.sweep, region.size)
-        found._held, found._between, found._pair = found.steps, lambda: False, None
+        found._between, found._set = lambda: False, None
         return found
 
     def tiles(self) -> list[list[int]]:
@@ -154,8 +152,11 @@ class Convolution:
         if self._begins:
             return _growing(low, high, best)
         edges = list(range(low, high, best))
-        if len(edges) > 1 and 2 * (high - edges[-1]) <= best and best + high - edges[-1] in costs:
-            edges.pop()
+        rest = high - edges[-1]
+        if len(edges) > 1 and 2 * rest <= best and best + rest in costs:
+            apart, together = self._cycles(best, best) + self._cycles(rest, rest), self._cycles(best + rest, best + rest)
+            if together <= apart or (len(edges) > HALVES and self.inputs.resident(best + rest)):
+                edges.pop()
         return list(itertools.pairwise([*edges, high]))
 
     def bound(self) -> int:
@@ -197,17 +198,14 @@ class Convolution:
         before: Parts = ()
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
-            held = self.inputs.held(count)
-            if not held:
-                # Its tiles take their room one by one: those behind must not be there first.
+            if not self.inputs.resident(count):
+                # Its sets take their room themselves: those behind must not be there first.
                 before = (loaded(n),)
                 continue
-            beats = self.inputs.beats(count) * held // self.steps
-            yield Piece(
-                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, self.inputs.room(count)),), opens="tiles"
-            )
-            places[n] = pool.take(self.inputs.room(count))
-            self.inputs.load(images, (0, held), places[n], self.cycles(images))
+            beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
+            yield Piece(Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens="tiles")
+            places[n] = pool.take(room)
+            self.inputs.load(images, (0, self.steps), places[n], self.cycles(images))
 
     def _computes(
         self,
@@ -218,39 +216,82 @@ class Convolution:
         loaded: Callable[[int], Part],
         places: dict[int, int],
     ) -> Work:
-        pool = self.builder.pool["IBUF"]
+        pool, outputs = self.builder.pool["IBUF"], self.tiles()
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
-            outputs = self._together(count)
-            held, cycles = self.inputs.held(count), self.cycles(images) // len(self.tiles())
-            for together in outputs:
-                weights = self.weights.waited(together[0], self.inputs.chunks(count, held)[0])
-                last = together is outputs[-1]
-                yield Piece(
-                    Lane.ARRAY,
-                    len(together) * cycles,
-                    (*needs(images), loaded(n)) if held else needs(images),
-                    (*(part for tile in together for part in gives(images, tile)), *((loaded(n),) if last and not held else ())),
-                    room=() if held else ((pool, self.inputs.room(count)),),
-                    closes="tiles" if last and held else "",
-                    lag=max(0, 2 * cycles - count * self.beats),
-                    weights=weights,
-                    sweeps=count * self.beats * sum(map(len, together)),
-                    target=self.builder.next_sums,
-                )
-                start = places[n] if held else pool.take(self.inputs.room(count))
-                if together is outputs[0] or not held:
-                    kept = held * self.inputs.size(count)
-                    self._held, self._region = held, Ring(self.inputs.room(count) - kept, first=start + kept)
-                self._pair = {} if len(together) > 1 else None
-                yield from self._in_turn([emit(images, tile, start if held else None) for tile in together])
-                if last or not held:
-                    pool.give_back(start)
+            if not self.inputs.resident(count):
+                yield from self._by_sets(images, needs(images), loaded(n), gives, emit)
+                continue
+            for tile in outputs:
+                last = tile is outputs[-1]
+                given = gives(images, tile)
+                yield self._piece(tile, images, (*needs(images), loaded(n)), given, closes="tiles" if last else "")
+                yield from emit(images, tile, places[n])
+                if last:
+                    pool.give_back(places[n])
 
-    def _together(self, images: int) -> list[list[list[int]]]:
-        """Output tiles that are computed together: two, one in each half of the partial sums, where inputs come again for each."""
-        tiles, size = self.tiles(), 1 if self._ordered or self.inputs.resident(images) else HALVES
-        return [tiles[low : low + size] for low in range(0, len(tiles), size)]
+    def _piece(self, tile: list[int], images: Range, needs: Parts, gives: Parts, **more: Any) -> Piece:
+        """A tile with all its commands."""
+        count = images[1] - images[0]
+        cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
+        weights = self.weights.waited(tile, self.inputs.chunks(count)[0])
+        return Piece(
+            Lane.ARRAY, cycles, needs, gives, lag=max(0, 2 * cycles - swept), weights=weights, sweeps=swept * len(tile),
+            target=self.builder.next_sums, **more,
+        )
+
+    def _by_sets(
+        self, images: Range, needs: Parts, loaded: Part, gives: Callable[[Range, list[int]], Parts],
+        emit: Callable[[Range, list[int], int | None], Work],
+    ) -> Work:
+        """All tiles of some images whose inputs come chunk by chunk, set by set."""
+        pool, count = self.builder.pool["IBUF"], images[1] - images[0]
+        room, sets = self.inputs.region(count, self._last_steps(count)), self._sets(count)
+        words = psum_words(self.sweep, self.builder.config, count)
+        start = -1
+        for number, tiles in enumerate(sets):
+            begins, ends = number == 0, number == len(sets) - 1
+            chunks = self._chunks(count, begins=begins)
+            if number % 2:
+                chunks.reverse()
+            chunk = chunks[0]
+            yield Piece(
+                Lane.ARRAY,
+                (chunk[1] - chunk[0]) * self._step_cycles(count),
+                needs,
+                (loaded,) if ends else (),
+                room=((pool, room),) if begins else (),
+                silent=True,
+                weights=self.weights.waited(tiles[0], chunk),
+                target=self.builder.next_sums,
+            )
+            if begins:
+                start = pool.take(room)
+                if self._region is None or (self._region.first, self._region.size) != (start, room):
+                    self._region = Ring(room, first=start)
+            there = self._set.there if self._set and not begins else {}
+            self._set = TileSet(self.builder, words, len(tiles), chunks, there, lambda tile: gives(images, tile))
+            yield from self._in_turn([emit(images, tile, None) for tile in tiles])
+        self._set = None
+        pool.give_back(start)
+
+    def _sets(self, images: int) -> list[list[list[int]]]:
+        """Output tiles whose inputs come once for all of them: as many as the partial sums hold."""
+        tiles, config = self.tiles(), self.builder.config
+        size = 1 if self._ordered else HALVES * (config.psum_depth // psum_words(self.sweep, config, images))
+        return [tiles[low:high] for low, high in equal_ranges(0, len(tiles), size)]
+
+    def _step_cycles(self, images: int) -> int:
+        """Cycles of the array for a step of a tile."""
+        return len(self.sweep.windows) * self.sweep.cycles(self.builder.config, images)
+
+    def _chunks(self, images: int, *, begins: bool = False) -> list[Range]:
+        """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
+        return self.inputs.chunks(images, self._last_steps(images), begins=begins)
+
+    def _last_steps(self, images: int) -> int:
+        """Steps of a set's last chunk, at least: the A-Core takes the tile before meanwhile."""
+        return ceil_div(self._swept(images) + _SWEEP_CYCLES, self._step_cycles(images))
 
     @staticmethod
     def _in_turn(works: list[Work]) -> Work:
@@ -271,25 +312,18 @@ class Convolution:
         total = 0
         for low in range(0, batch, images):
             count = min(images, batch - low)
-            array = self.cycles((low, low + count))
-            held = self.inputs.held(count)
-            again = len(self._together(count))
-            loads = self.inputs.beats(count) * (held + (self.steps - held) * again) // self.steps
-            half = self.steps * self.inputs.size(count) <= self.inputs.half
+            array, loads, waits = self.cycles((low, low + count)), self.inputs.beats(count), 0
+            if not self.inputs.resident(count):
+                sets = len(self._sets(count))
+                first, last = self._chunks(count)[-1]
+                waits = (tiles - sets) * max(0, self._swept(count) - (last - first) * self._step_cycles(count))
+                loads += (sets - 1) * loads * (self.steps - (last - first)) // self.steps
+            elif self.steps * self.inputs.size(count) > self.inputs.half:
+                # Its inputs come when the range before is through.
+                waits = loads // 2
             moved = channel_cycles(config, loads, weights)
-            waits = 0 if half else self._waits(loads, held)
             total += max(array, moved, count * self.beats * self.outputs) + waits + _COMMAND_CYCLES * tiles
         return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
-
-    def _waits(self, loads: int, held: int) -> int:
-        """Cycles that the array waits for loads, about, if the next range's inputs do not fit beside a range's.
-
-        Inputs that take turns are loaded all the time, those that stay only when the range before is through. Where two works run
-        side by side, the layer after waits for ranges that are long.
-        """
-        if held == self.steps:
-            return loads // 2
-        return loads // (8 if self.share == 2 else 3)
 
     def _refuse(self) -> None:
         config, words = self.builder.config, psum_words(self.sweep, self.builder.config, 1)
@@ -317,76 +351,105 @@ class Convolution:
         inputs: int | None,
         *,
         norms: bool = False,
-        half: int | None = None,
-        pbase: int = 0,
+        sums: Sums | None = None,
+        offset: int = 0,
         further: bool = False,
+        prepare: Callable[[], None] = lambda: None,
     ) -> Tile:
         """All CONV commands of a tile, with pieces where tiles of gradients may come between them.
 
         Parameters
         ----------
         inputs : :class:`int`, optional
-            Address of inputs that stay on chip (:meth:`~gradloom.host.tile_inputs.TileInputs.held`).
+            Address of inputs that stay on chip (:meth:`~gradloom.host.tile_inputs.TileInputs.resident`).
         norms : :class:`bool`
             The last command gathers the sum of magnitudes of every plane.
-        half, pbase : :class:`int`
-            Where the sums go; by default the next half, from its first address on.
+        sums : :class:`~gradloom.host.tile_sets.Sums`
+            Where the sums go; by default the next half, or where the tile's set says.
+        offset : :class:`int`
+            From which of their addresses on.
         further : :class:`bool`
             The sums of magnitudes go on with those of the commands before.
+        prepare : callable
+            Emits what the A-Core needs beside the sums, before the array's last commands.
 
         Returns
         -------
-        :class:`int`
-            The half that holds the sums.
+        :class:`~gradloom.host.tile_sets.Sums`
         """
-        builder, sweep = self.builder, self.sweep
+        builder, sweep, tiles = self.builder, self.sweep, self._set
         count = images[1] - images[0]
-        step = self.inputs.size(count)
-        half, acc = builder.next_half() if half is None else half, 0
-        held = 0 if inputs is None else self._held
-        chunks, done, least = self.inputs.chunks(count, held), 0, self._swept(count) + _SWEEP_CYCLES
-        most = max(last - first for first, last in chunks) * step
-        slots = self._region.size // most if self._region else 0
+        step, cycles, acc = self.inputs.size(count), sweep.cycles(builder.config, count), 0
+        if sums is None:
+            sums = tiles.place() if tiles else Sums(builder.next_half(), 0, psum_words(sweep, builder.config, count))
+        chunks = tiles.chunks if tiles else self.inputs.chunks(count, int(inputs is None))
         for chunk in chunks:
-            size = chunk[1] - chunk[0]
-            cycles = self.cycles(images) // (self.steps * len(self.tiles()) * len(sweep.windows))
-            if self._pair and chunk not in self._pair and chunk[1] > held and len(self._pair) >= slots:
-                # The other tile has not used yet what is there.
-                yield _TURN
-            if inputs is not None and chunk[1] <= held:
-                base = inputs + chunk[0] * step
-            elif self._pair and chunk in self._pair:
-                base = self._pair.pop(chunk)
-            else:
-                assert self._region is not None
-                base = self._region.take(size * step if self._pair is None else most)
-                self.inputs.load(images, chunk, base, size * cycles * len(sweep.windows) * (1 if self._pair is None else HALVES))
-                if self._pair is not None:
-                    self._pair[chunk] = base
+            size, last = chunk[1] - chunk[0], chunk is chunks[-1]
+            if tiles and tiles.begun:
+                yield self._further(tiles, outputs, images, chunk, sums, last=last)
+            elif tiles:
+                tiles.begun = True
+            if last:
+                prepare()
+            runs = self._runs(images, chunk, inputs)
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
-            for window, part in itertools.product(range(len(sweep.windows)), self._divided(chunk, cycles)):
-                if acc and self._open(cycles):
+            commands = [
+                (window, part, base + (part[0] - run[0]) * step)
+                for window in range(len(sweep.windows))
+                for run, base in runs
+                for part in self._divided(run, cycles)
+            ]
+            for number, (window, part, base) in enumerate(commands):
+                if acc and number and self._open(cycles):
                     yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
-                first = base + (part[0] - chunk[0]) * step
-                fields = sweep.row_fields(builder.config, window, first, count) | self.weights.fields(window, chunk, part, weights)
-                fields |= {"half": half, "acc": acc, "pbase": pbase, "steps": part[1] - part[0], "istep": step}
+                fields = sweep.row_fields(builder.config, window, base, count) | self.weights.fields(window, chunk, part, weights)
+                fields |= {"half": sums.half, "acc": acc, "pbase": sums.base + offset, "steps": part[1] - part[0], "istep": step}
+                writes = [sums.access]
                 if sweep.k1:
                     fields["nk"] = len(outputs)
-                if norms and chunk is chunks[-1] and part[1] == chunk[1] and window == len(sweep.windows) - 1:
+                if norms and last and number == len(commands) - 1:
                     fields |= {"sums": 1, "sacc": int(further)}
-                builder.recorder.emit(
-                    Opcode.CONV,
-                    fields,
-                    reads=[row_access("IBUF", base, size * step), reads],
-                    writes=[Access(f"PSUM{half}", ((0, 1),))],
-                )
+                    writes.append(norm_access(sums.half))
+                inside = row_access("IBUF", base, (part[1] - part[0]) * step)
+                builder.recorder.emit(Opcode.CONV, fields, reads=[inside, reads], writes=writes)
                 acc = 1
-            done += size * cycles * len(sweep.windows)
-            # Until the first turn, and after the last one, the A-Core takes the other half's sums.
-            if self._pair is not None and least <= done <= self.steps * cycles * len(sweep.windows) - least:
+            if tiles and not last:
                 yield _TURN
-        return half
+        return sums
+
+    def _runs(self, images: Range, chunk: Range, inputs: int | None) -> list[tuple[Range, int]]:
+        """Steps of a chunk whose inputs lie behind each other, and their first address; they are loaded unless they are there."""
+        count, tiles = images[1] - images[0], self._set
+        step, windows = self.inputs.size(count), (chunk[1] - chunk[0]) * self._step_cycles(count)
+        if inputs is not None:
+            return [(chunk, inputs + chunk[0] * step)]
+        assert self._region is not None
+        if not tiles:
+            base = self._region.take((chunk[1] - chunk[0]) * step)
+            self.inputs.load(images, chunk, base, windows)
+            return [(chunk, base)]
+        if chunk[0] not in tiles.there:
+            tiles.there = {number: self._region.take(step) for number in range(*chunk)}
+            for run, base in tiles.runs(chunk, step):
+                self.inputs.load(images, run, base, windows * tiles.size * (run[1] - run[0]) // (chunk[1] - chunk[0]))
+        return tiles.runs(chunk, step)
+
+    def _further(self, tiles: TileSet, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool) -> Piece:
+        """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one."""
+        count = images[1] - images[0]
+        cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
+        if not last:
+            return Piece(Lane.ARRAY, cycles, inside=True, silent=True)
+        return Piece(
+            Lane.ARRAY,
+            cycles,
+            gives=tiles.gives(outputs),
+            inside=True,
+            lag=max(0, 2 * cycles - swept),
+            sweeps=swept * len(outputs),
+            target=lambda: norm_access(sums.half),
+        )
 
     def _swept(self, images: int) -> int:
         """Cycles from the end of a tile until the A-Core has taken its images, about.
@@ -412,16 +475,17 @@ class Convolution:
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 
-    def psum_fields(self, half: int, tap: int, slot: int) -> dict[str, int]:
+    def psum_fields(self, sums: Sums, tap: int, slot: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of a tile's output group lie, from the tile's image number ``slot`` on."""
-        return self.place_fields(half, tap, slot * self.sweep.upi) | {"ps0": slot}
+        return self.place_fields(sums, tap, slot * self.sweep.upi) | {"ps0": slot}
 
-    def place_fields(self, half: int, tap: int, unit: int) -> dict[str, int]:
+    def place_fields(self, sums: Sums, tap: int, unit: int) -> dict[str, int]:
         """The same from a unit of the tile on."""
         sweep, wpus = self.sweep, self.builder.config.wpus
         return {
             "xsrc": int(XSource.PSUM),
-            "half": half,
+            "half": sums.half,
+            "pbase": sums.base,
             "layout": int(sweep.layout),
             "pk": tap if sweep.k1 else 0,
             "pj": sweep.cols,

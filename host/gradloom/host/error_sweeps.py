@@ -78,11 +78,11 @@ def error_works(
     limit = builder.planes_at_once(layer, plane, bits=bits)
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
-        half = yield from work.compute(images, tile, inputs)
+        sums = yield from work.compute(images, tile, inputs)
         for tap, group in enumerate(tile):
             for part in image_groups(images, limit):
-                fields = work.psum_fields(half, tap, part[0] - images[0])
-                encode(ErrorPart(part, group, plane, None, fields, [(f"PSUM{half}", 0, 1)]))
+                fields = work.psum_fields(sums, tap, part[0] - images[0])
+                encode(ErrorPart(part, group, plane, None, fields, [sums.place]))
 
     def given(images: Range, tile: list[int]) -> Parts:
         return tuple(part for group in tile for part in gives(images, (group, group + 1)))
@@ -145,10 +145,10 @@ def _by_rows(
     """One image after the other, its rows in tiles."""
 
     def emit(image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
-        half = tiled.compute(image, outs, tile, inputs)
+        sums = tiled.compute(image, outs, tile, inputs)
         for tap, group in enumerate(outs):
             for rows in tiled.parts(tile):
-                fields, part = tiled.place_fields(tile, half, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
-                encode(ErrorPart((image, image + 1), group, part, rows, fields, [(f"PSUM{half}", 0, 1)]))
+                fields, part = tiled.place_fields(tile, sums, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
+                encode(ErrorPart((image, image + 1), group, part, rows, fields, [sums.place]))
 
     return tiled.by_tiles(lambda images: needs(images, None), lambda images: gives(images, None), emit)

@@ -67,8 +67,8 @@ class Piece:
     late : whether nobody waits for it, so that the A-Core may do anything else first
     weights : beats of weights that must be there before its first window
     sweeps : cycles in which its results leave the array and the A-Core takes them
-    inside : whether it goes on with what the piece before it has begun: what that one gives is there with the last of them, and no
-        other work's partial sums come between those of the array
+    inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
+        them, and no other work's partial sums come between those of the array
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     """
@@ -103,6 +103,10 @@ class _Stream:
     place: float
     head: Piece
     ready: int | None = None
+    carried: tuple[Part, ...] = ()
+    """What is there with the last of the pieces that go on with each other."""
+    closing: str = ""
+    """The queue that loses its oldest operands with that piece."""
 
 
 def _long_sweep(piece: Piece) -> bool:
@@ -184,9 +188,11 @@ class Pacer:
         acore = clock.free(Unit.ACORE)
         first = len(self._recorder.instructions)
         piece, head = stream.head, next(stream.work, None)
-        if head is not None and head.inside:
-            head = dataclasses.replace(head, gives=piece.gives + head.gives, closes=piece.closes)
+        if not piece.inside:
+            stream.carried, stream.closing = piece.gives, piece.closes
             piece = dataclasses.replace(piece, gives=(), closes="")
+        if head is None or not head.inside:
+            piece = dataclasses.replace(piece, gives=piece.gives + stream.carried, closes=stream.closing)
         for part in piece.gives:
             self.give(part)
             if piece.lane == Lane.LOAD:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from gradloom.host.convolution import Convolution
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.tile_sets import Sums
 from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, ScheduleError, channel_cycles
 from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
@@ -265,25 +266,25 @@ class RowConvolution:
         *,
         norms: bool = False,
         further: bool = False,
-    ) -> int:
-        """All CONV commands of a tile of one image. Returns the half that holds the sums.
+    ) -> Sums:
+        """All CONV commands of a tile of one image.
 
         ``inputs``, ``norms``, ``further``: as for :meth:`~gradloom.host.convolution.Convolution.compute`.
         """
-        half = self.builder.next_half()
+        sums = Sums(self.builder.next_half(), 0, self.builder.config.psum_depth)
         for first, last in tile.strips:
             commands = self._strip(first, last).compute(
                 (image, image + 1),
                 outputs,
                 inputs,
                 norms=norms,
-                half=half,
-                pbase=self._words(first - tile.first),
+                sums=sums,
+                offset=self._words(first - tile.first),
                 further=further or first > tile.first,
             )
             for _ in commands:
                 raise AssertionError("a strip has no places between its commands")
-        return half
+        return sums
 
     def by_tiles(
         self,
@@ -346,8 +347,8 @@ class RowConvolution:
 
         return row_parts(self.builder, self.work.layer, self.plane, rows, bits=self.bits, legal=legal)
 
-    def place_fields(self, tile: RowTile, half: int, tap: int, row: int) -> dict[str, int]:
+    def place_fields(self, tile: RowTile, sums: Sums, tap: int, row: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of an output group lie from a row on."""
         sweep = self.sweep
         unit = (row + sweep.psr) // sweep.unit_rows - tile.first
-        return self.work.place_fields(half, tap, unit) | {"psr": sweep.psr if row == 0 else 0}
+        return self.work.place_fields(sums, tap, unit) | {"psr": sweep.psr if row == 0 else 0}

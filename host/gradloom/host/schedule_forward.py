@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from gradloom.host import schedule_shortcut
 from gradloom.host.assembler import Instruction
-from gradloom.host.convolution import HALVES, Convolution
+from gradloom.host.convolution import Convolution
 from gradloom.host.cost import pool_cycles
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import RowConvolution, RowTile
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
+from gradloom.host.tile_sets import HALVES, Sums
 from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import forward_sweep
@@ -84,8 +85,13 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         parts = image_groups(images, limit)
         # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
         early = HALVES * (parts[0][1] - parts[0][0]) * plane.nb <= builder.ring["AA"].size
-        sides = _load_sides(builder, layer, parts[0], tile[0]) if early else (builder.load_parameters(name, tile[0]), 0)
-        half = yield from work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last)
+        sides = 0, 0
+
+        def prepare() -> None:
+            nonlocal sides
+            sides = _load_sides(builder, layer, parts[0], tile[0]) if early else (builder.load_parameters(name, tile[0]), 0)
+
+        sums = yield from work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last, prepare=prepare)
         if not early:
             sides = _load_sides(builder, layer, parts[0], tile[0], sides[0])
         for tap, m in enumerate(tile):
@@ -97,13 +103,13 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                     "planes": part[1] - part[0],
                     "dry": int(dry),
                     **plane.fields(),
-                    **work.psum_fields(half, tap, slot),
+                    **work.psum_fields(sums, tap, slot),
                 }
                 if isinstance(layer, FullyConnected) and last:
                     first = logits + slot * shape.mg
-                    _logits(builder, layer, part, m, fields, sides[0], first, shape.mg)
+                    _logits(builder, layer, part, m, fields, sums, sides[0], first, shape.mg)
                 else:
-                    _activate(builder, layer, part, m, fields, sides, plane, dry)
+                    _activate(builder, layer, part, m, fields, sums, sides, plane, dry)
             builder.pool["PARAMETERS"].give_back(sides[0])
         if last and tile == work.tiles()[-1]:
             errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)
@@ -180,35 +186,35 @@ class _RowForward:
         """All tiles of some output groups."""
         builder, tiled = self.builder, self.tiled
         lams = [builder.ring["PBUF"].take(1) for _ in outs]
-        sums = [(tile, tiled.compute(image, outs, tile, norms=True, further=tile.first > 0)) for tile in tiled.tiles]
-        halves = dict(sums[:-3:-1])
-        if len(halves) > 1:
+        places = [(tile, tiled.compute(image, outs, tile, norms=True, further=tile.first > 0)) for tile in tiled.tiles]
+        kept = dict(places[:-3:-1])
+        if len(kept) > 1:
             # The half of the last tile is free first.
             builder.next_half()
-        for tile in [*halves, *tiled.tiles[: len(sums) - len(halves)]]:
-            half = halves[tile] if tile in halves else tiled.compute(image, outs, tile)
+        for tile in [*kept, *tiled.tiles[: len(places) - len(kept)]]:
+            sums = kept[tile] if tile in kept else tiled.compute(image, outs, tile)
             for tap, m in enumerate(outs):
-                self._sweep(image, m, tile, half, tap, lams[tap], fresh=tile is tiled.tiles[-1])
+                self._sweep(image, m, tile, sums, tap, lams[tap], fresh=tile is tiled.tiles[-1])
 
     def _tile(self, image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
         """A tile of some output groups: its sum of magnitudes, or in the last pass its sweeps."""
         tiled, pool = self.tiled, self.builder.pool["PARAMETERS"]
         if self.frn and not last and (tile, outs) == (tiled.tiles[0], tiled.outputs[0]):
             self.lam = pool.take(self.entries)
-        half = tiled.compute(image, outs, tile, inputs, norms=not last)
+        sums = tiled.compute(image, outs, tile, inputs, norms=not last)
         for tap, m in enumerate(outs):
-            (self._sweep if last else self._add_norm)(image, m, tile, half, tap, self.lam + m)
+            (self._sweep if last else self._add_norm)(image, m, tile, sums, tap, self.lam + m)
         if self.frn and last and (tile, outs) == (tiled.tiles[-1], tiled.outputs[-1]):
             pool.give_back(self.lam)
 
-    def _add_norm(self, image: int, group: int, tile: RowTile, half: int, tap: int, lam: int) -> None:
+    def _add_norm(self, image: int, group: int, tile: RowTile, sums: Sums, tap: int, lam: int) -> None:
         """The tile's sum of magnitudes joins the plane's; with the last tile lambda takes its place."""
         builder, tiled, (z, source) = self.builder, self.tiled, (Kind.W, self.layer.input)
-        fields = {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "xsrc": int(XSource.NONE), "half": half, "pl0": lam}
-        fields |= {"pk": tiled.place_fields(tile, half, tap, tiled.first_row(tile))["pk"], "n": self.plane.fields()["n"]}
+        fields = {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "xsrc": int(XSource.NONE), "half": sums.half, "pl0": lam}
+        fields |= {"pk": tiled.place_fields(tile, sums, tap, tiled.first_row(tile))["pk"], "n": self.plane.fields()["n"]}
         entry = [("PBUF", lam, 1)]
         first = tile is tiled.tiles[0]
-        builder.run("FRN_NORM" if first else "FRN_NORM_ADD", fields, (), reads=[(f"PSUM{half}", 0, 1)], writes=entry)
+        builder.run("FRN_NORM" if first else "FRN_NORM_ADD", fields, (), reads=[sums.norms], writes=entry)
         if tile is not tiled.tiles[-1]:
             return
         epsilon = shifts(SH0=(-12, (), (builder.tid(self.layer.name, z), builder.tid(source, Kind.Z))))
@@ -217,7 +223,7 @@ class _RowForward:
             builder.store_planes(Source.PBUF, builder.memory[self.layer.name, "reciprocals"], (image, image + 1), group, lam)
 
     def _sweep(
-        self, image: int, group: int, tile: RowTile, half: int, tap: int, lam: int, *, fresh: bool = False
+        self, image: int, group: int, tile: RowTile, sums: Sums, tap: int, lam: int, *, fresh: bool = False
     ) -> None:
         """All parts of a tile; the first one finds lambda if it is ``fresh``."""
         images, parameters = (image, image + 1), self.builder.load_parameters(self.layer.name, group)
@@ -226,10 +232,10 @@ class _RowForward:
             part = Plane(rows[1] - rows[0], self.plane.x)
             # A dry run leaves lambda for the rows that follow, too; nothing of it reaches the memory.
             fields = {"planes": 1, "dry": int(self.dry and not first), **part.fields()}
-            fields |= self.tiled.place_fields(tile, half, tap, rows[0]) | {"n": self.plane.fields()["n"]}
+            fields |= self.tiled.place_fields(tile, sums, tap, rows[0]) | {"n": self.plane.fields()["n"]}
             sides = _load_sides(self.builder, self.layer, images, group, parameters, rows)
             shared = (lam, first) if self.frn else None
-            _activate(self.builder, self.layer, images, group, fields, sides, part, self.dry, rows, shared)
+            _activate(self.builder, self.layer, images, group, fields, sums, sides, part, self.dry, rows, shared)
         self.builder.pool["PARAMETERS"].give_back(parameters)
 
 
@@ -255,6 +261,7 @@ def _activate(
     images: tuple[int, int],
     group: int,
     fields: dict[str, int],
+    sums: Sums,
     sides: tuple[int, int],
     plane: Plane,
     dry: bool,
@@ -277,7 +284,7 @@ def _activate(
     writes = [("OA", oa, beats)]
     fields |= {"oa0": oa, "pb0": parameters}
     fields |= plane_rounding(builder, name, Kind.Z, builder.network.shape(name), images, group, row)
-    reads = [(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)]
+    reads = [sums.place, ("PBUF", parameters, 6)]
     bits = ob = lam = 0
     if program != "LIN_FWD":
         bits = builder.ring["OM"].take(count * plane.bits)
@@ -287,6 +294,8 @@ def _activate(
         ob, lam = builder.ring["OB"].take(beats), builder.ring["PBUF"].take(count) if shared is None else shared[0]
         writes.append(("OB", ob, beats))
         (writes if fresh else reads).append(("PBUF", lam, count))
+        if fresh:
+            reads.append(sums.norms)
         fields |= {"ob0": ob, "pl0": lam, **xhat_rounding(builder, name, images, group, row)}
         tail = {"SH0": (-12, (), (w, source)), "SH1": (20, (z,), ())}
         if layer.residual:
@@ -315,6 +324,7 @@ def _logits(
     images: tuple[int, int],
     group: int,
     fields: dict[str, int],
+    sums: Sums,
     parameters: int,
     first: int,
     groups: int,
@@ -326,7 +336,7 @@ def _logits(
         "LOGITS",
         fields,
         shifts(SH0=(-24, (), (w, source)), SH1=(8, (w, source), ())),
-        reads=[(f"PSUM{fields['half']}", 0, 1), ("PBUF", parameters, 6)],
+        reads=[sums.place, ("PBUF", parameters, 6)],
         writes=[("LOGIT", first, count * groups)],
     )
 

@@ -34,45 +34,52 @@ class TileInputs:
     ----------
     half : :class:`int`
         Addresses that a tile may take so that the next one's inputs fit beside it.
-    whole : :class:`int`
-        Addresses that it may take at all.
+    whole, turns : :class:`int`
+        Addresses that it may take at all, and for inputs that come chunk by chunk.
     """
 
     def __init__(self, builder: Builder, layer: str, sweep: Sweep, region: Region, weights: TileWeights, share: int) -> None:
-        self.builder, self.layer, self.sweep, self.region, self.weights = builder, layer, sweep, region, weights
+        self.builder, self.layer, self.sweep, self.tensor, self.weights, self.share = builder, layer, sweep, region, weights, share
         depth = builder.config.ibuf_depth
         self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
         if sweep.addresses(builder.config, 1) > self.whole:
             self.half, self.whole = depth // 2, depth
+        self.turns = min(self.whole, depth * 3 // 4)
 
     def of(self, sweep: Sweep, whole: int | None = None) -> "TileInputs":
         """The same for a strip of rows, in at most ``whole`` addresses."""
         found = copy.copy(self)
-        found.sweep, found.whole = sweep, self.whole if whole is None else whole
+        found.sweep = sweep
+        if whole is not None:
+            found.whole = found.turns = whole
         return found
 
     def size(self, images: int) -> int:
         """Addresses of a step."""
         return self.sweep.addresses(self.builder.config, images)
 
-    def room(self, images: int) -> int:
-        """Addresses that the inputs of a tile take on chip."""
-        return min(self.weights.steps * self.size(images), self.whole)
+    def region(self, images: int, ends: int) -> int:
+        """Addresses for inputs that come chunk by chunk, the last chunk with ``ends`` steps: three quarters of the buffer, as
+        another work has room in the rest, if these hold a step beside it, else the whole."""
+        return self.turns if (ends + 1) * self.size(images) <= self.turns else self.whole
 
     def resident(self, images: int) -> bool:
         """Whether all input groups of a tile fit at once."""
         return self.weights.steps * self.size(images) <= self.whole
 
-    def held(self, images: int) -> int:
-        """Steps whose inputs stay on chip for all output groups: all, or as many as leave room for two more, which take turns."""
-        return self.weights.steps if self.resident(images) else max(0, self.whole // self.size(images) - 2)
-
     def beats(self, images: int) -> int:
         """Of all steps in DRAM."""
         return images * self.sweep.groups_in * self.sweep.rows * self.sweep.xe
 
-    def chunks(self, images: int, held: int) -> list[Range]:
-        """Steps whose inputs and weights are loaded together, in the order in which the array takes them.
+    def chunks(self, images: int, ends: int = 0, *, begins: bool = False) -> list[Range]:
+        """Steps whose inputs, unless they stay on chip, and weights are loaded together, in order.
+
+        Parameters
+        ----------
+        ends : :class:`int`
+            Inputs come chunk by chunk; the first and the last one have at least so many steps, if another one has room beside.
+        begins : :class:`bool`
+            The first one may have fewer.
 
         Raises
         ------
@@ -87,14 +94,16 @@ class TileInputs:
                 f"raise wbuf_depth or shrink the kernel"
             )
         limit = max(1, (config.wbuf_depth // 2 - 1) // self.weights.per_step)
-        size = self.size(images)
-        rest = min(limit, max(1, (self.whole - held * size) // 2 // size))
-        if held == steps:
-            return equal_ranges(0, held, limit)
-        # While the array works at what stays on chip the others are loaded.
-        both = equal_ranges(0, held, 1), equal_ranges(held, steps, rest)
-        order = [(i / len(chunks), chunk) for chunks in both for i, chunk in enumerate(chunks)]
-        return [chunk for _, chunk in sorted(order)]
+        if not ends:
+            return equal_ranges(0, steps, limit)
+        slots = self.region(images, ends) // self.size(images)
+        usual = min(limit, max(1, slots // 2))
+        ends = min(ends, limit, max(1, slots - 1), max(1, steps // 2))
+        if ends <= usual:
+            return equal_ranges(0, steps, usual)
+        middle = min(usual, max(1, slots - ends))
+        first = [] if begins else [(0, ends)]
+        return [*first, *equal_ranges(0 if begins else ends, steps - ends, middle), (steps - ends, steps)]
 
     def load(self, images: Range, chunk: Range, addr: int, windows: int) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
@@ -106,7 +115,7 @@ class TileInputs:
 
     def load_rows(self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int) -> None:
         """The same for some rows that lie one behind the other on chip, those of an input group at ``step`` addresses."""
-        builder, sweep, region = self.builder, self.sweep, self.region
+        builder, sweep, region = self.builder, self.sweep, self.tensor
         beats = sum(part.count for part in rows) * sweep.xe
         shared = beats * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
         # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
@@ -151,5 +160,5 @@ class TileInputs:
         sweep, row = self.sweep, self.sweep.xe * self.builder.config.beat_bytes
         (first, last), (low, high) = part.images, part.rows
         if sweep.every == 1:
-            return {"n0": (high - low) * sweep.xe, "n1": last - first, "stride1": self.region.outer_bytes}
+            return {"n0": (high - low) * sweep.xe, "n1": last - first, "stride1": self.tensor.outer_bytes}
         return {"n0": sweep.xe, "n1": high - low, "stride1": sweep.every * row}

@@ -1,4 +1,4 @@
-"""Loads of inputs: two tiles share what does not stay on chip, rows that nobody reads stay. Gradients between tiles."""
+"""Loads of inputs: tiles of a set share what does not stay on chip, rows that nobody reads stay. Gradients between tiles."""
 
 import dataclasses
 import itertools
@@ -28,11 +28,16 @@ def input_beats(plan, layer: int) -> int:
 WIDE = network(Conv(name="a", out=16, kernel=3, pad=1), Conv(name="b", out=7, kernel=3, pad=1), shape=(2, 8, 8))
 
 
-def test_two_tiles_share_inputs_that_come_again():
-    """Eight groups of inputs, room for six: four stay, the other four come for each two of four groups of outputs."""
-    config = dataclasses.replace(SMALL, ibuf_depth=72)
-    beats = input_beats(compile_network(WIDE, config, 1, training=False), 2)
-    assert beats == 32 * (4 + 4 * 2)
+@pytest.mark.parametrize(("words", "sets"), [(16, 2), (32, 1), (256, 1)])
+def test_a_chunk_is_loaded_once_for_the_tiles_of_a_set(words, sets):
+    """Eight groups of inputs of 32 beats come by threes and twos for four groups of outputs, as the buffer holds six. Half of the
+    partial sums holds ``words`` // 16 tiles. A further set begins with the three that are there."""
+    config = dataclasses.replace(SMALL, ibuf_depth=72, psum_depth=words)
+    plan = compile_network(WIDE, config, 1, training=False)
+    assert input_beats(plan, 2) == 32 * (8 + (sets - 1) * (8 - 3))
+    array = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == 16]
+    assert max(i["pbase"] for i in array) == 16 * (2 // sets - 1)
+    assert [i["half"] for i in array[: 4 // sets]] in ([0, 1] * (2 // sets), [1, 0] * (2 // sets))
     assert input_beats(compile_network(WIDE, SMALL, 1, training=False), 2) == 32 * 8
 
 

@@ -80,6 +80,17 @@ def test_a_tile_gives_its_results_with_its_last_command():
     assert bench.log == ["a0", "a1", "a2", "p0"]
 
 
+def test_what_is_inside_a_tile_may_give_results_of_its_own():
+    """Of a set of tiles the first one's results are there before the last one's; the operands of all are kept until the end."""
+    bench, whole, first = Bench(), Part("whole", (0, 1)), Part("first", (0, 1))
+    inside = array(200, inside=True, gives=(first,)), array(200, inside=True)
+    bench.pacer.add(bench.work("a", array(200, gives=(whole,)), *inside))
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 10, needs=(whole,))))
+    bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 10, needs=(first,))))
+    bench.pacer.finish()
+    assert bench.log == ["a0", "a1", "q0", "a2", "p0"]
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_places_between_commands_only_where_something_could_come(there):
     bench, loaded = Bench(), Part("loaded", (0, 1))

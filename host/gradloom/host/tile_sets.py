@@ -1,0 +1,102 @@
+"""Where the sums of convolution tiles lie, and sets of tiles that share inputs which do not stay on chip.
+
+Inputs that do not fit on chip all at once come chunk by chunk. The tiles of a set, of the same images and of different output
+groups, take a chunk one after the other before the next one takes its place, so that it is loaded once for all of them. Half of the
+tiles lie behind each other in one half of the partial sums, half in the other. The chunks of the next set come in the opposite
+order: its first one is on chip. All but the last chunk of a tile leave the A-Core nothing to do, so the last chunk is long enough
+for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from gradloom.host.pacing import Part
+from gradloom.host.tiling import Builder
+from gradloom.host.tokens import Access
+
+__all__ = ["HALVES", "Sums", "TileSet", "norm_access"]
+
+Range = tuple[int, int]
+
+HALVES = 2
+"""Of the partial sums: tiles whose results can leave them at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """Partial sums of a tile: their half, and addresses of each bank."""
+
+    half: int
+    base: int
+    words: int
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """As an access of the A-Core's commands."""
+        return f"PSUM{self.half}", self.base, self.words
+
+    @property
+    def access(self) -> Access:
+        return Access(f"PSUM{self.half}", ((self.base, self.base + self.words),))
+
+    @property
+    def norms(self) -> tuple[str, int, int]:
+        """The half's sums of magnitudes, as an access of the A-Core's commands."""
+        return f"NORM{self.half}", 0, 1
+
+
+def norm_access(half: int) -> Access:
+    """The sums of magnitudes of a half."""
+    return Access(f"NORM{half}", ((0, 1),))
+
+
+class TileSet:
+    """Tiles of some images whose inputs come chunk by chunk.
+
+    Parameters
+    ----------
+    words : :class:`int`
+        Of each partial-sum bank that a tile takes.
+    size : :class:`int`
+        Tiles.
+    chunks : list of (first, last)
+        Steps whose inputs come together, in order.
+    there : dict
+        Addresses of the inputs of steps that are on chip: those of the latest chunk.
+    gives : callable
+        What is there once some output groups are done.
+
+    Attributes
+    ----------
+    begun : :class:`bool`
+        The first command has been emitted.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        words: int,
+        size: int,
+        chunks: list[Range],
+        there: dict[int, int],
+        gives: Callable[[list[int]], tuple[Part, ...]],
+    ) -> None:
+        self.size, self.chunks, self.there, self.gives = size, chunks, there, gives
+        self.begun = False
+        self._builder, self._words, self._tiles = builder, words, 0
+
+    def place(self) -> Sums:
+        """Where the sums of the next tile go."""
+        base = self._tiles // HALVES * self._words
+        self._tiles += 1
+        return Sums(self._builder.next_half(), base, self._words)
+
+    def runs(self, chunk: Range, step: int) -> list[tuple[Range, int]]:
+        """Steps of a chunk whose inputs, of ``step`` addresses each, lie behind each other, and the address of the first one."""
+        found = list[tuple[Range, int]]()
+        for number in range(*chunk):
+            if found and self.there[number] == found[-1][1] + (number - found[-1][0][0]) * step:
+                found[-1] = (found[-1][0][0], number + 1), found[-1][1]
+            else:
+                found.append(((number, number + 1), self.there[number]))
+        return found
