@@ -76,7 +76,7 @@ states and batches and read tensors.
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
 cycles: rows that the WPUs cannot share evenly cost array cycles, inputs that do not stay on chip are loaded once for
-every output group and weights once for every range of images, and a layer in one piece begins when the one before it
+every set of output groups whose partial sums fit together and weights once for every range of images, and a layer in one piece begins when the one before it
 is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream buffers holds. A layer of which
 not even one image fits in the whole of a buffer is refused with the layer's name, the buffer and both sizes. If not
 all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in several CONV commands

@@ -34,8 +34,9 @@ _VALUES: dict[str, tuple[int | bool, ...]] = {
 }
 _CHANGES = (1, 1, 1, 2, 3)
 """Changes of a trial, equally likely."""
-_KINDS = ("tiles",) * 5 + ("order",) * 7 + ("value",)
-"""What a change is of, equally likely."""
+_KINDS = ("tiles",) * 3 + ("stage",) * 2 + ("order",) * 7 + ("value",)
+"""What a change is of, equally likely. A stage: tiles of all layers of the same sizes alike, as one that is cut in another way than
+its neighbours would wait for them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +75,11 @@ def _changed(choices: Choices, offer: Offer, dice: random.Random) -> Choices:
     values: dict[str, Any] = {}
     for _ in range(dice.choice(_CHANGES)):
         kind = dice.choice(_KINDS)
-        if kind == "tiles":
+        if kind in ("tiles", "stage"):
             key = dice.choice(sorted(offer.tiles))
-            tiles[key] = dice.choice(offer.tiles[key])
+            found = dice.choice(offer.tiles[key])
+            alike = [other for other, fitting in offer.tiles.items() if (other[-2:], fitting) == (key[-2:], offer.tiles[key])]
+            tiles |= dict.fromkeys(alike if kind == "stage" else [key], found)
         elif kind == "order":
             key = dice.choice(sorted(set(offer.works)))
             order[key] = dice.choice(_PLACES)
