@@ -9,7 +9,7 @@ from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tile_inputs import TileInputs
-from gradloom.host.tile_sets import HALVES, Sums, TileSet, norm_access
+from gradloom.host.tile_sets import HALVES, Sums, TileSet, norm_access, port_access
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError, channel_cycles
 from gradloom.host.tokens import Access, Ring, row_access
@@ -405,7 +405,7 @@ class Convolution:
                     yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
                 fields = sweep.row_fields(builder.config, window, base, count) | self.weights.fields(window, chunk, part, weights)
                 fields |= {"half": sums.half, "acc": acc, "pbase": sums.base + offset, "steps": part[1] - part[0], "istep": step}
-                writes = [sums.access]
+                writes = sums.written(added=bool(acc) or part[1] - part[0] > 1)
                 if sweep.k1:
                     fields["nk"] = len(outputs)
                 if norms and last and number == len(commands) - 1:
@@ -448,7 +448,7 @@ class Convolution:
             inside=True,
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),
-            target=lambda: norm_access(sums.half),
+            target=lambda: port_access(sums.half),
         )
 
     def _swept(self, images: int) -> int:

@@ -82,7 +82,7 @@ def error_works(
         for tap, group in enumerate(tile):
             for part in image_groups(images, limit):
                 fields = work.psum_fields(sums, tap, part[0] - images[0])
-                encode(ErrorPart(part, group, plane, None, fields, [sums.place]))
+                encode(ErrorPart(part, group, plane, None, fields, sums.read))
 
     def given(images: Range, tile: list[int]) -> Parts:
         return tuple(part for group in tile for part in gives(images, (group, group + 1)))
@@ -149,6 +149,6 @@ def _by_rows(
         for tap, group in enumerate(outs):
             for rows in tiled.parts(tile):
                 fields, part = tiled.place_fields(tile, sums, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
-                encode(ErrorPart((image, image + 1), group, part, rows, fields, [sums.place]))
+                encode(ErrorPart((image, image + 1), group, part, rows, fields, sums.read))
 
     return tiled.by_tiles(lambda images: needs(images, None), lambda images: gives(images, None), emit)

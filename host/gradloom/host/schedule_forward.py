@@ -284,7 +284,7 @@ def _activate(
     writes = [("OA", oa, beats)]
     fields |= {"oa0": oa, "pb0": parameters}
     fields |= plane_rounding(builder, name, Kind.Z, builder.network.shape(name), images, group, row)
-    reads = [sums.place, ("PBUF", parameters, 6)]
+    reads = [*sums.read, ("PBUF", parameters, 6)]
     bits = ob = lam = 0
     if program != "LIN_FWD":
         bits = builder.ring["OM"].take(count * plane.bits)
@@ -336,7 +336,7 @@ def _logits(
         "LOGITS",
         fields,
         shifts(SH0=(-24, (), (w, source)), SH1=(8, (w, source), ())),
-        reads=[sums.place, ("PBUF", parameters, 6)],
+        reads=[*sums.read, ("PBUF", parameters, 6)],
         writes=[("LOGIT", first, count * groups)],
     )
 

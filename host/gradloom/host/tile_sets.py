@@ -14,7 +14,7 @@ from gradloom.host.pacing import Part
 from gradloom.host.tiling import Builder
 from gradloom.host.tokens import Access
 
-__all__ = ["HALVES", "Sums", "TileSet", "norm_access"]
+__all__ = ["HALVES", "Sums", "TileSet", "norm_access", "port_access"]
 
 Range = tuple[int, int]
 
@@ -31,23 +31,29 @@ class Sums:
     words: int
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """As an access of the A-Core's commands."""
-        return f"PSUM{self.half}", self.base, self.words
-
-    @property
-    def access(self) -> Access:
-        return Access(f"PSUM{self.half}", ((self.base, self.base + self.words),))
+    def read(self) -> list[tuple[str, int, int]]:
+        """What the A-Core reads: the sums, through the read ports of their half."""
+        return [(f"PSUM{self.half}", self.base, self.words), (f"PORT{self.half}", 0, 1)]
 
     @property
     def norms(self) -> tuple[str, int, int]:
-        """The half's sums of magnitudes, as an access of the A-Core's commands."""
+        """The half's sums of magnitudes, as the A-Core reads them."""
         return f"NORM{self.half}", 0, 1
+
+    def written(self, *, added: bool) -> list[Access]:
+        """What the array writes. Where it adds to sums it reads them, and the half's read ports are not the A-Core's meanwhile."""
+        ports = [port_access(self.half)] if added else []
+        return [Access(f"PSUM{self.half}", ((self.base, self.base + self.words),)), *ports]
 
 
 def norm_access(half: int) -> Access:
     """The sums of magnitudes of a half."""
     return Access(f"NORM{half}", ((0, 1),))
+
+
+def port_access(half: int) -> Access:
+    """The read ports of a half of the partial sums."""
+    return Access(f"PORT{half}", ((0, 1),))
 
 
 class TileSet:
