@@ -8,8 +8,9 @@ import pytest
 from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
+from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode
+from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, XSource
 from gradloom.verif.step_check import check_steps
 
 SMALL = PRESETS["small"]
@@ -46,6 +47,43 @@ def test_a_chunk_is_loaded_once_for_the_tiles_of_a_set(words, sets):
 def test_tiles_in_turn_compute_what_others_do(depth, channels):
     config = dataclasses.replace(SMALL, name="turns", ibuf_depth=depth, psum_depth=128, abuf_depth=256, load_channels=channels)
     check_steps(WIDE, config, batch=3, order=depth)
+
+
+def unordered(plan) -> list[tuple[int, int]]:
+    """Commands that could read one half of the partial sums at the same time: of the A-Core, and of the array where it adds."""
+    known, last, tokens, found = {}, {}, {}, []
+    latest = {(unit, half): -1 for unit in (Unit.CCORE, Unit.ACORE) for half in (0, 1)}
+    for place, command in enumerate(plan.instructions):
+        unit = command.unit(plan.config)
+        if command.opcode in (Opcode.BARRIER, Opcode.LOOP):
+            latest = dict.fromkeys(latest, -1)
+        # What has ended when it starts: what its engine's command before knew, and what its tokens tell.
+        ended = dict(known.get(last.get(unit), {}))
+        for bit in (bit for bit in range(SEMAPHORES) if command.wait >> bit & 1):
+            other = tokens[bit].pop(0)
+            for engine, reach in {**known[other], plan.instructions[other].unit(plan.config): other}.items():
+                ended[engine] = max(ended.get(engine, -1), reach)
+        known[place], last[unit] = ended, place
+        for bit in (bit for bit in range(SEMAPHORES) if command.signal >> bit & 1):
+            tokens.setdefault(bit, []).append(place)
+        adds = command.opcode == Opcode.CONV and not command["wg"] and (command["acc"] or command["steps"] > 1)
+        if adds or (command.opcode == Opcode.RUN and command["xsrc"] == XSource.PSUM):
+            other = Unit.ACORE if adds else Unit.CCORE
+            if latest[other, command["half"]] > ended.get(other, -1):
+                found.append((latest[other, command["half"]], place))
+            latest[unit, command["half"]] = place
+    return found
+
+
+@pytest.mark.parametrize("batch", [4, 16])
+def test_a_half_of_the_partial_sums_is_read_by_one_engine_at_a_time(batch):
+    assert not unordered(compile_network(load_network("resnet20"), PRESETS["eta"], batch))
+
+
+@pytest.mark.parametrize("depth", [36, 48, 60, 72])
+def test_tiles_of_a_set_keep_out_of_the_half_that_is_swept(depth):
+    config = dataclasses.replace(SMALL, name="turns", ibuf_depth=depth, psum_depth=128)
+    assert not unordered(compile_network(WIDE, config, 3))
 
 
 def test_a_kernel_of_one_and_stride_two_loads_the_rows_that_it_reads():
