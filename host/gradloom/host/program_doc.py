@@ -67,7 +67,7 @@ states and batches and read tensors.
 | module | does |
 |---|---|
 | `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
-| `tiling`, `convolution` | on-chip buffers, fit, commands with what they read and write, convolution tiles |
+| `tiling`, `convolution`, `tile_sets` | on-chip buffers, fit, commands with what they read and write, convolution tiles |
 | `schedule_forward`, `schedule_backward`, `schedule_update` | the phases of a layer |
 | `schedule` | order of a step, calibration, scales, the loop over steps |
 | `choices`, `tune` | what is free in all of this, and the search for better values |
@@ -75,9 +75,9 @@ states and batches and read tensors.
 | `memory`, `layout`, `plan` | addresses, formats, images |
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
-cycles: rows that the WPUs cannot share evenly cost array cycles, inputs that do not stay on chip are loaded once for
-every set of output groups whose partial sums fit together and weights once for every range of images, and a layer in one piece begins when the one before it
-is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream buffers holds. A layer of which
+cycles: rows that the WPUs cannot share evenly cost array cycles, weights are loaded once for every range of images, inputs
+that do not stay on chip once for every set of tiles whose partial sums fit together (`tile_sets`), and a layer in one piece
+begins when the one before it is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream buffers holds. A layer of which
 not even one image fits in the whole of a buffer is refused with the layer's name, the buffer and both sizes. If not
 all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in several CONV commands
 that add up (`acc`); kernels above 3 x 3 take one CONV a window.
