@@ -77,10 +77,10 @@ states and batches and read tensors.
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
 cycles: rows that the WPUs cannot share evenly cost array cycles, weights are loaded once for every range of images, inputs
 that do not stay on chip once for every set of tiles whose partial sums fit together (`tile_sets`), and a layer in one piece
-begins when the one before it is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream buffers holds. A layer of which
-not even one image fits in the whole of a buffer is refused with the layer's name, the buffer and both sizes. If not
-all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in several CONV commands
-that add up (`acc`); kernels above 3 x 3 take one CONV a window.
+begins when the one before it is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream
+buffers holds. A layer of which not even one image fits in the whole of a buffer is refused with the layer's name, the buffer
+and both sizes. If not all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in
+several CONV commands that add up (`acc`); kernels above 3 x 3 take one CONV a window.
 
 Weight gradients (`gradient_blocks`): inputs and errors of a span of rows stay on chip while every pair of a block of output
 tiles and input steps sweeps over them; the drain of later spans adds to the sums of earlier ones (`dacc`), and after
