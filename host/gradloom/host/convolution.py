@@ -5,13 +5,14 @@ import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
+from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tile_inputs import TileInputs
 from gradloom.host.tile_sets import HALVES, Sums, TileSet, norm_access, port_access
 from gradloom.host.tile_weights import TileWeights
-from gradloom.host.tiling import Builder, Needs, ScheduleError, channel_cycles
+from gradloom.host.tiling import Builder, Needs, ScheduleError
 from gradloom.host.tokens import Access, Ring, row_access
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.models.network import INPUT
@@ -121,9 +122,9 @@ class Convolution:
 
         Half of the partial sums and the whole of the buffers in ``also`` hold them. Among these the smallest number of images that
         costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs that do not
-        stay on chip are loaded for every output group and weights for every range, and a layer in one piece begins when the one
+        stay on chip are loaded for every set of tiles and weights for every range, and a layer in one piece begins when the one
         before it is finished; but small tiles are loaded sooner. Those of a first layer grow from one image on, as everything
-        waits for the first.
+        waits for the first. Few images that are left over join the range before where two ranges would not cost less.
         """
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
@@ -270,8 +271,8 @@ class Convolution:
                 if self._region is None or (self._region.first, self._region.size) != (start, room):
                     self._region = Ring(room, first=start)
             there = self._set.there if self._set and not begins else {}
-            self._set = TileSet(self.builder, words, len(tiles), chunks, there, lambda tile: gives(images, tile))
-            yield from self._in_turn([emit(images, tile, None) for tile in tiles])
+            self._set = TileSet(self.builder, words, len(tiles), chunks, there)
+            yield from self._in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
         self._set = None
         pool.give_back(start)
 
@@ -294,16 +295,18 @@ class Convolution:
         return ceil_div(self._swept(images) + _SWEEP_CYCLES, self._step_cycles(images))
 
     @staticmethod
-    def _in_turn(works: list[Work]) -> Work:
-        """Works side by side, each up to its next turn."""
+    def _in_turn(works: list[tuple[Work, Parts]]) -> Work:
+        """Works side by side, each up to its next turn; what each gives is there when its last command has been emitted."""
         while works:
-            for work in list(works):
+            for entry in list(works):
+                work, gives = entry
                 for piece in work:
                     if piece is _TURN:
                         break
                     yield piece
                 else:
-                    works.remove(work)
+                    works.remove(entry)
+                    yield Piece(Lane.ARRAY, 0, gives=gives, inside=True, silent=True)
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the most of array, A-Core, input and weight loads, and what begins too late."""
@@ -386,7 +389,7 @@ class Convolution:
         for chunk in chunks:
             size, last = chunk[1] - chunk[0], chunk is chunks[-1]
             if tiles and tiles.begun:
-                yield self._further(tiles, outputs, images, chunk, sums, last=last)
+                yield self._further(outputs, images, chunk, sums, last=last)
             elif tiles:
                 tiles.begun = True
             if last:
@@ -435,7 +438,7 @@ class Convolution:
                 self.inputs.load(images, run, base, windows * tiles.size * (run[1] - run[0]) // (chunk[1] - chunk[0]))
         return tiles.runs(chunk, step)
 
-    def _further(self, tiles: TileSet, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool) -> Piece:
+    def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one."""
         count = images[1] - images[0]
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
@@ -444,7 +447,6 @@ class Convolution:
         return Piece(
             Lane.ARRAY,
             cycles,
-            gives=tiles.gives(outputs),
             inside=True,
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),

@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Callable
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.layer_sizes import Plane
+from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Part, Work
 from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts
-from gradloom.host.tiling import Builder, Plane, ScheduleError, image_groups
+from gradloom.host.tiling import Builder, ScheduleError
 from gradloom.rtl.isa import XSource
 
 __all__ = ["ErrorPart", "error_works"]
@@ -80,7 +82,7 @@ def error_works(
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         sums = yield from work.compute(images, tile, inputs)
         for tap, group in enumerate(tile):
-            for part in image_groups(images, limit):
+            for part in equal_ranges(*images, limit):
                 fields = work.psum_fields(sums, tap, part[0] - images[0])
                 encode(ErrorPart(part, group, plane, None, fields, sums.read))
 

@@ -9,9 +9,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
+from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div
 from gradloom.host.spans import Span, spans
-from gradloom.host.tiling import ScheduleError, channel_cycles
+from gradloom.host.tiling import ScheduleError
 from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_TAPS, Config
 

@@ -13,9 +13,10 @@ has more gradients open than such a line has room for: it begins when all others
 
 import dataclasses
 
+from gradloom.host.layer_sizes import channel_cycles, shape_of
 from gradloom.host.layout import plane_beats
 from gradloom.host.pacing import Part
-from gradloom.host.tiling import Builder, channel_cycles, shape_of
+from gradloom.host.tiling import Builder
 from gradloom.host.tokens import Ring
 from gradloom.host.windows import forward_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected

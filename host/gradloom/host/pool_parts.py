@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, ScheduleError
+from gradloom.host.tiling import STREAM_SHARES, Builder, ScheduleError
 
 __all__ = ["PoolPart", "Windows", "pool_parts"]
 

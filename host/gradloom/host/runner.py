@@ -198,6 +198,9 @@ class ProgramRunner:
         if remember is None or key not in self.steady.memory:
             return None
         region = self.steady.memory[key]
+        if any(place >= size for place, size in zip(index, region.shape, strict=False)) or len(index) != len(region.shape):
+            # Of a layer that runs with its windows as channels (gradloom.host.im2col) it lies elsewhere.
+            return None
         marked = np.zeros(region.shape, np.int64)
         marked[index] = 1
         data = np.frombuffer(region.pack(marked, self.config.group), np.uint8)

@@ -7,11 +7,12 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
 from gradloom.host.cost import pool_cycles
 from gradloom.host.error_sweeps import ErrorPart, error_works
+from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import row_parts
 from gradloom.host.schedule_rounding import plane_rounding
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, shape_of, shifts
+from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
 from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample

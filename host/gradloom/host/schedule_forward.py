@@ -8,12 +8,14 @@ from gradloom.host import schedule_shortcut
 from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
 from gradloom.host.cost import pool_cycles
+from gradloom.host.layer_sizes import Plane, shape_of
+from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import RowConvolution, RowTile
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.tile_sets import HALVES, Sums
-from gradloom.host.tiling import Builder, Plane, image_groups, shape_of, shifts
+from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import forward_sweep
 from gradloom.models.arith import reciprocal
@@ -82,7 +84,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         nonlocal logits
         if last and tile[0] == 0:
             logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg)
-        parts = image_groups(images, limit)
+        parts = equal_ranges(*images, limit)
         # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
         early = HALVES * (parts[0][1] - parts[0][0]) * plane.nb <= builder.ring["AA"].size
         sides = 0, 0
@@ -113,7 +115,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
             builder.pool["PARAMETERS"].give_back(sides[0])
         if last and tile == work.tiles()[-1]:
             errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)
-            for part in image_groups(images, builder.planes_at_once(name, plane, also=(errors,))):
+            for part in equal_ranges(*images, builder.planes_at_once(name, plane, also=(errors,))):
                 _loss(builder, part, logits + (part[0] - images[0]) * shape.mg, shape.mg)
 
     def gives(images: Range, tile: list[int]) -> Parts:

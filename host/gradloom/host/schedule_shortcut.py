@@ -4,9 +4,11 @@ import itertools
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import pool_cycles
+from gradloom.host.layer_sizes import Plane
+from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Part, Work
 from gradloom.host.pool_parts import Windows, pool_parts
-from gradloom.host.tiling import STREAM_SHARES, Builder, Plane, image_groups, shifts
+from gradloom.host.tiling import STREAM_SHARES, Builder, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
 from gradloom.rtl.isa import Dest, Opcode, Source, XSource
@@ -31,7 +33,7 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     source, stored, out = builder.memory[layer.input, "z"], Plane(1, xi), Plane(1, xo)
     builder.refuse(name, (("one row takes {} beats of the A-Core's stream buffers", "abuf_depth", stored.nb, config.abuf_depth),))
     most = max(1, min(config.max_planes, config.abuf_depth // STREAM_SHARES // stored.nb))
-    parts = image_groups((0, yo), most)
+    parts = equal_ranges(0, yo, most)
 
     def given(images: Range, groups: Range) -> tuple[Part, ...]:
         appended = builder.memory[name, "z"].inner if groups[1] == builder.groups(channels) else groups[1]

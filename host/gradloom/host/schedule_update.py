@@ -8,13 +8,14 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.gradient_blocks import GradientShape, choose_blocks, fitting
 from gradloom.host.gradient_lines import GradientLines, updated
 from gradloom.host.gradient_tiles import Block, Operands, Tile
+from gradloom.host.layer_sizes import shape_of
 from gradloom.host.layout import ceil_div, equal_ranges, even
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.schedule_backward import convolved, dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.spans import Span
-from gradloom.host.tiling import Builder, shape_of, shifts
+from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access, row_access
 from gradloom.host.windows import Shape, forward_sweep
 from gradloom.models.arith import reciprocal

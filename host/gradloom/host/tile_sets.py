@@ -8,9 +8,7 @@ for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
 """
 
 import dataclasses
-from collections.abc import Callable
 
-from gradloom.host.pacing import Part
 from gradloom.host.tiling import Builder
 from gradloom.host.tokens import Access
 
@@ -69,8 +67,6 @@ class TileSet:
         Steps whose inputs come together, in order.
     there : dict
         Addresses of the inputs of steps that are on chip: those of the latest chunk.
-    gives : callable
-        What is there once some output groups are done.
 
     Attributes
     ----------
@@ -85,9 +81,8 @@ class TileSet:
         size: int,
         chunks: list[Range],
         there: dict[int, int],
-        gives: Callable[[list[int]], tuple[Part, ...]],
     ) -> None:
-        self.size, self.chunks, self.there, self.gives = size, chunks, there, gives
+        self.size, self.chunks, self.there = size, chunks, there
         self.begun = False
         self._builder, self._words, self._tiles = builder, words, 0
 

@@ -1,35 +1,22 @@
 """What all phases share: buffers, fit, and commands with their accesses."""
 
-import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gradloom.host.assembler import Shift
 from gradloom.host.choices import BY_RULES, Choices, Offer
-from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
+from gradloom.host.layer_sizes import Plane
+from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring
-from gradloom.host.windows import Shape
-from gradloom.models.network import INPUT, FullyConnected, Layer, Network
+from gradloom.models.network import INPUT, Layer, Network
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode, Source
 
-__all__ = [
-    "BASE",
-    "PARAMETER_ENTRIES",
-    "STREAM_SHARES",
-    "Builder",
-    "Needs",
-    "Plane",
-    "ScheduleError",
-    "image_groups",
-    "shape_of",
-    "shifts",
-]
+__all__ = ["BASE", "PARAMETER_ENTRIES", "STREAM_SHARES", "Builder", "Needs", "ScheduleError", "shifts"]
 
 PARAMETER_ENTRIES = 6
 """Entries of a parameter set: parameters and sums of a channel group."""
@@ -54,29 +41,6 @@ class ScheduleError(ValueError):
     """A network that does not fit the machine; the message names layer, resource and sizes."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Plane:
-    """Beats of one plane of a channel group."""
-
-    y: int
-    x: int
-
-    @property
-    def xe(self) -> int:
-        return even(self.x) // 2
-
-    @property
-    def nb(self) -> int:
-        return plane_beats(self.y, self.x)
-
-    @property
-    def bits(self) -> int:
-        return bitmap_beats(self.y, self.x)
-
-    def fields(self) -> dict[str, int]:
-        return {"nb": self.nb, "xe": self.xe, "py": self.y, "xodd": self.x & 1, "n": self.y * self.x & 0x7FFF}
-
-
 def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...]:
     """Shift list from ``SHi = (constant, tensors added, tensors subtracted)``."""
     found: list[Shift] = []
@@ -85,32 +49,6 @@ def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...
         for place, (tid, negative) in enumerate(terms):
             found.append(Shift(int(name[2:]), tid, constant if place == 0 else 0, negative, int(place == 0)))
     return tuple(found)
-
-
-def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
-    """Group counts and sizes of a convolution or fully connected layer."""
-    geometry, g = network.geometry(layer.name), config.group
-    (c, yi, xi), (m, yo, xo) = geometry.in_shape, geometry.out_shape
-    ky, kx = geometry.kernel
-    if isinstance(layer, FullyConnected) and ky * kx > 1:
-        kx = even(kx)
-    laps_in, laps_out = (min(config.laps, ceil_div(channels, config.cols)) for channels in (c, m))
-    return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out)
-
-
-def image_groups(images: tuple[int, int], limit: int) -> list[tuple[int, int]]:
-    """Ranges of at most ``limit`` images, as equal as can be."""
-    low, high = images
-    count = ceil_div(high - low, limit)
-    edges = [low + (high - low) * i // count for i in range(count + 1)]
-    return list(itertools.pairwise(edges))
-
-
-def channel_cycles(config: Config, inputs: int, others: int) -> int:
-    """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs."""
-    if config.load_channels < 3:
-        return inputs + others
-    return max(others, ceil_div(inputs + others, 2))
 
 
 class Builder:
@@ -211,7 +149,7 @@ class Builder:
 
     def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
         """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
-        return image_groups(images, min(limit, max(1, _ACORE_CYCLES // cycles)))
+        return equal_ranges(*images, min(limit, max(1, _ACORE_CYCLES // cycles)))
 
     def sweeps(
         self,
@@ -232,7 +170,7 @@ class Builder:
         needs, gives : of some images and channel groups
         prepared : cycles that its scalars take beside
         """
-        for images in image_groups(self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
+        for images in equal_ranges(*self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
             each = (images[1] - images[0]) * max(cycles, prepared)
             size = max(1, _ACORE_CYCLES // each)
             for first in range(0, groups, size):

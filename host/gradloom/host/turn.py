@@ -5,8 +5,9 @@ convolves the second half's images while the first half turns, and those errors 
 """
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, Plane, shape_of
+from gradloom.host.tiling import PARAMETER_ENTRIES, Builder
 from gradloom.host.windows import forward_sweep
 from gradloom.models.network import Conv, FullyConnected, Layer
 

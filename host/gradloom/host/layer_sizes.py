@@ -1,0 +1,51 @@
+"""Sizes of layers as the scheduler sees them: channel groups, beats of planes, cycles of the channels that bring them."""
+
+import dataclasses
+
+from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
+from gradloom.host.windows import Shape
+from gradloom.models.network import FullyConnected, Layer, Network
+from gradloom.rtl.config import Config
+
+__all__ = ["Plane", "channel_cycles", "shape_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plane:
+    """Beats of one plane of a channel group."""
+
+    y: int
+    x: int
+
+    @property
+    def xe(self) -> int:
+        return even(self.x) // 2
+
+    @property
+    def nb(self) -> int:
+        return plane_beats(self.y, self.x)
+
+    @property
+    def bits(self) -> int:
+        return bitmap_beats(self.y, self.x)
+
+    def fields(self) -> dict[str, int]:
+        return {"nb": self.nb, "xe": self.xe, "py": self.y, "xodd": self.x & 1, "n": self.y * self.x & 0x7FFF}
+
+
+def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
+    """Group counts and sizes of a convolution or fully connected layer."""
+    geometry, g = network.geometry(layer.name), config.group
+    (c, yi, xi), (m, yo, xo) = geometry.in_shape, geometry.out_shape
+    ky, kx = geometry.kernel
+    if isinstance(layer, FullyConnected) and ky * kx > 1:
+        kx = even(kx)
+    laps_in, laps_out = (min(config.laps, ceil_div(channels, config.cols)) for channels in (c, m))
+    return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out)
+
+
+def channel_cycles(config: Config, inputs: int, others: int) -> int:
+    """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs."""
+    if config.load_channels < 3:
+        return inputs + others
+    return max(others, ceil_div(inputs + others, 2))
