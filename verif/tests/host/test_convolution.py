@@ -7,6 +7,7 @@ import pytest
 
 from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
+from gradloom.host.tokens import Recorder
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
@@ -84,6 +85,28 @@ def test_a_half_of_the_partial_sums_is_read_by_one_engine_at_a_time(batch):
 def test_tiles_of_a_set_keep_out_of_the_half_that_is_swept(depth):
     config = dataclasses.replace(SMALL, name="turns", ibuf_depth=depth, psum_depth=128)
     assert not unordered(compile_network(WIDE, config, 3))
+
+
+def test_nothing_is_loaded_before_it_is_stored(monkeypatch):
+    """Planes of ResNet18 at one image, whose gradients come between the commands of sets: each is written once and then read."""
+    log, emit = [], Recorder.emit
+
+    def noted(self, opcode, fields, *, reads=(), writes=(), tail=()):
+        reads, writes = tuple(reads), tuple(writes)
+        log.extend((opcode, access) for access in (reads if opcode == Opcode.LOAD else writes if opcode == Opcode.STORE else ()))
+        return emit(self, opcode, fields, reads=reads, writes=writes, tail=tail)
+
+    monkeypatch.setattr(Recorder, "emit", noted)
+    compile_network(load_network("resnet18"), PRESETS["eta"], 1)
+    loaded, early = set(), set()
+    for opcode, access in log:
+        once = access.space.endswith((".z", ".dz", ".dx", ".ds"))
+        planes = {(access.space, group) for group in range(*access.box[1])} if once else ()
+        if opcode == Opcode.LOAD:
+            loaded.update(planes)
+        else:
+            early.update(loaded.intersection(planes))
+    assert loaded and not early
 
 
 def test_a_kernel_of_one_and_stride_two_loads_the_rows_that_it_reads():

@@ -1,9 +1,12 @@
 """Lowering the first convolution: where it is done, and that images and weights pass there and back."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from gradloom.host.im2col import lower
+from gradloom.host.runner import ProgramRunner
 from gradloom.host.schedule import compile_network
 from gradloom.host.software_device import SoftwareDevice
 from gradloom.models import conv
@@ -70,3 +73,16 @@ def test_a_plan_takes_and_gives_what_the_network_says():
     plan.write_batch(device, 0, images, np.array([1, 2]))
     assert np.array_equal(plan.read(device, INPUT, "z"), images)
     assert plan.read(device, "stem", "dw").shape == network.weight_shape("stem")
+
+
+@pytest.mark.parametrize("index", [(0, 0, 0, 0), (3, 2, 0, 0), (23, 2, 6, 6)])
+def test_where_a_weight_was_written_is_found(index):
+    """The device remembers for every beat; that of a weight of a lowered layer holds the code that changes with it."""
+    network = stem()
+    runner = ProgramRunner.__new__(ProgramRunner)
+    runner.network, runner.config, runner.steady = network, ETA, compile_network(network, ETA, 1)
+    runner.device = SimpleNamespace(last_write=lambda address: address)
+    region, weights = runner.steady.memory["stem", "w"], np.zeros((24, 3, 7, 7), np.int64)
+    weights[index] = 1
+    found = np.frombuffer(region.pack(weights.reshape(region.shape), ETA.group), np.uint8)
+    assert runner.written_at("stem", "w", index) == region.address + int(np.flatnonzero(found)[0])
