@@ -3,7 +3,7 @@
 import copy
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
@@ -225,24 +225,34 @@ class Convolution:
                 continue
             for tile in outputs:
                 last = tile is outputs[-1]
-                given = gives(images, tile)
-                yield self._piece(tile, images, (*needs(images), loaded(n)), given, closes="tiles" if last else "")
+                yield self._piece(tile, images, (*needs(images), loaded(n)), gives(images, tile), last=last)
                 yield from emit(images, tile, places[n])
                 if last:
                     pool.give_back(places[n])
 
-    def _piece(self, tile: list[int], images: Range, needs: Parts, gives: Parts, **more: Any) -> Piece:
-        """A tile with all its commands."""
+    def _piece(self, tile: list[int], images: Range, needs: Parts, gives: Parts, *, last: bool) -> Piece:
+        """A tile with all its commands; the ``last`` one that uses the images' inputs."""
         count = images[1] - images[0]
         cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
         weights = self.weights.waited(tile, self.inputs.chunks(count)[0])
         return Piece(
-            Lane.ARRAY, cycles, needs, gives, lag=max(0, 2 * cycles - swept), weights=weights, sweeps=swept * len(tile),
-            target=self.builder.next_sums, **more,
+            Lane.ARRAY,
+            cycles,
+            needs,
+            gives,
+            closes="tiles" if last else "",
+            lag=max(0, 2 * cycles - swept),
+            weights=weights,
+            sweeps=swept * len(tile),
+            target=self.builder.next_sums,
         )
 
     def _by_sets(
-        self, images: Range, needs: Parts, loaded: Part, gives: Callable[[Range, list[int]], Parts],
+        self,
+        images: Range,
+        needs: Parts,
+        loaded: Part,
+        gives: Callable[[Range, list[int]], Parts],
         emit: Callable[[Range, list[int], int | None], Work],
     ) -> Work:
         """All tiles of some images whose inputs come chunk by chunk, set by set."""

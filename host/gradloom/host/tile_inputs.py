@@ -39,7 +39,7 @@ class TileInputs:
     """
 
     def __init__(self, builder: Builder, layer: str, sweep: Sweep, region: Region, weights: TileWeights, share: int) -> None:
-        self.builder, self.layer, self.sweep, self.tensor, self.weights, self.share = builder, layer, sweep, region, weights, share
+        self.builder, self.layer, self.sweep, self.tensor, self.weights = builder, layer, sweep, region, weights
         depth = builder.config.ibuf_depth
         self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
         if sweep.addresses(builder.config, 1) > self.whole:
