@@ -10,7 +10,7 @@ from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tile_inputs import TileInputs
-from gradloom.host.tile_sets import HALVES, Sums, TileSet, norm_access, port_access
+from gradloom.host.tile_sets import HALVES, TURN, Sums, TileSet, in_turn, norm_access, port_access
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError
 from gradloom.host.tokens import Access, Ring, row_access
@@ -36,8 +36,6 @@ _SWEEP_CYCLES = 100
 """Of a sweep of the A-Core beside its beats, about."""
 _PLANE_CYCLES = 7
 """For every channel of a group, in which the A-Core prepares a plane's normalisation before its sweep, about."""
-_TURN = Piece(Lane.ARRAY, 0)
-"""Where one of the tiles of a set gives way to the next one."""
 _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
@@ -282,7 +280,7 @@ class Convolution:
                     self._region = Ring(room, first=start)
             there = self._set.there if self._set and not begins else {}
             self._set = TileSet(self.builder, words, len(tiles), chunks, there)
-            yield from self._in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
+            yield from in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
         self._set = None
         pool.give_back(start)
 
@@ -303,20 +301,6 @@ class Convolution:
     def _last_steps(self, images: int) -> int:
         """Steps of a set's last chunk, at least: the A-Core takes the tile before meanwhile."""
         return ceil_div(self._swept(images) + _SWEEP_CYCLES, self._step_cycles(images))
-
-    @staticmethod
-    def _in_turn(works: list[tuple[Work, Parts]]) -> Work:
-        """Works side by side, each up to its next turn; what each gives is there when its last command has been emitted."""
-        while works:
-            for entry in list(works):
-                work, gives = entry
-                for piece in work:
-                    if piece is _TURN:
-                        break
-                    yield piece
-                else:
-                    works.remove(entry)
-                    yield Piece(Lane.ARRAY, 0, gives=gives, inside=True, silent=True)
 
     def _cycles(self, batch: int, images: int) -> int:
         """Cycles of a batch in tiles of ``images``: the most of array, A-Core, input and weight loads, and what begins too late."""
@@ -428,7 +412,7 @@ class Convolution:
                 builder.recorder.emit(Opcode.CONV, fields, reads=[inside, reads], writes=writes)
                 acc = 1
             if tiles and not last:
-                yield _TURN
+                yield TURN
         return sums
 
     def _runs(self, images: Range, chunk: Range, inputs: int | None) -> list[tuple[Range, int]]:

@@ -9,15 +9,18 @@ for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
 
 import dataclasses
 
+from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tiling import Builder
 from gradloom.host.tokens import Access
 
-__all__ = ["HALVES", "Sums", "TileSet", "norm_access", "port_access"]
+__all__ = ["HALVES", "TURN", "Sums", "TileSet", "in_turn", "norm_access", "port_access"]
 
 Range = tuple[int, int]
 
 HALVES = 2
 """Of the partial sums: tiles whose results can leave them at once."""
+TURN = Piece(Lane.ARRAY, 0)
+"""Where one of the tiles of a set gives way to the next one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +104,17 @@ class TileSet:
             else:
                 found.append(((number, number + 1), self.there[number]))
         return found
+
+
+def in_turn(works: list[tuple[Work, tuple[Part, ...]]]) -> Work:
+    """Works side by side, each up to its next turn; what each gives is there when its last command has been emitted."""
+    while works:
+        for entry in list(works):
+            work, gives = entry
+            for piece in work:
+                if piece is TURN:
+                    break
+                yield piece
+            else:
+                works.remove(entry)
+                yield Piece(Lane.ARRAY, 0, gives=gives, inside=True, silent=True)
