@@ -1,21 +1,15 @@
-"""Convolution tiles on the array: which images and output groups, commands in order, and where the sums lie."""
+"""Convolution tiles on the array: their commands in order, and where the sums lie."""
 
 import copy
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from typing import NoReturn
 
-from gradloom.host.layer_sizes import channel_cycles
-from gradloom.host.layout import ceil_div, equal_ranges
-from gradloom.host.memory import Region
+from gradloom.host.convolution_tiles import ConvolutionTiles, growing
+from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.tile_inputs import TileInputs
-from gradloom.host.tile_sets import HALVES, TURN, Sums, TileSet, in_turn, norm_access, port_access
-from gradloom.host.tile_weights import TileWeights
-from gradloom.host.tiling import Builder, Needs, ScheduleError
-from gradloom.host.tokens import Access, Ring, row_access
-from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
-from gradloom.models.network import INPUT
+from gradloom.host.tile_sets import HALVES, TURN, Sums, TileSet, in_turn, norm_access, port_access, runs_of
+from gradloom.host.tokens import Access, Pool, Ring, row_access
+from gradloom.host.windows import psum_words
 from gradloom.rtl.config import PE_TAPS
 from gradloom.rtl.isa import Opcode, XSource
 
@@ -26,147 +20,31 @@ Parts = tuple[Part, ...]
 Tile = Generator[Piece, None, Sums]
 """A tile under way; in the end where its sums lie."""
 
-_COMMAND_CYCLES = 10
-"""What the commands of one more tile cost beside their data."""
-_TURNAROUND = 800
-"""From the last partial sum of a layer to the next one's first operand, about."""
-_TOLERANCE = 1.005
-"""Cost of smaller tiles that is paid for their shorter loads."""
-_SWEEP_CYCLES = 100
-"""Of a sweep of the A-Core beside its beats, about."""
-_PLANE_CYCLES = 7
-"""For every channel of a group, in which the A-Core prepares a plane's normalisation before its sweep, about."""
+_FIRST_STEPS = 4
+"""Of inputs that the array takes as they are made, at least: fewer would be mere commands."""
+_FIRST_PARTS = 4
+"""Commands of the tile that waits for the inputs of some images."""
 _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
 
-def _growing(low: int, high: int, most: int) -> list[Range]:
-    """Ranges of at most ``most``, each at most as large as all before it."""
-    edges = [low]
-    while edges[-1] < high:
-        edges.append(min(high, edges[-1] + min(most, max(1, edges[-1] - low))))
-    return list(itertools.pairwise(edges))
+class Convolution(ConvolutionTiles):
+    """Forward or backward convolution of one layer: the commands of its tiles, in order."""
 
-
-class Convolution:
-    """Forward or backward convolution of one layer in tiles of images x output groups.
-
-    Parameters
-    ----------
-    region : :class:`~gradloom.host.memory.Region`
-        What is swept over: the layer's input, or its error dx.
-    outputs : :class:`int`
-        Output groups of this phase.
-    transpose : :class:`bool`
-        Backward: weight blocks are exchanged.
-    beats : :class:`int`
-        Of one image and output group in a sweep of the A-Core over the results.
-    share : :class:`int`
-        As in :class:`~gradloom.host.tile_inputs.TileInputs`.
-    ordered : :class:`bool`
-        One tile is finished before the next one begins.
-    """
-
-    def __init__(
-        self,
-        builder: Builder,
-        layer: str,
-        shape: Shape,
-        sweep: Sweep,
-        region: Region,
-        outputs: int,
-        *,
-        transpose: bool,
-        beats: int = 0,
-        share: int = 2,
-        ordered: bool = False,
-    ) -> None:
-        self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
-        self.share, self.beats, self._ordered, self._transpose = share, beats, ordered, transpose
-        self._region: Ring | None = None
-        self._set: TileSet | None = None
-        self._between = builder.between
-        self.outputs = outputs
-        self.weights = TileWeights(builder, layer, shape, sweep, transpose=transpose)
-        self.inputs = TileInputs(builder, layer, sweep, region, self.weights, share)
-        self.steps = self.weights.steps
-        self._begins = not transpose and builder.network.layer(layer).input == INPUT
-
-    @property
-    def fits(self) -> bool:
-        """Whether partial sums and inputs of a whole image fit; else its rows are taken in tiles."""
-        config = self.builder.config
-        return self.sweep.addresses(config, 1) <= config.ibuf_depth and psum_words(self.sweep, config, 1) <= config.psum_depth
+    _region: Ring | None = None
+    """Where inputs that come chunk by chunk go."""
+    _set: TileSet | None = None
+    _made: Callable[[Range, Range], Parts] | None = None
+    _divisible = True
+    """Whether gradients may come between the commands of a tile."""
 
     def strip(self, first: int, last: int, region: Ring) -> "Convolution":
         """The same for the units ``first`` to ``last`` of an image, in one piece, with inputs in a region of the input buffer."""
         found = copy.copy(self)
         found.sweep, found._region = self.sweep.strip(first, last), region
         found.inputs = self.inputs.of(found.sweep, region.size)
-        found._between, found._set = lambda: False, None
+        found._divisible, found._set = False, None
         return found
-
-    def tiles(self) -> list[list[int]]:
-        """Output groups of every tile, one for each tap that computes its own (kernel 1), else one."""
-        if not self.sweep.k1:
-            return [[m] for m in range(self.outputs)]
-        count = ceil_div(self.outputs, PE_TAPS)
-        return [
-            [m for m in (k * count + t for k in range(PE_TAPS)) if m < self.outputs] for t in range(count)
-        ]
-
-    def image_tiles(self, also: Needs = ()) -> list[tuple[int, int]]:
-        """Ranges of images that the array sweeps at once.
-
-        Half of the partial sums and the whole of the buffers in ``also`` hold them. Among these the smallest number of images that
-        costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs that do not
-        stay on chip are loaded for every set of tiles and weights for every range, and a layer in one piece begins when the one
-        before it is finished; but small tiles are loaded sooner. Those of a first layer grow from one image on, as everything
-        waits for the first. Few images that are left over join the range before where two ranges would not cost less.
-        """
-        builder, sweep, config = self.builder, self.sweep, self.builder.config
-        low, high = builder.images
-        needs = (
-            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), config.ibuf_depth),
-            *also,
-        )
-        builder.refuse(self.layer, needs)
-        key = f"{self.layer} {'BP' if self._transpose else 'FP'}"
-        fitting = [
-            images
-            for images in range(1, min(high - low, config.max_planes) + 1)
-            if (images == 1 or self.inputs.size(images) <= self.inputs.half)
-            and all(unit * images <= size for _, _, unit, size in also)
-            and psum_words(sweep, config, images) <= config.psum_depth
-            and not row_banks_conflict(sweep, config, range(images * sweep.upi))
-        ]
-        if not fitting:
-            self._refuse()
-        costs = {images: self._cycles(high - low, images) for images in fitting}
-        best = next(images for images, cost in costs.items() if cost <= min(costs.values()) * _TOLERANCE)
-        if also and high - low in costs:
-            # Nothing follows the logits range by range: the backward pass begins after the last image.
-            best = high - low
-        best = builder.chosen(key, fitting, best)
-        if self._begins:
-            return _growing(low, high, best)
-        edges = list(range(low, high, best))
-        rest = high - edges[-1]
-        if len(edges) > 1 and 2 * rest <= best and best + rest in costs:
-            apart, together = self._cycles(best, best) + self._cycles(rest, rest), self._cycles(best + rest, best + rest)
-            if together <= apart or (len(edges) > HALVES and self.inputs.resident(best + rest)):
-                edges.pop()
-        return list(itertools.pairwise([*edges, high]))
-
-    def bound(self) -> int:
-        """Cycles of the batch in the tiles of :meth:`image_tiles`, as estimated there."""
-        low, high = self.builder.images
-        return self._cycles(high - low, max(last - first for first, last in self.image_tiles()))
-
-    def cycles(self, images: tuple[int, int]) -> int:
-        """Cycles of the array for all output groups of some images."""
-        sweep, count = self.sweep, images[1] - images[0]
-        return len(self.tiles()) * self.steps * len(sweep.windows) * sweep.cycles(self.builder.config, count)
 
     def works(
         self,
@@ -174,6 +52,8 @@ class Convolution:
         needs: Callable[[Range], Parts],
         gives: Callable[[Range, list[int]], Parts],
         emit: Callable[[Range, list[int], int | None], Work],
+        made: Callable[[Range, Range], Parts] | None = None,
+        early: Parts = (),
     ) -> list[Work]:
         """The loads of inputs that stay on chip for all output groups, and everything else.
 
@@ -183,26 +63,47 @@ class Convolution:
         needs : what a range needs; nothing is loaded before all of it is there, as its place on chip is freed by its end only
         gives : what is there once some output groups of a range are done
         emit : emits an output tile of a range; last argument: where its inputs are, or ``None``
+        early : what is there when the array is through with the layer before
+        made : what some input groups of a range need beside that, if they are made so slowly that the array had better take the
+            first ones before the others are there
         """
+        if made and len(tiles) == 1 and self._by_parts(tiles[0]):
+            self._made, needs = made, lambda _: early
+        self._wholes = {images: self._whole(images[1] - images[0]) for images in tiles}
+        if not all(self._wholes.values()):
+            self.builder.by_sets.add((self.layer, self._transpose))
         loaded, places = self.builder.step(), dict[int, int]()
         return [
-            self._loads(tiles, needs, loaded, places),
+            self._loads(tiles, needs, loaded, places, early if len(tiles) == 1 and self.sweep.k1 else ()),
             self._computes(tiles, needs, gives, emit, loaded, places),
         ]
 
     def _loads(
-        self, tiles: Sequence[Range], needs: Callable[[Range], Parts], loaded: Callable[[int], Part], places: dict[int, int]
+        self,
+        tiles: Sequence[Range],
+        needs: Callable[[Range], Parts],
+        loaded: Callable[[int], Part],
+        places: dict[int, int],
+        early: Parts,
     ) -> Work:
-        pool = self.builder.pool["IBUF"]
+        pool, ahead = self._pool, 1 if self._beside else None
         before: Parts = ()
+        if early:
+            chunk = self.inputs.chunks(tiles[0][1] - tiles[0][0])[0]
+            words = (chunk[1] - chunk[0]) * self.weights.per_step + 1
+            yield Piece(Lane.LOAD, 0, early)
+            for outputs in self.tiles()[: self.builder.config.wbuf_depth * 3 // 4 // words]:
+                self.weights.load(outputs, chunk, 0)
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
-            if not self.inputs.resident(count):
+            if not self._wholes[images]:
                 # Its sets take their room themselves: those behind must not be there first.
                 before = (loaded(n),)
                 continue
             beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
-            yield Piece(Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens="tiles")
+            yield Piece(
+                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens=self._queue, ahead=ahead
+            )
             places[n] = pool.take(room)
             self.inputs.load(images, (0, self.steps), places[n], self.cycles(images))
 
@@ -215,10 +116,11 @@ class Convolution:
         loaded: Callable[[int], Part],
         places: dict[int, int],
     ) -> Work:
-        pool, outputs = self.builder.pool["IBUF"], self.tiles()
+        pool, outputs = self._pool, self.tiles()
+        if self._beside:
+            self.builder.kept_sums = max(psum_words(self.sweep, self.builder.config, last - first) for first, last in tiles)
         for n, images in enumerate(tiles):
-            count = images[1] - images[0]
-            if not self.inputs.resident(count):
+            if not self._wholes[images]:
                 yield from self._by_sets(images, needs(images), loaded(n), gives, emit)
                 continue
             for tile in outputs:
@@ -227,23 +129,61 @@ class Convolution:
                 yield from emit(images, tile, places[n])
                 if last:
                     pool.give_back(places[n])
+        if self._beside:
+            self.builder.kept_sums = 0
+
+    def _whole(self, images: int) -> bool:
+        """Whether the array takes all inputs of a tile at once: they fit and those of the next images beside them, or else they
+        would be loaded more than once in sets."""
+        ahead = self._transpose or self.steps * self.inputs.size(images) <= self.inputs.half
+        return self._made is None and self.inputs.resident(images) and (ahead or len(self._sets(images)) > 1)
 
     def _piece(self, tile: list[int], images: Range, needs: Parts, gives: Parts, *, last: bool) -> Piece:
         """A tile with all its commands; the ``last`` one that uses the images' inputs."""
         count = images[1] - images[0]
         cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
-        weights = self.weights.waited(tile, self.inputs.chunks(count)[0])
+        chunk = self.inputs.chunks(count)[0]
+        weights = self.weights.waited(tile, chunk, (chunk[1] - chunk[0]) * self._step_cycles(count))
         return Piece(
             Lane.ARRAY,
             cycles,
             needs,
             gives,
-            closes="tiles" if last else "",
+            closes=self._queue if last else "",
             lag=max(0, 2 * cycles - swept),
             weights=weights,
             sweeps=swept * len(tile),
-            target=self.builder.next_sums,
+            target=lambda: self._target(count),
+            apart=lambda: self._apart(count),
         )
+
+    @property
+    def _queue(self) -> str:
+        return "tiles beside sets" if self._beside else "tiles"
+
+    @property
+    def _pool(self) -> Pool:
+        """Of the input buffer; a layer whose tiles come between those of sets takes places at its end."""
+        pool = self.builder.pool["IBUF"]
+        return pool.from_end() if self._beside else pool
+
+    def _apart(self, images: int) -> bool:
+        """Whether there is room for a tile's sums beside those of the set under way."""
+        builder = self.builder
+        room = builder.config.psum_depth - builder.set_words
+        return self._beside and builder.set_words > 0 and psum_words(self.sweep, builder.config, images) <= room
+
+    def _target(self, images: int) -> Access:
+        """What a tile of its own waits for: the results before, or beside a set the sums of magnitudes before."""
+        sums = self._place(images)
+        return norm_access(sums.half) if self._apart(images) else self.builder.next_sums()
+
+    def _place(self, images: int) -> Sums:
+        """Where the sums of a tile of its own go: to the next half, or beside those of a set, in the half that it has used last."""
+        builder, words = self.builder, psum_words(self.sweep, self.builder.config, images)
+        if self._apart(images):
+            return Sums(builder.set_half, builder.config.psum_depth - words, words)
+        return Sums(builder.half ^ 1, 0, words)
 
     def _by_sets(
         self,
@@ -255,91 +195,47 @@ class Convolution:
     ) -> Work:
         """All tiles of some images whose inputs come chunk by chunk, set by set."""
         pool, count = self.builder.pool["IBUF"], images[1] - images[0]
-        room, sets = self.inputs.region(count, self._last_steps(count)), self._sets(count)
+        # The first layer is through before the last images begin.
+        kept = self.builder.kept_sums if self._follows and images[1] < self.builder.images[1] else 0
+        room, sets = self.inputs.region(count, self._last_steps(count, kept)), self._sets(count, kept)
+        if self._made:
+            room = self.steps * self.inputs.size(count)
         words = psum_words(self.sweep, self.builder.config, count)
         start = -1
         for number, tiles in enumerate(sets):
             begins, ends = number == 0, number == len(sets) - 1
-            chunks = self._chunks(count, begins=begins)
+            chunks = self._chunks(count, kept, begins=begins)
             if number % 2:
                 chunks.reverse()
             chunk = chunks[0]
             yield Piece(
                 Lane.ARRAY,
                 (chunk[1] - chunk[0]) * self._step_cycles(count),
-                needs,
+                (*needs, *self._groups_made(images, chunk)),
                 (loaded,) if ends else (),
                 room=((pool, room),) if begins else (),
                 silent=True,
-                weights=self.weights.waited(tiles[0], chunk),
+                weights=self.weights.waited(tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
                 target=self.builder.next_sums,
             )
             if begins:
                 start = pool.take(room)
-                if self._region is None or (self._region.first, self._region.size) != (start, room):
-                    self._region = Ring(room, first=start)
+                self._region = self.builder.set_region(start, room)
             there = self._set.there if self._set and not begins else {}
             self._set = TileSet(self.builder, words, len(tiles), chunks, there)
+            self.builder.set_words = ceil_div(len(tiles), HALVES) * words
             yield from in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
-        self._set = None
+        self._set, self.builder.set_words = None, 0
         pool.give_back(start)
 
-    def _sets(self, images: int) -> list[list[list[int]]]:
-        """Output tiles whose inputs come once for all of them: as many as the partial sums hold."""
-        tiles, config = self.tiles(), self.builder.config
-        size = 1 if self._ordered else HALVES * (config.psum_depth // psum_words(self.sweep, config, images))
-        return [tiles[low:high] for low, high in equal_ranges(0, len(tiles), size)]
+    def _groups_made(self, images: Range, chunk: Range) -> Parts:
+        return self._made(images, chunk) if self._made else ()
 
-    def _step_cycles(self, images: int) -> int:
-        """Cycles of the array for a step of a tile."""
-        return len(self.sweep.windows) * self.sweep.cycles(self.builder.config, images)
-
-    def _chunks(self, images: int, *, begins: bool = False) -> list[Range]:
+    def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
-        return self.inputs.chunks(images, self._last_steps(images), begins=begins)
-
-    def _last_steps(self, images: int) -> int:
-        """Steps of a set's last chunk, at least: the A-Core takes the tile before meanwhile."""
-        return ceil_div(self._swept(images) + _SWEEP_CYCLES, self._step_cycles(images))
-
-    def _cycles(self, batch: int, images: int) -> int:
-        """Cycles of a batch in tiles of ``images``: the most of array, A-Core, input and weight loads, and what begins too late."""
-        config, tiles = self.builder.config, len(self.tiles())
-        weights = self.weights.beats
-        total = 0
-        for low in range(0, batch, images):
-            count = min(images, batch - low)
-            array, loads, waits = self.cycles((low, low + count)), self.inputs.beats(count), 0
-            if not self.inputs.resident(count):
-                sets = len(self._sets(count))
-                first, last = self._chunks(count)[-1]
-                waits = (tiles - sets) * max(0, self._swept(count) - (last - first) * self._step_cycles(count))
-                loads += (sets - 1) * loads * (self.steps - (last - first)) // self.steps
-            elif self.steps * self.inputs.size(count) > self.inputs.half:
-                # Its inputs come when the range before is through.
-                waits = loads // 2
-            moved = channel_cycles(config, loads, weights)
-            total += max(array, moved, count * self.beats * self.outputs) + waits + _COMMAND_CYCLES * tiles
-        return total + (self.cycles((0, batch)) // tiles + _TURNAROUND if images >= batch > 1 else 0)
-
-    def _refuse(self) -> None:
-        config, words = self.builder.config, psum_words(self.sweep, self.builder.config, 1)
-        if words > config.psum_depth:
-            raise ScheduleError(
-                f"layer {self.layer!r}: the partial sums of one image take {words} words of each bank, "
-                f"configuration {config.name!r} has {config.psum_depth} (psum_depth): "
-                f"raise psum_depth or shrink the layer"
-            )
-        self.refuse_banks()
-
-    def refuse_banks(self) -> NoReturn:
-        """:exc:`~gradloom.host.tiling.ScheduleError`: no number of images avoids a conflict of banks."""
-        config = self.builder.config
-        raise ScheduleError(
-            f"layer {self.layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} "
-            f"read together fall on one bank: "
-            f"choose another stride or padding, or a configuration with one WPU"
-        )
+        if self._made:
+            return growing(0, self.steps, self.inputs.chunks(images)[0][1], _FIRST_STEPS)
+        return super()._chunks(images, kept, begins=begins)
 
     def compute(
         self,
@@ -378,7 +274,9 @@ class Convolution:
         count = images[1] - images[0]
         step, cycles, acc = self.inputs.size(count), sweep.cycles(builder.config, count), 0
         if sums is None:
-            sums = tiles.place() if tiles else Sums(builder.next_half(), 0, psum_words(sweep, builder.config, count))
+            sums = tiles.place() if tiles else self._place(count)
+            if not tiles and not self._apart(count):
+                builder.next_half()
         chunks = tiles.chunks if tiles else self.inputs.chunks(count, int(inputs is None))
         for chunk in chunks:
             size, last = chunk[1] - chunk[0], chunk is chunks[-1]
@@ -395,7 +293,7 @@ class Convolution:
                 (window, part, base + (part[0] - run[0]) * step)
                 for window in range(len(sweep.windows))
                 for run, base in runs
-                for part in self._divided(run, cycles)
+                for part in self._divided(run, cycles, waits=inputs is not None and outputs[0] == 0)
             ]
             for number, (window, part, base) in enumerate(commands):
                 if acc and number and self._open(cycles):
@@ -411,7 +309,13 @@ class Convolution:
                 inside = row_access("IBUF", base, (part[1] - part[0]) * step)
                 builder.recorder.emit(Opcode.CONV, fields, reads=[inside, reads], writes=writes)
                 acc = 1
+            builder.set_half = sums.half
             if tiles and not last:
+                following = chunks[chunks.index(chunk) + 1]
+                room = self._region.size // step if self._region else 0
+                if not self._transpose and size + following[1] - following[0] <= room:
+                    # Behind the first of the tiles, as there is room beside this chunk.
+                    self._fetch(images, following)
                 yield TURN
         return sums
 
@@ -427,35 +331,37 @@ class Convolution:
             self.inputs.load(images, chunk, base, windows)
             return [(chunk, base)]
         if chunk[0] not in tiles.there:
-            tiles.there = {number: self._region.take(step) for number in range(*chunk)}
-            for run, base in tiles.runs(chunk, step):
-                self.inputs.load(images, run, base, windows * tiles.size * (run[1] - run[0]) // (chunk[1] - chunk[0]))
-        return tiles.runs(chunk, step)
+            self._fetch(images, chunk)
+            tiles.there, tiles.ahead = tiles.ahead, {}
+        return runs_of(tiles.there, chunk, step)
+
+    def _fetch(self, images: Range, chunk: Range) -> None:
+        """Load the inputs of a chunk of a set, unless that has been done."""
+        tiles, region = self._set, self._region
+        assert tiles is not None and region is not None
+        if tiles.ahead:
+            return
+        step, windows = self.inputs.size(images[1] - images[0]), tiles.size * self._step_cycles(images[1] - images[0])
+        tiles.ahead = {number: region.take(step) for number in range(*chunk)}
+        for run, base in runs_of(tiles.ahead, chunk, step):
+            self.inputs.load(images, run, base, windows * (run[1] - run[0]))
 
     def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one."""
         count = images[1] - images[0]
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
+        needs = self._groups_made(images, chunk)
         if not last:
-            return Piece(Lane.ARRAY, cycles, inside=True, silent=True)
+            return Piece(Lane.ARRAY, cycles, needs, inside=True, silent=True)
         return Piece(
             Lane.ARRAY,
             cycles,
+            needs,
             inside=True,
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),
             target=lambda: port_access(sums.half),
         )
-
-    def _swept(self, images: int) -> int:
-        """Cycles from the end of a tile until the A-Core has taken its images, about.
-
-        Where the stream buffers do not hold the results of two tiles, the second one's sweep waits for the Storers as long again.
-        Half of that is enough: both the tile before a turn and the one behind it bridge it.
-        """
-        beats = images * self.beats
-        stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
-        return beats + stored // 2 + (0 if self._transpose else images * _PLANE_CYCLES * self.builder.config.group)
 
     def _open(self, cycles: int) -> bool:
         """Whether gradients may come between commands of so many cycles a step: not where weights need both of their channels, as
@@ -463,11 +369,16 @@ class Convolution:
         config = self.builder.config
         beats = self.weights.per_step * PE_TAPS * config.block_beats
         shared = config.load_channels >= 3 and beats > cycles * len(self.sweep.windows)
-        return not shared and self._between()
+        return self._divisible and not shared and self.builder.between()
 
-    def _divided(self, chunk: Range, cycles: int) -> list[Range]:
-        """Parts of a chunk of so many array cycles a step: one, unless something may come between them."""
-        size = max(1, ceil_div(_BETWEEN, cycles)) if self._open(cycles) else chunk[1] - chunk[0]
+    def _divided(self, chunk: Range, cycles: int, *, waits: bool) -> list[Range]:
+        """Parts of a chunk of so many array cycles a step: one, unless something may come between them, or it ``waits`` for its
+        inputs: then the array begins when the first of them are there."""
+        size = chunk[1] - chunk[0]
+        if self._open(cycles):
+            size = max(1, ceil_div(_BETWEEN, cycles))
+        elif waits:
+            size = max(ceil_div(_BETWEEN, cycles), ceil_div(size, _FIRST_PARTS))
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 

@@ -63,6 +63,8 @@ def error_works(
     *,
     bits: bool,
     masked: bool,
+    made: Callable[[Range, Range], Parts] | None = None,
+    early: Parts = (),
 ) -> list[Work]:
     """A backward convolution (``None``: nothing but what is added), ``encode`` for each part of its results.
 
@@ -71,6 +73,7 @@ def error_works(
     channels : of the results
     needs, gives : of some images; of what is only added, of some channel groups; results of some or (``None``) of all of them
     bits, masked : whether bitmaps may be read, whether they are
+    made, early : as for :meth:`~gradloom.host.convolution.Convolution.works`
     """
     if work is None:
         return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
@@ -89,7 +92,7 @@ def error_works(
     def given(images: Range, tile: list[int]) -> Parts:
         return tuple(part for group in tile for part in gives(images, (group, group + 1)))
 
-    return work.works(work.image_tiles(), lambda images: needs(images, None), given, emit)
+    return work.works(work.image_tiles(), lambda images: needs(images, None), given, emit, made, early)
 
 
 def _added(

@@ -71,6 +71,7 @@ class Piece:
         them, and no other work's partial sums come between those of the array
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
+    apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
     """
 
     lane: Lane
@@ -88,6 +89,7 @@ class Piece:
     inside: bool = False
     silent: bool = False
     target: Callable[[], Access] | None = None
+    apart: Callable[[], bool] = lambda: False
 
 
 Work = Iterator[Piece]
@@ -282,7 +284,7 @@ class Pacer:
         self._crowded = False
         for stream in self._streams:
             piece = stream.head
-            if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream)):
+            if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream) or piece.apart()):
                 continue
             if stream.line:
                 if stream.line in lines:

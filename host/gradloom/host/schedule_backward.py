@@ -30,8 +30,12 @@ __all__ = [
     "second_error",
 ]
 
-_UPDATE_CYCLES = 250
-"""Cycles of the A-Core for an update of parameters, about."""
+_UPDATE_CYCLES, _BIAS_CYCLES = 250, 60
+"""Cycles of the A-Core for an update of parameters, and of a bias alone, about."""
+_OTHERS = 4
+"""Works that may wait for the room of parameters at the same time."""
+_BUNCH = 8
+"""Groups for which it is taken together, so that the next ones' parameters come while one is worked at."""
 _SCALARS = 22
 """The same for the scalars of one normalised plane of all channels of a group."""
 Range = tuple[int, int]
@@ -165,11 +169,11 @@ def _convolved_error(
     shortcut = network.shortcut(name)
     work = None if main is None else _backward_work(builder, main)[0]
     program, sums = "BP_OUT", {"SH1": _relative(network.dz_tid(name), zero)}
-    source = ""
+    added = ""
     if shortcut is not None:
         program = "BP_OUT_RES" if shortcut.kind == "residual" else "BP_OUT_ADD"
-        source = "dz" if shortcut.kind == "residual" else "ds"
-        tid = network.dz_tid if source == "dz" else network.ds_tid
+        added = "dz" if shortcut.kind == "residual" else "ds"
+        tid = network.dz_tid if added == "dz" else network.ds_tid
         sums["SH2"] = _relative(tid(shortcut.layer), zero)
     tail = shifts(**sums)
 
@@ -178,22 +182,51 @@ def _convolved_error(
         if encoded:
             fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part.images, part.group, part.row)
         if shortcut is not None:
-            fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, source], part.images, part.group, part.rows)
+            fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, added], part.images, part.group, part.rows)
             reads.append(("AA", fields["sa0"], part.beats))
-        if source == "dz" and shortcut is not None:
+        if added == "dz" and shortcut is not None:
             fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part.images, part.group, part.rows)
             reads.append(("AM", fields["sm0"], part.count * part.plane.bits))
         _encode(builder, program, tail, part, (name, "dz"), dry)
 
     def needs(images: Range, groups: Range | None) -> tuple[Part, ...]:
-        others = (builder.part(shortcut.layer, source, images, groups),) if shortcut else ()
+        others = (builder.part(shortcut.layer, added, images, groups),) if shortcut else ()
         return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
 
     def gives(images: Range, groups: Range | None) -> tuple[Part, ...]:
         found = builder.part(name, "dz", images, groups)
         return (found, convolved(builder, main, images, groups)) if main else (found,)
 
-    return error_works(builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=source == "dz")
+    def made(images: Range, groups: Range) -> tuple[Part, ...]:
+        assert main is not None
+        return (builder.part(main.name, dx_region_name(builder, main), images, groups),)
+
+    source = _error_source(builder, main) if main and not shortcut else None
+    early = (convolved(builder, source, builder.images),) if source else ()
+    slowly = bool(main and source and _slowly_made(builder, main, source))
+    return error_works(
+        builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=added == "dz", early=early,
+        made=made if slowly else None,
+    )
+
+
+def _error_source(builder: Builder, layer: Conv | FullyConnected) -> Conv | FullyConnected | None:
+    """The layer whose backward convolution makes the error of a layer's outputs, pools aside."""
+    source = builder.network.main_consumer(layer.name)
+    while source is not None and not isinstance(source, Conv | FullyConnected):
+        source = builder.network.main_consumer(source.name)
+    return source
+
+
+def _slowly_made(builder: Builder, layer: Conv | FullyConnected, source: Conv | FullyConnected) -> bool:
+    """Whether the A-Core makes dx of a normalised layer more slowly than the array the error of its outputs, and no other half of
+    the images keeps the array busy meanwhile."""
+    if len(builder.turn) > 1:
+        return False
+    channels, y, x = builder.network.shape(layer.name)
+    images = builder.images[1] - builder.images[0]
+    acore = images * builder.groups(channels) * max(_SCALARS, Plane(y, x).nb)
+    return layer.norm == "frn" and acore > _backward_work(builder, source)[0].cycles(builder.images)
 
 
 def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
@@ -266,10 +299,11 @@ class Accumulation:
         self._fits = self.groups * self._entries <= builder.pool["PARAMETERS"].size
         self._limit = 1 if self._rows else builder.planes_at_once(layer.name, self.plane)
 
-    def _start(self, group: int) -> int:
+    def _start(self, group: int, place: int | None = None) -> int:
+        """Load a group's parameters and sums, to a place that has been taken before or to a new one."""
         memory = self.builder.memory
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
-        return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries)
+        return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries, place=place)
 
     def _part(self, images: Range, groups: Range) -> Part:
         name = self.layer.name
@@ -286,8 +320,7 @@ class Accumulation:
         return self.builder.tagged(self._tag, self._by_images() if self._fits else self._by_groups())
 
     def _by_images(self) -> Work:
-        places: list[int] = []
-        room = ((self.builder.pool["PARAMETERS"], self._entries * self.groups),)
+        pool, places = self.builder.pool["PARAMETERS"], dict[int, int]()
 
         def needs(images: Range, groups: Range) -> tuple[Part, ...]:
             return self._part(images, groups), *self._forward()
@@ -296,13 +329,26 @@ class Accumulation:
             self.groups, self._limit, self.plane.nb, needs, self._gives, _SCALARS
         ):
             piece = dataclasses.replace(piece, cycles=piece.cycles // max(1, len(self._rows)))
-            yield piece if places else dataclasses.replace(piece, room=room)
-            places = places or [self._start(group) for group in range(self.groups)]
+            once = images == self.builder.images
+            """Each group has its turn once, with all images."""
+            wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
+            fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
+            if once and self.builder.late_sets < _OTHERS * len(fresh) and pool.find(self._entries * len(fresh)) is None:
+                # With nobody else to wait for it makes room itself.
+                for oldest in [group for group in places if group < groups.start][: len(fresh)]:
+                    self._end(oldest, places.pop(oldest))
+            yield dataclasses.replace(piece, room=((pool, self._entries * len(fresh)),) if fresh else ())
+            places |= {group: pool.take(self._entries) for group in fresh}
             for group in groups:
+                if images[0] == self.builder.images[0]:
+                    # Not those of all groups at once, which would keep the Sequencer busy.
+                    self._start(group, places[group])
                 yield from self._accumulate(images, group, places[group])
-        for group, place in enumerate(places):
-            yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
+        self.builder.late_sets += len(places)
+        for group, place in places.items():
+            yield Piece(Lane.ACORE, _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES, late=True)
             self._end(group, place)
+            self.builder.late_sets -= 1
 
     def _by_groups(self) -> Work:
         every, place = self.builder.images, 0

@@ -9,7 +9,7 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
 from gradloom.host.cost import pool_cycles
 from gradloom.host.layer_sizes import Plane, shape_of
-from gradloom.host.layout import equal_ranges
+from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import RowConvolution, RowTile
@@ -26,6 +26,8 @@ __all__ = ["forward", "forward_program", "forward_zero"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
+_POOL_PARTS = 8
+"""Works of a pool behind sets of tiles, of some channel groups each."""
 
 
 def forward_program(layer: Conv | FullyConnected, *, last: bool) -> str:
@@ -56,19 +58,40 @@ def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     elif isinstance(layer, Subsample):
         works = [schedule_shortcut.forward(builder, layer)]
     else:
-        works = [_pool(builder, layer, dry)]
+        groups = builder.groups(builder.network.shape(layer.input)[0])
+        # The last tiles of sets come at their end: their groups are not to keep those before waiting.
+        parts = _POOL_PARTS if (layer.input, False) in builder.by_sets else 1
+        works = [_pool(builder, layer, dry, range(*chunk)) for chunk in equal_ranges(0, groups, ceil_div(groups, parts))]
     return [builder.tagged(8 * builder.network.index(layer.name), work) for work in works]
+
+
+def _forward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
+    network, name = builder.network, layer.name
+    _, y, x = network.shape(name)
+    plane, shape = Plane(y, x), shape_of(network, layer, builder.config)
+    sweep, region = forward_sweep(shape, builder.config), builder.memory[layer.input, "z"]
+    ordered = name == network.logits.name
+    return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
+
+
+def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convolution) -> bool:
+    """Whether a first layer's tiles may come between those of sets of the next one: tiles of one command, which adds to no sums."""
+    followers = [other for other, _ in builder.network.consumers(layer.name)]
+    if layer.input != INPUT or not (work.steps == len(work.sweep.windows) == 1) or len(followers) != 1:
+        return False
+    follower = followers[0]
+    if not isinstance(follower, Conv) or not work.fits:
+        return False
+    after, plane = _forward_work(builder, follower)
+    return after.fits and builder.holds(plane) and any(not after.inputs.resident(high - low) for low, high in after.image_tiles())
 
 
 def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
     network, config, name = builder.network, builder.config, layer.name
-    _, y, x = network.shape(name)
-    plane, last = Plane(y, x), name == network.logits.name
-    shape = shape_of(network, layer, config)
-    sweep = forward_sweep(shape, config)
-    work = Convolution(
-        builder, name, shape, sweep, builder.memory[layer.input, "z"], shape.mg, transpose=False, beats=plane.nb, ordered=last
-    )
+    work, plane = _forward_work(builder, layer)
+    shape, last = work.shape, name == network.logits.name
+    if _beside_sets(builder, layer, work):
+        builder.beside_sets = name
 
     def needs(images: Range) -> Parts:
         return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
@@ -128,7 +151,16 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         needs,
         gives,
         emit,
+        early=_through(builder, layer),
     )
+
+
+def _through(builder: Builder, layer: Layer) -> Parts:
+    """The results of the last layer with weights before a layer: then the array is free for it."""
+    source = builder.network.layer(layer.input) if layer.input != INPUT else None
+    while source is not None and not isinstance(source, Conv | FullyConnected):
+        source = builder.network.layer(source.input) if source.input != INPUT else None
+    return (builder.part(source.name, "z", builder.images),) if source else ()
 
 
 class _RowForward:
@@ -381,7 +413,7 @@ def _loss(builder: Builder, images: tuple[int, int], logits: int, groups: int) -
     )
 
 
-def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
+def _pool(builder: Builder, layer: Layer, dry: bool, every: range) -> Work:
     network, name = builder.network, layer.name
     geometry = network.geometry(name)
     (_, yi, xi), (channels, yo, xo) = geometry.in_shape, geometry.out_shape
@@ -400,6 +432,7 @@ def _pool(builder: Builder, layer: Layer, dry: bool) -> Work:
         sum(pool_cycles(Instruction(Opcode.RUN, pool | part.fields())) for part in pieces),
         lambda images, groups: (builder.part(layer.input, "z", images, groups),),
         lambda images, groups: (builder.part(name, "z", images, groups),),
+        chosen=every,
     ):
         # Rows of a plane one by one: a whole one would keep others waiting.
         each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work

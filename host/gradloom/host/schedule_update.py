@@ -70,6 +70,8 @@ class WeightUpdate:
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
         self.sweep = forward_sweep(self.shape, builder.config)
+        # Sets of tiles take most of the input buffer from its begin on.
+        self._inputs = builder.pool["IBUF"].from_end() if builder.by_sets else builder.pool["IBUF"]
         self.work = Convolution(
             builder,
             layer.name,
@@ -129,10 +131,10 @@ class WeightUpdate:
             errors = ceil_div(len(block.outputs), sets) * length
             new_inputs = before is None or before.inputs != block.inputs
             new_errors = before is None or before.errors != block.errors
-            room = [(builder.pool["IBUF"], inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
+            room = [(self._inputs, inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
             yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
-            start = builder.pool["IBUF"].take(inputs) if new_inputs else places[n - 1].inputs
+            start = self._inputs.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
             places[n] = Operands(*block.inputs, start, first, found)
@@ -170,7 +172,7 @@ class WeightUpdate:
                         closes = self.line.name if end and place == len(part) else ""
                         yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last)
             if after is None or after.inputs != block.inputs:
-                self.builder.pool["IBUF"].give_back(places[n].inputs)
+                self._inputs.give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
         yield Piece(Lane.ARRAY, 0, gives=(updated(self.builder, self.layer.name),))

@@ -13,7 +13,7 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.tiling import Builder
 from gradloom.host.tokens import Access
 
-__all__ = ["HALVES", "TURN", "Sums", "TileSet", "in_turn", "norm_access", "port_access"]
+__all__ = ["HALVES", "TURN", "Sums", "TileSet", "in_turn", "norm_access", "port_access", "runs_of"]
 
 Range = tuple[int, int]
 
@@ -86,7 +86,7 @@ class TileSet:
         there: dict[int, int],
     ) -> None:
         self.size, self.chunks, self.there = size, chunks, there
-        self.begun = False
+        self.begun, self.ahead = False, dict[int, int]()
         self._builder, self._words, self._tiles = builder, words, 0
 
     def place(self) -> Sums:
@@ -95,15 +95,16 @@ class TileSet:
         self._tiles += 1
         return Sums(self._builder.next_half(), base, self._words)
 
-    def runs(self, chunk: Range, step: int) -> list[tuple[Range, int]]:
-        """Steps of a chunk whose inputs, of ``step`` addresses each, lie behind each other, and the address of the first one."""
-        found = list[tuple[Range, int]]()
-        for number in range(*chunk):
-            if found and self.there[number] == found[-1][1] + (number - found[-1][0][0]) * step:
-                found[-1] = (found[-1][0][0], number + 1), found[-1][1]
-            else:
-                found.append(((number, number + 1), self.there[number]))
-        return found
+
+def runs_of(places: dict[int, int], chunk: Range, step: int) -> list[tuple[Range, int]]:
+    """Steps of a chunk whose inputs, of ``step`` addresses each at ``places``, lie behind each other, and the first address."""
+    found = list[tuple[Range, int]]()
+    for number in range(*chunk):
+        if found and places[number] == found[-1][1] + (number - found[-1][0][0]) * step:
+            found[-1] = (found[-1][0][0], number + 1), found[-1][1]
+        else:
+            found.append(((number, number + 1), places[number]))
+    return found
 
 
 def in_turn(works: list[tuple[Work, tuple[Part, ...]]]) -> Work:

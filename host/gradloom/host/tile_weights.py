@@ -3,6 +3,7 @@
 from gradloom.host.layout import ceil_div
 from gradloom.host.tiling import Builder
 from gradloom.host.windows import Shape, Sweep
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest
 
@@ -48,11 +49,14 @@ class TileWeights:
     def _key(self, outputs: list[int], chunk: Range) -> tuple[str, bool, tuple[int, ...], Range]:
         return self.layer, self.transpose, tuple(outputs), chunk
 
-    def waited(self, outputs: list[int], chunk: Range) -> int:
-        """Beats that are to come before the first window of a tile, unless the weights still lie on chip."""
+    def waited(self, outputs: list[int], chunk: Range, windows: int) -> int:
+        """Beats of one channel that are to come before the first window of a tile, unless the weights still lie on chip;
+        ``windows``: as for :meth:`load`. Half of them where both channels are fast enough."""
         if self.builder.weights.held(self._key(outputs, chunk)) is not None:
             return 0
-        return (chunk[1] - chunk[0]) * self.per_step * PE_TAPS * self.builder.config.block_beats
+        beats = (chunk[1] - chunk[0]) * self.per_step * PE_TAPS * self.builder.config.block_beats
+        shared = ceil_div(beats, len(load_channels(self.builder.config, Dest.WBUF)))
+        return shared if shared <= windows < beats else beats
 
     def load(self, outputs: list[int], chunk: Range, windows: int) -> int:
         """Weight blocks of a tile, for so many windows of the array, unless they still lie on chip. Returns the address of step 0.
@@ -92,7 +96,8 @@ class TileWeights:
         return addr
 
     def _load_kernel1(self, outputs: list[int], chunk: Range, addr: int, windows: int) -> None:
-        """One load a PE row and tap, the taps of a row at the same addresses and so through one channel."""
+        """One load a PE row and tap, the taps of a row at the same addresses and so through one channel. Backward the taps of an
+        input group lie one behind the other in DRAM, so that one load brings all of a row."""
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
         bb = builder.config.block_beats
         shared = size * len(outputs) * PE_ROWS * bb > windows
@@ -101,10 +106,11 @@ class TileWeights:
             if first == last:
                 continue
             way = builder.recorder.way(Dest.WBUF, shared=shared)
-            for tap, m in enumerate(outputs):
-                groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))
+            taps = [outputs] if self.transpose else [[m] for m in outputs]
+            for tap, (m, *more) in enumerate(taps):
+                groups = ((first, last), (m, m + 1 + len(more))) if self.transpose else ((m, m + 1), (first, last))
                 runs = (
-                    {"n0": bb, "n1": last - first, "stride1": region.outer_bytes}
+                    {"n0": len(outputs) * bb, "n1": last - first, "stride1": region.outer_bytes}
                     if self.transpose
                     else {"n0": (last - first) * bb}
                 )
@@ -118,7 +124,7 @@ class TileWeights:
                     length=last - first,
                     way=way,
                     bank0=tap,
-                    linear=1,
+                    linear=int(not self.transpose),
                     ostep=1,
                 )
 

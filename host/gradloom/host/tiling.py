@@ -60,6 +60,16 @@ class Builder:
         Whether the pieces of another work may come between the commands of a convolution's tile.
     last_layers, turn : tuple
         Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
+    half, set_half : :class:`int`
+        Of the partial sums that the latest tile, or tile of a set, has taken.
+    set_words, kept_sums : :class:`int`
+        Addresses of either half that the set under way takes, and that it leaves to the tiles that come between its own.
+    beside_sets : :class:`str`
+        The first layer, if its tiles come between those of sets of the next one.
+    by_sets : set of (layer, backward)
+        Convolutions whose tiles come in sets.
+    late_sets : :class:`int`
+        Parameter sets that wait for nothing but their update.
     choices, offer : :class:`~gradloom.host.choices.Choices`, :class:`~gradloom.host.choices.Offer`
         What has been chosen, and what there is to choose from.
     """
@@ -99,6 +109,7 @@ class Builder:
                 f"raise it to {PARAMETER_ENTRIES * sets + 2}"
             )
         self.parameter_sets = sets
+        self.late_sets = 0
         self.pool = {
             name: Pool(name, size)
             for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
@@ -107,7 +118,11 @@ class Builder:
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.turn: tuple[tuple[int, int], ...] = ()
-        self._half = 0
+        self.half = 0
+        self._set_region = Ring(config.ibuf_depth)
+        self.by_sets: set[tuple[str, bool]] = set()
+        self.set_words = self.set_half = self.kept_sums = 0
+        self.beside_sets = ""
         self._works = 0
         self._seeded: set[int] = set()
         self.hyperparameters_due = False
@@ -129,12 +144,19 @@ class Builder:
 
     def next_sums(self) -> Access:
         """The half of the partial-sum buffers that the next tile takes."""
-        return Access(f"PSUM{self._half ^ 1}", ((0, 1),))
+        return Access(f"PSUM{self.half ^ 1}", ((0, 1),))
 
     def next_half(self) -> int:
         """Take that half."""
-        self._half ^= 1
-        return self._half
+        self.half ^= 1
+        return self.half
+
+    def set_region(self, start: int, room: int) -> Ring:
+        """Addresses of the input buffer for the chunks of a set of tiles. Where the latest set had the same ones its last chunk,
+        which is the last one in use, lies behind the first that are taken now."""
+        if (self._set_region.first, self._set_region.size) != (start, room):
+            self._set_region = Ring(room, first=start)
+        return self._set_region
 
     def step(self) -> Callable[[int], Part]:
         """Names for what one work has done for another one, by numbers."""
@@ -159,6 +181,7 @@ class Builder:
         needs: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
         gives: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
         prepared: int = 0,
+        chosen: range | None = None,
     ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
         """Planes of all images as the A-Core's pieces of work: the piece, its images and channel groups.
 
@@ -173,10 +196,11 @@ class Builder:
         for images in equal_ranges(*self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
             each = (images[1] - images[0]) * max(cycles, prepared)
             size = max(1, _ACORE_CYCLES // each)
-            for first in range(0, groups, size):
-                chosen = range(first, min(first + size, groups))
-                part = chosen.start, chosen.stop
-                yield Piece(Lane.ACORE, len(chosen) * each, needs(images, part), gives(images, part)), images, chosen
+            every = chosen or range(groups)
+            for first in range(every.start, every.stop, size):
+                some = range(first, min(first + size, every.stop))
+                part = some.start, some.stop
+                yield Piece(Lane.ACORE, len(some) * each, needs(images, part), gives(images, part)), images, some
 
     def chosen(self, key: str, fitting: list[int], usual: int) -> int:
         """Images of a tile: the usual number, or another one that has been chosen and fits."""
@@ -381,14 +405,15 @@ class Builder:
 
     # A-Core
 
-    def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES) -> int:
+    def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES,
+                        place: int | None = None) -> int:
         """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
 
-        Returns the first of ``entries``, which are to be given back to the pool.
+        Returns the first of ``entries``: those at ``place``, or new ones, which are to be given back to the pool.
         """
         region = self.memory[layer, "parameters"]
         count = region.shape[1]
-        start = self.pool["PARAMETERS"].take(entries)
+        start = self.pool["PARAMETERS"].take(entries) if place is None else place
         first = start if count == 3 else start + 1
         self.load(
             Dest.PBUF,

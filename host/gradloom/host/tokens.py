@@ -232,6 +232,10 @@ class Pool:
             start + count <= other or other + length <= start for other, length in self._taken.items()
         )
 
+    def from_end(self) -> "Pool":
+        """The same addresses, handed out from the last one on."""
+        return _FromEnd(self)
+
     def take(self, count: int) -> int:
         """First of ``count`` successive addresses that are taken now."""
         start = self.find(count)
@@ -244,6 +248,16 @@ class Pool:
     def give_back(self, start: int) -> None:
         """The addresses that were taken from ``start`` on are free."""
         del self._taken[start]
+
+
+class _FromEnd(Pool):
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool.name, pool.size)
+        self._taken = pool._taken
+
+    def find(self, count: int) -> int | None:
+        ends = [self.size, *sorted(self._taken, reverse=True)]
+        return next((end - count for end in ends if end >= count and self._fits(end - count, count)), None)
 
 
 class Recorder:
