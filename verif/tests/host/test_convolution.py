@@ -138,3 +138,50 @@ def test_tiles_of_a_first_layer_grow():
              for name in ("stem", "s1b1a")}
     assert tiles["stem"][::2] == [1, 1, 2, 4, 4, 4]
     assert tiles["s1b1a"][::2] == [4] * 4
+
+
+def layer_of(plan, name: str) -> int:
+    return plan.lowered.network.index(name)
+
+
+def test_a_first_layers_tiles_come_between_those_of_sets():
+    """On ``eta`` three images of 64 channels do not stay on chip. Beside the sets of the first of them comes the first layer, whose
+    sums lie at the end of either half."""
+    wide = network(Conv(name="a", out=64, kernel=3, pad=1), Conv(name="b", out=64, kernel=3, pad=1), shape=(3, 32, 32))
+    plan = compile_network(wide, PRESETS["eta"], 7)
+    array = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag % 8 == 0]
+    first, second = 8 * layer_of(plan, "a"), 8 * layer_of(plan, "b")
+    between = [i for before, i, after in zip(array, array[1:], array[2:], strict=False)
+               if (before.tag, i.tag, after.tag) == (second, first, second)]
+    assert len(between) >= 8 and any(i["pbase"] for i in between)
+
+
+def test_errors_are_convolved_as_they_are_made():
+    """Behind a fully connected layer the A-Core normalises errors more slowly than the array makes them: the array begins with the
+    first channel groups."""
+    a, b = (Conv(name=name, out=64, kernel=3, pad=1) for name in ("a", "b"))
+    p, q = (MaxPool(name=name, kernel=2, stride=2) for name in ("p", "q"))
+    plan = compile_network(network(a, p, b, q, shape=(8, 4, 4)), PRESETS["eta"], 16)
+    tag = 8 * layer_of(plan, "b")
+    places = {kind: [n for n, i in enumerate(plan.instructions) if i.opcode == opcode and i.tag == tag + phase]
+              for kind, opcode, phase in (("errors", Opcode.RUN, 2), ("array", Opcode.CONV, 1))}
+    assert places["array"][0] < places["errors"][-1]
+    assert [plan.instructions[n]["steps"] for n in places["array"]] == [4] * 16
+
+
+def test_one_load_brings_the_weights_of_three_taps_backward():
+    deep = network(Conv(name="a", out=64, kernel=1), Conv(name="b", out=64, kernel=1), shape=(64, 4, 4))
+    plan = compile_network(deep, PRESETS["eta"], 2)
+    tag = 8 * layer_of(plan, "b")
+    loads = {phase: [i for i in plan.instructions if i.opcode == Opcode.LOAD and i["dest"] == Dest.WBUF and i.tag == tag + phase]
+             for phase in (0, 1)}
+    # Eight groups of outputs are three tiles of three taps and three PE rows, of which each has input groups.
+    assert len(loads[0]) == 8 * 3 and len(loads[1]) == 3 * 3
+    assert all(not i["linear"] for i in loads[1])
+
+
+def test_the_first_tile_of_some_images_begins_with_the_first_of_their_inputs():
+    plan = compile_network(load_network("resnet20"), PRESETS["eta"], 4)
+    tag = 8 * layer_of(plan, "s3b2a")
+    array = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == tag]
+    assert [i["steps"] for i in array[:4]] == [2, 2, 2, 2] and {i["steps"] for i in array if not i["acc"]} == {2, 8}
