@@ -220,7 +220,7 @@ class Convolution(ConvolutionTiles):
             )
             if begins:
                 start = pool.take(room)
-                self._region = self.builder.set_region(start, room)
+                self._region = self.builder.set_region(start, room, self.inputs.size(count))
             there = self._set.there if self._set and not begins else {}
             self._set = TileSet(self.builder, words, len(tiles), chunks, there)
             self.builder.set_words = ceil_div(len(tiles), HALVES) * words

@@ -184,6 +184,12 @@ class Ring:
         if self._next + count > self.size:
             self._next = 0
 
+    def align(self, grain: int) -> None:
+        """From now on hand out ``grain`` addresses at a time, in places for so many side by side from the first address on."""
+        self.grain = grain
+        place = -(-self._next // grain) * grain
+        self._next = place if place + grain <= self.size else 0
+
     def take(self, count: int) -> int:
         """First of ``count`` successive addresses."""
         start = self.find(count)
