@@ -152,8 +152,8 @@ class Builder:
         return self.half
 
     def set_region(self, start: int, room: int, step: int) -> Ring:
-        """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had the
-        same ones its last chunk, which is the last one in use, lies behind the first that are taken now."""
+        """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had
+        the same ones its last chunk, which is the last one in use, lies behind the first that are taken now."""
         if (self._set_region.first, self._set_region.size) != (start, room):
             self._set_region = Ring(room, first=start)
         self._set_region.align(step)

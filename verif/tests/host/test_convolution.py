@@ -189,7 +189,7 @@ def test_the_first_tile_of_some_images_begins_with_the_first_of_their_inputs():
 
 @pytest.mark.parametrize(("depth", "images"), [(40, 1), (52, 1), (60, 2), (68, 2), (68, 3), (80, 3)])
 def test_a_chunk_that_comes_ahead_leaves_the_one_in_use_alone(depth, images):
-    """Ranges of different numbers of images, whose steps take different numbers of addresses, go round the same part of the buffer."""
+    """Ranges of different numbers of images, whose steps take different numbers of addresses, go round the same part of IBUF."""
     config = dataclasses.replace(SMALL, name="ahead", ibuf_depth=depth, psum_depth=128, abuf_depth=256)
     layers = (Conv(name=name, out=out, kernel=3, pad=1) for name, out in (("a", 16), ("b", 9), ("c", 7)))
     check_steps(network(*layers, shape=(2, 8, 8)), config, batch=5, order=depth, choices=Choices(tiles={"b FP": images}))
