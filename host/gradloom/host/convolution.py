@@ -91,8 +91,10 @@ class Convolution(ConvolutionTiles):
         if early:
             chunk = self.inputs.chunks(tiles[0][1] - tiles[0][0])[0]
             words = (chunk[1] - chunk[0]) * self.weights.per_step + 1
-            yield Piece(Lane.LOAD, 0, early)
-            for outputs in self.tiles()[: self.builder.config.wbuf_depth * 3 // 4 // words]:
+            first = self.tiles()[: self.builder.config.wbuf_depth * 3 // 4 // words]
+            if first:
+                yield Piece(Lane.LOAD, 0, early, weights=len(first) * words)
+            for outputs in first:
                 self.weights.load(outputs, chunk, 0)
         for n, images in enumerate(tiles):
             count = images[1] - images[0]

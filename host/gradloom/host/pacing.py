@@ -65,7 +65,7 @@ class Piece:
     ahead : sets of operands in that queue, at most; ``None``: as chosen for all
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
     late : whether nobody waits for it, so that the A-Core may do anything else first
-    weights : beats of weights that must be there before its first window
+    weights : beats of weights that must be there before its first window, or, of a load, that it brings
     sweeps : cycles in which its results leave the array and the A-Core takes them
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
@@ -285,6 +285,9 @@ class Pacer:
         for stream in self._streams:
             piece = stream.head
             if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream) or piece.apart()):
+                continue
+            if inside and piece.lane == Lane.LOAD and piece.weights:
+                # The weights of the commands that are still to come lie on chip.
                 continue
             if stream.line:
                 if stream.line in lines:

@@ -72,6 +72,25 @@ def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
     assert bench.log == ["l0", "a0", "a1", "a2", "b0"]
 
 
+@pytest.mark.parametrize(("weights", "log"), [(0, ["a0", "a1", "l0", "a2"]), (9, ["a0", "a1", "a2", "l0"])])
+def test_weights_of_others_do_not_come_between_the_commands_of_a_tile(weights, log):
+    """Those of its further commands lie on chip and could be overwritten."""
+    bench, begun = Bench(), Part("begun", (0, 1))
+    bench.pacer.add(bench.work("a", array(80), array(80, inside=True, gives=(begun,)), array(80, inside=True)))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 1, (begun,), weights=weights)))
+    bench.pacer.finish()
+    assert bench.log == log
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_sums_that_lie_apart_come_between_the_commands_of_a_tile(apart):
+    bench = Bench()
+    bench.pacer.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
+    bench.pacer.add(bench.work("b", *[array(100, sweeps=150, apart=lambda: apart)] * 3))
+    bench.pacer.finish()
+    assert (bench.log.index("b1") < bench.log.index("a2")) == apart
+
+
 def test_a_tile_gives_its_results_with_its_last_command():
     bench, made = Bench(), Part("made", (0, 1))
     bench.pacer.add(bench.work("a", array(200, gives=(made,)), *[array(200, inside=True)] * 2))
