@@ -69,6 +69,7 @@ class Convolution(ConvolutionTiles):
         """
         if made and len(tiles) == 1 and self._by_parts(tiles[0]):
             self._made, needs = made, lambda _: early
+        # Decided once: what loads and what computes must agree.
         self._wholes = {images: self._whole(images[1] - images[0]) for images in tiles}
         if not all(self._wholes.values()):
             self.builder.by_sets.add((self.layer, self._transpose))

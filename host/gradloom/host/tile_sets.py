@@ -75,6 +75,8 @@ class TileSet:
     ----------
     begun : :class:`bool`
         The first command has been emitted.
+    ahead : dict
+        Addresses of the inputs of the next chunk, if they have been loaded already.
     """
 
     def __init__(
