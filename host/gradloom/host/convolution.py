@@ -22,8 +22,10 @@ Tile = Generator[Piece, None, Sums]
 
 _FIRST_STEPS = 4
 """Of inputs that the array takes as they are made, at least: fewer would be mere commands."""
-_FIRST_PARTS = 4
-"""Commands of the tile that waits for the inputs of some images."""
+_PARTS = 4
+"""Commands of the tile that waits for the inputs of some images, and of the one that makes room for the next ones."""
+_LAST_STEPS = 8
+"""Steps from which on that is done: where there are fewer, more commands cost more than loads gain that begin earlier."""
 _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
@@ -296,7 +298,7 @@ class Convolution(ConvolutionTiles):
                 (window, part, base + (part[0] - run[0]) * step)
                 for window in range(len(sweep.windows))
                 for run, base in runs
-                for part in self._divided(run, cycles, waits=inputs is not None and outputs[0] == 0)
+                for part in self._divided(run, cycles, parted=self._parted(outputs, inputs, last=last))
             ]
             for number, (window, part, base) in enumerate(commands):
                 if acc and number and self._open(cycles):
@@ -374,14 +376,22 @@ class Convolution(ConvolutionTiles):
         shared = config.load_channels >= 3 and beats > cycles * len(self.sweep.windows)
         return self._divisible and not shared and self.builder.between()
 
-    def _divided(self, chunk: Range, cycles: int, *, waits: bool) -> list[Range]:
-        """Parts of a chunk of so many array cycles a step: one, unless something may come between them, or it ``waits`` for its
-        inputs: then the array begins when the first of them are there."""
+    def _parted(self, outputs: list[int], inputs: int | None, *, last: bool) -> bool:
+        """Whether a tile (of a set, its ``last`` chunk) is the first one of some images, which waits for their inputs, or the last
+        one, whose inputs make room for the next ones bit by bit."""
+        every, whole = self.tiles(), inputs is not None
+        if whole and outputs == every[0]:
+            return True
+        return outputs == every[-1] and (whole or last) and self.steps >= _LAST_STEPS
+
+    def _divided(self, chunk: Range, cycles: int, *, parted: bool) -> list[Range]:
+        """Parts of a chunk of so many array cycles a step: one, unless something may come between them or loads are to begin or to
+        be waited for part by part."""
         size = chunk[1] - chunk[0]
         if self._open(cycles):
             size = max(1, ceil_div(_BETWEEN, cycles))
-        elif waits:
-            size = max(ceil_div(_BETWEEN, cycles), ceil_div(size, _FIRST_PARTS))
+        elif parted:
+            size = max(ceil_div(_BETWEEN, cycles), ceil_div(size, _PARTS))
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 

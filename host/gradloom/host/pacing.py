@@ -220,6 +220,10 @@ class Pacer:
         clock = self._recorder.clock
         now = clock.free(Unit.CCORE)
         arrays = found[Lane.ARRAY]
+        busy = clock.free(Unit.ACORE)
+        if any(not s.head.late and (s.ready or 0) <= busy for s in found[Lane.ACORE]) and all(stream.line for stream in arrays):
+            # The array waits for the A-Core, which would be kept from it by what leaves the array slowly.
+            arrays = [stream for stream in arrays if not _long_sweep(stream.head)]
         starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
         # Results that leave the array more slowly than it makes them go between what leaves none. What hardly takes the array
         # any time lets the A-Core go on.
