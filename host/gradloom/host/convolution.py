@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from gradloom.host.convolution_tiles import ConvolutionTiles, growing
 from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.tile_inputs import Lying
 from gradloom.host.tile_sets import HALVES, TURN, Sums, TileSet, in_turn, norm_access, port_access, runs_of
 from gradloom.host.tokens import Access, Pool, Ring, row_access
 from gradloom.host.windows import psum_words
@@ -110,7 +111,7 @@ class Convolution(ConvolutionTiles):
                 Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens=self._queue, ahead=ahead
             )
             places[n] = pool.take(room)
-            self.inputs.load(images, (0, self.steps), places[n], self.cycles(images))
+            self.inputs.load_together(images, (0, self.steps), places[n], self.cycles(images))
 
     def _computes(
         self,
@@ -278,6 +279,7 @@ class Convolution(ConvolutionTiles):
         builder, sweep, tiles = self.builder, self.sweep, self._set
         count = images[1] - images[0]
         step, cycles, acc = self.inputs.size(count), sweep.cycles(builder.config, count), 0
+        lying = self.inputs.lying(step, self.steps) if inputs is not None else Lying(step, sweep.xe, 0)
         if sums is None:
             sums = tiles.place() if tiles else self._place(count)
             if not tiles and not self._apart(count):
@@ -295,7 +297,7 @@ class Convolution(ConvolutionTiles):
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
             commands = [
-                (window, part, base + (part[0] - run[0]) * step)
+                (window, part, base + (part[0] - run[0]) * lying.apart)
                 for window in range(len(sweep.windows))
                 for run, base in runs
                 for part in self._divided(run, cycles, parted=self._parted(outputs, inputs, last=last))
@@ -303,16 +305,18 @@ class Convolution(ConvolutionTiles):
             for number, (window, part, base) in enumerate(commands):
                 if acc and number and self._open(cycles):
                     yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
-                fields = sweep.row_fields(builder.config, window, base, count) | self.weights.fields(window, chunk, part, weights)
-                fields |= {"half": sums.half, "acc": acc, "pbase": sums.base + offset, "steps": part[1] - part[0], "istep": step}
+                fields = sweep.row_fields(builder.config, window, base, count, lying.entries)
+                fields |= self.weights.fields(window, chunk, part, weights)
+                fields |= {"half": sums.half, "acc": acc, "pbase": sums.base + offset, "steps": part[1] - part[0]}
+                fields["istep"] = lying.apart
                 writes = sums.written(added=bool(acc) or part[1] - part[0] > 1)
                 if sweep.k1:
                     fields["nk"] = len(outputs)
                 if norms and last and number == len(commands) - 1:
                     fields |= {"sums": 1, "sacc": int(further)}
                     writes.append(norm_access(sums.half))
-                inside = row_access("IBUF", base, (part[1] - part[0]) * step)
-                builder.recorder.emit(Opcode.CONV, fields, reads=[inside, reads], writes=writes)
+                place = (inputs, lying.room) if inputs is not None and lying.room else (base, (part[1] - part[0]) * step)
+                builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
                 acc = 1
             builder.set_half = sums.half
             if tiles and not last:
@@ -329,7 +333,7 @@ class Convolution(ConvolutionTiles):
         count, tiles = images[1] - images[0], self._set
         step, windows = self.inputs.size(count), (chunk[1] - chunk[0]) * self._step_cycles(count)
         if inputs is not None:
-            return [(chunk, inputs + chunk[0] * step)]
+            return [(chunk, inputs + chunk[0] * self.inputs.lying(step, self.steps).apart)]
         assert self._region is not None
         if not tiles:
             base = self._region.take((chunk[1] - chunk[0]) * step)

@@ -255,7 +255,7 @@ class RowConvolution:
         assert self._ring is not None
         work = self._strip(tile.first, tile.last)
         address = self._ring.take(work.steps * work.sweep.addresses(self.builder.config, 1))
-        work.inputs.load((image, image + 1), (0, work.steps), address, self._cycles(tile.first, tile.last))
+        work.inputs.load_together((image, image + 1), (0, work.steps), address, self._cycles(tile.first, tile.last))
         return address
 
     def compute(

@@ -143,7 +143,10 @@ class WeightUpdate:
                     self._load_errors(span, outs, address, place)
             if new_inputs:
                 windows = sum(self._cycles(part, span) for part in self._parts(block))
-                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows)
+                if self.work.inputs.lying(size, block.steps[1] - block.steps[0]).room:
+                    self.work.inputs.load_together(span.images, block.steps, start, windows)
+                else:
+                    self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows)
             before = block
 
     def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
@@ -347,10 +350,11 @@ class WeightUpdate:
         """
         config, sweep, span = self.builder.config, self.sweep, operands.span
         size = span.addresses(config)
-        base = operands.inputs + (tile.step - operands.steps[0]) * size
+        lying = self.work.inputs.lying(size, operands.steps[1] - operands.steps[0])
+        base = operands.inputs + (tile.step - operands.steps[0]) * lying.apart
         errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
-        fields = span.row_fields(config, tile.window, base) | {
+        fields = span.row_fields(config, tile.window, base, lying.entries) | {
             "wg": 1,
             "clear": 1,
             "drain": 1,
@@ -373,7 +377,7 @@ class WeightUpdate:
                 Opcode.CONV,
                 fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1}),
                 reads=[
-                    row_access("IBUF", base, size),
+                    row_access("IBUF", *((operands.inputs, lying.room) if lying.room else (base, size))),
                     row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
                 ],
                 writes=[Access("DW", ((dw, dw + drained),))],

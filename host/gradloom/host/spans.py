@@ -115,12 +115,12 @@ class Span:
         """Cycles of the array for one step and kernel window."""
         return self.groups(config) * self.sweep.cols * self.sweep.laps
 
-    def row_fields(self, config: Config, window: int, base: int) -> dict[str, int]:
-        """Rows and columns of CONV, with inputs from address ``base`` on."""
+    def row_fields(self, config: Config, window: int, base: int, entries: int | None = None) -> dict[str, int]:
+        """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`Sweep.row_fields`."""
         sweep, n = self.sweep, self.sweep.banks(config)
         row = sweep.y0[window] + self.left_out * sweep.ystep - self._first_row
-        place = {"ib0": row % n, "ia0": base + row // n * sweep.xe & 0xFFFF}
-        return sweep.row_fields(config, window, base, 1) | {"units": self.units, "u0": self.left_out} | place
+        place = {"ib0": row % n, "ia0": base + row // n * (entries or sweep.xe) & 0xFFFF}
+        return sweep.row_fields(config, window, base, 1, entries) | {"units": self.units, "u0": self.left_out} | place
 
     def conflicts(self, config: Config) -> bool:
         """Whether some row group asks one bank for two different rows."""

@@ -1,6 +1,7 @@
 """Inputs of a convolution's tiles: which stay on chip for all output groups, in what order the others come, and their loads."""
 
 import copy
+import dataclasses
 from collections.abc import Sequence
 
 from gradloom.host.layout import equal_ranges
@@ -12,12 +13,28 @@ from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_ROWS
 from gradloom.rtl.isa import Dest
 
-__all__ = ["TileInputs"]
+__all__ = ["Lying", "TileInputs"]
 
 Range = tuple[int, int]
 
 _LOAD_BEATS = 256
 """Beats of a load of inputs, at least, where it can be divided."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lying:
+    """How the inputs of some steps lie on chip.
+
+    Parameters
+    ----------
+    apart : addresses from step to step
+    entries : of a row, those of other steps beside it included
+    room : addresses of all of them, if every row has entries of each; 0: each step has a place of its own
+    """
+
+    apart: int
+    entries: int
+    room: int
 
 
 class TileInputs:
@@ -104,6 +121,41 @@ class TileInputs:
         middle = min(usual, max(1, slots - ends))
         first = [] if begins else [(0, ends)]
         return [*first, *equal_ranges(0 if begins else ends, steps - ends, middle), (steps - ends, steps)]
+
+    def lying(self, size: int, steps: int) -> Lying:
+        """How the inputs of some steps of ``size`` addresses lie that come together: planes of one beat (kernel 1) side by side, as
+        a load brings those of an image in one run."""
+        single = self.sweep.k1 and self.tensor.unit == self.builder.config.beat_bytes
+        return Lying(1, steps, steps * size) if single else Lying(size, self.sweep.xe, 0)
+
+    def load_together(self, images: Range, chunk: Range, addr: int, windows: int) -> None:
+        """As :meth:`load`, but as :meth:`lying` says."""
+        builder, size = self.builder, self.size(images[1] - images[0])
+        lying = self.lying(size, chunk[1] - chunk[0])
+        if not lying.room:
+            self.load(images, chunk, addr, windows)
+            return
+        for row in range(PE_ROWS):
+            first, last = self.weights.row_groups(row, chunk)
+            if first == last:
+                continue
+            builder.load(
+                Dest.IBUF,
+                self.tensor,
+                [(images, (first, last))],
+                self.tensor.at(images[0], first),
+                (row, row + 1),
+                n0=last - first,
+                n1=images[1] - images[0],
+                stride1=self.tensor.outer_bytes,
+                addr=addr,
+                length=lying.room,
+                way=builder.recorder.way(Dest.IBUF, shared=True),
+                bank0=row,
+                bstep=PE_ROWS,
+                xe=lying.entries,
+                xb=last - first,
+            )
 
     def load(self, images: Range, chunk: Range, addr: int, windows: int) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.

@@ -168,8 +168,12 @@ class Sweep:
         """K1: input groups of one PE row; else of the whole tile."""
         return ceil_div(self.groups_in, PE_ROWS) if self.k1 else self.groups_in
 
-    def row_fields(self, config: Config, window: int, base: int, images: int) -> dict[str, int]:
-        """Rows and columns of CONV for a tile of ``images`` whose inputs start at address ``base``."""
+    def row_fields(self, config: Config, window: int, base: int, images: int, entries: int | None = None) -> dict[str, int]:
+        """Rows and columns of CONV for a tile of ``images`` whose inputs start at address ``base``.
+
+        ``entries``: of a row on chip, if others lie beside the input group's own.
+        """
+        xe = self.xe if entries is None else entries
         n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
         jump = self.pitch - (self.upi - 1) * self.ystep
         entry = _entry(self.pattern, c0)
@@ -183,14 +187,14 @@ class Sweep:
             "upi": self.upi,
             "yin": self.rows,
             "y0": y0,
-            "xe": self.xe,
+            "xe": xe,
             **entry,
             "ib0": y0 % n,
             "sb": self.ystep % n,
             "cb": jump % n,
-            "ia0": base + y0 // n * self.xe & 0xFFFF,
-            "sa": self.ystep // n * self.xe & 0xFFFF,
-            "ca": jump // n * self.xe & 0xFFFF,
+            "ia0": base + y0 // n * xe & 0xFFFF,
+            "sa": self.ystep // n * xe & 0xFFFF,
+            "ca": jump // n * xe & 0xFFFF,
         }
 
 

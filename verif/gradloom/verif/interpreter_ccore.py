@@ -73,13 +73,13 @@ def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.nda
                 if bank >= config.row_banks:
                     bank, addr = bank - config.row_banks, addr + f["xe"]
             start = (addr + step * f["istep"]) & 0xFFFF
-            if start + f["xe"] > config.ibuf_depth:
-                raise ValueError(f"CONV reads address {start} of an input bank of {config.ibuf_depth}")
             row = decoded[chip.ibuf[bank, start : start + f["xe"]]]
             for window, (previous, current, parity) in enumerate(columns):
                 for k, name in enumerate(_TAPS[pattern, parity]):
                     entry = previous if name[0] == "p" else current
                     if entry is not None and 0 <= entry < f["xe"]:
+                        if entry >= len(row):
+                            raise ValueError(f"CONV reads address {start + entry} of an input bank of {config.ibuf_depth}")
                         out[unit, window, r, k, _channels(config, f)] = row[entry, int(name[1]), _channels(config, f)]
     _check_banks(config, f, rows)
     return out
