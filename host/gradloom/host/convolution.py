@@ -111,7 +111,7 @@ class Convolution(ConvolutionTiles):
                 Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens=self._queue, ahead=ahead
             )
             places[n] = pool.take(room)
-            self.inputs.load_together(images, (0, self.steps), places[n], self.cycles(images))
+            self.inputs.load(images, (0, self.steps), places[n], self.cycles(images), together=True)
 
     def _computes(
         self,

@@ -220,9 +220,8 @@ class Pacer:
         clock = self._recorder.clock
         now = clock.free(Unit.CCORE)
         arrays = found[Lane.ARRAY]
-        busy = clock.free(Unit.ACORE)
-        if any(not s.head.late and (s.ready or 0) <= busy for s in found[Lane.ACORE]) and all(stream.line for stream in arrays):
-            # The array waits for the A-Core, which would be kept from it by what leaves the array slowly.
+        if all(stream.line for stream in arrays) and self._acore_bound(found[Lane.ACORE]):
+            # The array waits for the A-Core, which would be kept from its work by what leaves the array slowly.
             arrays = [stream for stream in arrays if not _long_sweep(stream.head)]
         starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
         # Results that leave the array more slowly than it makes them go between what leaves none. What hardly takes the array
@@ -253,6 +252,11 @@ class Pacer:
         if chosen is None:
             raise Deadlock("the works of a program wait for each other")
         return arrays[chosen[1]]
+
+    def _acore_bound(self, streams: list[_Stream]) -> bool:
+        """Whether the A-Core has more to do that others wait for as soon as it is through with what it has."""
+        free = self._recorder.clock.free(Unit.ACORE)
+        return any(not stream.head.late and (stream.ready or 0) <= free for stream in streams)
 
     def _burden(self, stream: _Stream) -> tuple[bool, float]:
         """What a piece gives the A-Core to do for each cycle of the array; those of a line come last. All alike unless chosen."""

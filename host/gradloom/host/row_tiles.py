@@ -255,7 +255,8 @@ class RowConvolution:
         assert self._ring is not None
         work = self._strip(tile.first, tile.last)
         address = self._ring.take(work.steps * work.sweep.addresses(self.builder.config, 1))
-        work.inputs.load_together((image, image + 1), (0, work.steps), address, self._cycles(tile.first, tile.last))
+        cycles = self._cycles(tile.first, tile.last)
+        work.inputs.load((image, image + 1), (0, work.steps), address, cycles, together=True)
         return address
 
     def compute(

@@ -143,10 +143,7 @@ class WeightUpdate:
                     self._load_errors(span, outs, address, place)
             if new_inputs:
                 windows = sum(self._cycles(part, span) for part in self._parts(block))
-                if self.work.inputs.lying(size, block.steps[1] - block.steps[0]).room:
-                    self.work.inputs.load_together(span.images, block.steps, start, windows)
-                else:
-                    self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows)
+                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, together=True)
             before = block
 
     def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:

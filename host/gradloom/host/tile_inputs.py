@@ -123,50 +123,29 @@ class TileInputs:
         return [*first, *equal_ranges(0 if begins else ends, steps - ends, middle), (steps - ends, steps)]
 
     def lying(self, size: int, steps: int) -> Lying:
-        """How the inputs of some steps of ``size`` addresses lie that come together: planes of one beat (kernel 1) side by side, as
-        a load brings those of an image in one run."""
+        """How the inputs of some steps of ``size`` addresses lie that come together: planes of one beat (kernel 1) side by side, so
+        that a load brings those of an image in one run."""
         single = self.sweep.k1 and self.tensor.unit == self.builder.config.beat_bytes
         return Lying(1, steps, steps * size) if single else Lying(size, self.sweep.xe, 0)
 
-    def load_together(self, images: Range, chunk: Range, addr: int, windows: int) -> None:
-        """As :meth:`load`, but as :meth:`lying` says."""
-        builder, size = self.builder, self.size(images[1] - images[0])
-        lying = self.lying(size, chunk[1] - chunk[0])
-        if not lying.room:
-            self.load(images, chunk, addr, windows)
-            return
-        for row in range(PE_ROWS):
-            first, last = self.weights.row_groups(row, chunk)
-            if first == last:
-                continue
-            builder.load(
-                Dest.IBUF,
-                self.tensor,
-                [(images, (first, last))],
-                self.tensor.at(images[0], first),
-                (row, row + 1),
-                n0=last - first,
-                n1=images[1] - images[0],
-                stride1=self.tensor.outer_bytes,
-                addr=addr,
-                length=lying.room,
-                way=builder.recorder.way(Dest.IBUF, shared=True),
-                bank0=row,
-                bstep=PE_ROWS,
-                xe=lying.entries,
-                xb=last - first,
-            )
-
-    def load(self, images: Range, chunk: Range, addr: int, windows: int) -> None:
+    def load(self, images: Range, chunk: Range, addr: int, windows: int, *, together: bool = False) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
 
-        Where they take longer than the windows the weights' and errors' channel brings a part.
+        Where they take longer than the windows the weights' and errors' channel brings a part. ``together``: they lie as
+        :meth:`lying` says.
         """
         rows = Rows(images, (0, self.sweep.rows), 0)
-        self.load_rows([rows], self.size(images[1] - images[0]), chunk, addr, windows)
+        self.load_rows([rows], self.size(images[1] - images[0]), chunk, addr, windows, together=together)
 
-    def load_rows(self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int) -> None:
+    def load_rows(
+        self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int, *, together: bool = False
+    ) -> None:
         """The same for some rows that lie one behind the other on chip, those of an input group at ``step`` addresses."""
+        lying = self.lying(step, chunk[1] - chunk[0])
+        if together and lying.room:
+            # The rows are those of whole planes.
+            self._load_side_by_side((rows[0].images[0], rows[-1].images[1]), chunk, addr, lying)
+            return
         builder, sweep, region = self.builder, self.sweep, self.tensor
         beats = sum(part.count for part in rows) * sweep.xe
         shared = beats * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
@@ -200,6 +179,31 @@ class TileInputs:
                     xb=sweep.xe,
                     ostep=step,
                 )
+
+    def _load_side_by_side(self, images: Range, chunk: Range, addr: int, lying: Lying) -> None:
+        """Planes of one beat, those of all input groups of an image and PE row in one run."""
+        builder = self.builder
+        for row in range(PE_ROWS):
+            first, last = self.weights.row_groups(row, chunk)
+            if first == last:
+                continue
+            builder.load(
+                Dest.IBUF,
+                self.tensor,
+                [(images, (first, last))],
+                self.tensor.at(images[0], first),
+                (row, row + 1),
+                n0=last - first,
+                n1=images[1] - images[0],
+                stride1=self.tensor.outer_bytes,
+                addr=addr,
+                length=lying.room,
+                way=builder.recorder.way(Dest.IBUF, shared=True),
+                bank0=row,
+                bstep=PE_ROWS,
+                xe=lying.entries,
+                xb=last - first,
+            )
 
     def _runs(self, rows: Sequence[Rows]) -> Sequence[Rows]:
         """Rows that one load brings: one run of each image, or, where others lie between them, rows of one image."""

@@ -187,6 +187,29 @@ def test_the_first_tile_of_some_images_begins_with_the_first_of_their_inputs():
     assert [i["steps"] for i in array[:4]] == [2, 2, 2, 2] and {i["steps"] for i in array if not i["acc"]} == {2, 8}
 
 
+def test_the_last_tile_of_some_images_makes_room_for_the_next_ones_bit_by_bit():
+    plan = compile_network(load_network("resnet20"), PRESETS["eta"], 4)
+    tag = 8 * layer_of(plan, "s3b2a")
+    array = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == tag]
+    assert [i["steps"] for i in array[-4:]] == [2, 2, 2, 2]
+    small = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == 8 * layer_of(plan, "s2b2a")]
+    assert {i["steps"] for i in small[-3:]} == {4}
+
+
+def test_planes_of_one_beat_lie_side_by_side():
+    """A fully connected layer's inputs come in a run for each image and PE row."""
+    wide = network(Conv(name="a", out=70, kernel=4, norm="none", act="relu"), shape=(2, 4, 4))
+    config = dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2, max_classes=64)
+    plan = compile_network(wide, config, 5)
+    tag = 8 * layer_of(plan, "fc")
+    loads = [i for i in plan.instructions if i.opcode == Opcode.LOAD and i["dest"] == Dest.IBUF and i.tag == tag]
+    assert {(i["n0"], i["n1"], i["n2"], i["xb"], i["xe"]) for i in loads} == {(12, 5, 1, 12, 12), (11, 5, 1, 11, 12)}
+    array = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == tag]
+    assert {(i["istep"], i["xe"]) for i in array} == {(1, 12)}
+    for order in (1, 2):
+        check_steps(wide, config, batch=5, order=order)
+
+
 @pytest.mark.parametrize(("depth", "images"), [(40, 1), (52, 1), (60, 2), (68, 2), (68, 3), (80, 3)])
 def test_a_chunk_that_comes_ahead_leaves_the_one_in_use_alone(depth, images):
     """Ranges of different numbers of images, whose steps take different numbers of addresses, go round the same part of IBUF."""

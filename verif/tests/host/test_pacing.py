@@ -190,6 +190,16 @@ def test_fillers_that_give_the_auxiliary_core_nothing_take_no_turns(silent, log)
     assert " ".join(bench.log) == log
 
 
+def test_slow_fillers_keep_out_of_the_auxiliary_cores_way():
+    """The array waits for what it does: tiles whose 360 beats would keep it from that come later."""
+    bench, made = Bench(), Part("made", (0, 1))
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 400), Piece(Lane.ACORE, 400, gives=(made,))))
+    bench.pacer.add(bench.work("a", array(100, needs=(made,))))
+    bench.pacer.add(bench.work("w", *[array(22, sweeps=360)] * 3), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == ["p0", "p1", "a0", "w0", "w1", "w2"]
+
+
 def test_of_two_lines_the_first_comes_first():
     bench, loaded = Bench(), Part("loaded", (0, 1))
     bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))))
