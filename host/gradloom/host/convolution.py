@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from gradloom.host.convolution_tiles import ConvolutionTiles, growing
 from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.sums import Sums, norm_access, port_access
 from gradloom.host.tile_inputs import Lying
-from gradloom.host.tile_sets import HALVES, TURN, Sums, TileSet, in_turn, norm_access, port_access, runs_of
+from gradloom.host.tile_sets import TURN, TileSet, in_turn, runs_of
 from gradloom.host.tokens import Access, Pool, Ring, row_access
 from gradloom.host.windows import psum_words
 from gradloom.rtl.config import PE_TAPS
@@ -124,7 +125,7 @@ class Convolution(ConvolutionTiles):
     ) -> Work:
         pool, outputs = self._pool, self.tiles()
         if self._beside:
-            self.builder.kept_sums = max(psum_words(self.sweep, self.builder.config, last - first) for first, last in tiles)
+            self.builder.sums.kept = max(psum_words(self.sweep, self.builder.config, last - first) for first, last in tiles)
         for n, images in enumerate(tiles):
             if not self._wholes[images]:
                 yield from self._by_sets(images, needs(images), loaded(n), gives, emit)
@@ -136,7 +137,7 @@ class Convolution(ConvolutionTiles):
                 if last:
                     pool.give_back(places[n])
         if self._beside:
-            self.builder.kept_sums = 0
+            self.builder.sums.kept = 0
 
     def _whole(self, images: int) -> bool:
         """Whether the array takes all inputs of a tile at once: they fit and those of the next images beside them, or else they
@@ -160,7 +161,7 @@ class Convolution(ConvolutionTiles):
             weights=weights,
             sweeps=swept * len(tile),
             target=lambda: self._target(count),
-            apart=lambda: self._apart(count),
+            apart=lambda: self._beside_set(count) is not None,
         )
 
     @property
@@ -173,23 +174,14 @@ class Convolution(ConvolutionTiles):
         pool = self.builder.pool["IBUF"]
         return pool.from_end() if self._beside else pool
 
-    def _apart(self, images: int) -> bool:
-        """Whether there is room for a tile's sums beside those of the set under way."""
-        builder = self.builder
-        room = builder.config.psum_depth - builder.set_words
-        return self._beside and builder.set_words > 0 and psum_words(self.sweep, builder.config, images) <= room
+    def _beside_set(self, images: int) -> Sums | None:
+        """Where the sums of a tile of its own go if they lie beside those of the set under way."""
+        return self.builder.sums.beside(psum_words(self.sweep, self.builder.config, images)) if self._beside else None
 
     def _target(self, images: int) -> Access:
         """What a tile of its own waits for: the results before, or beside a set the sums of magnitudes before."""
-        sums = self._place(images)
-        return norm_access(sums.half) if self._apart(images) else self.builder.next_sums()
-
-    def _place(self, images: int) -> Sums:
-        """Where the sums of a tile of its own go: to the next half, or beside those of a set, in the half that it has used last."""
-        builder, words = self.builder, psum_words(self.sweep, self.builder.config, images)
-        if self._apart(images):
-            return Sums(builder.set_half, builder.config.psum_depth - words, words)
-        return Sums(builder.half ^ 1, 0, words)
+        sums = self._beside_set(images)
+        return norm_access(sums.half) if sums else self.builder.sums.next()
 
     def _by_sets(
         self,
@@ -202,7 +194,7 @@ class Convolution(ConvolutionTiles):
         """All tiles of some images whose inputs come chunk by chunk, set by set."""
         pool, count = self.builder.pool["IBUF"], images[1] - images[0]
         # The first layer is through before the last images begin.
-        kept = self.builder.kept_sums if self._follows and images[1] < self.builder.images[1] else 0
+        kept = self.builder.sums.kept if self._follows and images[1] < self.builder.images[1] else 0
         room, sets = self.inputs.region(count, self._last_steps(count, kept)), self._sets(count, kept)
         if self._made:
             room = self.steps * self.inputs.size(count)
@@ -222,16 +214,17 @@ class Convolution(ConvolutionTiles):
                 room=((pool, room),) if begins else (),
                 silent=True,
                 weights=self.weights.waited(tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
-                target=self.builder.next_sums,
+                target=self.builder.sums.next,
             )
             if begins:
                 start = pool.take(room)
                 self._region = self.builder.set_region(start, room, self.inputs.size(count))
             there = self._set.there if self._set and not begins else {}
-            self._set = TileSet(self.builder, words, len(tiles), chunks, there)
-            self.builder.set_words = ceil_div(len(tiles), HALVES) * words
+            self._set = TileSet(self.builder.sums, words, len(tiles), chunks, there)
+            self.builder.sums.begin_set(len(tiles), words)
             yield from in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
-        self._set, self.builder.set_words = None, 0
+        self._set = None
+        self.builder.sums.end_set()
         pool.give_back(start)
 
     def _groups_made(self, images: Range, chunk: Range) -> Parts:
@@ -281,9 +274,8 @@ class Convolution(ConvolutionTiles):
         step, cycles, acc = self.inputs.size(count), sweep.cycles(builder.config, count), 0
         lying = self.inputs.lying(step, self.steps) if inputs is not None else Lying(step, sweep.xe, 0)
         if sums is None:
-            sums = tiles.place() if tiles else self._place(count)
-            if not tiles and not self._apart(count):
-                builder.next_half()
+            words = psum_words(sweep, builder.config, count)
+            sums = tiles.place() if tiles else self._beside_set(count) or builder.sums.take(words)
         chunks = tiles.chunks if tiles else self.inputs.chunks(count, int(inputs is None))
         for chunk in chunks:
             size, last = chunk[1] - chunk[0], chunk is chunks[-1]
@@ -318,7 +310,7 @@ class Convolution(ConvolutionTiles):
                 place = (inputs, lying.room) if inputs is not None and lying.room else (base, (part[1] - part[0]) * step)
                 builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
                 acc = 1
-            builder.set_half = sums.half
+            builder.sums.used = sums.half
             if tiles and not last:
                 following = chunks[chunks.index(chunk) + 1]
                 room = self._region.size // step if self._region else 0

@@ -6,8 +6,8 @@ from typing import NoReturn
 from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
+from gradloom.host.sums import HALVES
 from gradloom.host.tile_inputs import TileInputs
-from gradloom.host.tile_sets import HALVES
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, Needs, ScheduleError
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict

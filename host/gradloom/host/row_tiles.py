@@ -14,7 +14,7 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, channel_cycles
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.tile_sets import Sums
+from gradloom.host.sums import Sums
 from gradloom.host.tiling import STREAM_SHARES, Builder, ScheduleError
 from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
@@ -273,7 +273,7 @@ class RowConvolution:
 
         ``inputs``, ``norms``, ``further``: as for :meth:`~gradloom.host.convolution.Convolution.compute`.
         """
-        sums = Sums(self.builder.next_half(), 0, self.builder.config.psum_depth)
+        sums = self.builder.sums.take()
         for first, last in tile.strips:
             commands = self._strip(first, last).compute(
                 (image, image + 1),
@@ -322,7 +322,7 @@ class RowConvolution:
                     gives(images) if ends else (),
                     room=(self.room, *room) if begins else (),
                     lag=max(0, 2 * cycles - len(outs) * (rows + _RUN_CYCLES)),
-                    target=self.builder.next_sums,
+                    target=self.builder.sums.next,
                 )
                 if begins:
                     self.open()

@@ -14,7 +14,7 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import RowConvolution, RowTile
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
-from gradloom.host.tile_sets import HALVES, Sums
+from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access
 from gradloom.host.windows import forward_sweep
@@ -208,7 +208,7 @@ class _RowForward:
                     gives(images) if ends else (),
                     room=(tiled.room,) if begins else (),
                     lag=cycles,
-                    target=self.builder.next_sums,
+                    target=self.builder.sums.next,
                 )
                 if begins:
                     tiled.open()
@@ -224,7 +224,7 @@ class _RowForward:
         kept = dict(places[:-3:-1])
         if len(kept) > 1:
             # The half of the last tile is free first.
-            builder.next_half()
+            builder.sums.take()
         for tile in [*kept, *tiled.tiles[: len(places) - len(kept)]]:
             sums = kept[tile] if tile in kept else tiled.compute(image, outs, tile)
             for tap, m in enumerate(outs):

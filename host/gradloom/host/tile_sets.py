@@ -1,4 +1,4 @@
-"""Where the sums of convolution tiles lie, and sets of tiles that share inputs which do not stay on chip.
+"""Sets of tiles that share inputs which do not stay on chip.
 
 Inputs that do not fit on chip all at once come chunk by chunk. The tiles of a set, of the same images and of different output
 groups, take a chunk one after the other before the next one takes its place, so that it is loaded once for all of them. Half of the
@@ -7,54 +7,15 @@ order: its first one is on chip. All but the last chunk of a tile leave the A-Co
 for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
 """
 
-import dataclasses
-
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.tiling import Builder
-from gradloom.host.tokens import Access
+from gradloom.host.sums import HALVES, PartialSums, Sums
 
-__all__ = ["HALVES", "TURN", "Sums", "TileSet", "in_turn", "norm_access", "port_access", "runs_of"]
+__all__ = ["TURN", "TileSet", "in_turn", "runs_of"]
 
 Range = tuple[int, int]
 
-HALVES = 2
-"""Of the partial sums: tiles whose results can leave them at once."""
 TURN = Piece(Lane.ARRAY, 0)
 """Where one of the tiles of a set gives way to the next one."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Sums:
-    """Partial sums of a tile: their half, and addresses of each bank."""
-
-    half: int
-    base: int
-    words: int
-
-    @property
-    def read(self) -> list[tuple[str, int, int]]:
-        """What the A-Core reads: the sums, through the read ports of their half."""
-        return [(f"PSUM{self.half}", self.base, self.words), (f"PORT{self.half}", 0, 1)]
-
-    @property
-    def norms(self) -> tuple[str, int, int]:
-        """The half's sums of magnitudes, as the A-Core reads them."""
-        return f"NORM{self.half}", 0, 1
-
-    def written(self, *, added: bool) -> list[Access]:
-        """What the array writes. Where it adds to sums it reads them, and the half's read ports are not the A-Core's meanwhile."""
-        ports = [port_access(self.half)] if added else []
-        return [Access(f"PSUM{self.half}", ((self.base, self.base + self.words),)), *ports]
-
-
-def norm_access(half: int) -> Access:
-    """The sums of magnitudes of a half."""
-    return Access(f"NORM{half}", ((0, 1),))
-
-
-def port_access(half: int) -> Access:
-    """The read ports of a half of the partial sums."""
-    return Access(f"PORT{half}", ((0, 1),))
 
 
 class TileSet:
@@ -81,7 +42,7 @@ class TileSet:
 
     def __init__(
         self,
-        builder: Builder,
+        sums: PartialSums,
         words: int,
         size: int,
         chunks: list[Range],
@@ -89,13 +50,13 @@ class TileSet:
     ) -> None:
         self.size, self.chunks, self.there = size, chunks, there
         self.begun, self.ahead = False, dict[int, int]()
-        self._builder, self._words, self._tiles = builder, words, 0
+        self._sums, self._words, self._tiles = sums, words, 0
 
     def place(self) -> Sums:
         """Where the sums of the next tile go."""
         base = self._tiles // HALVES * self._words
         self._tiles += 1
-        return Sums(self._builder.next_half(), base, self._words)
+        return self._sums.take(self._words, base)
 
 
 def runs_of(places: dict[int, int], chunk: Range, step: int) -> list[tuple[Range, int]]:

@@ -9,6 +9,7 @@ from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
+from gradloom.host.sums import PartialSums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring
 from gradloom.models.network import INPUT, Layer, Network
@@ -60,10 +61,8 @@ class Builder:
         Whether the pieces of another work may come between the commands of a convolution's tile.
     last_layers, turn : tuple
         Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
-    half, set_half : :class:`int`
-        Of the partial sums that the latest tile, or tile of a set, has taken.
-    set_words, kept_sums : :class:`int`
-        Addresses of either half that the set under way takes, and that it leaves to the tiles that come between its own.
+    sums : :class:`~gradloom.host.sums.PartialSums`
+        Who has which half of them.
     beside_sets : :class:`str`
         The first layer, if its tiles come between those of sets of the next one.
     by_sets : set of (layer, backward)
@@ -118,10 +117,9 @@ class Builder:
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.turn: tuple[tuple[int, int], ...] = ()
-        self.half = 0
+        self.sums = PartialSums(config.psum_depth)
         self._set_region = Ring(config.ibuf_depth)
         self.by_sets: set[tuple[str, bool]] = set()
-        self.set_words = self.set_half = self.kept_sums = 0
         self.beside_sets = ""
         self._works = 0
         self._seeded: set[int] = set()
@@ -141,15 +139,6 @@ class Builder:
             except StopIteration:
                 return
             yield step
-
-    def next_sums(self) -> Access:
-        """The half of the partial-sum buffers that the next tile takes."""
-        return Access(f"PSUM{self.half ^ 1}", ((0, 1),))
-
-    def next_half(self) -> int:
-        """Take that half."""
-        self.half ^= 1
-        return self.half
 
     def set_region(self, start: int, room: int, step: int) -> Ring:
         """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had
