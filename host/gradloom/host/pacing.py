@@ -72,6 +72,7 @@ class Piece:
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
+    yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
     """
 
     lane: Lane
@@ -90,6 +91,7 @@ class Piece:
     silent: bool = False
     target: Callable[[], Access] | None = None
     apart: Callable[[], bool] = lambda: False
+    yields: Callable[[], bool] = lambda: False
 
 
 Work = Iterator[Piece]
@@ -249,9 +251,11 @@ class Pacer:
         acore = self._acore(found[Lane.ACORE], limit, urgent, waits)
         if acore is not None:
             return acore
-        if chosen is None:
-            raise Deadlock("the works of a program wait for each other")
-        return arrays[chosen[1]]
+        if chosen is not None:
+            return arrays[chosen[1]]
+        if any(stream.ready is not None and stream.head.yields() for stream in self._streams):
+            return self._choose()
+        raise Deadlock("the works of a program wait for each other")
 
     def _acore_bound(self, streams: list[_Stream]) -> bool:
         """Whether the A-Core has more to do that others wait for as soon as it is through with what it has."""

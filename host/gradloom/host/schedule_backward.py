@@ -1,6 +1,7 @@
 """Backward pass: errors through convolutions, normalisations and pools; updates of parameters."""
 
 import dataclasses
+import functools
 import itertools
 
 from gradloom.host.assembler import Instruction
@@ -33,7 +34,7 @@ __all__ = [
 _UPDATE_CYCLES, _BIAS_CYCLES = 250, 60
 """Cycles of the A-Core for an update of parameters, and of a bias alone, about."""
 _OTHERS = 4
-"""Works that may wait for the room of parameters at the same time."""
+"""Bunches of parameters that nobody but their update waits for, below which a work makes room itself before it needs any."""
 _BUNCH = 8
 """Groups for which it is taken together, so that the next ones' parameters come while one is worked at."""
 _SCALARS = 22
@@ -333,11 +334,12 @@ class Accumulation:
             """Each group has its turn once, with all images."""
             wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
             fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
+            room = ((pool, self._entries * len(fresh)),) if fresh else ()
+            makes_room = functools.partial(self._make_room, places, groups.start, len(fresh) if once else 0)
             if once and self.builder.late_sets < _OTHERS * len(fresh) and pool.find(self._entries * len(fresh)) is None:
-                # With nobody else to wait for it makes room itself.
-                for oldest in [group for group in places if group < groups.start][: len(fresh)]:
-                    self._end(oldest, places.pop(oldest))
-            yield dataclasses.replace(piece, room=((pool, self._entries * len(fresh)),) if fresh else ())
+                # Hardly anybody else will.
+                makes_room()
+            yield dataclasses.replace(piece, room=room, yields=makes_room)
             places |= {group: pool.take(self._entries) for group in fresh}
             for group in groups:
                 if images[0] == self.builder.images[0]:
@@ -349,6 +351,14 @@ class Accumulation:
             yield Piece(Lane.ACORE, _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES, late=True)
             self._end(group, place)
             self.builder.late_sets -= 1
+
+    def _make_room(self, places: dict[int, int], before: int, count: int) -> bool:
+        """End the oldest of the groups ``before`` one, each of which has had its turn; whether there were any."""
+        oldest = [group for group in places if group < before][:count]
+        self.builder.recorder.tag = self._tag
+        for group in oldest:
+            self._end(group, places.pop(group))
+        return bool(oldest)
 
     def _by_groups(self) -> Work:
         every, place = self.builder.images, 0

@@ -301,6 +301,33 @@ def test_operands_are_loaded_two_ahead():
     assert bench.log == ["l0", "l1", "l2", "a0", "l3", "a1", "a2", "a3"]
 
 
+def test_works_that_wait_for_room_give_back_their_own():
+    """Two hold a place each, and each wants another one."""
+    bench, pool = Bench(), Pool("PARAMETERS", 2)
+    begun = {name: Part(name, (0, 1)) for name in "ab"}
+
+    def work(name):
+        held = []
+
+        def yields():
+            bench.log.append(f"{name} yields")
+            places, held[:] = tuple(held), []
+            for place in places:
+                pool.give_back(place)
+            return bool(places)
+
+        for needs, gives in (((), (begun[name],)), (tuple(begun.values()), ())):
+            yield Piece(Lane.ACORE, 100, needs, gives, room=((pool, 1),), yields=yields)
+            held.append(pool.take(1))
+            bench.log.append(name)
+        yields()
+
+    bench.pacer.add(work("a"))
+    bench.pacer.add(work("b"))
+    bench.pacer.finish()
+    assert bench.log == ["b", "a", "a yields", "b", "b yields", "a", "a yields"]
+
+
 def test_works_that_wait_for_each_other():
     bench = Bench()
     bench.pacer.add(bench.work("a", array(10, needs=(Part("b", (0, 1)),), gives=(Part("a", (0, 1)),))))

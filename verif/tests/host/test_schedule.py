@@ -27,6 +27,7 @@ from gradloom.models.state import State
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
+from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.interpreter import Interpreter
 from gradloom.verif.step_check import HYPERS, check_steps, random_images, start_machine
 
@@ -401,3 +402,20 @@ def test_compiled_programs_need_no_barrier_for_want_of_a_semaphore(config, monke
         file = NETWORKS / f"{name}.toml"
         compile_network(load_network(str(file) if file.exists() else name), machine, 4, calibrate=True, export_dw=True)
     assert not refused
+
+
+def test_two_normalisations_that_fill_the_parameter_buffer_make_room():
+    """The error of a sum goes to both of its terms, whose 48 channel groups each have not room beside each other: what has had its
+    turn is updated before the others have theirs."""
+    layers = (
+        Conv(name="a", out=384, kernel=3, stride=2, pad=1),
+        Conv(name="b", out=384, kernel=3, pad=1),
+        Conv(name="s", input="a", out=384, kernel=1, act="none"),
+        Conv(name="c", input="b", out=384, kernel=3, pad=1, residual="s"),
+        FullyConnected(name="fc", out=10),
+    )
+    plan = compile_network(Network("two", (16, 14, 14), 10, layers), PRESETS["eta"], 4)
+    for name in "sc":
+        tag = 8 * plan.lowered.network.index(name) + 2
+        runs = [TABLE["PARAM_UPD"] == i["uprog"] for i in plan.instructions if i.opcode == Opcode.RUN and i.tag == tag]
+        assert sum(runs) == 48 and not all(runs[-48:])
