@@ -307,7 +307,7 @@ class Convolution(ConvolutionTiles):
                 if norms and last and number == len(commands) - 1:
                     fields |= {"sums": 1, "sacc": int(further)}
                     writes.append(norm_access(sums.half))
-                place = (inputs, lying.room) if inputs is not None and lying.room else (base, (part[1] - part[0]) * step)
+                place = lying.read(inputs or 0, base, (part[1] - part[0]) * step)
                 builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
                 acc = 1
             builder.sums.used = sums.half

@@ -374,7 +374,7 @@ class WeightUpdate:
                 Opcode.CONV,
                 fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1}),
                 reads=[
-                    row_access("IBUF", *((operands.inputs, lying.room) if lying.room else (base, size))),
+                    row_access("IBUF", *lying.read(operands.inputs, base, size)),
                     row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
                 ],
                 writes=[Access("DW", ((dw, dw + drained),))],

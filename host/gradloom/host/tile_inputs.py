@@ -36,6 +36,11 @@ class Lying:
     entries: int
     room: int
 
+    def read(self, every: int, first: int, size: int) -> tuple[int, int]:
+        """First address, and how many, of what a command reads: ``size`` of them from ``first`` on; of rows that have entries of
+        every step those of all, from ``every`` on."""
+        return (every, self.room) if self.room else (first, size)
+
 
 class TileInputs:
     """Input groups of one layer for one phase.
