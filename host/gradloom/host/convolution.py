@@ -8,7 +8,7 @@ from gradloom.host.convolution_tiles import ConvolutionTiles, growing
 from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.sums import Sums, norm_access, port_access
-from gradloom.host.tile_inputs import Lying
+from gradloom.host.tile_inputs import InputLayout
 from gradloom.host.tile_sets import TURN, TileSet, in_turn, runs_of
 from gradloom.host.tokens import Access, Pool, Ring, row_access
 from gradloom.host.windows import psum_words
@@ -272,7 +272,7 @@ class Convolution(ConvolutionTiles):
         builder, sweep, tiles = self.builder, self.sweep, self._set
         count = images[1] - images[0]
         step, cycles, acc = self.inputs.size(count), sweep.cycles(builder.config, count), 0
-        lying = self.inputs.lying(step, self.steps) if inputs is not None else Lying(step, sweep.xe, 0)
+        layout = self.inputs.layout(step, self.steps) if inputs is not None else InputLayout(step, sweep.xe, 0)
         if sums is None:
             words = psum_words(sweep, builder.config, count)
             sums = tiles.place() if tiles else self._beside_set(count) or builder.sums.take(words)
@@ -289,7 +289,7 @@ class Convolution(ConvolutionTiles):
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
             commands = [
-                (window, part, base + (part[0] - run[0]) * lying.apart)
+                (window, part, base + (part[0] - run[0]) * layout.apart)
                 for window in range(len(sweep.windows))
                 for run, base in runs
                 for part in self._divided(run, cycles, parted=self._parted(outputs, inputs, last=last))
@@ -297,17 +297,17 @@ class Convolution(ConvolutionTiles):
             for number, (window, part, base) in enumerate(commands):
                 if acc and number and self._open(cycles):
                     yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
-                fields = sweep.row_fields(builder.config, window, base, count, lying.entries)
+                fields = sweep.row_fields(builder.config, window, base, count, layout.entries)
                 fields |= self.weights.fields(window, chunk, part, weights)
                 fields |= {"half": sums.half, "acc": acc, "pbase": sums.base + offset, "steps": part[1] - part[0]}
-                fields["istep"] = lying.apart
+                fields["istep"] = layout.apart
                 writes = sums.written(added=bool(acc) or part[1] - part[0] > 1)
                 if sweep.k1:
                     fields["nk"] = len(outputs)
                 if norms and last and number == len(commands) - 1:
                     fields |= {"sums": 1, "sacc": int(further)}
                     writes.append(norm_access(sums.half))
-                place = lying.read(inputs or 0, base, (part[1] - part[0]) * step)
+                place = layout.read(inputs or 0, base, (part[1] - part[0]) * step)
                 builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
                 acc = 1
             builder.sums.used = sums.half
@@ -325,7 +325,7 @@ class Convolution(ConvolutionTiles):
         count, tiles = images[1] - images[0], self._set
         step, windows = self.inputs.size(count), (chunk[1] - chunk[0]) * self._step_cycles(count)
         if inputs is not None:
-            return [(chunk, inputs + chunk[0] * self.inputs.lying(step, self.steps).apart)]
+            return [(chunk, inputs + chunk[0] * self.inputs.layout(step, self.steps).apart)]
         assert self._region is not None
         if not tiles:
             base = self._region.take((chunk[1] - chunk[0]) * step)

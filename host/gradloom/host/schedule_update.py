@@ -347,11 +347,11 @@ class WeightUpdate:
         """
         config, sweep, span = self.builder.config, self.sweep, operands.span
         size = span.addresses(config)
-        lying = self.work.inputs.lying(size, operands.steps[1] - operands.steps[0])
-        base = operands.inputs + (tile.step - operands.steps[0]) * lying.apart
+        layout = self.work.inputs.layout(size, operands.steps[1] - operands.steps[0])
+        base = operands.inputs + (tile.step - operands.steps[0]) * layout.apart
         errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
-        fields = span.row_fields(config, tile.window, base, lying.entries) | {
+        fields = span.row_fields(config, tile.window, base, layout.entries) | {
             "wg": 1,
             "clear": 1,
             "drain": 1,
@@ -374,7 +374,7 @@ class WeightUpdate:
                 Opcode.CONV,
                 fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1}),
                 reads=[
-                    row_access("IBUF", *lying.read(operands.inputs, base, size)),
+                    row_access("IBUF", *layout.read(operands.inputs, base, size)),
                     row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
                 ],
                 writes=[Access("DW", ((dw, dw + drained),))],

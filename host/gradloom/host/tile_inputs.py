@@ -13,7 +13,7 @@ from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_ROWS
 from gradloom.rtl.isa import Dest
 
-__all__ = ["Lying", "TileInputs"]
+__all__ = ["InputLayout", "TileInputs"]
 
 Range = tuple[int, int]
 
@@ -22,8 +22,8 @@ _LOAD_BEATS = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Lying:
-    """How the inputs of some steps lie on chip.
+class InputLayout:
+    """How the inputs of some steps lie on chip (docs/decisions/0027-room-bit-by-bit.md).
 
     Parameters
     ----------
@@ -127,17 +127,17 @@ class TileInputs:
         first = [] if begins else [(0, ends)]
         return [*first, *equal_ranges(0 if begins else ends, steps - ends, middle), (steps - ends, steps)]
 
-    def lying(self, size: int, steps: int) -> Lying:
+    def layout(self, size: int, steps: int) -> InputLayout:
         """How the inputs of some steps of ``size`` addresses lie that come together: planes of one beat (kernel 1) side by side, so
         that a load brings those of an image in one run."""
         single = self.sweep.k1 and self.tensor.unit == self.builder.config.beat_bytes
-        return Lying(1, steps, steps * size) if single else Lying(size, self.sweep.xe, 0)
+        return InputLayout(1, steps, steps * size) if single else InputLayout(size, self.sweep.xe, 0)
 
     def load(self, images: Range, chunk: Range, addr: int, windows: int, *, together: bool = False) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
 
         Where they take longer than the windows the weights' and errors' channel brings a part. ``together``: they lie as
-        :meth:`lying` says.
+        :meth:`layout` says.
         """
         rows = Rows(images, (0, self.sweep.rows), 0)
         self.load_rows([rows], self.size(images[1] - images[0]), chunk, addr, windows, together=together)
@@ -146,10 +146,10 @@ class TileInputs:
         self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int, *, together: bool = False
     ) -> None:
         """The same for some rows that lie one behind the other on chip, those of an input group at ``step`` addresses."""
-        lying = self.lying(step, chunk[1] - chunk[0])
-        if together and lying.room:
+        layout = self.layout(step, chunk[1] - chunk[0])
+        if together and layout.room:
             # The rows are those of whole planes.
-            self._load_side_by_side((rows[0].images[0], rows[-1].images[1]), chunk, addr, lying)
+            self._load_side_by_side((rows[0].images[0], rows[-1].images[1]), chunk, addr, layout)
             return
         builder, sweep, region = self.builder, self.sweep, self.tensor
         beats = sum(part.count for part in rows) * sweep.xe
@@ -185,7 +185,7 @@ class TileInputs:
                     ostep=step,
                 )
 
-    def _load_side_by_side(self, images: Range, chunk: Range, addr: int, lying: Lying) -> None:
+    def _load_side_by_side(self, images: Range, chunk: Range, addr: int, layout: InputLayout) -> None:
         """Planes of one beat, those of all input groups of an image and PE row in one run."""
         builder = self.builder
         for row in range(PE_ROWS):
@@ -202,11 +202,11 @@ class TileInputs:
                 n1=images[1] - images[0],
                 stride1=self.tensor.outer_bytes,
                 addr=addr,
-                length=lying.room,
+                length=layout.room,
                 way=builder.recorder.way(Dest.IBUF, shared=True),
                 bank0=row,
                 bstep=PE_ROWS,
-                xe=lying.entries,
+                xe=layout.entries,
                 xb=last - first,
             )
 
