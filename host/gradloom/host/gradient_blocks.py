@@ -140,7 +140,7 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: i
     sizes = _sizes(_row_groups(sweep, config, images[1] - images[0]))
     if chosen is not None:
         sizes = [_row_groups(sweep, config, chosen)]
-    # Of equals one whose errors stay: inputs, which then come again and again, have two channels, errors have one.
+    # Of equals one whose errors stay: inputs, which then come again and again, have all channels, errors have one.
     found = min(
         ((*cost, cut[-1], -size, cut) for size in sizes for cut, cost in _cuts(shape, config, images, size)), default=None
     )

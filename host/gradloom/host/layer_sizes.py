@@ -45,7 +45,11 @@ def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
 
 
 def channel_cycles(config: Config, inputs: int, others: int) -> int:
-    """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs."""
+    """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs.
+
+    The A-Core's channels, which help where they are free, are not counted on: with them images would be cut into ranges whose
+    weights are loaded too often (``eta``, estimated: VGG16 at batch 16 1.3 %, ResNet18 at batch 4 2.4 % more cycles a step).
+    """
     if config.load_channels < 3:
         return inputs + others
     return max(others, ceil_div(inputs + others, 2))

@@ -1,6 +1,6 @@
 """The second half of the cost model: a replay that places the commands of a program (:mod:`gradloom.host.cost`) in time.
 
-Queues, semaphores, barriers, the Sequencer's pace, the program's own fetch, the memory's bandwidth and the banks that two channels
+Queues, semaphores, barriers, the Sequencer's pace, the program's own fetch, the memory's bandwidth and the banks that several channels
 fill are those of the machine; every event comes in the order of time.
 """
 
@@ -16,7 +16,7 @@ from gradloom.host.cost import Cost, Costs, DramCost, EngineState, in_flight
 from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
-from gradloom.rtl.channels import Unit, units
+from gradloom.rtl.channels import LOAD_UNITS, Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import SEMAPHORES, Opcode
 from gradloom.rtl.program_fetch import AHEAD, CHUNK
@@ -83,29 +83,33 @@ _SLICE = 64
 class _Banks:
     """Banks of the weight buffer, of which a load of kernel 1 fills one; other loads go from bank to bank and soon part.
 
-    Channel 1 waits while channel 0 has a beat for its bank (:mod:`gradloom.rtl.load_arbiter`).
+    A channel waits while a lower one has a beat for its bank (:mod:`gradloom.rtl.load_arbiter`).
     """
 
     def __init__(self, config: Config) -> None:
         self.room = config.beat_bytes * _SLICE
-        self.used: tuple[defaultdict[tuple[int, int], float], ...] = defaultdict(float), defaultdict(float)
-        """Bytes by bank and slice, of either channel."""
-        self.pushed = 0.0
-        """Bytes of channel 1 that were dealt with before channel 0 came for the same bank."""
+        self.used: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0] * config.load_channels)
+        """Bytes of every channel by bank and slice."""
+        self.pushed = [0.0] * config.load_channels
+        """Bytes that were dealt with before a lower channel came for the same bank."""
 
-    def take(self, bank: int, number: int, wanted: float, second: bool) -> float:
-        """Bytes of so many wanted ones that go to a bank in a slice of time, ``second``: through channel 1."""
-        other = self.used[not second][bank, number]
-        if second:
-            wanted = min(wanted, self.room - other)
-        else:
-            self.pushed += max(0.0, min(wanted, wanted + other - self.room))
-        self.used[second][bank, number] += wanted
+    def take(self, bank: int, number: int, wanted: float, channel: int) -> float:
+        """Bytes of so many wanted ones that go to a bank in a slice of time."""
+        used = self.used[bank, number]
+        wanted = max(0.0, min(wanted, self.room - sum(used[:channel])))
+        used[channel] += wanted
+        over = sum(used) - self.room
+        for other in reversed(range(channel + 1, len(used))):
+            late = max(0.0, min(over, used[other]))
+            used[other] -= late
+            self.pushed[other] += late
+            over -= late
         return wanted
 
-    def delay(self) -> int:
-        """Cycles that channel 1 is late since the latest call."""
-        cycles, self.pushed = round(self.pushed * _SLICE / self.room), 0.0
+    def delays(self) -> list[int]:
+        """Cycles that every channel is late since the latest call."""
+        cycles = [round(late * _SLICE / self.room) for late in self.pushed]
+        self.pushed = [0.0] * len(cycles)
         return cycles
 
 
@@ -120,10 +124,10 @@ class _Memory:
         self.used: defaultdict[int, float] = defaultdict(float)
         self.banks = _Banks(config)
 
-    def move(self, first: int, cycles: int, size: int, bank: int | None = None, second: bool = False) -> int:
+    def move(self, first: int, cycles: int, size: int, bank: int | None = None, channel: int = 0) -> int:
         """Cycle after the last of ``size`` bytes, which take ``cycles`` if nothing is in their way, from ``first`` on.
 
-        ``bank``, ``second``: as for :meth:`_Banks.take`.
+        ``bank``, ``channel``: as for :meth:`_Banks.take`.
         """
         if self.slice_bytes == math.inf and bank is None:
             return first + cycles
@@ -133,7 +137,7 @@ class _Memory:
             end = (number + 1) * _SLICE
             taken = min(left, rate * (end - time), self.slice_bytes - self.used[number])
             if bank is not None:
-                taken = self.banks.take(bank, number, taken, second)
+                taken = self.banks.take(bank, number, taken, channel)
             self.used[number] += taken
             left -= taken
             if left < 1:
@@ -319,12 +323,11 @@ class _Replay:
         """Cycle after the last beat of a load or store."""
         if not instruction["linear"]:
             return self.memory.move(first, cost.transfer, cost.bytes)
-        second = self.engines.get(Unit.LOAD1)
-        end = self.memory.move(first, cost.transfer, cost.bytes, instruction["bank0"], engine is second)
-        if second is not None:
-            late = self.memory.banks.delay()
-            second.bus += late
-            second.free += late
+        loaders = [self.engines[unit] for unit in LOAD_UNITS[:self.config.load_channels]]
+        end = self.memory.move(first, cost.transfer, cost.bytes, instruction["bank0"], loaders.index(engine))
+        for loader, late in zip(loaders, self.memory.banks.delays(), strict=True):
+            loader.bus += late
+            loader.free += late
         return end
 
     def _was_full(self, engine: _Engine, freed: int) -> bool:

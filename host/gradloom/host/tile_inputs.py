@@ -136,7 +136,7 @@ class TileInputs:
     def load(self, images: Range, chunk: Range, addr: int, windows: int, *, together: bool = False) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
 
-        Where they take longer than the windows the weights' and errors' channel brings a part. ``together``: they lie as
+        Where they take longer than the windows other channels bring parts. ``together``: they lie as
         :meth:`layout` says.
         """
         rows = Rows(images, (0, self.sweep.rows), 0)

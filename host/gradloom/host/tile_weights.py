@@ -51,7 +51,7 @@ class TileWeights:
 
     def waited(self, outputs: list[int], chunk: Range, windows: int) -> int:
         """Beats of one channel that are to come before the first window of a tile, unless the weights still lie on chip;
-        ``windows``: as for :meth:`load`. Half of them where both channels are fast enough."""
+        ``windows``: as for :meth:`load`. A channel's share of them where all channels are fast enough."""
         if self.builder.weights.held(self._key(outputs, chunk)) is not None:
             return 0
         beats = (chunk[1] - chunk[0]) * self.per_step * PE_TAPS * self.builder.config.block_beats
@@ -62,8 +62,8 @@ class TileWeights:
         """Weight blocks of a tile, for so many windows of the array, unless they still lie on chip. Returns the address of step 0.
 
         What lies on chip stays right: a layer's weights change when its backward pass is over. They come through the errors'
-        channel. Where they take longer than the windows the inputs' channel brings a part; else it
-        is left to the inputs, which could not get past weights that wait for the C-Core.
+        channel. Where they take longer than the windows other channels bring parts; else these
+        are left to what else they bring, which could not get past weights that wait for the C-Core.
         """
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
         bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
@@ -76,7 +76,7 @@ class TileWeights:
             self._load_kernel1(outputs, chunk, addr, windows)
             return addr
         m, beats = outputs[0], region.unit // block * bb
-        parts = 2 if size * beats > windows and size > 1 else 1
+        parts = min(size, len(load_channels(builder.config, Dest.WBUF)), max(1, ceil_div(size * beats, windows)))
         for n in range(parts):
             first, last = chunk[0] + size * n // parts, chunk[0] + size * (n + 1) // parts
             groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))

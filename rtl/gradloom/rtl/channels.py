@@ -2,7 +2,7 @@
 
 A machine has one C-Core, one A-Core, ``load_channels`` Loaders and ``store_channels`` Storers, each with a command queue
 of its own. Every on-chip memory is drained by one channel and filled by one, but the buffers of weights and of inputs, which
-two channels fill where there are two for the C-Core. The Sequencer, the engines and the host all read the tables of this
+all channels fill where there are more than two. The Sequencer, the engines and the host all read the tables of this
 module.
 """
 
@@ -39,12 +39,13 @@ STORE_UNITS = (Unit.STORE, Unit.STORE1)
 
 _CCORE_INPUTS = (Dest.IBUF, Dest.EBUF, Dest.WBUF)
 _ACORE_INPUTS = (Dest.AA, Dest.AB, Dest.AM, Dest.PBUF, Dest.XIN, Dest.LABEL)
+_SHARED = (Dest.IBUF, Dest.WBUF)
 
 LOAD_MAP: dict[int, tuple[tuple[Dest, ...], ...]] = {
     1: (tuple(Dest),),
     2: (_CCORE_INPUTS, _ACORE_INPUTS),
-    3: ((Dest.IBUF, Dest.WBUF), (Dest.IBUF, Dest.EBUF, Dest.WBUF), _ACORE_INPUTS),
-    4: ((Dest.IBUF, Dest.WBUF), (Dest.IBUF, Dest.EBUF, Dest.WBUF), (Dest.AA, Dest.XIN, Dest.LABEL), (Dest.AB, Dest.AM, Dest.PBUF)),
+    3: (_SHARED, (*_SHARED, Dest.EBUF), (*_SHARED, *_ACORE_INPUTS)),
+    4: (_SHARED, (*_SHARED, Dest.EBUF), (*_SHARED, Dest.AA, Dest.XIN, Dest.LABEL), (*_SHARED, Dest.AB, Dest.AM, Dest.PBUF)),
 }
 """By ``load_channels``: the memories that each channel fills."""
 
@@ -56,11 +57,11 @@ STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
 
 
 def load_channels(config: Config, dest: int) -> tuple[int, ...]:
-    """Channels that fill memory ``dest``, in the order of ``way``: inputs first through the lowest, weights through the highest.
-    (0,) for a number that is no memory, which the Loader there refuses."""
+    """Channels that fill memory ``dest``, in the order of ``way``: the lowest first, but for weights that of the errors. (0,) for a
+    number that is no memory, which the Loader there refuses."""
     parts = LOAD_MAP[config.load_channels]
-    found = tuple(n for n in range(len(parts)) if dest in parts[n]) or (0,)
-    return found[::-1] if dest == Dest.WBUF else found
+    found = [n for n in range(len(parts)) if dest in parts[n]] or [0]
+    return tuple(sorted(found, key=lambda n: dest == Dest.WBUF and Dest.EBUF not in parts[n]))
 
 
 def store_channel(config: Config, source: int) -> int:

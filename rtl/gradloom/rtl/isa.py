@@ -15,7 +15,7 @@ __all__ = ["COMMANDS", "FIRST_SHIFT_WORD", "HEADER_FIELDS", "HEADER_WORDS", "MAX
 
 PROGRAM_MAGIC = 0x4D4C5247
 """First word of a program header: the bytes ``GRLM``."""
-PROGRAM_VERSION = 2
+PROGRAM_VERSION = 3
 MAX_WORDS = 41
 """Longest command in words."""
 SEMAPHORES = 32
@@ -203,7 +203,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("bank0", 3, 8, 4, "first bank"),
         Field("bstep", 3, 12, 2, "IBUF, EBUF: banks from row to row (1 or 3)"),
         Field("xe", 3, 14, 12, "IBUF, EBUF: addresses from row to row of one bank"),
-        Field("way", 3, 26, 1, "which of the channels that fill the memory"),
+        Field("way", 3, 26, 2, "which of the channels that fill the memory"),
         *_DRAM,
         Field("xb", 7, 16, 16, "IBUF, EBUF: beats of one row"),
         Field("ostep", 9, 16, 16, "IBUF, EBUF: addresses per outer iteration; WBUF: per inner iteration"))),

@@ -418,16 +418,17 @@ class Sequencer(wiring.Component):
         with m.Switch(opcode[4:]):
             for opcode_of, memories, name in ((Opcode.LOAD, Dest, "dest"), (Opcode.STORE, Source, "src")):
                 field = _field(opcode_of, name)
-                way = _field(Opcode.LOAD, "way") if opcode_of == Opcode.LOAD else None
+                ways = _field(Opcode.LOAD, "way")
+                way = words[ways.word][ways.lsb:][:ways.width]
                 with m.Case(opcode_of >> 4):
                     to(Unit(opcode_of >> 4))
                     with m.Switch(words[field.word][field.lsb:][:field.width]):
                         for memory in memories:
                             with m.Case(memory):
                                 to(unit_of(self.config, opcode_of, memory))
-                                if way is not None:
-                                    with m.If(words[way.word][way.lsb]):
-                                        to(unit_of(self.config, opcode_of, memory, 1))
+                                for n in range(1, 1 << ways.width if opcode_of == Opcode.LOAD else 1):
+                                    with m.If(way == n):
+                                        to(unit_of(self.config, opcode_of, memory, n))
             for unit in (Unit.CCORE, Unit.ACORE):
                 with m.Case(unit):
                     to(unit)

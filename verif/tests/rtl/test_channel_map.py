@@ -25,7 +25,7 @@ def test_channels_divide_the_memories_and_number_the_semaphores():
         for count, parts in channels.items():
             assert len(parts) == count
             listed = [memory for part in parts for memory in part]
-            shared = [Dest.IBUF, Dest.WBUF] if channels is LOAD_MAP and count > 2 else []
+            shared = [Dest.IBUF, Dest.WBUF] * (count - 1) if channels is LOAD_MAP and count > 2 else []
             assert sorted(listed) == sorted([*memories, *shared])
     assert [semaphore(*pair) for pair in TOKENS] == list(range(len(TOKENS))) and len(TOKENS) <= SEMAPHORES
     for config in PRESETS.values():
@@ -39,7 +39,8 @@ def test_channels_divide_the_memories_and_number_the_semaphores():
     eta, nano = PRESETS["eta"], PRESETS["nano"]
     assert units(eta) == (*LOAD_UNITS, Unit.CCORE, Unit.ACORE, *STORE_UNITS)
     assert units(nano) == (Unit.LOAD, Unit.CCORE, Unit.ACORE, Unit.STORE)
-    for way, (inputs, weights) in enumerate(((Unit.LOAD, Unit.LOAD1), (Unit.LOAD1, Unit.LOAD))):
+    for way, inputs in enumerate(LOAD_UNITS):
+        weights = {Unit.LOAD: Unit.LOAD1, Unit.LOAD1: Unit.LOAD}.get(inputs, inputs)
         memories = (Dest.IBUF, Dest.EBUF, Dest.WBUF, Dest.AA, Dest.PBUF, 15)
         assert [unit_of(eta, Opcode.LOAD, memory, way) for memory in memories] == [
             inputs, Unit.LOAD1, weights, Unit.LOAD2, Unit.LOAD3, Unit.LOAD]

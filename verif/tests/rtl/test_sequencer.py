@@ -232,7 +232,7 @@ def test_every_engine_gets_its_commands_in_order_with_the_base_added(preset):
         opcode = rng.choice([Opcode.LOAD, Opcode.STORE, Opcode.CONV, Opcode.RUN, Opcode.UCODE, Opcode.SOFTMAX])
         tail = [rng.getrandbits(32) for _ in range(rng.randrange(15))] if COMMANDS[opcode].tail else []
         fields = {"breg": 3, "offset": rng.getrandbits(32)} if opcode in (Opcode.LOAD, Opcode.STORE) else {}
-        memory, way = rng.randrange(16), rng.randrange(2)
+        memory, way = rng.randrange(16), rng.randrange(4)
         fields |= {Opcode.LOAD: {"dest": memory, "way": way}, Opcode.STORE: {"src": memory}}.get(opcode, {})
         words = command(opcode, tag=n, tail=tail, **fields)
         commands.append(words)
