@@ -1,7 +1,7 @@
 """The second half of the cost model: a replay that places the commands of a program (:mod:`gradloom.host.cost`) in time.
 
-Queues, semaphores, barriers, the Sequencer's pace, the program's own fetch, the memory's bandwidth and the banks that several channels
-fill are those of the machine; every event comes in the order of time.
+Queues, semaphores, barriers, the Sequencer's pace, the program's own fetch, the memory's bandwidth and the banks that several
+channels fill are those of the machine; every event comes in the order of time.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -31,9 +31,21 @@ def _registered(m: Module, load: Sequence[LoadBus], beat: data.StructLayout) -> 
     return buses
 
 
-def _chosen(hit: Signal, buses: list[data.View]) -> Value:
-    """The beat for a bank, from the bus that has one for it."""
-    return Mux(hit[-1], buses[-1], buses[0])
+def _arrival(m: Module, load: Sequence[LoadBus], dest: Dest, bank: int) -> tuple[Signal, Signal]:
+    """One cycle later: whether a beat for a bank has come, and the number of its bus, so that a bit of four buses is one LUT6."""
+    hits = [bus.valid & (bus.dest == dest) & (bus.bank == bank) for bus in load]
+    write, which = Signal(name=f"write{bank}"), Signal(range(len(load)), name=f"which{bank}", reset_less=True)
+    m.d.sync += [write.eq(Cat(hits).any()),
+                 *(which[bit].eq(Cat(hit for n, hit in enumerate(hits) if n >> bit & 1).any()) for bit in range(len(which)))]
+    return write, which
+
+
+def _chosen(which: Signal, buses: Sequence[ValueLike]) -> ValueLike:
+    """What lies on one of the buses."""
+    if len(buses) == 1:
+        return buses[0]
+    bit = (len(buses) - 1).bit_length() - 1
+    return Mux(which[bit], _chosen(which, buses[1 << bit:]), _chosen(which, buses[:1 << bit]))
 
 
 class RowBanks(wiring.Component):
@@ -45,7 +57,7 @@ class RowBanks(wiring.Component):
     Members
     -------
     load : ``In(LoadBus).array(n)``
-        Of the one or two channels that fill it. Beats for ``dest`` are written; never two for one bank in one cycle.
+        Of the channels that fill it. Beats for ``dest`` are written; never two for one bank in one cycle.
     addr : ``In(ArrayLayout(16, 3 wpus))``
         Address per bank; bits above the depth's width are ignored.
     q : ``Out(ArrayLayout(16 G, 3 wpus))``
@@ -66,10 +78,9 @@ class RowBanks(wiring.Component):
         beat = data.StructLayout({"data": 16 * self.config.group, "addr": address_bits(self.depth)})
         buses = _registered(m, self.load, beat)
         for bank in range(self.config.row_banks):
-            hit = Signal(len(buses), name=f"hit{bank}")
-            m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == self.dest) & (bus.bank == bank) for bus in self.load))
+            write, which = _arrival(m, self.load, self.dest, bank)
             taken = Signal(beat, name=f"taken{bank}")
-            m.d.comb += [taken.eq(_chosen(hit, buses)), self.q[bank].eq(self._bank(m, bank, hit.any(), taken))]
+            m.d.comb += [taken.eq(_chosen(which, buses)), self.q[bank].eq(self._bank(m, bank, write, taken))]
         return m
 
     def _bank(self, m: Module, bank: int, write: Value, taken: data.View) -> Value:
@@ -106,7 +117,7 @@ class WeightBanks(wiring.Component):
     Members
     -------
     load : ``In(LoadBus).array(n)``
-        Of the one or two channels that fill WBUF, registered once as in :class:`RowBanks`. Beats for WBUF are written; never two
+        Of the channels that fill WBUF, registered once as in :class:`RowBanks`. Beats for WBUF are written; never two
         for one bank in one cycle.
     addr : ``In(ArrayLayout(16, 3))``
         Block per bank.
@@ -131,11 +142,10 @@ class WeightBanks(wiring.Component):
         late = Signal(name="late_lap", reset_less=True)
         m.d.sync += late.eq(self.lap)
         for bank in range(WEIGHT_BANKS):
-            hit = Signal(len(buses), name=f"hit{bank}")
-            m.d.sync += hit.eq(Cat(bus.valid & (bus.dest == Dest.WBUF) & (bus.bank == bank) for bus in self.load))
+            write, which = _arrival(m, self.load, Dest.WBUF, bank)
             taken = Signal(size, name=f"taken{bank}")
-            m.d.comb += taken.eq(_chosen(hit, buses))
-            stores = [self._store(m, bank, store, hit.any(), taken) for store in range(config.laps)]
+            m.d.comb += taken.eq(_chosen(which, buses))
+            stores = [self._store(m, bank, store, write, taken) for store in range(config.laps)]
             if config.laps > 1:
                 stores = [Mux(late, stores[half ^ 1], stores[half]) for half in range(config.laps)]
             m.d.comb += self.q[bank].eq(Cat(stores))
