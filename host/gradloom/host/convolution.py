@@ -365,7 +365,7 @@ class Convolution(ConvolutionTiles):
         )
 
     def _open(self, cycles: int) -> bool:
-        """Whether gradients may come between commands of so many cycles a step: not where weights need both of their channels, as
+        """Whether gradients may come between commands of so many cycles a step: not where weights need more than one channel, as
         the gradients' errors come through one of them."""
         config = self.builder.config
         beats = self.weights.per_step * PE_TAPS * config.block_beats

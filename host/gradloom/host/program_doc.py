@@ -54,7 +54,7 @@ addresses outside the window, and semaphores.
 _CHANNELS = """\
 A machine has one to four Loaders and one or two Storers (`load_channels`, `store_channels` of the
 configuration). `dest` and `src` say which engine gets the command, as each memory belongs to one of them; where
-two Loaders fill WBUF or IBUF, `way` says which of the two. A number that is no memory goes to the first Loader or Storer, which
+several Loaders fill WBUF or IBUF, `way` says which of them. A number that is no memory goes to the first Loader or Storer, which
 refuses it.
 """
 
@@ -121,8 +121,8 @@ and adds one token: a bit in that command's `signal`, the same bit in this one's
 every Storer counts as an engine. Each ordered
 pair of engines that tokens have to order has a semaphore of its own, so
 the n-th wait takes the n-th signal; a conflict of any other pair, which no program has needed yet, is
-ordered by a BARRIER. Where two channels fill one buffer and a tile's weights take longer than its windows,
-they are cut in two, each part for the channel that is through first by the scheduler's clock.
+ordered by a BARRIER. Where several channels fill one buffer and a tile's weights or inputs take longer than its windows,
+they are cut in parts, each for the channel that is through first by the scheduler's clock.
 Therefore no conflict goes unordered; the earliest unfinished
 command can always run, so nothing deadlocks, however short the
 queues; and all semaphores are 0 at the end. The validator proves the last two for any program whose

@@ -1,4 +1,4 @@
-"""Between the Loaders and the memories: two channels that fill one memory take turns at its banks."""
+"""Between the Loaders and the memories: channels that fill one memory take turns at its banks."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring

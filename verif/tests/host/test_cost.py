@@ -151,10 +151,14 @@ def test_a_short_way_through_the_lanes_does_not_overtake_a_long_one():
     assert last[1] > last[0]
 
 
+WAYS = (1, 0, 2, 3)
+"""`way` of a load of weights by channel."""
+
+
 def ends(*loads: tuple[int, int, int, int]) -> list[int]:
     """Cycles in which loads of (channel, bank of the weight buffer, beats of a run, runs) are done on ``eta``."""
     commands = [
-        Instruction(Opcode.LOAD, {"dest": int(Dest.WBUF), "way": 1 - channel, "bank0": bank, "linear": 1,
+        Instruction(Opcode.LOAD, {"dest": int(Dest.WBUF), "way": WAYS[channel], "bank0": bank, "linear": 1,
                                   "n0": n0, "n1": n1, "n2": 1})
         for channel, bank, n0, n1 in loads
     ]
@@ -169,6 +173,13 @@ def test_channel_1_waits_for_channel_0_at_a_bank():
     # Where channel 1 came first, channel 0 does not wait either, and what it takes from channel 1 is missing later.
     first, second, third = ends((1, 0, 64, 10), (0, 0, 64, 5), (1, 1, 64, 10))
     assert second <= alone[0] and third - first >= 640 + 256
+
+
+def test_a_channel_waits_for_all_lower_ones_at_a_bank():
+    """Four loads of 640 beats for one bank: it takes a beat a cycle, the lowest channel's first."""
+    alone, = ends((0, 0, 64, 10))
+    done = ends(*((channel, 0, 64, 10) for channel in (0, 1, 2, 3)))
+    assert all(abs(end - alone - 640 * channel) <= 60 for channel, end in enumerate(done)), done
 
 
 def test_single_beats_take_what_the_memory_takes_for_as_many_as_are_under_way():

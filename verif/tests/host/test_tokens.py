@@ -1,4 +1,4 @@
-"""What commands do to memories: order of two channels, places that are in use, rings."""
+"""What commands do to memories: order of several channels, places that are in use, rings."""
 
 import dataclasses
 import re
@@ -109,7 +109,7 @@ def test_parts_of_one_load_take_one_channel():
         for command in plan.instructions
         if command.opcode == Opcode.LOAD and command["dest"] == Dest.IBUF and command.tag == 8 * 2 + 3
     ]
-    assert len(set(split)) == 2, "both channels bring inputs"
+    assert len(set(split)) > 1, "several channels bring inputs"
     assert sum(command.opcode == Opcode.BARRIER for command in plan.instructions) == 2
 
 

@@ -19,8 +19,8 @@ def test_awkward_network(dram):
 
 
 @pytest.mark.parametrize("dram", list(DRAM))
-def test_weights_through_two_channels(dram):
-    """Many channels on small planes: many weights come through both channels that fill WBUF (host/test_tokens.py)."""
+def test_weights_through_several_channels(dram):
+    """Many channels on small planes: many weights come through all channels that fill WBUF (host/test_tokens.py)."""
     verify_steps(make_case("tiny-deep", 2, 2), "channels", dram=DRAM[dram])
 
 
