@@ -43,6 +43,7 @@ class GradientShape:
     beats : beats of the gradients of one tile and step in one kernel window, at most
     room : beats of the weight-gradient buffer for all that is open together
     share : of how many parts of the error buffer a block may take one
+    alone : nothing else needs the Loaders and the input buffer at the time
     """
 
     layer: str
@@ -54,6 +55,7 @@ class GradientShape:
     beats: int
     room: int
     share: int = 2
+    alone: bool = False
 
     def error_addresses(self, config: Config, span: Span) -> int:
         """Addresses of each error bank that one output tile of a span takes."""
@@ -189,7 +191,8 @@ def _cuts(shape: GradientShape, config: Config, images: Range, size: int) -> Ite
             continue
         if load.spans > 1 and windows * tiles * steps * shape.beats > shape.room:
             continue
-        beside = 4 * inputs <= config.ibuf_depth and 3 * errors <= config.ebuf_depth
+        room = (2, 2) if shape.alone else (4, 3)
+        beside = room[0] * inputs <= config.ibuf_depth and room[1] * errors <= config.ebuf_depth
         for stay in (False, True):
             cut = windows, tiles, steps, stay
             yield cut, _cycles(shape, config, load, cut, beside)
@@ -211,5 +214,5 @@ def _cycles(shape: GradientShape, config: Config, load: _Load, cut: Cut, beside:
     # The last span has the updates, whose commands serve all steps of a block.
     updates = pairs * _UPDATE_CYCLES // (1 if sweep.k1 else steps)
     busy = max(pairs * load.array, updates + pairs * load.spans * _HANDOUT_CYCLES)
-    slowest = max(busy, channel_cycles(config, inputs, errors))
+    slowest = max(busy, channel_cycles(config, inputs, errors, alone=shape.alone))
     return slowest + (0 if beside else loads // 4), loads

@@ -5,7 +5,9 @@ import dataclasses
 from gradloom.host.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.host.windows import Shape
 from gradloom.models.network import FullyConnected, Layer, Network
+from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest
 
 __all__ = ["Plane", "channel_cycles", "shape_of"]
 
@@ -44,12 +46,13 @@ def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
     return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out)
 
 
-def channel_cycles(config: Config, inputs: int, others: int) -> int:
+def channel_cycles(config: Config, inputs: int, others: int, *, alone: bool = False) -> int:
     """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs.
 
-    The A-Core's channels, which help where they are free, are not counted on: with them images would be cut into ranges whose
-    weights are loaded too often (``eta``, estimated: VGG16 at batch 16 1.3 %, ResNet18 at batch 4 2.4 % more cycles a step).
+    The A-Core's channels, which help where they are free, are counted on only if it is ``alone``, without work of the A-Core beside:
+    else images would be cut into ranges whose weights are loaded too often (``eta``, estimated: VGG16 at batch 16 1.3 %, ResNet18 at
+    batch 4 2.4 % more cycles a step).
     """
     if config.load_channels < 3:
         return inputs + others
-    return max(others, ceil_div(inputs + others, 2))
+    return max(others, ceil_div(inputs + others, len(load_channels(config, Dest.IBUF)) if alone else 2))

@@ -98,6 +98,7 @@ class WeightUpdate:
             beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
             room=self.line.ring.size,
             share=self.line.share,
+            alone=bool(self.line.needs),
         )
         counts = fitting(self.gradients, builder.config, builder.images)
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None

@@ -159,11 +159,17 @@ class TileInputs:
         places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
         row_bytes = sweep.xe * builder.config.beat_bytes
         if sweep.k1:
-            places = [(row, *self.weights.row_groups(row, chunk), addr) for row in range(PE_ROWS)]
+            every = [self.weights.row_groups(row, chunk) for row in range(PE_ROWS)]
+            limit = max(1, 2 * _LOAD_BEATS // beats) if shared else chunk[1] - chunk[0]
+            places = [
+                (row, low, high, addr + (low - first) * step)
+                for row, (first, last) in enumerate(every)
+                for low, high in equal_ranges(first, last, limit)
+            ]
         for bank, first, last, start in places:
             # Through one channel: rows of several images lie between each other, and nothing but a barrier orders two Loaders.
             way = builder.recorder.way(Dest.IBUF, shared=shared)
-            for part in self._runs(rows) if first < last else ():
+            for part in self._runs(rows):
                 # Rows of one image behind those of the one before, from bank to bank.
                 turns, banks = divmod(part.skipped, sweep.banks(builder.config))
                 builder.load(
