@@ -391,9 +391,11 @@ class Convolution(ConvolutionTiles):
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 
-    def psum_fields(self, sums: Sums, tap: int, slot: int) -> dict[str, int]:
-        """Fields of RUN that say where the sums of a tile's output group lie, from the tile's image number ``slot`` on."""
-        return self.place_fields(sums, tap, slot * self.sweep.upi) | {"ps0": slot}
+    def psum_fields(self, sums: Sums, tap: int, slot: int, row: int = 0) -> dict[str, int]:
+        """Fields of RUN that say where the sums of a tile's output group lie, from a row of the tile's image number ``slot`` on."""
+        sweep = self.sweep
+        unit = slot * sweep.upi + (row + sweep.psr) // sweep.unit_rows
+        return self.place_fields(sums, tap, unit) | {"ps0": slot, "psr": sweep.psr if row == 0 else 0}
 
     def place_fields(self, sums: Sums, tap: int, unit: int) -> dict[str, int]:
         """The same from a unit of the tile on."""

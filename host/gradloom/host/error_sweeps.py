@@ -1,13 +1,14 @@
 """Errors that leave the array or only the A-Core, in the pieces that the buffers hold: planes of some images, or rows of one."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Part, Work
-from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts
+from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts, swept_rows
 from gradloom.host.tiling import Builder, ScheduleError
 from gradloom.rtl.isa import XSource
 
@@ -80,14 +81,14 @@ def error_works(
     tiled = _rows(work, plane, whole=work.fits and builder.holds(plane, bits=bits), masked=masked)
     if tiled is not None:
         return [_by_rows(tiled, plane, encode, needs, gives)]
-    limit = builder.planes_at_once(layer, plane, bits=bits)
+    limit, cut = builder.planes_at_once(layer, plane, bits=bits), swept_rows(builder, work, plane, bits=masked)
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         sums = yield from work.compute(images, tile, inputs)
         for tap, group in enumerate(tile):
-            for part in equal_ranges(*images, limit):
-                fields = work.psum_fields(sums, tap, part[0] - images[0])
-                encode(ErrorPart(part, group, plane, None, fields, sums.read))
+            for part, rows in itertools.product(equal_ranges(*images, limit), cut):
+                fields = work.psum_fields(sums, tap, part[0] - images[0], rows[0] if rows else 0)
+                encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 
     def given(images: Range, tile: list[int]) -> Parts:
         return tuple(part for group in tile for part in gives(images, (group, group + 1)))

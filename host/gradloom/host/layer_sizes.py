@@ -31,6 +31,10 @@ class Plane:
     def bits(self) -> int:
         return bitmap_beats(self.y, self.x)
 
+    def of(self, rows: tuple[int, int] | None) -> "Plane":
+        """Some of its rows; ``None``: all of it."""
+        return Plane(rows[1] - rows[0], self.x) if rows else self
+
     def fields(self) -> dict[str, int]:
         return {"nb": self.nb, "xe": self.xe, "py": self.y, "xodd": self.x & 1, "n": self.y * self.x & 0x7FFF}
 
@@ -49,9 +53,9 @@ def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
 def channel_cycles(config: Config, inputs: int, others: int, *, alone: bool = False) -> int:
     """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs.
 
-    The A-Core's channels, which help where they are free, are counted on only if it is ``alone``, without work of the A-Core beside:
-    else images would be cut into ranges whose weights are loaded too often (``eta``, estimated: VGG16 at batch 16 1.3 %, ResNet18 at
-    batch 4 2.4 % more cycles a step).
+    The A-Core's channels, which help where they are free, are counted on only for what is ``alone``, with no work of the A-Core
+    beside: else images would be cut into ranges whose weights are loaded too often (``eta``, estimated: VGG16 at batch 16 1.3 %,
+    ResNet18 at batch 4 2.4 % more cycles a step).
     """
     if config.load_channels < 3:
         return inputs + others

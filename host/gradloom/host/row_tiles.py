@@ -20,7 +20,7 @@ from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
 
-__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "row_parts"]
+__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "row_parts", "swept_rows"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
@@ -88,6 +88,19 @@ def row_parts(
         f"A-Core's buffers, configuration {config.name!r} has {config.abuf_depth} (abuf_depth) and {config.mbuf_depth} of "
         f"bitmaps (mbuf_depth): raise them or shrink the layer"
     )
+
+
+def swept_rows(builder: Builder, work: Convolution, plane: Plane, *, bits: bool) -> list[Range | None]:
+    """What the A-Core sweeps at a time of every plane that a convolution makes: all of it (``None``), or some rows (as
+    :func:`row_parts`) where it would have no room for the next plane beside, and so wait for its loads and stores."""
+    if 2 * plane.nb <= builder.config.abuf_depth:
+        return [None]
+    sweep = work.sweep
+
+    def legal(row: int) -> bool:
+        return (row + sweep.psr) % sweep.unit_rows == 0
+
+    return [*row_parts(builder, work.layer, plane, (0, plane.y), bits=bits, legal=legal)]
 
 
 class RowConvolution:

@@ -12,7 +12,7 @@ from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
-from gradloom.host.row_tiles import RowConvolution, RowTile
+from gradloom.host.row_tiles import RowConvolution, RowTile, swept_rows
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
@@ -100,41 +100,48 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         return _RowForward(builder, layer, work, plane, dry).works(needs, lambda images: (builder.part(name, "z", images),))
     entries = "one image takes {} entries of the logit buffer"
     also = ((entries, "logit_depth", shape.mg, builder.ring["LOGIT"].size),) if last else ()
-    limit = builder.planes_at_once(name, plane)
+    limit, cut = builder.planes_at_once(name, plane), swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
     logits = 0
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         nonlocal logits
         if last and tile[0] == 0:
             logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg)
-        parts = equal_ranges(*images, limit)
+        parts = list(itertools.product(equal_ranges(*images, limit), cut))
+        (some, rows), frn = parts[0], layer.norm == "frn" and not last
         # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
-        early = HALVES * (parts[0][1] - parts[0][0]) * plane.nb <= builder.ring["AA"].size
-        sides = 0, 0
+        early = HALVES * (some[1] - some[0]) * plane.of(rows).nb <= builder.ring["AA"].size
+        sides, lam = (0, 0), 0
 
         def prepare() -> None:
             nonlocal sides
-            sides = _load_sides(builder, layer, parts[0], tile[0]) if early else (builder.load_parameters(name, tile[0]), 0)
+            parameters = builder.load_parameters(name, tile[0])
+            sides = _load_sides(builder, layer, some, tile[0], parameters, rows) if early else (parameters, 0)
 
-        sums = yield from work.compute(images, tile, inputs, norms=layer.norm == "frn" and not last, prepare=prepare)
+        sums = yield from work.compute(images, tile, inputs, norms=frn, prepare=prepare)
         if not early:
-            sides = _load_sides(builder, layer, parts[0], tile[0], sides[0])
+            sides = _load_sides(builder, layer, some, tile[0], sides[0], rows)
         for tap, m in enumerate(tile):
-            for part in parts:
-                if tap or part != parts[0]:
-                    sides = _load_sides(builder, layer, part, m, sides[0] if part != parts[0] else None)
-                slot = part[0] - images[0]
+            for number, (part, rows) in enumerate(parts):
+                if tap or number:
+                    sides = _load_sides(builder, layer, part, m, sides[0] if number else None, rows)
+                slot, swept, fresh = part[0] - images[0], plane.of(rows), not rows or rows[0] == 0
                 fields = {
                     "planes": part[1] - part[0],
-                    "dry": int(dry),
-                    **plane.fields(),
-                    **work.psum_fields(sums, tap, slot),
+                    # A dry run leaves lambda for the rows that follow, too; nothing of it reaches the memory.
+                    "dry": int(dry and not (rows and fresh)),
+                    **swept.fields(),
+                    **work.psum_fields(sums, tap, slot, rows[0] if rows else 0),
+                    "n": plane.fields()["n"],
                 }
                 if isinstance(layer, FullyConnected) and last:
                     first = logits + slot * shape.mg
                     _logits(builder, layer, part, m, fields, sums, sides[0], first, shape.mg)
-                else:
-                    _activate(builder, layer, part, m, fields, sums, sides, plane, dry)
+                    continue
+                if frn and rows and fresh:
+                    lam = builder.ring["PBUF"].take(1)
+                shared = (lam, fresh) if frn and rows else None
+                _activate(builder, layer, part, m, fields, sums, sides, swept, dry, rows, shared)
             builder.pool["PARAMETERS"].give_back(sides[0])
         if last and tile == work.tiles()[-1]:
             errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)

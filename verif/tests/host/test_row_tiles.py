@@ -79,6 +79,48 @@ def test_shortcuts():
     check_steps(network(*layers), config, batch=2, order=4)
 
 
+WHOLE = {"psum_depth": 512, "ibuf_depth": 512, "ebuf_depth": 512, "abuf_depth": 128, "mbuf_depth": 64}
+"""Buffers in which a plane of 14 x 16 fits, but none beside it."""
+
+
+def swept(plans, layer, programs) -> list[tuple[str, int]]:
+    """Programs and rows of the commands of the A-Core for a layer."""
+    names = {address: name for name, address in TABLE.items()}
+    found = [(names[i["uprog"]], i["py"]) for i in plans[-1].instructions if i.opcode == Opcode.RUN and i.tag // 8 == layer]
+    return [(name, rows) for name, rows in found if name in programs]
+
+
+@pytest.mark.parametrize("config", [ONE, TWO, THREE], ids=lambda config: config.name)
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (3, 2, 0), (7, 2, 3)])
+def test_rows_of_whole_planes(kernel, stride, pad, config):
+    """Planes that the array makes whole, and the A-Core takes row by row, so that it has room for the next ones."""
+    first = Conv(name="a", out=3, kernel=3, pad=1)
+    layers = first, Conv(name="b", out=5, kernel=kernel, stride=stride, pad=pad)
+    plans = check_steps(network(*layers), dataclasses.replace(config, **WHOLE), batch=2, order=1)
+    forward, backward = swept(plans, 1, {"FRN_FWD", "FRN_ROWS"}), swept(plans, 2, {"BP_OUT"})
+    groups = len([name for name, _ in forward if name == "FRN_FWD"])
+    assert len(forward) > 2 * groups and sum(rows for _, rows in forward) == 14 * groups
+    assert len(backward) > 2 * groups and sum(rows for _, rows in backward) == 14 * groups
+
+
+def test_rows_of_whole_planes_with_shortcuts():
+    layers = (
+        Conv(name="a", out=3, kernel=3, pad=1),
+        Conv(name="b", out=3, kernel=3, pad=1, residual="a"),
+        Conv(name="c", input="b", out=4, kernel=3, stride=2, pad=1),
+        Conv(name="s", input="b", out=4, kernel=1, stride=2, norm="frn", act="none"),
+        Conv(name="d", input="c", out=4, kernel=3, pad=1, residual="s"),
+    )
+    plans = check_steps(network(*layers).rounded(STOCHASTIC), dataclasses.replace(TWO, **WHOLE), batch=2, order=4)
+    assert programs(plans) >= {"FRN_FWD_RES", "FRN_ROWS_RES", "BP_OUT_RES"}
+
+
+@pytest.mark.parametrize("kind", ["relu", "none"])
+def test_rows_of_whole_planes_without_normalisation(kind):
+    layers = Conv(name="a", out=3, kernel=3, pad=1), Conv(name="b", out=5, kernel=3, pad=1, norm="none", act=kind)
+    check_steps(network(*layers), dataclasses.replace(TWO, **WHOLE), batch=2, order=2)
+
+
 def test_stochastic_rounding_counts_the_elements_of_whole_planes():
     layers = Conv(name="a", out=3, kernel=3, pad=1), MaxPool(name="p", kernel=3, stride=2, pad=1)
     check_steps(network(*layers).rounded(STOCHASTIC), TWO, batch=2, order=5)
