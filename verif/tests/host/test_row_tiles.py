@@ -90,9 +90,12 @@ def swept(plans, layer, programs) -> list[tuple[str, int]]:
     return [(name, rows) for name, rows in found if name in programs]
 
 
-@pytest.mark.parametrize("config", [ONE, TWO, THREE], ids=lambda config: config.name)
-@pytest.mark.parametrize(("kernel", "stride", "pad"), [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (3, 2, 0), (7, 2, 3)])
-def test_rows_of_whole_planes(kernel, stride, pad, config):
+@pytest.mark.parametrize(
+    ("config", "kernel", "stride", "pad"),
+    [(ONE, 3, 1, 1), (ONE, 1, 2, 0), (TWO, 1, 1, 0), (TWO, 1, 2, 0), (TWO, 3, 2, 0), (TWO, 7, 2, 3), (THREE, 3, 2, 1), (THREE, 1, 2, 0)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_rows_of_whole_planes(config, kernel, stride, pad):
     """Planes that the array makes whole, and the A-Core takes row by row, so that it has room for the next ones."""
     first = Conv(name="a", out=3, kernel=3, pad=1)
     layers = first, Conv(name="b", out=5, kernel=kernel, stride=stride, pad=pad)
