@@ -20,7 +20,7 @@ from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
 
-__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "row_parts", "swept_rows"]
+__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "fits_beside", "row_parts", "swept_rows"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
@@ -90,10 +90,15 @@ def row_parts(
     )
 
 
+def fits_beside(builder: Builder, plane: Plane) -> bool:
+    """Whether a stream buffer holds the next plane beside one. Else the A-Core would wait for its loads and stores: it takes rows."""
+    return 2 * plane.nb <= builder.config.abuf_depth
+
+
 def swept_rows(builder: Builder, work: Convolution, plane: Plane, *, bits: bool) -> list[Range | None]:
     """What the A-Core sweeps at a time of every plane that a convolution makes: all of it (``None``), or some rows (as
-    :func:`row_parts`) where it would have no room for the next plane beside, and so wait for its loads and stores."""
-    if 2 * plane.nb <= builder.config.abuf_depth:
+    :func:`row_parts`; docs/decisions/0029-rows-of-whole-planes.md)."""
+    if fits_beside(builder, plane):
         return [None]
     sweep = work.sweep
 

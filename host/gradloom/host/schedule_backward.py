@@ -11,7 +11,7 @@ from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
-from gradloom.host.row_tiles import row_parts
+from gradloom.host.row_tiles import fits_beside, row_parts
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
 from gradloom.host.windows import backward_sweep
@@ -291,8 +291,7 @@ class Accumulation:
         self.plane, self.groups = Plane(y, x), builder.groups(channels)
         self._tag = 8 * builder.network.index(layer.name) + 2
         self._rows: list[Range] = []
-        # A plane beside which the next one does not fit would keep the A-Core waiting for its loads.
-        beside = layer.norm != "frn" or 2 * self.plane.nb <= builder.config.abuf_depth
+        beside = layer.norm != "frn" or fits_beside(builder, self.plane)
         if not (beside and builder.holds(self.plane)):
             self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=layer.act in ("tlu", "relu"))
         # Rows have one more entry, the sum of products of their plane.
