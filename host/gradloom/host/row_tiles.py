@@ -91,7 +91,8 @@ def row_parts(
 
 
 def fits_beside(builder: Builder, plane: Plane) -> bool:
-    """Whether a stream buffer holds the next plane beside one. Else the A-Core would wait for its loads and stores: it takes rows."""
+    """Whether a stream buffer holds the next plane beside one. Else the A-Core, which would wait for loads and
+    stores, takes rows."""
     return 2 * plane.nb <= builder.config.abuf_depth
 
 

@@ -92,7 +92,8 @@ def swept(plans, layer, programs) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(
     ("config", "kernel", "stride", "pad"),
-    [(ONE, 3, 1, 1), (ONE, 1, 2, 0), (TWO, 1, 1, 0), (TWO, 1, 2, 0), (TWO, 3, 2, 0), (TWO, 7, 2, 3), (THREE, 3, 2, 1), (THREE, 1, 2, 0)],
+    [(ONE, 3, 1, 1), (ONE, 1, 2, 0), (TWO, 1, 1, 0), (TWO, 1, 2, 0), (TWO, 3, 2, 0), (TWO, 7, 2, 3), (THREE, 3, 2, 1),
+     (THREE, 1, 2, 0)],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_rows_of_whole_planes(config, kernel, stride, pad):
