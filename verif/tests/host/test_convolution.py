@@ -9,7 +9,7 @@ from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
 from gradloom.host.tokens import Recorder
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
-from gradloom.rtl.channels import Unit
+from gradloom.rtl.channels import LOAD_UNITS, Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, XSource
 from gradloom.verif.step_check import check_steps
@@ -118,7 +118,7 @@ def test_a_kernel_of_one_and_stride_two_loads_the_rows_that_it_reads():
     check_steps(strided, dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2, max_classes=64), batch=5, order=4)
 
 
-def test_gradients_keep_out_of_tiles_whose_weights_need_both_channels():
+def test_gradients_keep_out_of_tiles_whose_weights_need_several_channels():
     """On ``eta`` a step's weights take 36 beats: with 16 images of 2 x 2 positions its windows take 22 cycles, of 4 x 4 44."""
     large = (Conv(name=name, out=64, kernel=3, pad=1) for name in ("a", "b"))
     small = (Conv(name=name, out=128, kernel=3, pad=1) for name in ("c", "d", "e"))
@@ -194,6 +194,18 @@ def test_the_last_tile_of_some_images_makes_room_for_the_next_ones_bit_by_bit():
     assert [i["steps"] for i in array[-4:]] == [2, 2, 2, 2]
     small = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == 8 * layer_of(plan, "s2b2a")]
     assert {i["steps"] for i in small[-3:]} == {4}
+
+
+def test_inputs_that_the_array_waits_for_come_through_all_channels():
+    """Kernel 1, one tile: planes of three PE rows take four channels longer than their windows."""
+    wide = network(Conv(name="a", out=24, kernel=3, pad=1), Conv(name="b", out=2, kernel=1), shape=(2, 32, 32))
+    config = dataclasses.replace(PRESETS["eta"], name="three", clusters=2, cols=2, max_classes=64)
+    tag = 8 * wide.index("b")
+    plan = compile_network(wide, config, 1)
+    loads = [i for i in plan.instructions if i.opcode == Opcode.LOAD and i["dest"] == Dest.IBUF and i.tag == tag]
+    assert {i.unit(config) for i in loads} == set(LOAD_UNITS)
+    assert sum(i["n0"] * i["n1"] * i["n2"] for i in loads) == 12 * 32 * 16
+    check_steps(wide, config, batch=1, steps=1, order=3)
 
 
 def test_planes_of_one_beat_lie_side_by_side():

@@ -64,6 +64,14 @@ def test_what_costs_most_to_load_again_stays_on_chip(cg, mg, y, stride, stay):
     assert order == sorted(order)
 
 
+def test_errors_of_a_first_layer_come_once():
+    """ResNet18's stem, 112 x 112 of 147 windows' channels: inputs come twice through four channels, errors once through theirs."""
+    shape = gradient(PRESETS["eta"], cg=19, mg=8, y=112, x=112, kernel=1)
+    usual, alone = (choose_blocks(dataclasses.replace(shape, alone=value), PRESETS["eta"], (0, 4)) for value in (False, True))
+    assert (len(usual.tiles), len(usual.steps)) == (1, 2)
+    assert (len(alone.tiles), len(alone.steps)) == (2, 1)
+
+
 def test_of_equals_the_errors_stay():
     """ResNet18's last stage: four blocks of outputs or four of steps load as much."""
     config = dataclasses.replace(ETA, ebuf_depth=768)
