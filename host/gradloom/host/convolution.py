@@ -394,7 +394,7 @@ class Convolution(ConvolutionTiles):
     def psum_fields(self, sums: Sums, tap: int, slot: int, row: int = 0) -> dict[str, int]:
         """Fields of RUN that say where the sums of a tile's output group lie, from a row of the tile's image number ``slot`` on."""
         sweep = self.sweep
-        unit = slot * sweep.upi + (row + sweep.psr) // sweep.unit_rows
+        unit = slot * sweep.upi + sweep.unit(row)
         return self.place_fields(sums, tap, unit) | {"ps0": slot, "psr": sweep.psr if row == 0 else 0}
 
     def place_fields(self, sums: Sums, tap: int, unit: int) -> dict[str, int]:

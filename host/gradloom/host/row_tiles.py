@@ -101,12 +101,7 @@ def swept_rows(builder: Builder, work: Convolution, plane: Plane, *, bits: bool)
     :func:`row_parts`; docs/decisions/0029-rows-of-whole-planes.md)."""
     if fits_beside(builder, plane):
         return [None]
-    sweep = work.sweep
-
-    def legal(row: int) -> bool:
-        return (row + sweep.psr) % sweep.unit_rows == 0
-
-    return [*row_parts(builder, work.layer, plane, (0, plane.y), bits=bits, legal=legal)]
+    return [*row_parts(builder, work.layer, plane, (0, plane.y), bits=bits, legal=work.sweep.begins)]
 
 
 class RowConvolution:
@@ -362,14 +357,10 @@ class RowConvolution:
     def _rows(self, tile: RowTile) -> list[Range]:
         sweep = self.sweep
         rows = self.first_row(tile), min(self.plane.y, sweep.plane_row(tile.last)) if tile.last < sweep.upi else self.plane.y
-
-        def legal(row: int) -> bool:
-            return (row + sweep.psr) % sweep.unit_rows == 0
-
-        return row_parts(self.builder, self.work.layer, self.plane, rows, bits=self.bits, legal=legal)
+        return row_parts(self.builder, self.work.layer, self.plane, rows, bits=self.bits, legal=sweep.begins)
 
     def place_fields(self, tile: RowTile, sums: Sums, tap: int, row: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of an output group lie from a row on."""
         sweep = self.sweep
-        unit = (row + sweep.psr) // sweep.unit_rows - tile.first
+        unit = sweep.unit(row) - tile.first
         return self.work.place_fields(sums, tap, unit) | {"psr": sweep.psr if row == 0 else 0}

@@ -160,6 +160,7 @@ class TileInputs:
         row_bytes = sweep.xe * builder.config.beat_bytes
         if sweep.k1:
             every = [self.weights.row_groups(row, chunk) for row in range(PE_ROWS)]
+            # Three rows are too few to keep four channels evenly busy.
             limit = max(1, 2 * _LOAD_BEATS // beats) if shared else chunk[1] - chunk[0]
             places = [
                 (row, low, high, addr + (low - first) * step)

@@ -148,6 +148,14 @@ class Sweep:
         """Rows of the plane that a unit gives."""
         return 2 if self.layout in (PsumLayout.SPLIT, PsumLayout.K1_UP) else 1
 
+    def unit(self, row: int) -> int:
+        """Unit that gives a row of the plane."""
+        return (row + self.psr) // self.unit_rows
+
+    def begins(self, row: int) -> bool:
+        """Whether a row of the plane is the first one that a unit may give."""
+        return (row + self.psr) % self.unit_rows == 0
+
     def plane_row(self, unit: int) -> int:
         """First row of the plane that a unit gives."""
         return max(0, unit * self.unit_rows - self.psr)

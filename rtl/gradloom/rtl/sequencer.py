@@ -415,11 +415,11 @@ class Sequencer(wiring.Component):
         def to(unit: Unit) -> None:
             m.d.comb += target.eq(self.units.index(unit))
 
+        ways = _field(Opcode.LOAD, "way")
+        way = words[ways.word][ways.lsb:][:ways.width]
         with m.Switch(opcode[4:]):
             for opcode_of, memories, name in ((Opcode.LOAD, Dest, "dest"), (Opcode.STORE, Source, "src")):
                 field = _field(opcode_of, name)
-                ways = _field(Opcode.LOAD, "way")
-                way = words[ways.word][ways.lsb:][:ways.width]
                 with m.Case(opcode_of >> 4):
                     to(Unit(opcode_of >> 4))
                     with m.Switch(words[field.word][field.lsb:][:field.width]):
