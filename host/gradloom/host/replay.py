@@ -16,9 +16,10 @@ from gradloom.host.cost import Cost, Costs, DramCost, EngineState, in_flight
 from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
+from gradloom.rtl.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import LOAD_UNITS, Unit, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Opcode
+from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
 from gradloom.rtl.program_fetch import AHEAD, CHUNK
 
 __all__ = ["replay"]
@@ -81,24 +82,26 @@ _SLICE = 64
 
 
 class _Banks:
-    """Banks of the weight buffer, of which a load of kernel 1 fills one; other loads go from bank to bank and soon part.
+    """Banks of the weight buffer, of which a load of kernel 1 fills one; other loads go from bank to bank and soon part, as many as
+    there are banks.
 
     A channel waits while a lower one has a beat for its bank (:mod:`gradloom.rtl.load_arbiter`).
     """
 
     def __init__(self, config: Config) -> None:
-        self.room = config.beat_bytes * _SLICE
-        self.used: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0] * config.load_channels)
-        """Bytes of every channel by bank and slice."""
+        self.beat_bytes = config.beat_bytes
+        self.used: defaultdict[tuple[range, int], list[float]] = defaultdict(lambda: [0.0] * config.load_channels)
+        """Bytes of every channel by banks and slice."""
         self.pushed = [0.0] * config.load_channels
         """Bytes that were dealt with before a lower channel came for the same bank."""
 
-    def take(self, bank: int, number: int, wanted: float, channel: int) -> float:
-        """Bytes of so many wanted ones that go to a bank in a slice of time."""
-        used = self.used[bank, number]
-        wanted = max(0.0, min(wanted, self.room - sum(used[:channel])))
+    def take(self, banks: range, number: int, wanted: float, channel: int) -> float:
+        """Bytes of so many wanted ones that go to some banks in a slice of time."""
+        room = len(banks) * self.beat_bytes * _SLICE
+        used = self.used[banks, number]
+        wanted = max(0.0, min(wanted, room - sum(used[:channel])))
         used[channel] += wanted
-        over = sum(used) - self.room
+        over = sum(used) - room
         for other in reversed(range(channel + 1, len(used))):
             late = max(0.0, min(over, used[other]))
             used[other] -= late
@@ -108,7 +111,7 @@ class _Banks:
 
     def delays(self) -> list[int]:
         """Cycles that every channel is late since the latest call."""
-        cycles = [round(late * _SLICE / self.room) for late in self.pushed]
+        cycles = [round(late / self.beat_bytes) for late in self.pushed]
         self.pushed = [0.0] * len(cycles)
         return cycles
 
@@ -124,20 +127,20 @@ class _Memory:
         self.used: defaultdict[int, float] = defaultdict(float)
         self.banks = _Banks(config)
 
-    def move(self, first: int, cycles: int, size: int, bank: int | None = None, channel: int = 0) -> int:
+    def move(self, first: int, cycles: int, size: int, banks: range | None = None, channel: int = 0) -> int:
         """Cycle after the last of ``size`` bytes, which take ``cycles`` if nothing is in their way, from ``first`` on.
 
-        ``bank``, ``channel``: as for :meth:`_Banks.take`.
+        ``banks``, ``channel``: as for :meth:`_Banks.take`.
         """
-        if self.slice_bytes == math.inf and bank is None:
+        if self.slice_bytes == math.inf and banks is None:
             return first + cycles
         rate, left, time = size / cycles, float(size), first
         while True:
             number = time // _SLICE
             end = (number + 1) * _SLICE
             taken = min(left, rate * (end - time), self.slice_bytes - self.used[number])
-            if bank is not None:
-                taken = self.banks.take(bank, number, taken, channel)
+            if banks is not None:
+                taken = self.banks.take(banks, number, taken, channel)
             self.used[number] += taken
             left -= taken
             if left < 1:
@@ -321,10 +324,12 @@ class _Replay:
 
     def _moved(self, engine: _Engine, instruction: Instruction, cost: Cost, first: int) -> int:
         """Cycle after the last beat of a load or store."""
-        if not instruction["linear"]:
+        if instruction.fields.get("dest") != Dest.WBUF:
             return self.memory.move(first, cost.transfer, cost.bytes)
         loaders = [self.engines[unit] for unit in LOAD_UNITS[:self.config.load_channels]]
-        end = self.memory.move(first, cost.transfer, cost.bytes, instruction["bank0"], loaders.index(engine))
+        bank = instruction["bank0"]
+        banks = range(bank, bank + 1) if instruction["linear"] else range(WEIGHT_BANKS)
+        end = self.memory.move(first, cost.transfer, cost.bytes, banks, loaders.index(engine))
         for loader, late in zip(loaders, self.memory.banks.delays(), strict=True):
             loader.bus += late
             loader.free += late

@@ -3,6 +3,7 @@
 from gradloom.host.layout import ceil_div
 from gradloom.host.tiling import Builder
 from gradloom.host.windows import Shape, Sweep
+from gradloom.rtl.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest
@@ -31,6 +32,8 @@ class TileWeights:
         Addresses of each bank that a step takes.
     beats : :class:`int`
         Of all weights in DRAM.
+    ways : :class:`int`
+        Channels that fill the buffer side by side: each of its banks takes a beat a cycle.
     """
 
     def __init__(self, builder: Builder, layer: str, shape: Shape, sweep: Sweep, *, transpose: bool) -> None:
@@ -39,6 +42,7 @@ class TileWeights:
         self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
         self.per_step = PE_TAPS if sweep.k1 else ceil_div(shape.ky * shape.kx, PE_TAPS)
+        self.ways = min(len(load_channels(builder.config, Dest.WBUF)), WEIGHT_BANKS)
 
     def row_groups(self, row: int, chunk: Range) -> Range:
         """Input groups of a PE row in a chunk of steps (kernel 1)."""
@@ -55,15 +59,15 @@ class TileWeights:
         if self.builder.weights.held(self._key(outputs, chunk)) is not None:
             return 0
         beats = (chunk[1] - chunk[0]) * self.per_step * PE_TAPS * self.builder.config.block_beats
-        shared = ceil_div(beats, len(load_channels(self.builder.config, Dest.WBUF)))
+        shared = ceil_div(beats, self.ways)
         return shared if shared <= windows < beats else beats
 
     def load(self, outputs: list[int], chunk: Range, windows: int) -> int:
         """Weight blocks of a tile, for so many windows of the array, unless they still lie on chip. Returns the address of step 0.
 
         What lies on chip stays right: a layer's weights change when its backward pass is over. They come through the errors'
-        channel. Where they take longer than the windows other channels bring parts; else these
-        are left to what else they bring, which could not get past weights that wait for the C-Core.
+        channel. Where they take longer than the windows other channels bring parts, as many as fill the buffer side by side; else
+        these are left to what else they bring, which could not get past weights that wait for the C-Core.
         """
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
         bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
@@ -76,7 +80,7 @@ class TileWeights:
             self._load_kernel1(outputs, chunk, addr, windows)
             return addr
         m, beats = outputs[0], region.unit // block * bb
-        parts = min(size, len(load_channels(builder.config, Dest.WBUF)), max(1, ceil_div(size * beats, windows)))
+        parts = min(size, self.ways, max(1, ceil_div(size * beats, windows)))
         for n in range(parts):
             first, last = chunk[0] + size * n // parts, chunk[0] + size * (n + 1) // parts
             groups = ((first, last), (m, m + 1)) if self.transpose else ((m, m + 1), (first, last))

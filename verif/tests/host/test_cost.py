@@ -155,10 +155,10 @@ WAYS = (1, 0, 2, 3)
 """`way` of a load of weights by channel."""
 
 
-def ends(*loads: tuple[int, int, int, int]) -> list[int]:
+def ends(*loads: tuple[int, int, int, int], linear: int = 1) -> list[int]:
     """Cycles in which loads of (channel, bank of the weight buffer, beats of a run, runs) are done on ``eta``."""
     commands = [
-        Instruction(Opcode.LOAD, {"dest": int(Dest.WBUF), "way": WAYS[channel], "bank0": bank, "linear": 1,
+        Instruction(Opcode.LOAD, {"dest": int(Dest.WBUF), "way": WAYS[channel], "bank0": bank, "linear": linear,
                                   "n0": n0, "n1": n1, "n2": 1})
         for channel, bank, n0, n1 in loads
     ]
@@ -180,6 +180,13 @@ def test_a_channel_waits_for_all_lower_ones_at_a_bank():
     alone, = ends((0, 0, 64, 10))
     done = ends(*((channel, 0, 64, 10) for channel in (0, 1, 2, 3)))
     assert all(abs(end - alone - 640 * channel) <= 60 for channel, end in enumerate(done)), done
+
+
+def test_loads_that_go_from_bank_to_bank_share_three_banks():
+    """Four loads of 640 beats at three beats a cycle: the lowest three channels' take what they take alone, the last one's follows."""
+    alone, = ends((0, 0, 64, 10), linear=0)
+    *three, last = ends(*((channel, 0, 64, 10) for channel in (0, 1, 2, 3)), linear=0)
+    assert max(three) <= alone + 60 and 600 <= last - alone <= 700, (alone, three, last)
 
 
 def test_single_beats_take_what_the_memory_takes_for_as_many_as_are_under_way():
