@@ -183,7 +183,7 @@ def test_a_channel_waits_for_all_lower_ones_at_a_bank():
 
 
 def test_loads_that_go_from_bank_to_bank_share_three_banks():
-    """Four loads of 640 beats at three beats a cycle: the lowest three channels' take what they take alone, the last one's follows."""
+    """Four loads of 640 beats, three beats a cycle: the lowest three channels' are as fast as one alone, the last one's follows."""
     alone, = ends((0, 0, 64, 10), linear=0)
     *three, last = ends(*((channel, 0, 64, 10) for channel in (0, 1, 2, 3)), linear=0)
     assert max(three) <= alone + 60 and 600 <= last - alone <= 700, (alone, three, last)
