@@ -351,26 +351,29 @@ class Convolution(ConvolutionTiles):
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one."""
         count = images[1] - images[0]
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
-        needs = self._groups_made(images, chunk)
+        needs, idle = self._groups_made(images, chunk), not self._slow_weights(self._step_cycles(count))
         if not last:
-            return Piece(Lane.ARRAY, cycles, needs, inside=True, silent=True)
+            return Piece(Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True)
         return Piece(
             Lane.ARRAY,
             cycles,
             needs,
             inside=True,
+            idle=idle,
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),
             target=lambda: port_access(sums.half),
         )
 
-    def _open(self, cycles: int) -> bool:
-        """Whether gradients may come between commands of so many cycles a step: not where weights need more than one channel, as
-        the gradients' errors come through one of them."""
+    def _slow_weights(self, step: int) -> bool:
+        """Whether weights take longer than the array for a step of so many cycles, so that they need more than one channel. They
+        leave none to gradients, whose errors come through one of them."""
         config = self.builder.config
-        beats = self.weights.per_step * PE_TAPS * config.block_beats
-        shared = config.load_channels >= 3 and beats > cycles * len(self.sweep.windows)
-        return self._divisible and not shared and self.builder.between()
+        return config.load_channels >= 3 and self.weights.per_step * PE_TAPS * config.block_beats > step
+
+    def _open(self, cycles: int) -> bool:
+        """Whether gradients may come between commands of so many cycles a step."""
+        return self._divisible and not self._slow_weights(cycles * len(self.sweep.windows)) and self.builder.between()
 
     def _parted(self, outputs: list[int], inputs: int | None, *, last: bool) -> bool:
         """Whether a tile (of a set, its ``last`` chunk) is the first one of some images, which waits for their inputs, or the last

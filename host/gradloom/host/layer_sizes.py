@@ -50,13 +50,13 @@ def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
     return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out)
 
 
-def channel_cycles(config: Config, inputs: int, others: int, *, alone: bool = False) -> int:
+def channel_cycles(config: Config, inputs: int, others: int, *, channels: int = 2) -> int:
     """Cycles of the Loaders for so many beats of inputs, and of weights or errors, whose channel may take a part of the inputs.
 
-    The A-Core's channels, which help where they are free, are counted on only for what is ``alone``, with no work of the A-Core
-    beside: else images would be cut into ranges whose weights are loaded too often (``eta``, estimated: VGG16 at batch 16 1.3 %,
-    ResNet18 at batch 4 2.4 % more cycles a step).
+    ``channels``: how many of those that fill the input buffer are counted on. By default none of the A-Core's, which help where
+    they are free: else images would be cut into ranges whose weights are loaded too often (``eta``, estimated: VGG16 at batch 16
+    1.3 %, ResNet18 at batch 4 2.4 % more cycles a step).
     """
     if config.load_channels < 3:
         return inputs + others
-    return max(others, ceil_div(inputs + others, len(load_channels(config, Dest.IBUF)) if alone else 2))
+    return max(others, ceil_div(inputs + others, min(channels, len(load_channels(config, Dest.IBUF)))))

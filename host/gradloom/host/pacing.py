@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.tokens import Access, Pool, Recorder, row_access
@@ -69,6 +69,7 @@ class Piece:
     sweeps : cycles in which its results leave the array and the A-Core takes them
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
+    idle : whether gradients may come before a piece that goes on, if they are through when it could start
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
@@ -88,6 +89,7 @@ class Piece:
     weights: int = 0
     sweeps: int = 0
     inside: bool = False
+    idle: bool = False
     silent: bool = False
     target: Callable[[], Access] | None = None
     apart: Callable[[], bool] = lambda: False
@@ -279,8 +281,7 @@ class Pacer:
         Of several that could start, the first one in the order of the program, or, if the array ``waits`` for any, the last one, as
         that is nearest to the array's next tile.
         """
-        free = self._recorder.clock.free(Unit.ACORE)
-        times = [(max(free, stream.ready or 0), -n if waits else n, stream) for n, stream in enumerate(streams)]
+        times = [(self._acore_start(stream), -n if waits else n, stream) for n, stream in enumerate(streams)]
         # Others may wait for the room that what is late takes.
         first = min((entry for entry in times if self._crowded or not entry[2].head.late), default=None)
         late = min((entry for entry in times if entry[2].head.late), default=None)
@@ -288,15 +289,22 @@ class Pacer:
             return late[2]
         return first[2] if first and (first[0] + first[2].head.cycles <= limit or first[0] <= urgent) else None
 
+    def _acore_start(self, stream: _Stream) -> int:
+        """When the A-Core could begin with a piece: what it needs is loaded when it is in memory."""
+        loaded = stream.ready + _LATENCY + stream.head.cycles if stream.ready and stream.head.needs else 0
+        return max(self._recorder.clock.free(Unit.ACORE), loaded)
+
     def _candidates(self) -> dict[Lane, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
         lines = set()
-        inside = any(stream.head.inside and stream.head.lane == Lane.ARRAY for stream in self._streams)
+        inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == Lane.ARRAY]
+        gap = self._gap(inside)
         self._crowded = False
         for stream in self._streams:
             piece = stream.head
-            if inside and piece.lane == Lane.ARRAY and not (piece.inside or _between(stream) or piece.apart()):
+            between = piece.inside or _between(stream) or piece.apart()
+            if inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap)):
                 continue
             if inside and piece.lane == Lane.LOAD and piece.weights:
                 # The weights of the commands that are still to come lie on chip.
@@ -305,10 +313,8 @@ class Pacer:
                 if stream.line in lines:
                     continue
                 lines.add(stream.line)
-            if stream.ready is None:
-                if any(self._missing(part) for part in piece.needs):
-                    continue
-                stream.ready = max((self._written(part) for part in piece.needs), default=0)
+            if not self._there(stream):
+                continue
             if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
@@ -316,6 +322,24 @@ class Pacer:
             elif piece.lane == Lane.ACORE:
                 self._crowded = True
         return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in Lane}
+
+    def _there(self, stream: _Stream) -> bool:
+        """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
+        needs = stream.head.needs
+        if stream.ready is None and not any(self._missing(part) for part in needs):
+            stream.ready = max((self._written(part) for part in needs), default=0)
+        return stream.ready is not None
+
+    def _gap(self, inside: Sequence[_Stream]) -> int:
+        """When the array can go on with pieces that leave it to gradients until then; 0 if there are none."""
+        now = self._recorder.clock.free(Unit.CCORE)
+        return min((self._start(stream, now) for stream in inside if stream.head.idle and self._there(stream)), default=0)
+
+    def _fits(self, stream: _Stream, gap: int) -> bool:
+        """Whether a piece of gradients is through before a gap ends."""
+        if not stream.line or not self._there(stream):
+            return False
+        return self._start(stream, self._recorder.clock.free(Unit.CCORE)) + stream.head.cycles <= gap
 
     def _written(self, part: Part) -> int:
         """When some images of a tensor are in memory, or operands on chip."""

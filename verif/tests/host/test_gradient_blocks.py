@@ -72,6 +72,14 @@ def test_errors_of_a_first_layer_come_once():
     assert (len(alone.tiles), len(alone.steps)) == (2, 1)
 
 
+def test_errors_that_take_one_channel_too_long_come_less_often():
+    """ResNet18's first convolution of stride 2: the errors of each input group anew take their channel 200 thousand cycles, the
+    array 143; those of every second one leave the inputs, which come twice as often then, to three channels."""
+    shape = dataclasses.replace(gradient(PRESETS["eta"], cg=8, mg=16, y=56, x=56, stride=2), beats=36, room=256)
+    blocks = choose_blocks(shape, PRESETS["eta"], (0, 4))
+    assert (len(blocks.tiles), len(blocks.steps)) == (6, 4)
+
+
 def test_of_equals_the_errors_stay():
     """ResNet18's last stage: four blocks of outputs or four of steps load as much."""
     config = dataclasses.replace(ETA, ebuf_depth=768)

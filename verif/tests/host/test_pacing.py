@@ -54,6 +54,27 @@ def test_a_line_fills_the_time_that_others_wait():
     assert bench.log == ["l0", "a0", "w0", "w1", "w2", "a1", "w3", "w4", "w5"]
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_gradients_that_end_in_time_come_where_a_set_waits(idle):
+    """Its next chunk waits 3,000 cycles: two tiles of gradients of 1,000 have time, a third one has not."""
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,), inside=True, idle=idle)))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("w", *[array(1000)] * 3), line="gradients")
+    bench.pacer.finish()
+    assert bench.log == (["l0", "a0", "w0", "w1", "a1", "w2"] if idle else ["l0", "a0", "a1", "w0", "w1", "w2"])
+
+
+def test_the_a_core_takes_what_is_loaded_before_what_is_in_memory():
+    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 300)))
+    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 1000, needs=(loaded,))))
+    bench.pacer.add(bench.work("r", Piece(Lane.ACORE, 600)))
+    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 500, gives=(loaded,))))
+    bench.pacer.finish()
+    assert bench.log == ["l0", "r0", "q0", "p0"]
+
+
 def test_slow_results_go_between_the_commands_of_a_tile():
     """A tile of gradients whose 36 beats leave the array in more than its 22 cycles waits for what else the array has."""
     bench = Bench()
@@ -211,8 +232,9 @@ def test_of_two_lines_the_first_comes_first():
 
 
 def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():
+    """The second of the others is there after about 700 cycles and loaded after another 360."""
     bench, loaded = Bench(), Part("loaded", (0, 1))
-    late = Piece(Lane.ACORE, 300, late=True)
+    late = Piece(Lane.ACORE, 400, late=True)
     bench.pacer.add(bench.work("u", late, late, late))
     bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 300), Piece(Lane.ACORE, 300, needs=(loaded,))))
     bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 600, gives=(loaded,))))
