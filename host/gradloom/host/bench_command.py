@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         try:
             found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
-                            choices=choices)
+                            calibrate=options.calibrate, choices=choices)
         except CheckFailed as error:
             print(f"gradloom: DIFFERENT: {error}")
             return 1
@@ -140,6 +140,7 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
     alone = steps.steady == 1 or options.check == "all"
     return {
         "step": f"step {steps.steady} of a run whose step 0 calibrates"
+                + (" (computed by the golden model)" if options.calibrate == "golden" else "")
                 + (", in a start of its own, with the program's head" if alone else ", the last of one start"),
         "data": steps.source,
         "check": checked,

@@ -120,7 +120,7 @@ def estimate(plan: Plan, memory: MemoryOptions, steps: int = 2) -> Timeline:
 
 
 def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
-            choices: Choices | None = None) -> Measured:
+            calibrate: str = "device", choices: Choices | None = None) -> Measured:
     """Calibrate, then train the steady steps from one start (``check`` "all": one start each) and record the last one.
 
     Weight gradients are not stored, as that would cost time which training does not need.
@@ -129,6 +129,9 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     ----------
     check : :class:`str`
         "all", "last" or "off": what is compared with the golden model.
+    calibrate : :class:`str`
+        "device", or "golden": the golden model takes the calibration step, whose dry runs take the machine more than twice the
+        cycles of a steady one, and the machine begins with the state behind it.
     choices : :class:`~gradloom.host.choices.Choices`, optional
         Of the schedule; by default those of the package or the rules'.
 
@@ -150,12 +153,18 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         groups = [(step, step + 1) for step in range(1, len(steps.labels))] if check == "all" else [(1, len(steps.labels))]
         count = groups[-1][1] - groups[-1][0]
         guess = estimate(plan, memory, count)
-        spent = bench.run(0, 1, progress, 2 * guess.cycles)
+        spent = 0.0
+        if calibrate == "golden":
+            golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0])
+            bench.runner.load(bench.state)
+            progress.update(1, loss=None, accuracy=None, cycles=0)
+        else:
+            spent = bench.run(0, 1, progress, 2 * guess.cycles)
+            if check == "all":
+                bench.check(0, 1)
+            elif check == "last":
+                bench.state = bench.runner.state()
         calibration = device.cycle
-        if check == "all":
-            bench.check(0, 1)
-        elif check == "last":
-            bench.state = bench.runner.state()
         for first, last in groups:
             device.record_events()
             before = device.counts()

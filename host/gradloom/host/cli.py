@@ -167,6 +167,8 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
                        help="clock of the rates (default: 200, that of ETA)")
     bench.add_argument("--check", choices=("all", "last", "off"), default="last",
                        help="compare with the golden model: every step, the reported one, or none (default: last)")
+    bench.add_argument("--calibrate", choices=("device", "golden"), default="device",
+                       help="who takes the calibrating step, of more than twice the cycles of the others (default: device)")
     bench.add_argument("--compare", action="store_true", help="set the cost model's estimate beside the simulation")
     bench.add_argument("--out", type=Path, default=None, metavar="DIR",
                        help="folder of bench.json and bench.html (default: runs/bench-NETWORK-CONFIG-N)")
