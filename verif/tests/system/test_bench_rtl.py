@@ -35,6 +35,13 @@ def test_reported_step_equals_golden(measured):
     assert measured.timeline.kind == "simulated" and measured.simulated["cycles_per_second"] > 0
 
 
+def test_the_golden_model_may_take_the_calibrating_step(measured):
+    """The steps behind it take the same cycles and end with the same bytes."""
+    again = bench_measure.measure(NETWORK, NANO, steps(3), seed=1, memory=MemoryOptions(), check="last", calibrate="golden")
+    assert again.parameters == measured.parameters and again.timeline.cycles == measured.timeline.cycles
+    assert again.checked == measured.checked and again.simulated["calibration_cycles"] < 1000 < measured.simulated["calibration_cycles"]
+
+
 def test_recording_agrees_with_the_counters(measured, monkeypatch):
     """Busy cycles and windows of the machine's own counters, over two starts, are the recording's in the second."""
     tables = []
