@@ -51,6 +51,8 @@ class Choices:
     balance : :class:`bool`
         Of pieces that would all wait for the A-Core the array takes the one that gives the A-Core least to do for its cycles, not
         the first one.
+    operands : :class:`bool`
+        What the A-Core needs is there when it has been loaded, not when it has been stored.
     """
 
     tiles: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -60,6 +62,7 @@ class Choices:
     starved: int = 1000
     ahead: int = 3
     balance: bool = False
+    operands: bool = True
 
     def record(self) -> dict[str, Any]:
         """As JSON keeps it: what differs from the defaults."""

@@ -291,8 +291,10 @@ class Pacer:
 
     def _acore_start(self, stream: _Stream) -> int:
         """When the A-Core could begin with a piece: what it needs is loaded when it is in memory."""
-        loaded = stream.ready + _LATENCY + stream.head.cycles if stream.ready and stream.head.needs else 0
-        return max(self._recorder.clock.free(Unit.ACORE), loaded)
+        there = stream.ready or 0
+        if there and stream.head.needs and self._choices.operands:
+            there += _LATENCY + stream.head.cycles
+        return max(self._recorder.clock.free(Unit.ACORE), there)
 
     def _candidates(self) -> dict[Lane, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""

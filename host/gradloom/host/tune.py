@@ -31,6 +31,7 @@ _VALUES: dict[str, tuple[int | bool, ...]] = {
     "starved": (300, 1000, 2000, 5000),
     "ahead": (2, 3, 4),
     "balance": (False, True),
+    "operands": (False, True),
 }
 _CHANGES = (1, 1, 1, 2, 3)
 """Changes of a trial, equally likely."""

@@ -29,6 +29,7 @@ CHOICES = st.builds(
     starved=st.integers(0, 5000),
     ahead=st.integers(1, 5),
     balance=st.booleans(),
+    operands=st.booleans(),
 )
 
 
