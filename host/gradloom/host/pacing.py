@@ -70,6 +70,8 @@ class Piece:
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
     idle : whether gradients may come before a piece that goes on, if they are through when it could start
+    open : whether gradients that it goes on with lie in the buffer of its line, so that no other work of the line may come before
+    passes : whether it may come before earlier works of its line that cannot
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
@@ -90,6 +92,8 @@ class Piece:
     sweeps: int = 0
     inside: bool = False
     idle: bool = False
+    open: bool = False
+    passes: bool = False
     silent: bool = False
     target: Callable[[], Access] | None = None
     apart: Callable[[], bool] = lambda: False
@@ -299,14 +303,20 @@ class Pacer:
     def _candidates(self) -> dict[Lane, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
-        lines = set()
+        lines, waiting = set(), set()
+        going_on = {stream.line: stream for stream in self._streams if stream.line and stream.head.open}
         inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == Lane.ARRAY]
         gap = self._gap(inside)
         self._crowded = False
         for stream in self._streams:
             piece = stream.head
+            if going_on.get(stream.line, stream) is not stream:
+                continue
             between = piece.inside or _between(stream) or piece.apart()
             if inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap)):
+                waiting.add(stream.line)
+                continue
+            if stream.line and stream.line in waiting and not piece.passes:
                 continue
             if inside and piece.lane == Lane.LOAD and piece.weights:
                 # The weights of the commands that are still to come lie on chip.

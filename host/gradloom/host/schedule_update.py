@@ -149,6 +149,7 @@ class WeightUpdate:
 
     def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
         first, last = self.blocks.spans[0], self.blocks.spans[-1]
+        several = first != last
         for n, block in enumerate(blocks):
             after = blocks[n + 1] if n + 1 < len(blocks) else None
             parts = self._parts(block)
@@ -163,7 +164,7 @@ class WeightUpdate:
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
                     Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target,
-                    silent=block.span != last,
+                    silent=block.span != last, open=several and not (block.span == first and part is parts[0]), passes=not several,
                 )
                 if block.span == first != last and part is parts[0]:
                     self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
@@ -171,7 +172,8 @@ class WeightUpdate:
                 for place, _ in enumerate(tiles, 2):
                     if drained:
                         closes = self.line.name if end and place == len(part) else ""
-                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last)
+                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
+                                    open=True, passes=not several)
             if after is None or after.inputs != block.inputs:
                 self._inputs.give_back(places[n].inputs)
             if after is None or after.errors != block.errors:

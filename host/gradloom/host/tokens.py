@@ -124,8 +124,8 @@ def _inside(a: Box, b: Box) -> bool:
     return True
 
 
-_BESIDE = ("dacc", "dgap", "lap")
-"""Fields of a drain that leaves what its addresses hold: it adds to it, or other tiles' blocks or laps lie between."""
+_BESIDE = ("dacc", "lap")
+"""Fields of a drain that leaves what its addresses hold: it adds to it, or to the lap before."""
 
 
 class Overwritten(ValueError):
@@ -142,6 +142,7 @@ class _Unused:
     def __init__(self, config: Config) -> None:
         sizes = {"AA": config.abuf_depth, "AB": config.abuf_depth, "AM": config.mbuf_depth, "DW": config.dw_depth}
         self._held = {name: np.zeros(size, bool) for name, size in sizes.items()}
+        self._block = config.block_beats
 
     def note(self, instruction: Instruction, reads: Iterable[Access], writes: Iterable[Access]) -> None:
         """What a command uses, and what it leaves for others.
@@ -157,6 +158,14 @@ class _Unused:
         for access in writes:
             if access.space in self._held:
                 held = self._held[access.space][slice(*access.box[0])]
+                gap = instruction.fields.get("dgap", 0)
+                if gap:
+                    # Blocks of other tiles lie between.
+                    blocks = np.arange(len(held)) // self._block % (gap + 1)
+                    if held[blocks == 0].any() and not any(instruction[name] for name in _BESIDE):
+                        raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
+                    held[blocks == 0] = True
+                    continue
                 beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
                 if held.any() and not beside:
                     raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")

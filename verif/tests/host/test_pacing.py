@@ -65,6 +65,28 @@ def test_gradients_that_end_in_time_come_where_a_set_waits(idle):
     assert bench.log == (["l0", "a0", "w0", "w1", "a1", "w2"] if idle else ["l0", "a0", "a1", "w0", "w1", "w2"])
 
 
+@pytest.mark.parametrize("passes", [False, True])
+def test_a_later_work_of_a_line_passes_one_that_cannot_come(passes):
+    """While a set is under way only gradients that leave the array slowly come; those of several spans wait for their line."""
+    bench = Bench()
+    bench.pacer.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
+    bench.pacer.add(bench.work("w", array(1000)), line="gradients")
+    bench.pacer.add(bench.work("v", array(22, sweeps=36, passes=passes)), line="gradients")
+    bench.pacer.finish()
+    assert (bench.log.index("v0") < bench.log.index("w0")) == passes
+
+
+def test_open_gradients_keep_others_out_of_their_line():
+    """A work that has passed another one and goes on with its gradients comes first, once the set is through, too."""
+    bench = Bench()
+    slow = {"sweeps": 36, "passes": True}
+    bench.pacer.add(bench.work("a", array(80), array(80, inside=True)))
+    bench.pacer.add(bench.work("w", array(1000)), line="gradients")
+    bench.pacer.add(bench.work("v", array(22, **slow), *[array(22, open=True, **slow)] * 3), line="gradients")
+    bench.pacer.finish()
+    assert bench.log.index("v3") < bench.log.index("w0")
+
+
 def test_the_a_core_takes_what_is_loaded_before_what_is_in_memory():
     bench, loaded = Bench(), Part("loaded", (0, 1))
     bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 300)))

@@ -34,6 +34,24 @@ def test_what_has_not_been_used_is_not_overwritten():
         load(recorder, 6, 4)
 
 
+@pytest.mark.parametrize(("other", "refused"), [(4, False), (8, True)])
+def test_gradients_that_lie_between_those_of_other_tiles_are_not_overwritten(other, refused):
+    """Blocks of 4 beats of three tiles side by side (kernel 1): each has every third one."""
+    recorder = Recorder(PRESETS["eta"])
+
+    def drain(first: int) -> None:
+        fields = {"units": 3, "cols": 2, "steps": 1, "wg": 1, "drain": 1, "nr": 2, "nk": 1, "dwbase": first, "dgap": 2, "preload": 0}
+        recorder.emit(Opcode.CONV, fields, writes=[Access("DW", ((first, first + 16),))])
+
+    drain(0)
+    drain(8)
+    if refused:
+        with pytest.raises(Overwritten, match=re.escape("addresses (8, 24) of DW would be overwritten before they are used")):
+            drain(other)
+    else:
+        drain(other)
+
+
 def test_a_program_that_would_overwrite_is_refused(monkeypatch):
     def refuse(*_):
         raise Overwritten("addresses (6, 10) of AA would be overwritten before they are used")
