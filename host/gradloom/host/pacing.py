@@ -70,7 +70,7 @@ class Piece:
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
     idle : whether gradients may come before a piece that goes on, if they are through when it could start
-    open : whether gradients that it goes on with lie in the buffer of its line, so that no other work of the line may come before
+    takes : where it begins to gather gradients, nothing of which may wait for its update there
     passes : whether it may come before earlier works of its line that cannot
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
@@ -92,7 +92,7 @@ class Piece:
     sweeps: int = 0
     inside: bool = False
     idle: bool = False
-    open: bool = False
+    takes: Callable[[], Access] | None = None
     passes: bool = False
     silent: bool = False
     target: Callable[[], Access] | None = None
@@ -304,16 +304,14 @@ class Pacer:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
         lines, waiting = set(), set()
-        going_on = {stream.line: stream for stream in self._streams if stream.line and stream.head.open}
         inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == Lane.ARRAY]
         gap = self._gap(inside)
         self._crowded = False
         for stream in self._streams:
             piece = stream.head
-            if going_on.get(stream.line, stream) is not stream:
-                continue
             between = piece.inside or _between(stream) or piece.apart()
-            if inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap)):
+            outside = inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap))
+            if outside or (piece.takes and self._recorder.waits_for_use(piece.takes())):
                 waiting.add(stream.line)
                 continue
             if stream.line and stream.line in waiting and not piece.passes:

@@ -164,7 +164,8 @@ class WeightUpdate:
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
                     Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target,
-                    silent=block.span != last, open=several and not (block.span == first and part is parts[0]), passes=not several,
+                    silent=block.span != last, passes=not several,
+                    takes=functools.partial(self._takes, part) if block.span == first else None,
                 )
                 if block.span == first != last and part is parts[0]:
                     self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
@@ -173,7 +174,7 @@ class WeightUpdate:
                     if drained:
                         closes = self.line.name if end and place == len(part) else ""
                         yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
-                                    open=True, passes=not several)
+                                    passes=not several)
             if after is None or after.inputs != block.inputs:
                 self._inputs.give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
@@ -189,6 +190,13 @@ class WeightUpdate:
         beats = sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
         start = self.line.ring.find(beats) if fresh else self._places[part[0]]
         return Access("DW", ((start, start + beats),))
+
+    def _takes(self, part: list[Tile]) -> Access:
+        """Where the gradients of all tiles of a set may go: from the next address on, or anywhere if that is not enough."""
+        ring, total = self.line.ring, sum(self._beats(tile) for tile in part)
+        start = ring.find(sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part)))))
+        end = ring.first + ring.size
+        return Access("DW", ((start, start + total) if start + total <= end else (ring.first, end),))
 
     def _drained(self, tile: Tile) -> bool:
         """Whether gradients leave the array more slowly than it makes them, in any span."""

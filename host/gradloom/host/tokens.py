@@ -144,6 +144,10 @@ class _Unused:
         self._held = {name: np.zeros(size, bool) for name, size in sizes.items()}
         self._block = config.block_beats
 
+    def holds(self, access: Access) -> bool:
+        """Whether some of it has not been used."""
+        return bool(self._held[access.space][slice(*access.box[0])].any())
+
     def note(self, instruction: Instruction, reads: Iterable[Access], writes: Iterable[Access]) -> None:
         """What a command uses, and what it leaves for others.
 
@@ -393,6 +397,10 @@ class Recorder:
         if not shared:
             return 0
         return min(range(len(channels)), key=lambda way: self.clock.free(LOAD_UNITS[channels[way]]))
+
+    def waits_for_use(self, access: Access) -> bool:
+        """Whether anything in a part of an on-chip ring has not been used yet."""
+        return self._unused.holds(access)
 
     def when(self, access: Access, *, write: bool = False) -> int:
         """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""

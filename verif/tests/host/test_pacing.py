@@ -76,15 +76,23 @@ def test_a_later_work_of_a_line_passes_one_that_cannot_come(passes):
     assert (bench.log.index("v0") < bench.log.index("w0")) == passes
 
 
-def test_open_gradients_keep_others_out_of_their_line():
-    """A work that has passed another one and goes on with its gradients comes first, once the set is through, too."""
-    bench = Bench()
-    slow = {"sweeps": 36, "passes": True}
+def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
+    """A work has passed another one whose gradients would go where its own wait for their update."""
+    bench, space = Bench(), Access("DW", ((0, 36),))
+
+    def later():
+        yield array(22, sweeps=36, passes=True)
+        bench.log.append("v0")
+        bench.recorder.emit(Opcode.CONV, {"units": 3, "cols": 22, "steps": 1, "preload": 0, "wg": 0}, writes=[space])
+        yield array(22, sweeps=36, passes=True)
+        bench.log.append("v1")
+        bench.recorder.emit(Opcode.RUN, {"uprog": TABLE["WU"], "planes": 1, "nb": 36, "pool": 0}, reads=[space])
+
     bench.pacer.add(bench.work("a", array(80), array(80, inside=True)))
-    bench.pacer.add(bench.work("w", array(1000)), line="gradients")
-    bench.pacer.add(bench.work("v", array(22, **slow), *[array(22, open=True, **slow)] * 3), line="gradients")
+    bench.pacer.add(bench.work("w", array(1000, takes=lambda: space)), line="gradients")
+    bench.pacer.add(later(), line="gradients")
     bench.pacer.finish()
-    assert bench.log.index("v3") < bench.log.index("w0")
+    assert bench.log == ["a0", "v0", "a1", "v1", "w0"]
 
 
 def test_the_a_core_takes_what_is_loaded_before_what_is_in_memory():

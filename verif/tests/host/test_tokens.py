@@ -40,7 +40,8 @@ def test_gradients_that_lie_between_those_of_other_tiles_are_not_overwritten(oth
     recorder = Recorder(PRESETS["eta"])
 
     def drain(first: int) -> None:
-        fields = {"units": 3, "cols": 2, "steps": 1, "wg": 1, "drain": 1, "nr": 2, "nk": 1, "dwbase": first, "dgap": 2, "preload": 0}
+        fields = {"units": 3, "cols": 2, "steps": 1, "preload": 0, "wg": 1, "drain": 1, "nr": 2, "nk": 1}
+        fields |= {"dwbase": first, "dgap": 2}
         recorder.emit(Opcode.CONV, fields, writes=[Access("DW", ((first, first + 16),))])
 
     drain(0)
