@@ -71,6 +71,7 @@ class Piece:
         them, and no other work's partial sums come between those of the array
     idle : whether gradients may come before a piece that goes on, if they are through when it could start
     takes : where it begins to gather gradients, nothing of which may wait for its update there
+    holds : whether its work has gathered gradients that wait for further spans, beside which no other work of its line has room
     passes : whether it may come before earlier works of its line that cannot
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
@@ -93,6 +94,7 @@ class Piece:
     inside: bool = False
     idle: bool = False
     takes: Callable[[], Access] | None = None
+    holds: bool = False
     passes: bool = False
     silent: bool = False
     target: Callable[[], Access] | None = None
@@ -303,7 +305,7 @@ class Pacer:
     def _candidates(self) -> dict[Lane, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
         found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
-        lines, waiting = set(), set()
+        lines, waiting = set[str](), set[str]()
         inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == Lane.ARRAY]
         gap = self._gap(inside)
         self._crowded = False
@@ -312,7 +314,7 @@ class Pacer:
             between = piece.inside or _between(stream) or piece.apart()
             outside = inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap))
             if outside or (piece.takes and self._recorder.waits_for_use(piece.takes())):
-                waiting.add(stream.line)
+                (lines if stream.line and piece.holds else waiting).add(stream.line)
                 continue
             if stream.line and stream.line in waiting and not piece.passes:
                 continue

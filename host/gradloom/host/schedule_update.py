@@ -161,11 +161,20 @@ class WeightUpdate:
                 target = functools.partial(self._target, part, block.span == first)
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
                 count = 1 if drained else len(part)
+                alike = parts if several and part is parts[0] else [part]
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
-                    Lane.ARRAY, count * cycles, (loaded(n),), lag=count * cycles, closes=closes, sweeps=drained, target=target,
-                    silent=block.span != last, passes=not several,
-                    takes=functools.partial(self._takes, part) if block.span == first else None,
+                    Lane.ARRAY,
+                    count * cycles,
+                    (loaded(n),),
+                    lag=count * cycles,
+                    closes=closes,
+                    sweeps=drained,
+                    target=target,
+                    silent=block.span != last,
+                    takes=functools.partial(self._takes, alike, together=several) if block.span == first else None,
+                    holds=several and not (block.span == first and part is parts[0]),
+                    passes=not several,
                 )
                 if block.span == first != last and part is parts[0]:
                     self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
@@ -174,7 +183,7 @@ class WeightUpdate:
                     if drained:
                         closes = self.line.name if end and place == len(part) else ""
                         yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
-                                    passes=not several)
+                                    passes=not several, holds=several)
             if after is None or after.inputs != block.inputs:
                 self._inputs.give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
@@ -191,10 +200,14 @@ class WeightUpdate:
         start = self.line.ring.find(beats) if fresh else self._places[part[0]]
         return Access("DW", ((start, start + beats),))
 
-    def _takes(self, part: list[Tile]) -> Access:
-        """Where the gradients of all tiles of a set may go: from the next address on, or anywhere if that is not enough."""
-        ring, total = self.line.ring, sum(self._beats(tile) for tile in part)
-        start = ring.find(sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part)))))
+    def _takes(self, parts: list[list[Tile]], *, together: bool) -> Access:
+        """Where the gradients of some sets may go: ``together`` to successive addresses, which stay taken over several spans, else
+        from the next address on, or anywhere if that is not enough."""
+        ring, total = self.line.ring, sum(self._beats(tile) for part in parts for tile in part)
+        if together:
+            start = ring.find(total)
+            return Access("DW", ((start, start + total),))
+        start = ring.find(sum(self._beats(tile) for tile in next(_lists(parts[0], self._at_once(parts[0])))))
         end = ring.first + ring.size
         return Access("DW", ((start, start + total) if start + total <= end else (ring.first, end),))
 

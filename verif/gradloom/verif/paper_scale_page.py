@@ -86,7 +86,8 @@ def _checks(benches: Mapping[str, dict[str, Any]]) -> list[str]:
             f"{run['cycles']:,} in {run['seconds']:.0f} s", f"{run['cycles_per_second']:,.0f}", f"{bench['seconds'] / 60:.1f}",
             _percent(bench["compare"]["cycles_error"], 2), f"{worst[0]} {_percent(worst[3])}", f"{beyond} of {len(errors)}",
         ))
-    heads = ("run", "equal to golden", "simulated cycles (with the calibrating step)", "cycles a second", "minutes in all",
+    heads = ("run", "equal to golden", "simulated cycles (with the calibrating step, if the machine took it)", "cycles a second",
+             "minutes in all",
              "cost model, whole step", "its worst phase", "phases beyond 10 %")
     return _table(heads, rows)
 
