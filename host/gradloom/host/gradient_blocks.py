@@ -24,7 +24,7 @@ _COMMAND_CYCLES = 10
 """What one more command of the array costs beside its data."""
 _LEAST_CYCLES = 80
 """From one command to the next, at least: three are under way, and each has to be drained."""
-_CHANNELS, _ALL = 3, 4
+_CHANNELS = 3
 """Channels counted on: half of what the A-Core's two could bring is left to its updates, unless nothing else needs them."""
 _HANDOUT_CYCLES, _UPDATE_CYCLES = 20, 90
 """Cycles of the Sequencer for a tile's command, and for those of an update of tiles beside each other."""
@@ -216,5 +216,5 @@ def _cycles(shape: GradientShape, config: Config, load: _Load, cut: Cut, beside:
     # The last span has the updates, whose commands serve all steps of a block.
     updates = pairs * _UPDATE_CYCLES // (1 if sweep.k1 else steps)
     busy = max(pairs * load.array, updates + pairs * load.spans * _HANDOUT_CYCLES)
-    slowest = max(busy, channel_cycles(config, inputs, errors, channels=_ALL if shape.alone else _CHANNELS))
+    slowest = max(busy, channel_cycles(config, inputs, errors, channels=config.load_channels if shape.alone else _CHANNELS))
     return slowest + (0 if beside else loads // 4), loads

@@ -163,17 +163,12 @@ class _Unused:
             if access.space in self._held:
                 held = self._held[access.space][slice(*access.box[0])]
                 gap = instruction.fields.get("dgap", 0)
-                if gap:
-                    # Blocks of other tiles lie between.
-                    blocks = np.arange(len(held)) // self._block % (gap + 1)
-                    if held[blocks == 0].any() and not any(instruction[name] for name in _BESIDE):
-                        raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
-                    held[blocks == 0] = True
-                    continue
+                # With a gap blocks of other tiles lie between.
+                own = np.arange(len(held)) // self._block % (gap + 1) == 0 if gap else slice(None)
                 beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
-                if held.any() and not beside:
+                if held[own].any() and not beside:
                     raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
-                held[:] = True
+                held[own] = True
 
 
 class Ring:
