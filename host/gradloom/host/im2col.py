@@ -1,13 +1,19 @@
-"""The first convolution as a kernel-1 layer over images whose windows the host has laid out as channels (im2col).
+"""The first convolution as kernel-1 windows over images that the host has laid out anew (im2col).
 
 An array of G input columns takes G channels of one kernel position a cycle; an image of three channels leaves most of them idle,
-and kernels above 3 x 3 are folded into windows of 3 x 3 that they do not fill. Laid out as C Ky Kx channels of the output's
-planes, the image feeds the kernel-1 pattern with dense channels: ResNet18's 7 x 7 stem takes 21 windows a position in place of 72
-at G = 8. Every integer sum is the same. So are the indices of weights: (m, c, ky, kx) of the convolution is
-(m, c Ky Kx + ky Kx + kx) of the lowered layer, at the same place in row-major order, and all rounding follows from that.
+and kernels above 3 x 3 are folded into windows of 3 x 3 that they do not fill. The kernel-1 pattern takes 3 G channels of one
+position, so the host makes channels of
+
+- the kernel's columns (:class:`Columns`): C ceil(Kx / G) G channels of the image's rows and the output's columns, which Ky windows
+  of one position sweep over. Every row is stored once, though Ky / stride windows read it; or of
+- whole windows (:class:`Windows`): C Ky Kx channels of the output's planes, where these are fewer steps of the array.
+
+ResNet18's 7 x 7 stem takes 21 steps a position either way in place of 72 at G = 8, but 38 in place of 119 thousand beats an image.
+Every integer sum is the same, and rounding follows from a weight's index in the convolution (:class:`WeightIndex`).
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -16,11 +22,154 @@ from gradloom.models.layers import Geometry
 from gradloom.models.network import INPUT, Conv, Network
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["Columns", "Lowered", "WeightIndex", "Windows", "lower"]
 
 _GAIN = 2
-"""Least ratio of array windows before and after. The image grows by Ky Kx / stride squared, and a 3 x 3 kernel of stride 1 gains
-nothing that its loads do not cost."""
+"""Least ratio of array windows before and after. The image grows, and a 3 x 3 kernel of stride 1 gains nothing that its loads do
+not cost."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightIndex:
+    """Index (m, c, ky, kx) of a layer's weights in row-major order, as the machine steps through them.
+
+    Parameters
+    ----------
+    out, lane, row, column : steps from output channel to output channel, from one channel of an input group to the next, from
+        kernel row to kernel row, from column to column
+    group, spread : step from input group to input group, and of every how many groups ``far`` is the step instead
+    """
+
+    out: int
+    lane: int
+    row: int
+    column: int
+    group: int
+    spread: int
+    far: int
+
+    def start(self, group: int) -> int:
+        """Index of output channel 0 and the first channel of an input group."""
+        channel, part = divmod(group, self.spread)
+        return channel * self.far + part * self.group
+
+
+class _Layout:
+    """How a convolution's image and weights are laid out; ``geometry`` is the convolution's, ``lowered`` what the machine runs."""
+
+    geometry: Geometry
+    lowered: Geometry
+
+    def images(self, codes: np.ndarray) -> np.ndarray:
+        """uint8 codes (B, C, Y, X) as the machine reads them. Padding is code 0."""
+        raise NotImplementedError
+
+    def codes(self, images: np.ndarray) -> np.ndarray:
+        """What :meth:`images` was made from."""
+        raise NotImplementedError
+
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        """Values (M, C, Ky, Kx) of weights at the machine's places; 0 elsewhere."""
+        raise NotImplementedError
+
+    def values(self, weights: np.ndarray) -> np.ndarray:
+        """What :meth:`weights` was made from."""
+        raise NotImplementedError
+
+    def index(self, group: int) -> WeightIndex:
+        """Steps of the convolution's indices; ``group``: G."""
+        raise NotImplementedError
+
+    def _windows(self, codes: np.ndarray, kernel: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:
+        """Views (B, C, ., ., *kernel) of the padded image."""
+        p = self.geometry.pad
+        padded = np.pad(codes, ((0, 0), (0, 0), (p, p), (p, p)))
+        return np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))[:, :, :: steps[0], :: steps[1]]
+
+    def _empty(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A padded image, and the image in it."""
+        (channels, height, width), p = self.geometry.in_shape, self.geometry.pad
+        padded = np.zeros((len(images), channels, height + 2 * p, width + 2 * p), images.dtype)
+        return padded, padded[:, :, p : p + height, p : p + width]
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows(_Layout):
+    """Whole windows as channels: (B, C Ky Kx, Yo, Xo)."""
+
+    geometry: Geometry
+
+    @property
+    def lowered(self) -> Geometry:  # type: ignore[override]
+        g = self.geometry
+        return Geometry((g.in_shape[0] * math.prod(g.kernel), *g.out_shape[1:]), g.out_shape, (1, 1), 1, 0)
+
+    def images(self, codes: np.ndarray) -> np.ndarray:
+        windows = self._windows(codes, self.geometry.kernel, (self.geometry.stride, self.geometry.stride))
+        return windows.transpose(0, 1, 4, 5, 2, 3).reshape(len(codes), *self.lowered.in_shape)
+
+    def codes(self, images: np.ndarray) -> np.ndarray:
+        (ky, kx), (_, rows, columns), s = self.geometry.kernel, self.geometry.out_shape, self.geometry.stride
+        padded, image = self._empty(images)
+        windows = images.reshape(len(images), self.geometry.in_shape[0], ky, kx, rows, columns)
+        for y in range(ky):
+            for x in range(kx):
+                padded[:, :, y : y + s * rows : s, x : x + s * columns : s] = windows[:, :, y, x]
+        return image
+
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        return np.reshape(values, (len(values), self.lowered.in_shape[0], 1, 1))
+
+    def values(self, weights: np.ndarray) -> np.ndarray:
+        return np.reshape(weights, (len(weights), self.geometry.in_shape[0], *self.geometry.kernel))
+
+    def index(self, group: int) -> WeightIndex:
+        return WeightIndex(self.lowered.in_shape[0], 1, 1, 1, group, 1, group)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns(_Layout):
+    """The kernel's columns as ``lanes`` channels, Kx rounded up to whole groups: (B, C lanes, (Yo - 1) stride + Ky, Xo)."""
+
+    geometry: Geometry
+    lanes: int
+
+    @property
+    def lowered(self) -> Geometry:  # type: ignore[override]
+        g = self.geometry
+        (channels, _, _), (_, rows, columns), (ky, _) = g.in_shape, g.out_shape, g.kernel
+        return Geometry((channels * self.lanes, (rows - 1) * g.stride + ky, columns), g.out_shape, (ky, 1), g.stride, 0, 1)
+
+    def images(self, codes: np.ndarray) -> np.ndarray:
+        (channels, _, _), kx = self.geometry.in_shape, self.geometry.kernel[1]
+        _, rows, columns = self.lowered.in_shape
+        windows = self._windows(codes, (1, kx), (1, self.geometry.stride))[:, :, :rows, :, 0]
+        found = np.zeros((len(codes), channels, self.lanes, rows, columns), codes.dtype)
+        found[:, :, :kx] = windows.transpose(0, 1, 4, 2, 3)
+        return found.reshape(len(codes), *self.lowered.in_shape)
+
+    def codes(self, images: np.ndarray) -> np.ndarray:
+        (channels, _, _), kx, s = self.geometry.in_shape, self.geometry.kernel[1], self.geometry.stride
+        _, rows, columns = self.lowered.in_shape
+        padded, image = self._empty(images)
+        windows = images.reshape(len(images), channels, self.lanes, rows, columns)
+        for x in range(kx):
+            padded[:, :, :rows, x : x + s * columns : s] = windows[:, :, x]
+        return image
+
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        m, c, ky, kx = np.shape(values)
+        found = np.zeros((m, c, self.lanes, ky, 1), values.dtype)
+        found[:, :, :kx, :, 0] = np.transpose(values, (0, 1, 3, 2))
+        return found.reshape(m, c * self.lanes, ky, 1)
+
+    def values(self, weights: np.ndarray) -> np.ndarray:
+        (channels, _, _), (ky, kx) = self.geometry.in_shape, self.geometry.kernel
+        return np.reshape(weights, (len(weights), channels, self.lanes, ky))[:, :, :kx].transpose(0, 1, 3, 2)
+
+    def index(self, group: int) -> WeightIndex:
+        (channels, _, _), (ky, kx) = self.geometry.in_shape, self.geometry.kernel
+        return WeightIndex(channels * ky * kx, 1, kx, 1, group, self.lanes // group, ky * kx)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,35 +179,40 @@ class Lowered:
     Parameters
     ----------
     network : :class:`Network`
-        With the first convolution as a kernel-1 layer, or as it was.
-    geometry : :class:`Geometry`, optional
-        That convolution's, if it was lowered.
+        With the first convolution's geometry as it is laid out, or as it was.
+    layer : :class:`str`
+        That convolution, if it was lowered.
+    layout : :class:`Columns` or :class:`Windows`, optional
+        How it is laid out.
     """
 
     network: Network
-    geometry: Geometry | None = None
+    layer: str = ""
+    layout: Columns | Windows | None = None
 
     def images(self, codes: np.ndarray) -> np.ndarray:
-        """uint8 codes (B, C, Y, X) as the machine reads them: (B, C Ky Kx, Yo, Xo) if lowered. Padding is code 0."""
-        if self.geometry is None:
-            return codes
-        (_, rows, columns), (ky, kx), s, p = self.geometry.out_shape, self.geometry.kernel, self.geometry.stride, self.geometry.pad
-        padded = np.pad(codes, ((0, 0), (0, 0), (p, p), (p, p)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (ky, kx), axis=(2, 3))[:, :, ::s, ::s]
-        return windows.transpose(0, 1, 4, 5, 2, 3).reshape(len(codes), -1, rows, columns)
+        """uint8 codes (B, C, Y, X) as the machine reads them."""
+        return self.layout.images(codes) if self.layout else codes
 
     def codes(self, images: np.ndarray) -> np.ndarray:
         """What :meth:`images` was made from."""
-        if self.geometry is None:
-            return images
-        (_, rows, columns), (ky, kx), s, p = self.geometry.out_shape, self.geometry.kernel, self.geometry.stride, self.geometry.pad
-        channels, height, width = self.geometry.in_shape
-        windows = images.reshape(len(images), channels, ky, kx, rows, columns)
-        padded = np.zeros((len(images), channels, height + 2 * p, width + 2 * p), images.dtype)
-        for y in range(ky):
-            for x in range(kx):
-                padded[:, :, y : y + s * rows : s, x : x + s * columns : s] = windows[:, :, y, x]
-        return padded[:, :, p : p + height, p : p + width]
+        return self.layout.codes(images) if self.layout else images
+
+    def weights(self, layer: str, values: np.ndarray) -> np.ndarray:
+        """Values (M, C, Ky, Kx) of a layer's weights at the machine's places."""
+        return self.layout.weights(values) if self.layout and layer == self.layer else values
+
+    def values(self, layer: str, weights: np.ndarray) -> np.ndarray:
+        """What :meth:`weights` was made from."""
+        return self.layout.values(weights) if self.layout and layer == self.layer else weights
+
+    def index(self, layer: str, group: int) -> WeightIndex:
+        """Steps of a layer's indices; ``group``: G."""
+        if self.layout and layer == self.layer:
+            return self.layout.index(group)
+        _, channels, ky, kx = self.network.weight_shape(layer)
+        plane = ky * kx
+        return WeightIndex(channels * plane, plane, kx, 1, group * plane, 1, group * plane)
 
 
 def lower(network: Network, config: Config) -> Lowered:
@@ -69,14 +223,14 @@ def lower(network: Network, config: Config) -> Lowered:
         return Lowered(network)
     geometry, g = network.geometry(layer.name), config.group
     channels, (ky, kx) = geometry.in_shape[0], geometry.kernel
-    outputs = ceil_div(layer.out, g)
+    outputs, lanes = ceil_div(layer.out, g), ceil_div(kx, g) * g
     before = ceil_div(ky, PE_ROWS) * ceil_div(kx, PE_TAPS) * ceil_div(channels, g) * outputs
-    after = ceil_div(ceil_div(channels * ky * kx, g), PE_ROWS) * ceil_div(outputs, PE_TAPS)
+    windows = ceil_div(ceil_div(channels * ky * kx, g), PE_ROWS) * ceil_div(outputs, PE_TAPS)
+    columns = ceil_div(channels * lanes // g, PE_ROWS) * ceil_div(outputs, PE_TAPS) * ky
     reach = [(n - 1) * layer.stride + k - layer.pad for n, k in zip(geometry.out_shape[1:], geometry.kernel, strict=True)]
-    if before < _GAIN * after or any(end < size for end, size in zip(reach, geometry.in_shape[1:], strict=True)):
+    if before < _GAIN * windows or any(end < size for end, size in zip(reach, geometry.in_shape[1:], strict=True)):
         return Lowered(network)
-    layers = tuple(
-        dataclasses.replace(layer, kernel=1, stride=1, pad=0) if other is layer else other for other in network.layers
-    )
-    shape = (channels * ky * kx, *geometry.out_shape[1:])
-    return Lowered(dataclasses.replace(network, input_shape=shape, layers=layers), geometry)
+    # Rows that WPUs read together must lie in different banks.
+    apart = math.gcd(layer.stride, config.wpus) == 1
+    layout = Columns(geometry, lanes) if columns <= windows and apart else Windows(geometry)
+    return Lowered(network.laid_out(layer.name, layout.lowered), layer.name, layout)

@@ -47,7 +47,8 @@ def shape_of(network: Network, layer: Layer, config: Config) -> Shape:
     if isinstance(layer, FullyConnected) and ky * kx > 1:
         kx = even(kx)
     laps_in, laps_out = (min(config.laps, ceil_div(channels, config.cols)) for channels in (c, m))
-    return Shape(ceil_div(c, g), ceil_div(m, g), yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out)
+    groups = ceil_div(c, g), ceil_div(m, g)
+    return Shape(*groups, yi, xi, yo, xo, ky, kx, geometry.stride, geometry.pad, laps_in, laps_out, geometry.across)
 
 
 def channel_cycles(config: Config, inputs: int, others: int, *, channels: int = 2) -> int:

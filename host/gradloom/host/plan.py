@@ -96,7 +96,7 @@ class Plan:
         if key == (INPUT, "z"):
             value = self.lowered.images(value)
         elif region.kind in ("blocks", "dw"):
-            value = np.reshape(value, region.shape)
+            value = self.lowered.weights(key[0], value)
         data = region.pack(value, self.config.group)
         assert len(data) == region.data_bytes(), (
             f"{region.space}: {len(data)} bytes, its region has {region.data_bytes()}"
@@ -108,7 +108,7 @@ class Plan:
         value = region.unpack(device.read(self._address(region, slot), region.data_bytes()), self.config.group)
         if key == (INPUT, "z"):
             return self.lowered.codes(value)
-        return value.reshape(self.network.weight_shape(key[0])) if region.kind in ("blocks", "dw") else value
+        return self.lowered.values(key[0], value) if region.kind in ("blocks", "dw") else value
 
     # In
 

@@ -147,6 +147,25 @@ class RowConvolution:
         groups = ceil_div(last - first, self.builder.config.wpus)
         return len(self.outputs) * self.work.steps * len(self.sweep.windows) * groups * self.sweep.cols * self.sweep.laps
 
+    def tile_cycles(self, tile: RowTile) -> int:
+        """Cycles of the array for a tile of some output groups that are computed together."""
+        return self._cycles(tile.first, tile.last) // len(self.outputs)
+
+    def swept(
+        self,
+        tile: RowTile,
+        outs: list[int],
+        needs: Parts = (),
+        gives: Parts = (),
+        *,
+        room: Sequence[tuple[Pool, int]] = (),
+        rows: bool = True,
+    ) -> Piece:
+        """A tile that the A-Core sweeps, or of which it only takes the sums of magnitudes (not ``rows``)."""
+        cycles, beats = self.tile_cycles(tile), sum(last - first for first, last in self.parts(tile)) * self.plane.xe if rows else 0
+        lag = max(0, 2 * cycles - len(outs) * (beats + _RUN_CYCLES))
+        return Piece(Lane.ARRAY, cycles, needs, gives, room=tuple(room), lag=lag, target=self.builder.sums.next)
+
     def input_beats(self, tiles: Sequence[RowTile]) -> int:
         """Beats of the inputs of some tiles."""
         strips = [self.sweep.strip(*strip) for tile in tiles for strip in tile.strips]
@@ -218,22 +237,22 @@ class RowConvolution:
         if self.resident:
             return ((first, last),)
         step = config.wpus * (2 if self.sweep.layout == PsumLayout.ROWS else 1)
+
+        def legal(unit: int) -> bool:
+            return (unit - first) % step == 0
+
+        every = [cut for size in range(last - first, 0, -1) if (cut := _cut(first, last, size, legal))]
         for limit in (self.region // 2, self.region, config.ibuf_depth):
-            found, place = [], first
-            while place < last:
-                ends = [last, *range(place + (last - place - 1) // step * step, place, -step)]
-                end = next((e for e in ends if self.sweep.strip(place, e).addresses(config, 1) <= limit), place)
-                if end == place:
-                    break
-                found.append((place, end))
-                place = end
-            if place == last:
+            cuts = [cut for cut in every if all(self.sweep.strip(*strip).addresses(config, 1) <= limit for strip in cut)]
+            if cuts:
                 self.region = max(self.region, limit)
+                # Of as few as can be those that are most alike.
+                found = [cut for cut in cuts if len(cut) == len(cuts[0])][-1]
                 break
         else:
-            fewest = self.sweep.strip(place, min(place + step, last))
+            fewest = max(self.sweep.strip(place, min(place + step, last)).addresses(config, 1) for place in range(first, last, step))
             raise ScheduleError(
-                f"layer {self.work.layer!r}: the inputs of {step} rows take {fewest.addresses(config, 1)} addresses of each "
+                f"layer {self.work.layer!r}: the inputs of {step} rows take {fewest} addresses of each "
                 f"input row bank, configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth): "
                 f"raise ibuf_depth or shrink the layer"
             )
@@ -327,16 +346,13 @@ class RowConvolution:
             inputs: int | None = None
             for number, (turn, tile, outs) in enumerate(steps):
                 begins, ends = number == 0, number == len(steps) - 1
-                cycles = self._cycles(tile.first, tile.last) // len(self.outputs)
-                rows = sum(last - first for first, last in self.parts(tile)) * self.plane.xe if turn == passes - 1 else 0
-                yield Piece(
-                    Lane.ARRAY,
-                    cycles,
+                yield self.swept(
+                    tile,
+                    outs,
                     needs(images) if begins else (),
                     gives(images) if ends else (),
                     room=(self.room, *room) if begins else (),
-                    lag=max(0, 2 * cycles - len(outs) * (rows + _RUN_CYCLES)),
-                    target=self.builder.sums.next,
+                    rows=turn == passes - 1,
                 )
                 if begins:
                     self.open()

@@ -15,7 +15,7 @@ from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
 from gradloom.models import golden
 from gradloom.models.golden import Hyper
-from gradloom.models.network import INPUT, Network
+from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.channels import units
 from gradloom.rtl.config import Config
@@ -198,13 +198,11 @@ class ProgramRunner:
         if remember is None or key not in self.steady.memory:
             return None
         region = self.steady.memory[key]
-        window = self.steady.lowered.geometry
-        if window is not None and name in ("w", "v", "dw") and self.network.layer(layer).input == INPUT:
-            # A layer that runs with its windows as channels (gradloom.host.im2col).
-            shape = (window.out_shape[0], window.in_shape[0], *window.kernel)
-            index = tuple(int(i) for i in np.unravel_index(np.ravel_multi_index(index, shape), region.shape))
-        marked = np.zeros(region.shape, np.int64)
+        weights = name in ("w", "v", "dw")
+        marked = np.zeros(self.network.weight_shape(layer) if weights else region.shape, np.int64)
         marked[index] = 1
+        if weights:
+            marked = self.steady.lowered.weights(layer, marked)
         data = np.frombuffer(region.pack(marked, self.config.group), np.uint8)
         return int(remember(region.address + int(np.flatnonzero(data)[0])))
 

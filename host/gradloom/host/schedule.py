@@ -91,7 +91,7 @@ def compile_network(
         choices = BY_RULES
     elif choices is None:
         choices = find_choices(network, config, batch)
-    builder = Builder(lowered.network, config, memory, batch=batch, training=training, choices=choices)
+    builder = Builder(lowered.network, config, memory, batch=batch, training=training, choices=choices, lowered=lowered)
     try:
         labels = _Step(builder, calibrate, export_dw, parts).emit(memory_base)
         builder.check_choices()

@@ -191,7 +191,7 @@ class _RowForward:
         cheaper = by_groups <= by_tiles or self.entries > builder.pool["PARAMETERS"].size // 2
         self.by_groups = self.frn and bool(kept.tiles) and cheaper
         if self.by_groups:
-            self.tiled, self.cycles = kept, int(by_groups)
+            self.tiled = kept
 
     def works(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> list[Work]:
         """All commands; ``needs``, ``gives``: of some images."""
@@ -203,39 +203,43 @@ class _RowForward:
 
     def _by_groups(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> Work:
         builder, tiled = self.builder, self.tiled
-        for image in range(*builder.images):
-            images = (image, image + 1)
-            for outs in tiled.outputs:
-                begins, ends = outs is tiled.outputs[0], outs is tiled.outputs[-1]
-                cycles = self.cycles // len(tiled.outputs)
+        # The half of the last tile is free first, and the smallest tile, the first one, leaves the A-Core least time.
+        kept, again = tiled.tiles[: -HALVES - 1 : -1], tiled.tiles[:-HALVES][::-1]
+        for image, outs in itertools.product(range(*builder.images), tiled.outputs):
+            images, first, last = (image, image + 1), outs is tiled.outputs[0], outs is tiled.outputs[-1]
+            places, lams = dict[RowTile, Sums](), list[int]()
+            left = sum(tiled.tile_cycles(tile) for tile in tiled.tiles)
+            for tile in tiled.tiles:
+                begins, turns = first and not places, tile is kept[0]
                 yield Piece(
                     Lane.ARRAY,
-                    cycles,
+                    tiled.tile_cycles(tile),
                     needs(images) if begins else (),
-                    gives(images) if ends else (),
+                    gives(images) if last and turns and not again else (),
                     room=(tiled.room,) if begins else (),
-                    lag=cycles,
-                    target=self.builder.sums.next,
+                    lag=left,
+                    silent=not turns,
+                    inside=bool(places),
+                    target=builder.sums.next,
                 )
                 if begins:
                     tiled.open()
-                self._group(image, outs)
-                if ends:
-                    tiled.close()
+                lams = lams or [builder.ring["PBUF"].take(1) for _ in outs]
+                places[tile] = tiled.compute(image, outs, tile, norms=True, further=bool(places))
+                left -= tiled.tile_cycles(tile)
+            if len(kept) == HALVES:
+                builder.sums.take()
+            for tile in kept:
+                self._sweeps(image, outs, tile, places[tile], lams, fresh=tile is kept[0])
+            for tile in again:
+                yield tiled.swept(tile, outs, gives=gives(images) if last and tile is again[-1] else ())
+                self._sweeps(image, outs, tile, tiled.compute(image, outs, tile), lams)
+            if last:
+                tiled.close()
 
-    def _group(self, image: int, outs: list[int]) -> None:
-        """All tiles of some output groups."""
-        builder, tiled = self.builder, self.tiled
-        lams = [builder.ring["PBUF"].take(1) for _ in outs]
-        places = [(tile, tiled.compute(image, outs, tile, norms=True, further=tile.first > 0)) for tile in tiled.tiles]
-        kept = dict(places[:-3:-1])
-        if len(kept) > 1:
-            # The half of the last tile is free first.
-            builder.sums.take()
-        for tile in [*kept, *tiled.tiles[: len(places) - len(kept)]]:
-            sums = kept[tile] if tile in kept else tiled.compute(image, outs, tile)
-            for tap, m in enumerate(outs):
-                self._sweep(image, m, tile, sums, tap, lams[tap], fresh=tile is tiled.tiles[-1])
+    def _sweeps(self, image: int, outs: list[int], tile: RowTile, sums: Sums, lams: list[int], *, fresh: bool = False) -> None:
+        for tap, m in enumerate(outs):
+            self._sweep(image, m, tile, sums, tap, lams[tap], fresh=fresh)
 
     def _tile(self, image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
         """A tile of some output groups: its sum of magnitudes, or in the last pass its sweeps."""

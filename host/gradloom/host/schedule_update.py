@@ -70,8 +70,6 @@ class WeightUpdate:
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
         self.sweep = forward_sweep(self.shape, builder.config)
-        # Sets of tiles take most of the input buffer from its begin on.
-        self._inputs = builder.pool["IBUF"].from_end() if builder.by_sets else builder.pool["IBUF"]
         self.work = Convolution(
             builder,
             layer.name,
@@ -95,7 +93,7 @@ class WeightUpdate:
             outputs=self.shape.mg,
             steps=self.work.steps,
             error_entries=self.ee,
-            beats=min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx) * self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else 1),
+            beats=self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx)),
             room=self.line.ring.size,
             share=self.line.share,
             alone=bool(self.line.needs),
@@ -103,6 +101,11 @@ class WeightUpdate:
         counts = fitting(self.gradients, builder.config, builder.images)
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images, chosen)
+        inputs = builder.pool["IBUF"]
+        # Sets of tiles take most of the input buffer from its begin on. Gradients that are alone take either end in turns: blocks
+        # of different sizes leave no gaps that the next one does not fit in.
+        self._inputs = inputs.from_end() if builder.by_sets or self.gradients.alone else inputs
+        self._others = inputs.from_begin() if self.gradients.alone else self._inputs
 
     # Order
 
@@ -125,6 +128,7 @@ class WeightUpdate:
         if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
             needs.append(convolved(builder, self.layer, every))
         before: Block | None = None
+        pool, other = self._inputs, self._others
         for n, block in enumerate(blocks):
             span, size = block.span, block.span.addresses(config)
             inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, span)
@@ -132,10 +136,12 @@ class WeightUpdate:
             errors = ceil_div(len(block.outputs), sets) * length
             new_inputs = before is None or before.inputs != block.inputs
             new_errors = before is None or before.errors != block.errors
-            room = [(self._inputs, inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
+            if new_inputs:
+                pool, other = other, pool
+            room = [(pool, inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
             yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
-            start = self._inputs.take(inputs) if new_inputs else places[n - 1].inputs
+            start = pool.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
             places[n] = Operands(*block.inputs, start, first, found)
@@ -296,7 +302,9 @@ class WeightUpdate:
         tile, block, beats = part[0], self.block * scale, self.bb * scale
         m, c = tile.outputs[0], tile.inputs[0]
         every = (tile.window, tile.window + 1)
+        window = self.sweep.windows[tile.window]
         if self.sweep.k1:
+            # Of several windows each is a set of its own.
             count = len(part)
             boxes = [((o, o + 1), (i, i + count), every) for o in tile.outputs for i in tile.inputs]
             runs = {
@@ -306,9 +314,8 @@ class WeightUpdate:
                 "stride2": self.work.steps * region.unit,
                 "stride1": ceil_div(self.shape.mg, PE_TAPS) * region.outer_bytes,
             }
-            return runs, region.at(m, c), boxes
+            return runs, region.at(m, c) + window.row * block, boxes
         boxes = [((m, m + 1), (c, part[-1].inputs[0] + 1), every)]
-        window = self.sweep.windows[tile.window]
         offset = region.at(m, c) + (window.row * self.columns + window.col) * block
         if len(part) > 1 or window.cols == self.columns:
             return {"n0": len(part) * window.rows * window.cols * beats}, offset, boxes
@@ -461,19 +468,14 @@ class WeightUpdate:
     def _indices(self, tile: Tile) -> dict[str, int]:
         """Element indices (logical OIHW positions) for stochastic rounding."""
         g = self.builder.config.group
-        _, channels, ky, kx = self.builder.network.weight_shape(self.layer.name)
-        plane = ky * kx
-        start = tile.outputs[0] * g * channels * plane
+        index, window = self.builder.lowered.index(self.layer.name, g), self.sweep.windows[tile.window]
+        start = tile.outputs[0] * g * index.out + window.row * index.row + window.col * index.column
         if self.sweep.k1:
-            first = [start + c * g for c in tile.inputs]
-            step = ceil_div(self.shape.mg, PE_TAPS) * g * channels
+            first = [start + index.start(c) for c in tile.inputs]
+            step = ceil_div(self.shape.mg, PE_TAPS) * g * index.out
         else:
-            window = self.sweep.windows[tile.window]
-            first = [
-                start + tile.inputs[0] * g * plane + (window.row + r) * kx + window.col
-                for r in range(window.rows)
-            ]
-            step = 1
-        found = {"s_k": step, "s_t": g * plane if len(self.sweep.windows) == 1 else 0, "s_lane": channels * plane, "s_ch": plane}
+            first = [start + index.start(tile.inputs[0]) + r * index.row for r in range(window.rows)]
+            step = index.column
+        found = {"s_k": step, "s_t": index.group if len(self.sweep.windows) == 1 else 0, "s_lane": index.out, "s_ch": index.lane}
         found |= {f"idx{row}": value for row, value in enumerate(first)}
         return {key: value & _INDEX_MASK for key, value in found.items()}

@@ -41,7 +41,7 @@ class TileWeights:
         self.region = builder.memory[layer, "w"]
         self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
-        self.per_step = PE_TAPS if sweep.k1 else ceil_div(shape.ky * shape.kx, PE_TAPS)
+        self.per_step = PE_TAPS * len(sweep.windows) if sweep.k1 else ceil_div(shape.ky * shape.kx, PE_TAPS)
         self.ways = min(len(load_channels(builder.config, Dest.WBUF)), WEIGHT_BANKS)
 
     def row_groups(self, row: int, chunk: Range) -> Range:
@@ -103,8 +103,8 @@ class TileWeights:
         """One load a PE row and tap, the taps of a row at the same addresses and so through one channel. Backward the taps of an
         input group lie one behind the other in DRAM, so that one load brings all of a row."""
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
-        bb = builder.config.block_beats
-        shared = size * len(outputs) * PE_ROWS * bb > windows
+        bb, each = builder.config.block_beats, len(self.sweep.windows)
+        shared = size * each * len(outputs) * PE_ROWS * bb > windows
         for row in range(PE_ROWS):
             first, last = self.row_groups(row, chunk)
             if first == last:
@@ -116,7 +116,7 @@ class TileWeights:
                 runs = (
                     {"n0": len(outputs) * bb, "n1": last - first, "stride1": region.outer_bytes}
                     if self.transpose
-                    else {"n0": (last - first) * bb}
+                    else {"n0": (last - first) * each * bb}
                 )
                 builder.load(
                     Dest.WBUF,
@@ -124,8 +124,8 @@ class TileWeights:
                     [(*groups, _EVERY_WINDOW)],
                     region.at(groups[0][0], groups[1][0]),
                     **runs,
-                    addr=addr + row * size,
-                    length=last - first,
+                    addr=addr + row * size * each,
+                    length=(last - first) * each,
                     way=way,
                     bank0=tap,
                     linear=int(not self.transpose),
@@ -135,14 +135,15 @@ class TileWeights:
     def fields(self, window: int, chunk: Range, part: Range, base: int) -> dict[str, int]:
         """Fields of CONV for the steps ``part`` of a chunk whose weights begin at ``base``."""
         sweep, size = self.sweep, chunk[1] - chunk[0]
-        ahead = (part[0] - chunk[0]) * (1 if sweep.k1 else self.per_step)
-        fields = {"transpose": int(self.transpose), "flip": int(sweep.flip), "wbase": base + ahead}
+        each = len(sweep.windows) if sweep.k1 else self.per_step
+        fields = {"transpose": int(self.transpose), "flip": int(sweep.flip), "wbase": base + (part[0] - chunk[0]) * each}
         if sweep.k1:
             limits = {
                 f"rlim{row}": last - first
                 for row, (first, last) in enumerate(self.row_groups(row, part) for row in range(PE_ROWS))
             }
-            return fields | limits | {"wstep": 1, "koff": size, "nr": PE_ROWS}
+            fields["wbase"] += window
+            return fields | limits | {"wstep": each, "koff": size * each, "nr": PE_ROWS}
         place = sweep.windows[window]
         for row in range(PE_ROWS):
             r = min(row, place.rows - 1)

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from gradloom.host.assembler import Shift
 from gradloom.host.choices import BY_RULES, Choices, Offer
+from gradloom.host.im2col import Lowered
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap, Region
@@ -69,6 +70,8 @@ class Builder:
         Convolutions whose tiles come in sets.
     late_sets : :class:`int`
         Parameter sets that wait for nothing but their update.
+    lowered : :class:`~gradloom.host.im2col.Lowered`
+        How the network became this one.
     choices, offer : :class:`~gradloom.host.choices.Choices`, :class:`~gradloom.host.choices.Offer`
         What has been chosen, and what there is to choose from.
     """
@@ -82,7 +85,9 @@ class Builder:
         batch: int,
         training: bool,
         choices: Choices = BY_RULES,
+        lowered: Lowered | None = None,
     ) -> None:
+        self.lowered = lowered or Lowered(network)
         self.network, self.config, self.memory, self.choices = network, config, memory, choices
         self.offer = Offer()
         self.batch, self.training = batch, training

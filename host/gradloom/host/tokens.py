@@ -250,6 +250,10 @@ class Pool:
         """The same addresses, handed out from the last one on."""
         return _FromEnd(self)
 
+    def from_begin(self) -> "Pool":
+        """The same addresses, the first ones that are free."""
+        return _FromBegin(self)
+
     def take(self, count: int) -> int:
         """First of ``count`` successive addresses that are taken now."""
         start = self.find(count)
@@ -264,11 +268,19 @@ class Pool:
         del self._taken[start]
 
 
-class _FromEnd(Pool):
+class _Shared(Pool):
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool.name, pool.size)
         self._taken = pool._taken
 
+
+class _FromBegin(_Shared):
+    def find(self, count: int) -> int | None:
+        starts = [0, *sorted(start + length for start, length in self._taken.items())]
+        return next((start for start in starts if self._fits(start, count)), None)
+
+
+class _FromEnd(_Shared):
     def find(self, count: int) -> int | None:
         ends = [self.size, *sorted(self._taken, reverse=True)]
         return next((end - count for end in ends if end >= count and self._fits(end - count, count)), None)

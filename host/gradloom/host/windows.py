@@ -57,6 +57,7 @@ class Shape:
     ky, kx : stored kernel rows and columns
     laps_in, laps_out : laps of the array for a group of input, resp. output channels: fewer than the machine's where no group
         has channels in the last one
+    across : columns from window to window, if they are not as many as rows
     """
 
     cg: int
@@ -71,6 +72,7 @@ class Shape:
     pad: int
     laps_in: int = 1
     laps_out: int = 1
+    across: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,11 +223,14 @@ def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
 def forward_sweep(shape: Shape, config: Config) -> Sweep:
     """Forward, and the input side of the weight gradient.
 
-    A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads.
+    A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads. A Ky x 1 kernel (:mod:`gradloom.host.im2col`) has
+    Ky windows of one position.
     """
-    one = shape.ky == 1 and shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2)
+    one = shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2)
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
-    every = shape.stride if one and not shape.pad else 1
+    if one:
+        windows = tuple(Window(row, 1, 0, 1) for row in range(shape.ky))
+    every = shape.stride if one and shape.ky == 1 and not shape.pad else 1
     rows = shape.yo if every > 1 else shape.yi
     return Sweep(
         Pattern.K1 if one else Pattern.K3,
@@ -241,7 +246,7 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
         tuple(window.col - shape.pad for window in windows),
         pitch=rows,
         every=every,
-        xstep=shape.stride,
+        xstep=shape.across or shape.stride,
         laps=shape.laps_in,
     )
 

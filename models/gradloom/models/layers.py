@@ -146,13 +146,18 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """Shapes (C, Y, X) and window of a layer; of a fully connected layer the kernel is the input's plane."""
+    """Shapes (C, Y, X) and window of a layer; of a fully connected layer the kernel is the input's plane.
+
+    ``across``: columns from window to window, if they are not as many as rows; no network says so, but a machine may lay out its
+    input thus.
+    """
 
     in_shape: tuple[int, int, int]
     out_shape: tuple[int, int, int]
     kernel: tuple[int, int]
     stride: int
     pad: int
+    across: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ A :class:`Network` that exists is valid: its constructor refuses what the machin
 :meth:`Network.to_toml`).
 """
 
+import copy
 import dataclasses
 import re
 import tomllib
@@ -172,6 +173,13 @@ class Network:
 
     def geometry(self, name: str) -> Geometry:
         return self._geometry[name]
+
+    def laid_out(self, name: str, geometry: Geometry) -> "Network":
+        """The same network as a machine runs it whose only layer that reads the input has another geometry, of the same outputs."""
+        found = copy.copy(self)
+        object.__setattr__(found, "input_shape", geometry.in_shape)
+        object.__setattr__(found, "_geometry", self._geometry | {name: geometry})
+        return found
 
     def shape(self, name: str) -> tuple[int, int, int]:
         """(C, Y, X) of the output of a layer, or of the input."""
