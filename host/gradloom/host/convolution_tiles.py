@@ -1,6 +1,7 @@
 """Which tiles a convolution is computed in: images and output groups, sets of them, and what they would cost."""
 
 import itertools
+from collections.abc import Callable
 from typing import NoReturn
 
 from gradloom.host.layer_sizes import channel_cycles
@@ -97,14 +98,14 @@ class ConvolutionTiles:
             return [list(range(PE_TAPS * t, min(PE_TAPS * (t + 1), self.outputs))) for t in range(count)]
         return [list(range(t, self.outputs, count)) for t in range(count)]
 
-    def image_tiles(self, also: Needs = ()) -> list[tuple[int, int]]:
+    def image_tiles(self, also: Needs = (), allowed: Callable[[int], bool] | None = None) -> list[tuple[int, int]]:
         """Ranges of images that the array sweeps at once.
 
-        Half of the partial sums and the whole of the buffers in ``also`` hold them. Among these the smallest number of images that
-        costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs that do not
-        stay on chip are loaded for every set of tiles and weights for every range, and a layer in one piece begins when the one
-        before it is finished; but small tiles are loaded sooner. Those of a first layer grow from one image on, as everything
-        waits for the first. Few images that are left over join the range before where two ranges would not cost less.
+        Half of the partial sums holds them, the buffers in ``also`` one of them, and they are ``allowed``. Among these the smallest
+        number of images that costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs
+        that do not stay on chip are loaded for every set of tiles and weights for every range, and a layer in one piece begins when
+        the one before it is finished; but small tiles are loaded sooner. Those of a first layer grow from one image on, as
+        everything waits for the first. Few images that are left over join the range before where two ranges would not cost less.
         """
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
@@ -118,7 +119,7 @@ class ConvolutionTiles:
             images
             for images in range(1, min(high - low, config.max_planes) + 1)
             if (images == 1 or self.inputs.size(images) <= self.inputs.half)
-            and all(unit * images <= size for _, _, unit, size in also)
+            and (allowed is None or allowed(images))
             and psum_words(sweep, config, images) <= config.psum_depth
             and not row_banks_conflict(sweep, config, range(images * sweep.upi))
         ]
@@ -126,7 +127,7 @@ class ConvolutionTiles:
             self._refuse()
         costs = {images: self._cycles(high - low, images) for images in fitting}
         best = next(images for images, cost in costs.items() if cost <= min(costs.values()) * _TOLERANCE)
-        if also and high - low in costs:
+        if allowed and high - low in costs:
             # Nothing follows the logits range by range: the backward pass begins after the last image.
             best = high - low
         best = builder.chosen(key, fitting, best)

@@ -250,7 +250,8 @@ class RowConvolution:
                 found = [cut for cut in cuts if len(cut) == len(cuts[0])][-1]
                 break
         else:
-            fewest = max(self.sweep.strip(place, min(place + step, last)).addresses(config, 1) for place in range(first, last, step))
+            strips = (self.sweep.strip(place, min(place + step, last)) for place in range(first, last, step))
+            fewest = max(strip.addresses(config, 1) for strip in strips)
             raise ScheduleError(
                 f"layer {self.work.layer!r}: the inputs of {step} rows take {fewest} addresses of each "
                 f"input row bank, configuration {config.name!r} has {config.ibuf_depth} (ibuf_depth): "

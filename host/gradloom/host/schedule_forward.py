@@ -4,11 +4,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
-from gradloom.host import schedule_shortcut
+from gradloom.host import schedule_logits, schedule_shortcut
 from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
 from gradloom.host.cost import pool_cycles
-from gradloom.host.layer_sizes import Plane, shape_of
+from gradloom.host.forward_tiles import forward_work, through
+from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
@@ -16,13 +17,11 @@ from gradloom.host.row_tiles import RowConvolution, RowTile, swept_rows
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
-from gradloom.host.tokens import Access
-from gradloom.host.windows import forward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
-__all__ = ["forward", "forward_program", "forward_zero"]
+__all__ = ["forward", "forward_zero"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
@@ -30,10 +29,8 @@ _POOL_PARTS = 8
 """Works of a pool behind sets of tiles, of some channel groups each."""
 
 
-def forward_program(layer: Conv | FullyConnected, *, last: bool) -> str:
-    """Microprogram of a layer's forward pass."""
-    if last:
-        return "LOGITS"
+def _program(layer: Conv | FullyConnected) -> str:
+    """Microprogram of the forward pass of any layer with weights but the last."""
     if layer.norm == "frn":
         if layer.act == "none":
             return "FRN_FWD_LIN"
@@ -53,7 +50,9 @@ def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], 
 
 def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
-    if isinstance(layer, Conv | FullyConnected):
+    if isinstance(layer, FullyConnected) and layer.name == builder.network.logits.name:
+        works = schedule_logits.forward(builder, layer, dry=dry)
+    elif isinstance(layer, Conv | FullyConnected):
         works = _conv(builder, layer, dry)
     elif isinstance(layer, Subsample):
         works = [schedule_shortcut.forward(builder, layer)]
@@ -65,15 +64,6 @@ def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     return [builder.tagged(8 * builder.network.index(layer.name), work) for work in works]
 
 
-def _forward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
-    network, name = builder.network, layer.name
-    _, y, x = network.shape(name)
-    plane, shape = Plane(y, x), shape_of(network, layer, builder.config)
-    sweep, region = forward_sweep(shape, builder.config), builder.memory[layer.input, "z"]
-    ordered = name == network.logits.name
-    return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
-
-
 def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convolution) -> bool:
     """Whether a first layer's tiles may come between those of sets of the next one: tiles of one command, which adds to no sums."""
     followers = [other for other, _ in builder.network.consumers(layer.name)]
@@ -82,33 +72,26 @@ def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convoluti
     follower = followers[0]
     if not isinstance(follower, Conv) or not work.fits:
         return False
-    after, plane = _forward_work(builder, follower)
+    after, plane = forward_work(builder, follower)
     return after.fits and builder.holds(plane) and any(not after.inputs.resident(high - low) for low, high in after.image_tiles())
 
 
 def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
-    network, config, name = builder.network, builder.config, layer.name
-    work, plane = _forward_work(builder, layer)
-    shape, last = work.shape, name == network.logits.name
+    name = layer.name
+    work, plane = forward_work(builder, layer)
     if _beside_sets(builder, layer, work):
         builder.beside_sets = name
 
     def needs(images: Range) -> Parts:
         return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
 
-    if not last and not (work.fits and builder.holds(plane)):
+    if not (work.fits and builder.holds(plane)):
         return _RowForward(builder, layer, work, plane, dry).works(needs, lambda images: (builder.part(name, "z", images),))
-    entries = "one image takes {} entries of the logit buffer"
-    also = ((entries, "logit_depth", shape.mg, builder.ring["LOGIT"].size),) if last else ()
     limit, cut = builder.planes_at_once(name, plane), swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
-    logits = 0
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
-        nonlocal logits
-        if last and tile[0] == 0:
-            logits = builder.ring["LOGIT"].take((images[1] - images[0]) * shape.mg)
         parts = list(itertools.product(equal_ranges(*images, limit), cut))
-        (some, rows), frn = parts[0], layer.norm == "frn" and not last
+        (some, rows), frn = parts[0], layer.norm == "frn"
         # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
         early = HALVES * (some[1] - some[0]) * plane.of(rows).nb <= builder.ring["AA"].size
         sides, lam = (0, 0), 0
@@ -134,40 +117,16 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                     **work.psum_fields(sums, tap, slot, rows[0] if rows else 0),
                     "n": plane.fields()["n"],
                 }
-                if isinstance(layer, FullyConnected) and last:
-                    first = logits + slot * shape.mg
-                    _logits(builder, layer, part, m, fields, sums, sides[0], first, shape.mg)
-                    continue
                 if frn and rows and fresh:
                     lam = builder.ring["PBUF"].take(1)
                 shared = (lam, fresh) if frn and rows else None
                 _activate(builder, layer, part, m, fields, sums, sides, swept, dry, rows, shared)
             builder.pool["PARAMETERS"].give_back(sides[0])
-        if last and tile == work.tiles()[-1]:
-            errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", shape.mg, config.abuf_depth)
-            for part in equal_ranges(*images, builder.planes_at_once(name, plane, also=(errors,))):
-                _loss(builder, part, logits + (part[0] - images[0]) * shape.mg, shape.mg)
 
     def gives(images: Range, tile: list[int]) -> Parts:
-        if not last:
-            return tuple(builder.part(name, "z", images, (group, group + 1)) for group in tile)
-        return (builder.part(name, "error" if builder.training else "logits", images),) if tile == work.tiles()[-1] else ()
+        return tuple(builder.part(name, "z", images, (group, group + 1)) for group in tile)
 
-    return work.works(
-        work.image_tiles(also),
-        needs,
-        gives,
-        emit,
-        early=_through(builder, layer),
-    )
-
-
-def _through(builder: Builder, layer: Layer) -> Parts:
-    """The results of the last layer with weights before a layer: then the array is free for it."""
-    source = builder.network.layer(layer.input) if layer.input != INPUT else None
-    while source is not None and not isinstance(source, Conv | FullyConnected):
-        source = builder.network.layer(source.input) if source.input != INPUT else None
-    return (builder.part(source.name, "z", builder.images),) if source else ()
+    return work.works(work.image_tiles(), needs, gives, emit, early=through(builder, layer))
 
 
 class _RowForward:
@@ -321,7 +280,7 @@ def _activate(
     parameters, residual = sides
     beats, frn = count * plane.nb, layer.norm == "frn"
     row, fresh = rows[0] if rows else 0, shared is None or shared[1]
-    program = forward_program(layer, last=False)
+    program = _program(layer)
     if not fresh:
         program = program.replace("FRN_FWD", "FRN_ROWS")
     z, w, source = builder.tid(name, Kind.Z), builder.tid(name, Kind.W), builder.tid(layer.input, Kind.Z)
@@ -361,67 +320,6 @@ def _activate(
         builder.store_planes(Source.PBUF, builder.memory[name, "reciprocals"], images, group, lam)
     if layer.act in ("tlu", "relu"):
         builder.store_planes(Source.OM, builder.memory[name, "bit"], images, group, bits, rows)
-
-
-def _logits(
-    builder: Builder,
-    layer: FullyConnected,
-    images: tuple[int, int],
-    group: int,
-    fields: dict[str, int],
-    sums: Sums,
-    parameters: int,
-    first: int,
-    groups: int,
-) -> None:
-    w, source = builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)
-    count = images[1] - images[0]
-    fields |= {"pb0": parameters, "ob0": first + group, "om0": groups}
-    builder.run(
-        "LOGITS",
-        fields,
-        shifts(SH0=(-24, (), (w, source)), SH1=(8, (w, source), ())),
-        reads=[*sums.read, ("PBUF", parameters, 6)],
-        writes=[("LOGIT", first, count * groups)],
-    )
-
-
-def _loss(builder: Builder, images: tuple[int, int], logits: int, groups: int) -> None:
-    """Store the logits of these images; when training, their loss gradient too."""
-    network, config = builder.network, builder.config
-    name, (low, high) = network.logits.name, images
-    count = high - low
-    entries, every = count * groups, (0, groups)
-    region = builder.memory[name, "logits"]
-    builder.store(
-        Source.LOGIT, region, [(images, every)], region.at(low), n0=2 * entries, addr=logits, length=entries
-    )
-    if not builder.training:
-        return
-    labels, error = builder.memory[INPUT, "labels"], builder.memory[name, "error"]
-    builder.load(Dest.LABEL, labels, [(images, (0, 1))], labels.at(low), n0=count, addr=0, length=count)
-    oa = builder.ring["OA"].take(entries)
-    builder.recorder.emit(
-        Opcode.SOFTMAX,
-        {
-            "images": count,
-            "classes": network.classes,
-            "squared": int(network.loss == "squared"),
-            "logit0": logits,
-            "oa0": oa,
-        },
-        reads=[Access("LOGIT", ((logits, logits + entries),)), Access("LABEL", ((0, count),))],
-        writes=[Access("OA", ((oa, oa + entries),))],
-    )
-    builder.store(
-        Source.OA,
-        error,
-        [(images, every)],
-        error.at(low),
-        n0=entries * error.unit // config.beat_bytes,
-        addr=oa,
-        length=entries,
-    )
 
 
 def _pool(builder: Builder, layer: Layer, dry: bool, every: range) -> Work:
