@@ -12,6 +12,7 @@ ResNet18's 7 x 7 stem takes 21 steps a position either way in place of 72 at G =
 Every integer sum is the same, and rounding follows from a weight's index in the convolution (:class:`WeightIndex`).
 """
 
+import abc
 import dataclasses
 import math
 
@@ -54,31 +55,42 @@ class WeightIndex:
         return channel * self.far + part * self.group
 
 
-class _Layout:
-    """How a convolution's image and weights are laid out; ``geometry`` is the convolution's, ``lowered`` what the machine runs."""
+@dataclasses.dataclass(frozen=True)
+class _Layout(abc.ABC):
+    """How a convolution's image and weights are laid out.
+
+    Parameters
+    ----------
+    geometry : :class:`Geometry`
+        The convolution's.
+    """
 
     geometry: Geometry
-    lowered: Geometry
 
+    @property
+    @abc.abstractmethod
+    def lowered(self) -> Geometry:
+        """Of what the machine runs."""
+
+    @abc.abstractmethod
     def images(self, codes: np.ndarray) -> np.ndarray:
         """uint8 codes (B, C, Y, X) as the machine reads them. Padding is code 0."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def codes(self, images: np.ndarray) -> np.ndarray:
         """What :meth:`images` was made from."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def weights(self, values: np.ndarray) -> np.ndarray:
         """Values (M, C, Ky, Kx) of weights at the machine's places; 0 elsewhere."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def values(self, weights: np.ndarray) -> np.ndarray:
         """What :meth:`weights` was made from."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def index(self, group: int) -> WeightIndex:
         """Steps of the convolution's indices; ``group``: G."""
-        raise NotImplementedError
 
     def _windows(self, codes: np.ndarray, kernel: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:
         """Views (B, C, ., ., *kernel) of the padded image."""
@@ -97,10 +109,8 @@ class _Layout:
 class Windows(_Layout):
     """Whole windows as channels: (B, C Ky Kx, Yo, Xo)."""
 
-    geometry: Geometry
-
     @property
-    def lowered(self) -> Geometry:  # type: ignore[override]
+    def lowered(self) -> Geometry:
         g = self.geometry
         return Geometry((g.in_shape[0] * math.prod(g.kernel), *g.out_shape[1:]), g.out_shape, (1, 1), 1, 0)
 
@@ -131,11 +141,10 @@ class Windows(_Layout):
 class Columns(_Layout):
     """The kernel's columns as ``lanes`` channels, Kx rounded up to whole groups: (B, C lanes, (Yo - 1) stride + Ky, Xo)."""
 
-    geometry: Geometry
     lanes: int
 
     @property
-    def lowered(self) -> Geometry:  # type: ignore[override]
+    def lowered(self) -> Geometry:
         g = self.geometry
         (channels, _, _), (_, rows, columns), (ky, _) = g.in_shape, g.out_shape, g.kernel
         return Geometry((channels * self.lanes, (rows - 1) * g.stride + ky, columns), g.out_shape, (ky, 1), g.stride, 0, 1)
