@@ -161,21 +161,22 @@ class _RowForward:
         return [self.tiled.by_tiles(needs, gives, self._tile, passes=passes, room=room)]
 
     def _by_groups(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> Work:
-        builder, tiled = self.builder, self.tiled
+        builder, tiled, pool = self.builder, self.tiled, self.builder.pool["PARAMETERS"]
         # The half of the last tile is free first, and the smallest tile, the first one, leaves the A-Core least time.
         kept, again = tiled.tiles[: -HALVES - 1 : -1], tiled.tiles[:-HALVES][::-1]
         for image, outs in itertools.product(range(*builder.images), tiled.outputs):
             images, first, last = (image, image + 1), outs is tiled.outputs[0], outs is tiled.outputs[-1]
-            places, lams = dict[RowTile, Sums](), list[int]()
+            places = dict[RowTile, Sums]()
             left = sum(tiled.tile_cycles(tile) for tile in tiled.tiles)
             for tile in tiled.tiles:
                 begins, turns = first and not places, tile is kept[0]
+                entries = ((pool, len(outs)),) if not places else ()
                 yield Piece(
                     Lane.ARRAY,
                     tiled.tile_cycles(tile),
                     needs(images) if begins else (),
                     gives(images) if last and turns and not again else (),
-                    room=(tiled.room,) if begins else (),
+                    room=(tiled.room, *entries) if begins else entries,
                     lag=left,
                     silent=not turns,
                     inside=bool(places),
@@ -183,22 +184,25 @@ class _RowForward:
                 )
                 if begins:
                     tiled.open()
-                lams = lams or [builder.ring["PBUF"].take(1) for _ in outs]
+                if entries:
+                    lam = pool.take(len(outs))
                 places[tile] = tiled.compute(image, outs, tile, norms=True, further=bool(places))
                 left -= tiled.tile_cycles(tile)
             if len(kept) == HALVES:
                 builder.sums.take()
             for tile in kept:
-                self._sweeps(image, outs, tile, places[tile], lams, fresh=tile is kept[0])
+                self._sweeps(image, outs, tile, places[tile], lam, fresh=tile is kept[0])
             for tile in again:
                 yield tiled.swept(tile, outs, gives=gives(images) if last and tile is again[-1] else ())
-                self._sweeps(image, outs, tile, tiled.compute(image, outs, tile), lams)
+                self._sweeps(image, outs, tile, tiled.compute(image, outs, tile), lam)
+            pool.give_back(lam)
             if last:
                 tiled.close()
 
-    def _sweeps(self, image: int, outs: list[int], tile: RowTile, sums: Sums, lams: list[int], *, fresh: bool = False) -> None:
+    def _sweeps(self, image: int, outs: list[int], tile: RowTile, sums: Sums, lam: int, *, fresh: bool = False) -> None:
+        """A tile of some output groups. ``lam``: entry of the first one's lambda, which the first sweep finds if ``fresh``."""
         for tap, m in enumerate(outs):
-            self._sweep(image, m, tile, sums, tap, lams[tap], fresh=fresh)
+            self._sweep(image, m, tile, sums, tap, lam + tap, fresh=fresh)
 
     def _tile(self, image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
         """A tile of some output groups: its sum of magnitudes, or in the last pass its sweeps."""
