@@ -173,7 +173,7 @@ def stem():
 
 
 def test_the_last_tiles_of_a_plane_are_kept():
-    """A half holds twelve rows of three output groups: of 112 rows 24 are computed once, the others twice, for seven kernel rows."""
+    """A half holds twelve rows of three output groups: of 112 rows 24 are computed once, the others twice."""
     commands = stem()(Opcode.CONV, 0)
     assert {i["units"] for i in commands} == {4, 6}, "strips of a tile are alike; four rows are left over"
     assert sum(i["units"] for i in commands) == 2 * 7 * (112 + 88)
