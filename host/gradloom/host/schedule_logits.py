@@ -69,7 +69,8 @@ class _Logits:
             return (builder.part(self.layer.input, "z", images),)
 
         def gives(images: Range, tile: list[int]) -> tuple[Part, ...]:
-            return self._gives(self._parts(images)[0]) if tile == self.tiles[-1] else ()
+            # While sums are kept no error is there: what the backward pass computed would take their place.
+            return self._gives(images) if tile == self.tiles[-1] and len(self._parts(images)) == 1 else ()
 
         tiles = self.work.image_tiles((entries,), self._allowed)
         return self.work.works(tiles, needs, gives, self._emit, early=through(builder, self.layer))
@@ -99,7 +100,8 @@ class _Logits:
         for some in parts[1:]:
             for n, (others, their) in enumerate(self._kept, 1):
                 ends = n == len(self._kept)
-                yield Piece(Lane.ACORE, len(others) * _SWEEP_CYCLES, gives=self._gives(some) if ends else ())
+                given = self._gives(images) if ends and some == parts[-1] else ()
+                yield Piece(Lane.ACORE, len(others) * _SWEEP_CYCLES, gives=given)
                 if n == 1:
                     self._begin(some)
                 self._sweep(images, some, others, their, self._load_biases(others))

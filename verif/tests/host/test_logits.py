@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gradloom.host.choices import BY_RULES
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import FullyConnected, Network
 from gradloom.rtl.config import PRESETS, Config
@@ -42,3 +43,9 @@ def test_weights_come_once_where_all_sums_fit(logits, sums, times):
 def test_steps_equal_golden(logits, sums):
     """Two images at a time with one left over, one at a time, and by ranges, engines in random order."""
     check_steps(NETWORK, config(logits, sums), batch=BATCH, steps=2, order=7)
+
+
+def test_a_backward_pass_by_ranges():
+    """Its own sums take the place of those whose logits come last."""
+    choices = dataclasses.replace(BY_RULES, tiles={"logits BP": 1})
+    check_steps(NETWORK, config(11), batch=BATCH, order=1, choices=choices)
