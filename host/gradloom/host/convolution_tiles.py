@@ -10,7 +10,7 @@ from gradloom.host.memory import Region
 from gradloom.host.sums import HALVES
 from gradloom.host.tile_inputs import TileInputs
 from gradloom.host.tile_weights import TileWeights
-from gradloom.host.tiling import Builder, Needs, ScheduleError
+from gradloom.host.tiling import Builder, ScheduleError
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.models.network import INPUT
 from gradloom.rtl.channels import load_channels
@@ -98,10 +98,10 @@ class ConvolutionTiles:
             return [list(range(PE_TAPS * t, min(PE_TAPS * (t + 1), self.outputs))) for t in range(count)]
         return [list(range(t, self.outputs, count)) for t in range(count)]
 
-    def image_tiles(self, also: Needs = (), allowed: Callable[[int], bool] | None = None) -> list[tuple[int, int]]:
+    def image_tiles(self, allowed: Callable[[int], bool] | None = None) -> list[tuple[int, int]]:
         """Ranges of images that the array sweeps at once.
 
-        Half of the partial sums holds them, the buffers in ``also`` one of them, and they are ``allowed``. Among these the smallest
+        Half of the partial sums holds them, and they are ``allowed``. Among these the smallest
         number of images that costs hardly more than the least: rows that the WPUs cannot share evenly cost array cycles, inputs
         that do not stay on chip are loaded for every set of tiles and weights for every range, and a layer in one piece begins when
         the one before it is finished; but small tiles are loaded sooner. Those of a first layer grow from one image on, as
@@ -109,11 +109,8 @@ class ConvolutionTiles:
         """
         builder, sweep, config = self.builder, self.sweep, self.builder.config
         low, high = builder.images
-        needs = (
-            ("one image takes {} addresses of each input row bank", "ibuf_depth", sweep.addresses(config, 1), config.ibuf_depth),
-            *also,
-        )
-        builder.refuse(self.layer, needs)
+        rows = "one image takes {} addresses of each input row bank"
+        builder.refuse(self.layer, ((rows, "ibuf_depth", sweep.addresses(config, 1), config.ibuf_depth),))
         key = f"{self.layer} {'BP' if self._transpose else 'FP'}"
         fitting = [
             images

@@ -10,6 +10,7 @@ position, so the host makes channels of
 
 ResNet18's 7 x 7 stem takes 21 steps a position either way in place of 72 at G = 8, but 38 in place of 119 thousand beats an image.
 Every integer sum is the same, and rounding follows from a weight's index in the convolution (:class:`WeightIndex`).
+The kernel-1 pattern is ETA's pattern 7 (section IV-B1), weight stationary (docs/decisions/0001-weight-stationary-kernel-1.md).
 """
 
 import abc

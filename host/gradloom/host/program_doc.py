@@ -68,7 +68,7 @@ states and batches and read tensors.
 |---|---|
 | `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
 | `tiling`, `convolution_tiles`, `convolution`, `tile_sets`, `sums` | on-chip buffers, convolution tiles, commands, what they use |
-| `schedule_forward`, `schedule_backward`, `schedule_update` | the phases of a layer |
+| `schedule_forward`, `schedule_logits`, `schedule_backward`, `schedule_update` | the phases of a layer, and the loss |
 | `schedule` | order of a step, calibration, scales, the loop over steps |
 | `choices`, `tune` | what is free in all of this, and the search for better values |
 | `tokens` | semaphores |

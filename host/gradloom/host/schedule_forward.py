@@ -144,7 +144,7 @@ class _RowForward:
         bits = layer.act in ("tlu", "relu")
         self.tiled = RowConvolution(work, plane, bits=bits, kept=False)
         kept = RowConvolution(work, plane, bits=bits, kept=True) if self.frn else self.tiled
-        more = sum(tile.last - tile.first for tile in kept.tiles[:-2]) / kept.sweep.upi
+        more = sum(tile.last - tile.first for tile in kept.tiles[:-HALVES]) / kept.sweep.upi
         by_groups, by_tiles = kept.bound * (1 + more), 2 * self.tiled.bound
         self.entries = sum(len(outs) for outs in kept.outputs) if self.frn else 0
         cheaper = by_groups <= by_tiles or self.entries > builder.pool["PARAMETERS"].size // 2

@@ -42,7 +42,7 @@ class _Logits:
 
     @property
     def _held(self) -> int:
-        """Images whose logits the buffer holds."""
+        """Images whose logits the buffer holds, at least one: a configuration's ``logit_depth`` holds its ``max_classes``."""
         return self.builder.ring["LOGIT"].size // self.groups
 
     def _places(self, images: int) -> int:
@@ -63,7 +63,6 @@ class _Logits:
 
     def works(self) -> list[Work]:
         builder = self.builder
-        entries = ("one image takes {} entries of the logit buffer", "logit_depth", self.groups, builder.ring["LOGIT"].size)
 
         def needs(images: Range) -> tuple[Part, ...]:
             return (builder.part(self.layer.input, "z", images),)
@@ -72,7 +71,7 @@ class _Logits:
             # While sums are kept no error is there: what the backward pass computed would take their place.
             return self._gives(images) if tile == self.tiles[-1] and len(self._parts(images)) == 1 else ()
 
-        tiles = self.work.image_tiles((entries,), self._allowed)
+        tiles = self.work.image_tiles(self._allowed)
         return self.work.works(tiles, needs, gives, self._emit, early=through(builder, self.layer))
 
     def _emit(self, images: Range, outputs: list[int], inputs: int | None) -> Iterator[Piece]:

@@ -238,6 +238,9 @@ class Pool:
         """First of ``count`` free successive addresses: behind the latest ones if possible, as these have been in use last."""
         if self._fits(self._next, count):
             return self._next
+        return self._lowest(count)
+
+    def _lowest(self, count: int) -> int | None:
         starts = [0, *sorted(start + length for start, length in self._taken.items())]
         return next((start for start in starts if self._fits(start, count)), None)
 
@@ -276,8 +279,7 @@ class _Shared(Pool):
 
 class _FromBegin(_Shared):
     def find(self, count: int) -> int | None:
-        starts = [0, *sorted(start + length for start, length in self._taken.items())]
-        return next((start for start in starts if self._fits(start, count)), None)
+        return self._lowest(count)
 
 
 class _FromEnd(_Shared):
