@@ -83,7 +83,8 @@ def faults(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Training steps at the size of the paper in RTL, checked; writes docs/results/paper-scale/ and docs/paper-scale.md.
 
-    About two hours on 2 cores; name cases to run only these: ``nox -s bench -- resnet20-eta-16`` takes six minutes.
+    About six hours on 2 cores (ResNet18 at batch 16 alone takes two); name cases to run only these:
+    ``nox -s bench -- resnet20-eta-16`` takes a quarter of an hour.
     """
     session.install("-e", ".[data]")
     session.run("python", "-m", "gradloom.verif.paper_scale", "run", *session.posargs)

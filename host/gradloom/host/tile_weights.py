@@ -94,7 +94,7 @@ class TileWeights:
                 stride1=region.outer_bytes if self.transpose else region.unit,
                 addr=addr + (first - chunk[0]) * self.per_step,
                 length=(last - first) * self.per_step,
-                way=builder.recorder.way(Dest.WBUF, shared=parts > 1),
+                way=builder.recorder.way(Dest.WBUF, shared=parts > 1, most=self.ways),
                 ostep=self.per_step,
             )
         return addr
@@ -109,7 +109,7 @@ class TileWeights:
             first, last = self.row_groups(row, chunk)
             if first == last:
                 continue
-            way = builder.recorder.way(Dest.WBUF, shared=shared)
+            way = builder.recorder.way(Dest.WBUF, shared=shared, most=self.ways)
             taps = [outputs] if self.transpose else [[m] for m in outputs]
             for tap, (m, *more) in enumerate(taps):
                 groups = ((first, last), (m, m + 1 + len(more))) if self.transpose else ((m, m + 1), (first, last))

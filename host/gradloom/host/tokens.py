@@ -400,9 +400,12 @@ class Recorder:
             self._space(access).add(_Past(position, engine, True, access.box))
         return position
 
-    def way(self, dest: Dest, *, shared: bool) -> int:
-        """The one of the channels that fill a memory that will be through first, if they share the work, else the usual one."""
-        channels = load_channels(self._config, dest)
+    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
+        """The one of the channels that fill a memory that will be through first, if they share the work, else the usual one.
+
+        ``most``: of so many channels only.
+        """
+        channels = load_channels(self._config, dest)[:most]
         if not shared:
             return 0
         return min(range(len(channels)), key=lambda way: self.clock.free(LOAD_UNITS[channels[way]]))
