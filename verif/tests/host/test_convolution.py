@@ -208,6 +208,15 @@ def test_inputs_that_the_array_waits_for_come_through_all_channels():
     check_steps(wide, config, batch=1, steps=1, order=3)
 
 
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_weights_that_the_array_waits_for_come_through_as_many_channels_as_their_buffer_has_banks(kernel):
+    """A fourth Loader would meet the others at the banks, where the highest one gets what is left."""
+    deep = [Conv(name=name, out=256, kernel=kernel, pad=kernel // 2) for name in ("a", "b", "c")]
+    plan = compile_network(network(*deep, shape=(256, 2, 2)), PRESETS["eta"], 1)
+    loads = [i for i in plan.instructions if i.opcode == Opcode.LOAD and i["dest"] == Dest.WBUF and i.tag % 8 in (0, 1)]
+    assert {i.unit(plan.config) for i in loads} == {Unit.LOAD, Unit.LOAD1, Unit.LOAD2}
+
+
 def test_planes_of_one_beat_lie_side_by_side():
     """A fully connected layer's inputs come in a run for each image and PE row."""
     wide = network(Conv(name="a", out=70, kernel=4, norm="none", act="relu"), shape=(2, 4, 4))
