@@ -13,9 +13,7 @@ from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder, ScheduleError
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.models.network import INPUT
-from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_TAPS
-from gradloom.rtl.isa import Dest
 
 __all__ = ["ConvolutionTiles", "growing"]
 
@@ -153,9 +151,9 @@ class ConvolutionTiles:
 
     def _by_parts(self, images: Range) -> bool:
         """Whether inputs that stay on chip can be taken as they are made: all tiles are one set, and their weights keep up."""
-        count, ways = images[1] - images[0], len(load_channels(self.builder.config, Dest.WBUF))
+        count = images[1] - images[0]
         one = not self.sweep.k1 and self.inputs.resident(count) and len(self._sets(count)) == 1
-        return one and self.weights.beats // ways <= self.cycles(images)
+        return one and self.weights.beats // self.weights.ways <= self.cycles(images)
 
     @property
     def _follows(self) -> bool:

@@ -6,6 +6,7 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.axi import REQUEST, response_layout
+from gradloom.rtl.banks import WEIGHT_BANKS
 from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.config import Config
@@ -16,7 +17,6 @@ from gradloom.rtl.runs import BASES, RUN_FIELDS, BeatCounter, RunGenerator, misa
 __all__ = ["Loader"]
 
 ILLEGAL_FIELD = 0x20
-WBUF_BANKS = 3
 ENTRY_BEATS = 4
 """Beats of a parameter entry (G x 64 bits)."""
 WIDE_BEATS = 8
@@ -85,7 +85,7 @@ class Loader(wiring.Component):
         m.d.comb += [
             *(getattr(new, name).eq(getattr(cmd, name)) for name in PLACEMENT.members if name != "illegal"),
             new.illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
-                           | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WBUF_BANKS))
+                           | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WEIGHT_BANKS))
                            | misaligned(config, first, cmd.stride1, cmd.stride2)),
             placements.i.valid.eq(start[1]),
             self.port.free.eq(~start.any() & ~runs.busy & ~refused),
@@ -168,7 +168,7 @@ class Loader(wiring.Component):
         m.d.comb += [
             restart.eq((rows & counter.last[1]) | (blocks & counter.last[0])),
             next_bank.eq(bank + Mux(rows, cmd.bstep, 1)),
-            wraps.eq(next_bank >= Mux(rows, banks, WBUF_BANKS)),
+            wraps.eq(next_bank >= Mux(rows, banks, WEIGHT_BANKS)),
         ]
         with m.If(begin):
             m.d.sync += [origin.eq(following.addr0), row.eq(following.addr0), addr.eq(following.addr0),
