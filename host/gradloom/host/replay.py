@@ -17,7 +17,7 @@ from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.banks import WEIGHT_BANKS
-from gradloom.rtl.channels import LOAD_UNITS, Unit, units
+from gradloom.rtl.channels import LOAD_UNITS, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
 from gradloom.rtl.program_fetch import AHEAD, CHUNK
@@ -53,6 +53,8 @@ class _Engine(EngineState):
         """Of every command so far: its start, and the cycle after its last beat."""
         self.bursts: list[tuple[int, float]] = []
         """Of every command of a Loader: its bursts, and the cycles of each."""
+        self.walks = 0
+        """Of a Loader: the cycle after the last beat of its latest load that goes from bank to bank of the weight buffer."""
         self.prepared = self.tail = 0
         """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
 
@@ -166,11 +168,11 @@ class _Fetch:
         self.taken: list[int] = []
         self.used = 0
 
-    def take(self, count: int, time: int, load: _Engine) -> int:
+    def take(self, count: int, time: int, loaders: Sequence[_Engine]) -> int:
         """Cycle in which the last of ``count`` words is taken, one a cycle from ``time`` on."""
         while count:
             if len(self.ends) == len(self.taken):
-                self._request(load)
+                self._request(loaders)
             step = min(count, self.words - self.used)
             self.used += step
             count -= step
@@ -180,8 +182,8 @@ class _Fetch:
                 self.used = 0
         return time
 
-    def _request(self, load: _Engine) -> None:
-        number = len(self.ends)
+    def _request(self, loaders: Sequence[_Engine]) -> None:
+        load, number = loaders[0], len(self.ends)
         issue = self.origin
         if number >= self.under_way:
             issue = max(issue, self.ends[number - self.under_way])
@@ -196,6 +198,15 @@ class _Fetch:
         end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
         if load.bus > first:
             load.bus += self.beats
+        # A Loader that stands while its port brings the program falls back by a block, into the bank of the next one, which waits
+        # for it, and so on.
+        if load.walks > first:
+            load.walks += self.beats
+            for other in loaders[1:]:
+                if other.walks > first:
+                    other.walks += self.beats
+                    other.bus += self.beats
+                    other.free += self.beats
         self.ends.append(end)
 
     @staticmethod
@@ -217,6 +228,7 @@ class _Replay:
         self.program, self.config, self.dram = program, config, dram
         self.costs = Costs(config, dram)
         self.engines = {unit: _Engine(in_flight(unit)) for unit in units(config)}
+        self.loaders = [self.engines[unit] for unit in LOAD_UNITS[:config.load_channels]]
         self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
         self.engine_of = [self.engines.get(instruction.unit(config)) for instruction in program]
         """``None`` for a command of the Sequencer."""
@@ -283,7 +295,7 @@ class _Replay:
     def _fetched(self) -> int:
         if self.place == len(self.program):
             return self.time
-        return self.fetch.take(self.lengths[self.place], self.time, self.engines[Unit.LOAD])
+        return self.fetch.take(self.lengths[self.place], self.time, self.loaders)
 
     def _ready(self, engine: _Engine) -> int | None:
         """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
@@ -326,13 +338,14 @@ class _Replay:
         """Cycle after the last beat of a load or store."""
         if instruction.fields.get("dest") != Dest.WBUF:
             return self.memory.move(first, cost.transfer, cost.bytes)
-        loaders = [self.engines[unit] for unit in LOAD_UNITS[:self.config.load_channels]]
         bank = instruction["bank0"]
         banks = range(bank, bank + 1) if instruction["linear"] else range(WEIGHT_BANKS)
-        end = self.memory.move(first, cost.transfer, cost.bytes, banks, loaders.index(engine))
-        for loader, late in zip(loaders, self.memory.banks.delays(), strict=True):
+        end = self.memory.move(first, cost.transfer, cost.bytes, banks, self.loaders.index(engine))
+        for loader, late in zip(self.loaders, self.memory.banks.delays(), strict=True):
             loader.bus += late
             loader.free += late
+        if not instruction["linear"]:
+            engine.walks = end
         return end
 
     def _was_full(self, engine: _Engine, freed: int) -> bool:

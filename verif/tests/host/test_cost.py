@@ -111,7 +111,7 @@ def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, 
     for engine in (free, taken):
         fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
         fetch.jump(98)
-        times.append(fetch.take(1, 98, engine))
+        times.append(fetch.take(1, 98, [engine]))
     first = 98 + dram.latency + machine._FETCH_SETUP
     assert times[1] - times[0] == max(0, through - first)
 
@@ -187,6 +187,22 @@ def test_loads_that_go_from_bank_to_bank_share_three_banks():
     alone, = ends((0, 0, 64, 10), linear=0)
     *three, last = ends(*((channel, 0, 64, 10) for channel in (0, 1, 2, 3)), linear=0)
     assert max(three) <= alone + 60 and 600 <= last - alone <= 700, (alone, three, last)
+
+
+def test_channels_that_fill_the_banks_in_turns_wait_while_the_program_comes():
+    """A fetch of 4 beats holds up channel 0's port: its load of weights, and the one behind it, which goes from bank to bank beside
+    it, are late by as much; so is no other load."""
+    eta, dram = PRESETS["eta"], DramCost()
+    for walks, late in (((900, 900, 0), [4, 4, 0]), ((0, 900, 900), [4, 0, 0])):
+        loaders = [machine._Engine(4) for _ in walks]
+        for loader, end in zip(loaders, walks, strict=True):
+            loader.starts, loader.ends, loader.bursts = [0], [900], [(100, 9.0)]
+            loader.bus, loader.free, loader.walks = 900, 10, end
+        fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
+        fetch.jump(98)
+        fetch.take(1, 98, loaders)
+        assert [loader.bus - 900 for loader in loaders] == late
+        assert [loader.free - 10 for loader in loaders[1:]] == late[1:]
 
 
 def test_single_beats_take_what_the_memory_takes_for_as_many_as_are_under_way():
