@@ -73,6 +73,9 @@ class _Engine(EngineState):
     def begin(self, time: int, cost: Cost, end: int) -> int:
         entered = self._entered(time, cost)
         done = super().begin(time, cost, end)
+        if cost.apart != Cost.apart:
+            # The last window of gradients stays in the array until those of the command before have left.
+            self.bus += max(0, done - end - cost.end)
         if cost.prepare:
             self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
             self.bus = max(end, self.prepared + _SWEEP_APART)

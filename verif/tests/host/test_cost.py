@@ -151,6 +151,15 @@ def test_a_short_way_through_the_lanes_does_not_overtake_a_long_one():
     assert last[1] > last[0]
 
 
+def test_gradients_stay_in_the_array_until_those_before_have_left():
+    """A tile of 4 windows behind one of 160: 9 blocks of 4 beats leave first, so the third tile begins 36 cycles behind the first's
+    last window, and not 4."""
+    fields = {"wg": 1, "clear": 1, "drain": 1, "steps": 1, "nr": 3, "nk": 3, "upi": 32}
+    long, short = (Instruction(Opcode.CONV, fields | {"units": units, "cols": cols}) for units, cols in ((15, 32), (3, 4)))
+    (step,) = replay([(long, short, long)], PRESETS["eta"], DramCost())
+    assert list(np.diff(step.done)) == [36, 160]
+
+
 WAYS = (1, 0, 2, 3)
 """`way` of a load of weights by channel."""
 
