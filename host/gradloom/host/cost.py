@@ -101,6 +101,11 @@ class Cost:
     bytes: int = 0
     bursts: int = 0
 
+    @property
+    def drains(self) -> bool:
+        """Whether its results leave the array behind its last window, which waits until those of the command before have left."""
+        return self.apart != Cost.apart
+
 
 class Costs:
     """Cycles of single commands on one machine."""

@@ -70,11 +70,15 @@ class _Engine(EngineState):
         # What takes a shorter way through the lanes does not overtake what is ahead of it.
         return max(self._entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
 
+    def delay(self, cycles: int) -> None:
+        """What its next command does comes so much later."""
+        self.bus += cycles
+        self.free += cycles
+
     def begin(self, time: int, cost: Cost, end: int) -> int:
         entered = self._entered(time, cost)
         done = super().begin(time, cost, end)
-        if cost.apart != Cost.apart:
-            # The last window of gradients stays in the array until those of the command before have left.
+        if cost.drains:
             self.bus += max(0, done - end - cost.end)
         if cost.prepare:
             self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
@@ -172,7 +176,7 @@ class _Fetch:
         self.used = 0
 
     def take(self, count: int, time: int, loaders: Sequence[_Engine]) -> int:
-        """Cycle in which the last of ``count`` words is taken, one a cycle from ``time`` on."""
+        """Cycle in which the last of ``count`` words is taken, one a cycle from ``time`` on; the first Loader shares its port."""
         while count:
             if len(self.ends) == len(self.taken):
                 self._request(loaders)
@@ -208,8 +212,7 @@ class _Fetch:
             for other in loaders[1:]:
                 if other.walks > first:
                     other.walks += self.beats
-                    other.bus += self.beats
-                    other.free += self.beats
+                    other.delay(self.beats)
         self.ends.append(end)
 
     @staticmethod
@@ -345,8 +348,7 @@ class _Replay:
         banks = range(bank, bank + 1) if instruction["linear"] else range(WEIGHT_BANKS)
         end = self.memory.move(first, cost.transfer, cost.bytes, banks, self.loaders.index(engine))
         for loader, late in zip(self.loaders, self.memory.banks.delays(), strict=True):
-            loader.bus += late
-            loader.free += late
+            loader.delay(late)
         if not instruction["linear"]:
             engine.walks = end
         return end

@@ -198,20 +198,20 @@ def test_loads_that_go_from_bank_to_bank_share_three_banks():
     assert max(three) <= alone + 60 and 600 <= last - alone <= 700, (alone, three, last)
 
 
-def test_channels_that_fill_the_banks_in_turns_wait_while_the_program_comes():
+@pytest.mark.parametrize(("walks", "late"), [((900, 900, 0), [4, 4, 0]), ((0, 900, 900), [4, 0, 0])])
+def test_channels_that_fill_the_banks_in_turns_wait_while_the_program_comes(walks, late):
     """A fetch of 4 beats holds up channel 0's port: its load of weights, and the one behind it, which goes from bank to bank beside
     it, are late by as much; so is no other load."""
     eta, dram = PRESETS["eta"], DramCost()
-    for walks, late in (((900, 900, 0), [4, 4, 0]), ((0, 900, 900), [4, 0, 0])):
-        loaders = [machine._Engine(4) for _ in walks]
-        for loader, end in zip(loaders, walks, strict=True):
-            loader.starts, loader.ends, loader.bursts = [0], [900], [(100, 9.0)]
-            loader.bus, loader.free, loader.walks = 900, 10, end
-        fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
-        fetch.jump(98)
-        fetch.take(1, 98, loaders)
-        assert [loader.bus - 900 for loader in loaders] == late
-        assert [loader.free - 10 for loader in loaders[1:]] == late[1:]
+    loaders = [machine._Engine(4) for _ in walks]
+    for loader, end in zip(loaders, walks, strict=True):
+        loader.starts, loader.ends, loader.bursts = [0], [900], [(100, 9.0)]
+        loader.bus, loader.free, loader.walks = 900, 10, end
+    fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
+    fetch.jump(98)
+    fetch.take(1, 98, loaders)
+    assert [loader.bus - 900 for loader in loaders] == late
+    assert [loader.free - 10 for loader in loaders[1:]] == late[1:]
 
 
 def test_single_beats_take_what_the_memory_takes_for_as_many_as_are_under_way():
