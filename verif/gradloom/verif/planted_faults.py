@@ -174,6 +174,13 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/test_load_arbiter.py",
     ),
     Fault(
+        "a block of weights that has begun is interrupted by a lower channel",
+        f"{_RTL}/load_arbiter.py",
+        "return within | ~behind if this < other else within & ~behind",
+        "return Value.cast(this < other)",
+        f"{_TESTS}/rtl/test_load_arbiter.py",
+    ),
+    Fault(
         "a bank never takes the beats of the upper channels",
         f"{_RTL}/banks.py",
         "_chosen(which, buses[1 << bit:])",
