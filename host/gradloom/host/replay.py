@@ -4,6 +4,7 @@ Queues, semaphores, barriers, the Sequencer's pace, the program's own fetch, the
 channels fill are those of the machine; every event comes in the order of time.
 """
 
+import dataclasses
 import math
 from bisect import bisect_right
 from collections import defaultdict, deque
@@ -39,6 +40,22 @@ _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
 
+@dataclasses.dataclass
+class _Command:
+    """One command of an engine, all in cycles."""
+
+    place: int
+    """In the program."""
+    start: int
+    end: int
+    """The cycle after its last beat or window."""
+    bursts: int = 0
+    rate: float = 0.0
+    """Of a load: its bursts, and the cycles of each."""
+    walks: bool = False
+    """It goes from bank to bank of the weight buffer."""
+
+
 class _Engine(EngineState):
     """One engine with its queue."""
 
@@ -48,13 +65,11 @@ class _Engine(EngineState):
         """(position, cycle in which the last word was there) of commands that have not started."""
         self.words = 0
         """Words in the queue: all of ``handed`` but the first, which is collected beside the queue."""
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        """Of every command so far: its start, and the cycle after its last beat."""
-        self.bursts: list[tuple[int, float]] = []
-        """Of every command of a Loader: its bursts, and the cycles of each."""
-        self.walks = 0
-        """Of a Loader: the cycle after the last beat of its latest load that goes from bank to bank of the weight buffer."""
+        self.commands: list[_Command] = []
+        """All that have started."""
+        self.held = 0
+        """Of a Loader: until then lower channels keep single banks of the weight buffer busy, so that what goes from bank to bank
+        stands."""
         self.prepared = self.tail = 0
         """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
 
@@ -74,6 +89,32 @@ class _Engine(EngineState):
         """What its next command does comes so much later."""
         self.bus += cycles
         self.free += cycles
+
+    def walks(self, time: int) -> bool:
+        """Whether a load that goes from bank to bank is under way after ``time``."""
+        return self._first_walk(time) is not None
+
+    def postpone(self, time: int, cycles: int) -> list[int]:
+        """What goes from bank to bank after ``time``, and all behind it, comes so much later; the places of these commands."""
+        first = self._first_walk(time)
+        if first is None:
+            return []
+        late = self.commands[first:]
+        for command in late:
+            command.end += cycles
+        for place in range(max(-len(late), -len(self.under_way)), 0):
+            self.under_way[place] += cycles
+        self.delay(cycles)
+        return [command.place for command in late]
+
+    def _first_walk(self, time: int) -> int | None:
+        first = None
+        for place in range(len(self.commands) - 1, -1, -1):
+            if self.commands[place].end <= time:
+                break
+            if self.commands[place].walks:
+                first = place
+        return first
 
     def begin(self, time: int, cost: Cost, end: int) -> int:
         entered = self._entered(time, cost)
@@ -199,7 +240,7 @@ class _Fetch:
         first = issue + self.dram.latency + _FETCH_SETUP
         # Data come in the order of the requests: those of the Loader's commands that started earlier come first, as far as they
         # have been requested.
-        place = bisect_right(load.starts, issue - _READ_ISSUE) - 1
+        place = bisect_right(load.commands, issue - _READ_ISSUE, key=lambda command: command.start) - 1
         if place >= 0:
             first = max(first, self._requested(load, place, issue - _READ_ISSUE))
         end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
@@ -207,11 +248,9 @@ class _Fetch:
             load.bus += self.beats
         # A Loader that stands while its port brings the program falls back by a block, into the bank of the next one, which waits
         # for it, and so on.
-        if load.walks > first:
-            load.walks += self.beats
+        if load.walks(first):
             for other in loaders[1:]:
-                if other.walks > first:
-                    other.walks += self.beats
+                if other.walks(first):
                     other.delay(self.beats)
         self.ends.append(end)
 
@@ -221,12 +260,12 @@ class _Fetch:
 
         It requests a burst a cycle, and no more than can be under way.
         """
-        count, cycles = load.bursts[place]
-        before, rate = (load.ends[place - 1], load.bursts[place - 1][1]) if place else (0, 1.0)
-        come = max(0.0, time - (load.ends[place] - count * cycles)) / max(cycles, 1.0)
+        command = load.commands[place]
+        before, rate = (load.commands[place - 1].end, load.commands[place - 1].rate) if place else (0, 1.0)
+        come = max(0.0, time - (command.end - command.bursts * command.rate)) / max(command.rate, 1.0)
         earlier = max(0, before - time) / max(rate, 1.0)
-        asked = min(count, time - load.starts[place], come + OUTSTANDING_READS - earlier)
-        return before if asked <= 0 else int(load.ends[place] - (count - asked) * cycles)
+        asked = min(command.bursts, time - command.start, come + OUTSTANDING_READS - earlier)
+        return before if asked <= 0 else int(command.end - (command.bursts - asked) * command.rate)
 
 
 class _Replay:
@@ -236,6 +275,7 @@ class _Replay:
         self.engines = {unit: _Engine(in_flight(unit)) for unit in units(config)}
         self.loaders = [self.engines[unit] for unit in LOAD_UNITS[:config.load_channels]]
         self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
+        """Of every semaphore: the places of the commands that have given, or will give, what nothing has taken yet."""
         self.engine_of = [self.engines.get(instruction.unit(config)) for instruction in program]
         """``None`` for a command of the Sequencer."""
         self.lengths = [instruction.length for instruction in program]
@@ -312,7 +352,7 @@ class _Replay:
     def _signalled(self, place: int) -> int | None:
         """When a command has all its semaphores' signals; ``None`` while one is not known."""
         signals = [self.signals[bit] for bit in self.needs[place]]
-        return max((signal[0] for signal in signals), default=0) if all(signals) else None
+        return int(max((self.done[signal[0]] for signal in signals), default=0)) if all(signals) else None
 
     def _begin(self, engine: _Engine, time: int) -> None:
         place, _ = engine.handed.popleft()
@@ -329,12 +369,11 @@ class _Replay:
         first = engine.first(time, cost)
         end = self._moved(engine, instruction, cost, first) if cost.bytes else first + cost.transfer
         done = engine.begin(time, cost, end)
-        engine.starts.append(time)
-        engine.ends.append(engine.bus)
-        engine.bursts.append((cost.bursts, (end - first) / max(1, cost.bursts)))
+        walks = instruction.fields.get("dest") == Dest.WBUF and not instruction["linear"]
+        engine.commands.append(_Command(place, time, engine.bus, cost.bursts, (end - first) / max(1, cost.bursts), walks))
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
-            self.signals[bit].append(done)
+            self.signals[bit].append(place)
 
     def _take_signals(self, place: int) -> None:
         for bit in self.needs[place]:
@@ -344,14 +383,24 @@ class _Replay:
         """Cycle after the last beat of a load or store."""
         if instruction.fields.get("dest") != Dest.WBUF:
             return self.memory.move(first, cost.transfer, cost.bytes)
+        channel = self.loaders.index(engine)
+        if not instruction["linear"]:
+            return self.memory.move(max(first, engine.held), cost.transfer, cost.bytes, range(WEIGHT_BANKS), channel)
         bank = instruction["bank0"]
-        banks = range(bank, bank + 1) if instruction["linear"] else range(WEIGHT_BANKS)
-        end = self.memory.move(first, cost.transfer, cost.bytes, banks, self.loaders.index(engine))
+        end = self.memory.move(first, cost.transfer, cost.bytes, range(bank, bank + 1), channel)
         for loader, late in zip(self.loaders, self.memory.banks.delays(), strict=True):
             loader.delay(late)
-        if not instruction["linear"]:
-            engine.walks = end
+        for loader in self.loaders[channel + 1:]:
+            self._hold(loader, first, end)
         return end
+
+    def _hold(self, loader: _Engine, first: int, end: int) -> None:
+        """A lower channel keeps one bank busy, before which what goes from bank to bank stands."""
+        since = max(first, loader.held)
+        if end > since:
+            for place in loader.postpone(since, end - since):
+                self.done[place] += end - since
+            loader.held = end
 
     def _was_full(self, engine: _Engine, freed: int) -> bool:
         """Whether the Sequencer stood before this queue until ``freed`` words left it."""

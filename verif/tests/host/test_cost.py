@@ -106,7 +106,7 @@ def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, 
     """A fetch that leaves at cycle 98 beside a command of 4 cycles a burst whose data come until ``end``."""
     eta, dram = PRESETS["eta"], DramCost()
     free, taken = machine._Engine(4), machine._Engine(4)
-    taken.starts, taken.ends, taken.bursts = [0, 1], [earlier, end], [(100, 4.0), (bursts, float(cycles))]
+    taken.commands = [machine._Command(0, 0, earlier, 100, 4.0), machine._Command(1, 1, end, bursts, float(cycles))]
     times = []
     for engine in (free, taken):
         fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
@@ -205,8 +205,8 @@ def test_channels_that_fill_the_banks_in_turns_wait_while_the_program_comes(walk
     eta, dram = PRESETS["eta"], DramCost()
     loaders = [machine._Engine(4) for _ in walks]
     for loader, end in zip(loaders, walks, strict=True):
-        loader.starts, loader.ends, loader.bursts = [0], [900], [(100, 9.0)]
-        loader.bus, loader.free, loader.walks = 900, 10, end
+        loader.commands = [machine._Command(0, 0, 900, 100, 9.0, walks=bool(end))]
+        loader.bus, loader.free = 900, 10
     fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
     fetch.jump(98)
     fetch.take(1, 98, loaders)
