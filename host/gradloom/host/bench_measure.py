@@ -116,7 +116,7 @@ class _Bench:
 def estimate(plan: Plan, memory: MemoryOptions, steps: int = 2) -> Timeline:
     """The last of so many steady steps of one start, by the cost model; the first one has the program's head."""
     dram = DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
-    return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, dram)[-1]
+    return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, dram)[steps - 1]
 
 
 def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
@@ -173,7 +173,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
                 bench.check(first, last)
         after, beat = device.counts(), device.beat_bytes
         traffic = tuple((after[key] - before[key]) * beat // count for key in ("read_beats", "write_beats"))
-        timeline = timelines(step_programs(plan.instructions, plan.labels, count), config, *device.events())[-1]
+        timeline = timelines(step_programs(plan.instructions, plan.labels, count), config, *device.events())[count - 1]
         total, parameters = device.cycle, digests.parameters_digest(network, bench.runner.state())
     finally:
         progress.close()

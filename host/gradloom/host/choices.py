@@ -53,6 +53,11 @@ class Choices:
         the first one.
     operands : :class:`bool`
         What the A-Core needs is there when it has been loaded, not when it has been stored.
+    cut : :class:`int`
+        Rows of a plane that the A-Core takes at a time at most, one image after the other, so that what follows begins with the
+        first of them; convolutions take inputs and errors as they are made. 0: whole planes.
+    carried : :class:`int`
+        Last layers whose weight gradients come beside the forward pass of the next step of a start.
     """
 
     tiles: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -63,6 +68,8 @@ class Choices:
     ahead: int = 3
     balance: bool = False
     operands: bool = True
+    cut: int = 0
+    carried: int = 0
 
     def record(self) -> dict[str, Any]:
         """As JSON keeps it: what differs from the defaults."""

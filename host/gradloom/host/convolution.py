@@ -233,7 +233,7 @@ class Convolution(ConvolutionTiles):
     def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
         if self._made:
-            return growing(0, self.steps, self.inputs.chunks(images)[0][1], _FIRST_STEPS)
+            return growing(0, self.steps, self.inputs.chunks(images)[0][1], 1 if self.builder.choices.cut else _FIRST_STEPS)
         return super()._chunks(images, kept, begins=begins)
 
     def compute(
@@ -288,6 +288,7 @@ class Convolution(ConvolutionTiles):
             runs = self._runs(images, chunk, inputs)
             weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
+            strips = self._strips_as_made(images, outputs)
             commands = [
                 (window, part, base + (part[0] - run[0]) * layout.apart)
                 for window in range(len(sweep.windows))
@@ -308,17 +309,50 @@ class Convolution(ConvolutionTiles):
                     fields |= {"sums": 1, "sacc": int(further)}
                     writes.append(norm_access(sums.half))
                 place = layout.read(inputs or 0, base, (part[1] - part[0]) * step)
-                builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
+                if strips:
+                    self._emit_strips(strips, fields, window, base, part, reads, writes)
+                else:
+                    builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
                 acc = 1
             builder.sums.used = sums.half
             if tiles and not last:
                 following = chunks[chunks.index(chunk) + 1]
                 room = self._region.size // step if self._region else 0
-                if not self._transpose and size + following[1] - following[0] <= room:
+                if not self._transpose and not self._made and size + following[1] - following[0] <= room:
                     # Behind the first of the tiles, as there is room beside this chunk.
                     self._fetch(images, following)
                 yield TURN
         return sums
+
+    def _strips_as_made(self, images: Range, outputs: list[int]) -> list[Range]:
+        """Units of the one image in which the first tile, which waits for inputs that are made in rows, takes them; else none."""
+        if not self._made or images[1] - images[0] > 1 or outputs != self.tiles()[0]:
+            return []
+        found = self.inputs.strips(images)
+        return found if len(found) > 1 else []
+
+    def _emit_strips(
+        self,
+        strips: list[Range],
+        fields: dict[str, int],
+        window: int,
+        base: int,
+        part: Range,
+        weights: Access,
+        writes: list[Access],
+    ) -> None:
+        """The command with ``fields`` strip by strip: each waits for the inputs of its rows only."""
+        sweep, config = self.sweep, self.builder.config
+        for strip in strips:
+            own = fields | sweep.some_units(config, window, base, strip)
+            own["pbase"] += sweep.strip_address(config, strip[0])
+            if own.get("sums") and strip is not strips[0]:
+                own["sacc"] = 1
+            first, last = self.inputs.addresses_of(strip)
+            size = self.inputs.size(1)
+            places = [(base + step * size + first, last - first) for step in range(part[1] - part[0])]
+            reads = [*(row_access("IBUF", *place) for place in places), weights]
+            self.builder.recorder.emit(Opcode.CONV, own, reads=reads, writes=writes)
 
     def _runs(self, images: Range, chunk: Range, inputs: int | None) -> list[tuple[Range, int]]:
         """Steps of a chunk whose inputs lie behind each other, and their first address; they are loaded unless they are there."""

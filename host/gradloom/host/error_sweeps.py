@@ -81,7 +81,8 @@ def error_works(
     tiled = _rows(work, plane, whole=work.fits and builder.holds(plane, bits=bits), masked=masked)
     if tiled is not None:
         return [_by_rows(tiled, plane, encode, needs, gives)]
-    limit, cut = builder.planes_at_once(layer, plane, bits=bits), swept_rows(builder, work, plane, bits=masked)
+    cut = swept_rows(builder, work, plane, bits=masked)
+    limit = builder.planes_at_once(layer, plane, bits=bits) if cut == [None] else 1
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         sums = yield from work.compute(images, tile, inputs)

@@ -7,7 +7,12 @@ from gradloom.host.tiling import Builder
 from gradloom.host.windows import forward_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 
-__all__ = ["forward_work", "through"]
+__all__ = ["convolved_forward", "forward_work", "through"]
+
+
+def convolved_forward(builder: Builder, layer: Layer, images: tuple[int, int], groups: tuple[int, int] | None = None) -> Part:
+    """Says that the array is through with some output groups of a layer."""
+    return Part(f"{layer.name} forward", images, groups or (0, builder.groups(builder.network.shape(layer.name)[0])))
 
 
 def forward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
@@ -20,9 +25,12 @@ def forward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convol
     return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
 
 
-def through(builder: Builder, layer: Layer) -> tuple[Part, ...]:
-    """The results of the last layer with weights before a layer: then the array is free for it."""
+def through(builder: Builder, layer: Layer, *, emitted: bool = False) -> tuple[Part, ...]:
+    """The results of the last layer with weights before a layer: then the array is free for it. ``emitted``: only that its commands
+    come before."""
     source = builder.network.layer(layer.input) if layer.input != INPUT else None
     while source is not None and not isinstance(source, Conv | FullyConnected):
         source = builder.network.layer(source.input) if source.input != INPUT else None
-    return (builder.part(source.name, "z", builder.images),) if source else ()
+    if source is None:
+        return ()
+    return (convolved_forward(builder, source, builder.images) if emitted else builder.part(source.name, "z", builder.images),)

@@ -12,6 +12,7 @@ has more gradients open than such a line has room for: it begins when all others
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from gradloom.host.layer_sizes import channel_cycles, shape_of
 from gradloom.host.layout import plane_beats
@@ -58,11 +59,16 @@ def updated(builder: Builder, layer: str) -> Part:
 
 
 class GradientLines:
-    """The lines of all layers of a network (:meth:`of`)."""
+    """The lines of all layers of a network (:meth:`of`).
 
-    def __init__(self, builder: Builder) -> None:
+    Parameters
+    ----------
+    leaving : layers whose gradients are left to the next step
+    """
+
+    def __init__(self, builder: Builder, leaving: Collection[Conv | FullyConnected] = ()) -> None:
         config, weighted = builder.config, builder.network.weighted
-        self._builder = builder
+        self._builder, self._leaving = builder, leaving
         self._slow = {layer.name for layer in weighted if self._long_updates(layer)}
         self._first = {layer.name for layer in weighted if layer.input == INPUT}
         others = {layer.name for layer in weighted} - self._first
@@ -112,5 +118,6 @@ class GradientLines:
             return self._whole
         if layer.name not in self._first:
             return self._parts[layer.name in self._slow]
-        others = (other.name for other in self._builder.network.weighted if other.name not in self._first)
+        weighted = self._builder.network.weighted
+        others = (other.name for other in weighted if other.name not in self._first and other not in self._leaving)
         return dataclasses.replace(self._whole, needs=tuple(updated(self._builder, name) for name in others))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from gradloom.host.choices import BY_RULES, Choices
-from gradloom.host.tokens import Access, Pool, Recorder, row_access
+from gradloom.host.tokens import Access, Pool, Recorder, row_access, tensor_access
 from gradloom.rtl.channels import Unit
 
 __all__ = ["Deadlock", "Lane", "Pacer", "Part", "Piece", "Work"]
@@ -357,7 +357,7 @@ class Pacer:
         """When some images of a tensor are in memory, or operands on chip."""
         if part in self._loaded:
             return self._loaded[part]
-        return self._recorder.when(Access(part.name, (part.images, part.groups)))
+        return self._recorder.when(tensor_access(part.name, (part.images, part.groups)))
 
     def _load_start(self, stream: _Stream) -> int:
         """When a Loader could begin with a piece."""

@@ -20,7 +20,7 @@ from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
 
-__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "fits_beside", "row_parts", "swept_rows"]
+__all__ = ["RowConvolution", "RowTile", "bitmap_rows", "cut_rows", "fits_beside", "row_parts", "swept_rows"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
@@ -96,11 +96,18 @@ def fits_beside(builder: Builder, plane: Plane) -> bool:
     return 2 * plane.nb <= builder.config.abuf_depth
 
 
+def cut_rows(builder: Builder, plane: Plane, *, bits: bool, legal: Callable[[int], bool] = lambda _: True) -> list[Range]:
+    """Rows that the A-Core takes at a time of a plane that its buffers hold, if it is chosen to be cut; else none."""
+    step, most = bitmap_rows(plane) if bits else 1, builder.choices.cut
+    found = _cut(0, plane.y, most, lambda row: row % step == 0 and legal(row)) if most else None
+    return found if found and len(found) > 1 else []
+
+
 def swept_rows(builder: Builder, work: Convolution, plane: Plane, *, bits: bool) -> list[Range | None]:
     """What the A-Core sweeps at a time of every plane that a convolution makes: all of it (``None``), or some rows (as
     :func:`row_parts`; docs/decisions/0029-rows-of-whole-planes.md)."""
     if fits_beside(builder, plane):
-        return [None]
+        return [*cut_rows(builder, plane, bits=bits, legal=work.sweep.begins)] or [None]
     return [*row_parts(builder, work.layer, plane, (0, plane.y), bits=bits, legal=work.sweep.begins)]
 
 

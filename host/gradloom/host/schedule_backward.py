@@ -11,7 +11,7 @@ from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
-from gradloom.host.row_tiles import fits_beside, row_parts
+from gradloom.host.row_tiles import cut_rows, fits_beside, row_parts
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
 from gradloom.host.windows import backward_sweep
@@ -224,6 +224,8 @@ def _slowly_made(builder: Builder, layer: Conv | FullyConnected, source: Conv | 
     the images keeps the array busy meanwhile."""
     if len(builder.turn) > 1:
         return False
+    if builder.choices.cut:
+        return layer.norm == "frn"
     channels, y, x = builder.network.shape(layer.name)
     images = builder.images[1] - builder.images[0]
     acore = images * builder.groups(channels) * max(_SCALARS, Plane(y, x).nb)
@@ -291,9 +293,13 @@ class Accumulation:
         self.plane, self.groups = Plane(y, x), builder.groups(channels)
         self._tag = 8 * builder.network.index(layer.name) + 2
         self._rows: list[Range] = []
-        beside = layer.norm != "frn" or fits_beside(builder, self.plane)
-        if not (beside and builder.holds(self.plane)):
-            self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=layer.act in ("tlu", "relu"))
+        frn, bits = layer.norm == "frn", layer.act in ("tlu", "relu")
+        self._together = builder.holds(self.plane) and (not frn or fits_beside(builder, self.plane))
+        """Whether all rows of a plane are on chip at once."""
+        if self._together:
+            self._rows = cut_rows(builder, self.plane, bits=bits) if frn else []
+        else:
+            self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=bits)
         # Rows have one more entry, the sum of products of their plane.
         self._entries = PARAMETER_ENTRIES + bool(self._rows)
         self._fits = self.groups * self._entries <= builder.pool["PARAMETERS"].size
@@ -307,7 +313,7 @@ class Accumulation:
 
     def _part(self, images: Range, groups: Range) -> Part:
         name = self.layer.name
-        return self.builder.part(name, "error" if name == self.builder.network.logits.name else "dz", images, groups)
+        return self.builder.part(name, _error_name(self.builder, self.layer), images, groups)
 
     def _forward(self) -> tuple[Part, ...]:
         """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers leave room for it."""
@@ -387,10 +393,11 @@ class Accumulation:
         parts = [(rows, self.dry, "FRN_ERR") for rows in self._rows]
         if layer.norm == "frn":
             parts = [(rows, False, "FRN_ADD" if number else "FRN_SUM") for number, rows in enumerate(self._rows)] + parts
+        streams = _Streams(builder, layer, images, group, self._rows) if self._together else None
         for number, (rows, dry, program) in enumerate(parts):
-            if number:
+            if number and not self._together:
                 yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
-            _accumulate(builder, layer, images, group, place, self.plane, dry, rows, program)
+            _accumulate(builder, layer, images, group, place, self.plane, dry, rows, program, streams)
 
     def _end(self, group: int, place: int) -> None:
         self.builder.pool["PARAMETERS"].give_back(place)
@@ -404,6 +411,33 @@ class Accumulation:
         self.builder.store(Source.PBUF, region, box, region.at(group), n0=12, addr=place + 3, length=3)
 
 
+def _error_name(builder: Builder, layer: Conv | FullyConnected) -> str:
+    """The error of a layer's output in memory."""
+    return "error" if layer.name == builder.network.logits.name else "dz"
+
+
+class _Streams:
+    """What the A-Core reads of one channel group of some images, loaded rows by rows, so that a first pass follows them, and on
+    chip until the sweep is through: first addresses of A, B and the bitmap by first row."""
+
+    def __init__(
+        self, builder: Builder, layer: Conv | FullyConnected, images: Range, group: int, rows: list[Range]
+    ) -> None:
+        memory, name = builder.memory, layer.name
+        regions = {Dest.AA: memory[name, _error_name(builder, layer)], Dest.AB: memory[name, "xhat"]}
+        if layer.act in ("tlu", "relu"):
+            regions[Dest.AM] = memory[name, "bit"]
+        self._places = dict[tuple[Dest, int], int]()
+        starts = {dest: builder.ring[dest.name].take(region.unit // builder.config.beat_bytes) for dest, region in regions.items()}
+        for part in rows:
+            for dest, region in regions.items():
+                place = starts[dest] + region.rows(*part)[0]
+                self._places[dest, part[0]] = builder.load_planes(dest, region, images, group, part, place)
+
+    def __call__(self, dest: Dest, rows: Range) -> int:
+        return self._places[dest, rows[0]]
+
+
 def _accumulate(
     builder: Builder,
     layer: Conv | FullyConnected,
@@ -414,17 +448,21 @@ def _accumulate(
     dry: bool,
     rows: Range | None = None,
     by_rows: str = "",
+    streams: _Streams | None = None,
 ) -> None:
     """One channel group of some images: dz to dx, sums in the parameter buffer.
 
-    ``rows``: only these of every plane; then ``by_rows`` takes the place of FRN_BWD.
+    ``rows``: only these of every plane; then ``by_rows`` takes the place of FRN_BWD. ``streams``: what has been loaded of them.
     """
+
+    def loaded(dest: Dest, tensor: str) -> int:
+        return streams(dest, rows) if streams and rows else builder.load_planes(dest, memory[name, tensor], images, group, rows)
+
     memory, name, count = builder.memory, layer.name, images[1] - images[0]
     plane = Plane(rows[1] - rows[0], whole.x) if rows else whole
     beats = count * plane.nb
     inv, k = reciprocal(whole.y * whole.x)
-    dz = "error" if name == builder.network.logits.name else "dz"
-    aa = builder.load_planes(Dest.AA, memory[name, dz], images, group, rows)
+    aa = loaded(Dest.AA, _error_name(builder, layer))
     fields = {
         "planes": count,
         "dry": int(dry),
@@ -438,7 +476,7 @@ def _accumulate(
     entries = 7 if by_rows else 6
     reads, writes = [("AA", aa, beats), ("PBUF", start, entries)], [("PBUF", start + 3, entries - 3)]
     if layer.act in ("tlu", "relu"):
-        fields["sm0"] = builder.load_planes(Dest.AM, memory[name, "bit"], images, group, rows)
+        fields["sm0"] = loaded(Dest.AM, "bit")
         reads.append(("AM", fields["sm0"], count * plane.bits))
     tail = shifts(SH1=(0, (), ()))
     program = "RELU_BWD" if layer.act == "relu" else "LIN_BWD"
@@ -446,7 +484,7 @@ def _accumulate(
         program = (by_rows or "FRN_BWD") + ("" if layer.act == "tlu" else "_LIN")
     only_sums = program == "LIN_BWD" or by_rows in ("FRN_SUM", "FRN_ADD")
     if layer.norm == "frn":
-        fields["sb0"] = builder.load_planes(Dest.AB, memory[name, "xhat"], images, group, rows)
+        fields["sb0"] = loaded(Dest.AB, "xhat")
         reads.append(("AB", fields["sb0"], beats))
     if layer.norm == "frn" and not only_sums:
         fields["pl0"] = builder.load_planes(Dest.PBUF, memory[name, "reciprocals"], images, group)

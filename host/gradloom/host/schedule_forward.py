@@ -8,7 +8,7 @@ from gradloom.host import schedule_logits, schedule_shortcut
 from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
 from gradloom.host.cost import pool_cycles
-from gradloom.host.forward_tiles import forward_work, through
+from gradloom.host.forward_tiles import convolved_forward, forward_work, through
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
@@ -86,8 +86,11 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
 
     if not (work.fits and builder.holds(plane)):
-        return _RowForward(builder, layer, work, plane, dry).works(needs, lambda images: (builder.part(name, "z", images),))
-    limit, cut = builder.planes_at_once(name, plane), swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
+        return _RowForward(builder, layer, work, plane, dry).works(
+            needs, lambda images: (builder.part(name, "z", images), convolved_forward(builder, layer, images))
+        )
+    cut = swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
+    limit = builder.planes_at_once(name, plane) if cut == [None] else 1
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         parts = list(itertools.product(equal_ranges(*images, limit), cut))
@@ -124,8 +127,15 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
             builder.pool["PARAMETERS"].give_back(sides[0])
 
     def gives(images: Range, tile: list[int]) -> Parts:
-        return tuple(builder.part(name, "z", images, (group, group + 1)) for group in tile)
+        groups = [(group, group + 1) for group in tile]
+        return tuple(part for some in groups for part in (
+            builder.part(name, "z", images, some), convolved_forward(builder, layer, images, some)))
 
+    def made(images: Range, groups: Range) -> Parts:
+        return (builder.part(layer.input, "z", images, groups),)
+
+    if builder.choices.cut and layer.input != INPUT:
+        return work.works(work.image_tiles(), needs, gives, emit, made, through(builder, layer, emitted=True))
     return work.works(work.image_tiles(), needs, gives, emit, early=through(builder, layer))
 
 

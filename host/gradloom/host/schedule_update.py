@@ -52,6 +52,7 @@ class WeightUpdate:
     dry : only the statistics of the velocities
     export : also store the weight gradients
     first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
+    late : whether the step before has left it, so that nothing of this one is needed
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class WeightUpdate:
         export: bool = False,
         first: bool = True,
         last: bool = True,
+        late: bool = False,
     ) -> None:
-        self.builder, self.layer, self.dry = builder, layer, dry
+        self.builder, self.layer, self.dry, self.late = builder, layer, dry, late
         self.first, self.last = first, last
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
@@ -124,9 +126,11 @@ class WeightUpdate:
     def _loads(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
         builder, sweep, config, every = self.builder, self.sweep, self.builder.config, self.builder.images
-        needs = [builder.part(self.layer.name, dx_region_name(builder, self.layer), every), *self.line.needs]
-        if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
-            needs.append(convolved(builder, self.layer, every))
+        needs = [*self.line.needs]
+        if not self.late:
+            needs.append(builder.part(self.layer.name, dx_region_name(builder, self.layer), every))
+            if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
+                needs.append(convolved(builder, self.layer, every))
         before: Block | None = None
         pool, other = self._inputs, self._others
         for n, block in enumerate(blocks):

@@ -139,8 +139,25 @@ class TileInputs:
         Where they take longer than the windows other channels bring parts. ``together``: they lie as
         :meth:`layout` says.
         """
-        rows = Rows(images, (0, self.sweep.rows), 0)
-        self.load_rows([rows], self.size(images[1] - images[0]), chunk, addr, windows, together=together)
+        self.load_rows(self._blocks(images), self.size(images[1] - images[0]), chunk, addr, windows, together=together)
+
+    def strips(self, images: Range) -> list[Range]:
+        """Units of an image that can be computed when the first of its :meth:`_blocks` are there, then with the next ones."""
+        return self.sweep.strips(self.builder.config, [block.rows[1] for block in self._blocks(images)])
+
+    def addresses_of(self, units: Range) -> Range:
+        """Addresses of a step, from its first one on, that some units of its one image read."""
+        low, high = self.sweep.read(*units)
+        banks, xe = self.sweep.banks(self.builder.config), self.sweep.xe
+        return low // banks * xe, -(-high // banks) * xe
+
+    def _blocks(self, images: Range) -> list[Rows]:
+        """All rows of some images, or, of an image that is made in rows, those that lie at the same addresses together."""
+        rows, cut, banks = self.sweep.rows, self.builder.choices.cut, self.sweep.banks(self.builder.config)
+        if not 0 < cut < rows or images[1] - images[0] > 1 or self.sweep.k1:
+            return [Rows(images, (0, rows), 0)]
+        size = cut // banks * banks or banks
+        return [Rows(images, (low, min(low + size, rows)), low) for low in range(0, rows, size)]
 
     def load_rows(
         self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int, *, together: bool = False
@@ -176,7 +193,7 @@ class TileInputs:
                 builder.load(
                     Dest.IBUF,
                     region,
-                    [(part.images, (first, last))],
+                    [(part.images, (first, last), self._tensor_rows(part.rows))],
                     region.at(part.images[0], first) + (sweep.row0 + part.rows[0] * sweep.every) * row_bytes,
                     (bank, bank + 1) if sweep.k1 else (0, PE_ROWS),
                     **self._loops(part),
@@ -191,6 +208,11 @@ class TileInputs:
                     xb=sweep.xe,
                     ostep=step,
                 )
+
+    def _tensor_rows(self, rows: Range) -> Range:
+        """Of the tensor that some stored rows are."""
+        sweep = self.sweep
+        return sweep.row0 + rows[0] * sweep.every, sweep.row0 + (rows[1] - 1) * sweep.every + 1
 
     def _load_side_by_side(self, images: Range, chunk: Range, addr: int, layout: InputLayout) -> None:
         """Planes of one beat, those of all input groups of an image and PE row in one run."""

@@ -12,7 +12,7 @@ from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
 from gradloom.host.sums import PartialSums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring
+from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring, tensor_access
 from gradloom.models.network import INPUT, Layer, Network
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import PE_ROWS, Config
@@ -131,6 +131,13 @@ class Builder:
         self.hyperparameters_due = False
         """Whether the step's hyperparameters are still to be fetched."""
         self._first_tag: int | None = None
+
+    def begin_step(self, between: Callable[[], bool], seeded: set[int]) -> None:
+        """Nothing is on chip, and no seed is there but of the tensors ``seeded``."""
+        self.between, self._seeded = between, set(seeded)
+        self.weights = KeptRing(self.config.wbuf_depth)
+        self._first_tag = None
+        self.hyperparameters_due = False
 
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
@@ -305,7 +312,7 @@ class Builder:
                 "addr0": addr,
                 **fields,
             },
-            reads=[Access(region.space, box) for box in boxes],
+            reads=[tensor_access(region.space, box) for box in boxes],
             writes=[Access(dest.name, place)],
         )
 
@@ -340,7 +347,7 @@ class Builder:
                 "addr0": addr,
             },
             reads=[Access(src.name, ((0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length),))],
-            writes=[Access(region.space, box) for box in boxes],
+            writes=[tensor_access(region.space, box) for box in boxes],
         )
 
     def holds(self, plane: Plane, *, bits: bool = True) -> bool:
@@ -355,16 +362,23 @@ class Builder:
         return first * self.config.beat_bytes, beats
 
     def load_planes(
-        self, dest: Dest, region: Region, images: tuple[int, int], group: int, rows: tuple[int, int] | None = None
+        self,
+        dest: Dest,
+        region: Region,
+        images: tuple[int, int],
+        group: int,
+        rows: tuple[int, int] | None = None,
+        place: int | None = None,
     ) -> int:
-        """Planes (or entries) of one channel group, or some of their rows, image after image. Returns the first address."""
+        """Planes (or entries) of one channel group, or some of their rows, image after image, to the next addresses of the ring,
+        or to those from ``place`` on. Returns the first address."""
         (offset, beats), count = self._part(region, rows), images[1] - images[0]
         size = count * (beats // _ENTRY_BEATS if dest == Dest.PBUF else beats)
-        addr = self.ring[dest.name].take(size)
+        addr = self.ring[dest.name].take(size) if place is None else place
         self.load(
             dest,
             region,
-            [(images, (group, group + 1))],
+            [(images, (group, group + 1), *((rows,) if rows else ()))],
             region.at(images[0], group) + offset,
             n0=beats,
             n1=count,
@@ -389,7 +403,7 @@ class Builder:
         self.store(
             src,
             region,
-            [(images, (group, group + 1))],
+            [(images, (group, group + 1), *((rows,) if rows else ()))],
             region.at(images[0], group) + offset,
             n0=beats,
             n1=count,

@@ -30,7 +30,7 @@ from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, un
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode
 
-__all__ = ["Access", "Box", "KeptRing", "Overwritten", "Pool", "Recorder", "Ring", "row_access"]
+__all__ = ["Access", "Box", "KeptRing", "Overwritten", "Pool", "Recorder", "Ring", "row_access", "tensor_access"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -49,6 +49,15 @@ def row_access(space: str, first: int, count: int, banks: tuple[int, int] = (0, 
     return Access(space, ((first, first + count), banks))
 
 
+_EVERY = (0, 1 << 16)
+
+
+def tensor_access(space: str, box: Box) -> Access:
+    """A part of a tensor in DRAM: images and channel groups, or output and input groups; then rows or kernel windows, or all."""
+    return Access(space, box if len(box) == _TENSOR_DIMENSIONS else (*box, _EVERY))
+
+
+_TENSOR_DIMENSIONS = 3
 _CELL_ADDRESSES = 64
 _CELL_INDICES = 4
 """Sizes of the cells by which past accesses are found: addresses on chip, banks or indices of a tensor."""
@@ -335,8 +344,12 @@ class Recorder:
         """A command of the Sequencer that no command under way depends on: it waits for none of them."""
         self.instructions.append(Instruction(opcode, fields, (), self.tag))
 
+    def since_barrier(self) -> Iterator[tuple[int, Instruction]]:
+        """Commands since the last barrier, with their positions."""
+        return ((place, self.instructions[place]) for place in range(self._floor + 1, len(self.instructions)))
+
     def behind_acore(self, commands: Sequence[tuple[int, Instruction]]) -> None:
-        """Commands of the Sequencer, each behind a command of the A-Core while engines go on; the next thing must be a barrier.
+        """Commands of the Sequencer, each behind a command of the A-Core while engines go on.
 
         Parameters
         ----------

@@ -174,10 +174,20 @@ class Timeline:
 
 
 def step_programs(instructions: Sequence[Instruction], labels: Mapping[int, int], steps: int) -> list[tuple[Instruction, ...]]:
-    """What the Sequencer takes in each of the ``steps`` steps of one start; what comes before the loop belongs to the first."""
-    (loop, body), = labels.items()
+    """What the Sequencer takes in each of the ``steps`` steps of one start; what comes before the loop belongs to the first.
+
+    Where updates are carried over from step to step (:mod:`gradloom.host.program_loop`), what is left behind the last one comes as
+    one entry more, or, behind a single step, belongs to it.
+    """
+    (loop, body), *further = sorted(labels.items())
     first, again = tuple(instructions[: loop + 1]), tuple(instructions[body : loop + 1])
-    return [first if step == 0 else again for step in range(steps)]
+    if not further:
+        return [first if step == 0 else again for step in range(steps)]
+    (last, _), = further
+    left, again = tuple(instructions[loop + 1 : body]), tuple(instructions[body : last + 1])
+    if steps == 1:
+        return [first + left]
+    return [first, *[again] * (steps - 1), tuple(instructions[last + 1 :])]
 
 
 def timelines(programs: Sequence[tuple[Instruction, ...]], config: Config, cycles: np.ndarray, bits: np.ndarray) -> list[Timeline]:

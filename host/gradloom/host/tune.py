@@ -59,7 +59,7 @@ def estimated_cycles(
         If there is no program with these choices.
     """
     plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)
-    return replay(step_programs(plan.instructions, plan.labels, 2), config, dram)[-1].cycles, plan.offer
+    return replay(step_programs(plan.instructions, plan.labels, 2), config, dram)[1].cycles, plan.offer
 
 
 def _try(problem: _Problem, choices: Choices) -> int | None:

@@ -115,8 +115,8 @@ def _flow(instructions: Sequence[Instruction], places: Sequence[int]) -> Iterato
             target = instruction["target"]
             if target not in places:
                 yield place, f"LOOP goes to byte {target}, where no command begins"
-            elif target > place:
-                yield place, f"LOOP goes forward to byte {target}"
+            elif target > place and instructions[places.index(target) - 1].opcode != Opcode.END:
+                yield place, f"LOOP goes forward to byte {target}, which must be behind an END"
 
 
 # DRAM
@@ -130,11 +130,11 @@ def _dram(
     steps: int,
     first_step: int,
 ) -> Iterator[tuple[int, str]]:
-    """Addresses of the first and of the last pass through the loop."""
-    loop = next((i for i, entry in enumerate(instructions) if entry.opcode == Opcode.LOOP), None)
-    body = range(0, 0)
-    if loop is not None and instructions[loop]["target"] in places:
-        body = range(places.index(instructions[loop]["target"]), loop)
+    """Addresses of the first and of the last pass through the loop, of which steps before may be no part."""
+    loops = [i for i, entry in enumerate(instructions) if entry.opcode == Opcode.LOOP]
+    bodies = [range(places.index(instructions[i]["target"]), i) for i in loops if instructions[i]["target"] in places]
+    body = next((found for found in bodies if found), range(0, 0))
+    before = sum(i < body.start for i in loops)
     step = [
         sum(
             instructions[i]["value"]
@@ -155,13 +155,14 @@ def _dram(
             if base is None:
                 yield place, f"{instruction.opcode.name}: base register {breg} has not been set"
                 continue
-            for turn in {0, steps - 1} if number in body else {0}:
-                low, high = _extent(instruction, config, base + turn * step[breg], first_step + turn)
+            first = first_step + before * (number in body)
+            for turn in {0, max(0, steps - 1 - before)} if number in body else {0}:
+                low, high = _extent(instruction, config, base + turn * step[breg], first + turn)
                 if low < window[0] or high > window[1]:
                     yield (
                         place,
                         (
-                            f"{instruction.opcode.name}: bytes {low:#x}..{high - 1:#x} of step {turn} "
+                            f"{instruction.opcode.name}: bytes {low:#x}..{high - 1:#x} of step {first + turn - first_step} "
                             f"lie outside the window {window[0]:#x}..{window[1] - 1:#x}"
                         ),
                     )

@@ -5,6 +5,8 @@ taps; a fully connected layer is a convolution whose kernel is its input's plane
 """
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 
 from gradloom.host.layout import ceil_div, even
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
@@ -177,6 +179,24 @@ class Sweep:
     def group_step(self) -> int:
         """K1: input groups of one PE row; else of the whole tile."""
         return ceil_div(self.groups_in, PE_ROWS) if self.k1 else self.groups_in
+
+    def some_units(self, config: Config, window: int, base: int, units: tuple[int, int]) -> dict[str, int]:
+        """Fields of :meth:`row_fields` that differ for some units of one image."""
+        row, n = self.y0[window] + units[0] * self.ystep, self.banks(config)
+        return {"units": units[1] - units[0], "u0": units[0], "ib0": row % n, "ia0": base + row // n * self.xe & 0xFFFF}
+
+    def strips(self, config: Config, edges: Sequence[int]) -> list[tuple[int, int]]:
+        """Units of an image that can be computed once its stored rows up to each of ``edges`` are there; partial sums of a strip
+        begin at an address of their own."""
+        step = config.wpus * (2 if self.layout == PsumLayout.ROWS else 1)
+        ends = (max((u for u in range(step, self.upi, step) if self.read(0, u)[1] <= edge), default=0) for edge in edges)
+        cuts = sorted({0, *ends, self.upi})
+        return list(itertools.pairwise(cuts))
+
+    def strip_address(self, config: Config, unit: int) -> int:
+        """Address in the partial-sum banks, behind the tile's first one, of a strip that begins with a unit."""
+        groups = unit // config.wpus
+        return groups // 2 * ceil_div(self.cols, 2) if self.layout == PsumLayout.ROWS else groups * self.cols
 
     def row_fields(self, config: Config, window: int, base: int, images: int, entries: int | None = None) -> dict[str, int]:
         """Rows and columns of CONV for a tile of ``images`` whose inputs start at address ``base``.

@@ -12,7 +12,7 @@ from gradloom.models.state import State
 from gradloom.rtl.config import Config
 from gradloom.verif.interpreter import Interpreter
 
-__all__ = ["HYPERS", "check_steps", "random_images", "start_machine"]
+__all__ = ["HYPERS", "check_start", "check_steps", "random_images", "start_machine"]
 
 HYPERS = (Hyper(200, 9, 230, 255), Hyper(150, 10, 220, 12))
 """Hyperparameters of two steps, the second with weight decay."""
@@ -69,3 +69,32 @@ def check_steps(
         assert all(np.array_equal(again.arrays()[key], value) for key, value in state.arrays().items())
         plans.append(plan)
     return plans
+
+
+def check_start(
+    network: Network, config: Config, *, batch: int, steps: int, choices: Choices, order: int | None = None
+) -> Plan:
+    """Steps of one start behind a calibrating step of the golden model: every tensor of the last one, all logits, the state."""
+    rng, state = np.random.default_rng(6), State.initial(network, 7, -9)
+    x, labels = random_images(network, batch, rng)
+    train_step(network, state, x, labels, HYPERS[0])
+    plan = compile_network(network, config, batch, slots=steps, table=steps, export_dw=True, choices=choices)
+    assert validate(plan.program(1), config, window=(0, plan.size), first_step=1, steps=steps) == []
+    machine = start_machine(plan, state, order)
+    batches = [random_images(network, batch, rng) for _ in range(steps)]
+    hypers = [HYPERS[step % len(HYPERS)] for step in range(steps)]
+    for slot, (x, labels) in enumerate(batches):
+        plan.write_batch(machine, slot, x, labels)
+    plan.write_hyper(machine, hypers)
+    machine.execute(plan.program_address, steps)
+    for slot, (x, labels) in enumerate(batches):
+        result = train_step(network, state, x, labels, hypers[slot])
+        found = plan.read_logits(machine, slot)
+        assert np.array_equal(found, result.tensors[network.logits.name, "logits"]), f"step {slot}: logits"
+    for layer, name in plan.tensors():
+        found = plan.read(machine, layer, name, steps - 1 if name == "logits" else 0)
+        assert np.array_equal(found, result.tensors[layer, name]), f"{layer}.{name}"
+    assert {tid: machine.exponents[tid] for tid in state.exponents} == state.exponents
+    again = plan.read_state(machine, dict(enumerate(machine.exponents)), step=state.step, seed=state.seed)
+    assert all(np.array_equal(again.arrays()[key], value) for key, value in state.arrays().items())
+    return plan
