@@ -13,7 +13,7 @@ from gradloom.host.pacing import Lane, Part, Work
 from gradloom.host.scales import Scale, scale_all, scales
 from gradloom.host.schedule_backward import dx_kind
 from gradloom.host.tiling import BASE, Builder
-from gradloom.models.network import INPUT, Conv, FullyConnected, Kind
+from gradloom.models.network import Conv, FullyConnected, Kind
 from gradloom.models.rounding import NEAREST_F
 from gradloom.rtl.isa import Opcode
 
@@ -23,9 +23,9 @@ Weighted = Conv | FullyConnected
 
 
 def carried_layers(builder: Builder) -> tuple[Weighted, ...]:
-    """As many last layers as are chosen; never a first one, whose input is another one in the next step."""
-    layers = [layer for layer in builder.network.weighted if layer.input != INPUT]
-    return tuple(layers[len(layers) - min(len(layers), builder.choices.carried):])
+    """Those that are chosen, in forward order; never a first one, whose input is another one in the next step."""
+    chosen = set(builder.choices.carried) & set(builder.offer.carriable)
+    return tuple(layer for layer in builder.network.weighted if layer.name in chosen)
 
 
 def held_scales(builder: Builder, layers: tuple[Weighted, ...]) -> dict[str, list[Scale]]:

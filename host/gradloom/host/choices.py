@@ -54,10 +54,10 @@ class Choices:
     operands : :class:`bool`
         What the A-Core needs is there when it has been loaded, not when it has been stored.
     cut : :class:`int`
-        Rows of a plane that the A-Core takes at a time at most, one image after the other, so that what follows begins with the
-        first of them; convolutions take inputs and errors as they are made. 0: whole planes.
-    carried : :class:`int`
-        Last layers whose weight gradients come beside the forward pass of the next step of a start.
+        Beats of a plane that the A-Core takes at a time at most, so that what follows begins with the first of them; convolutions
+        take inputs and errors as they are made, and the A-Core's commands take turns piece by piece. 0: whole planes.
+    carried : tuple of :class:`str`
+        Layers whose weight gradients come beside the forward pass of the next step of a start.
     """
 
     tiles: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -69,13 +69,14 @@ class Choices:
     balance: bool = False
     operands: bool = True
     cut: int = 0
-    carried: int = 0
+    carried: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """As JSON keeps it: what differs from the defaults."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields |= {"tiles": dict(sorted(self.tiles.items())), "order": dict(sorted(self.order.items()))}
-        return {name: value for name, value in fields.items() if value != getattr(Choices(), name)}
+        chosen = {name: value for name, value in fields.items() if value != getattr(Choices(), name)}
+        return chosen | ({"carried": list(self.carried)} if self.carried else {})
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Choices":
@@ -93,11 +94,14 @@ class Choices:
             if name in ("tiles", "order"):
                 kind = int if name == "tiles" else (int, float)
                 good = isinstance(value, dict) and all(isinstance(part, kind) for part in value.values())
+            elif name == "carried":
+                good = isinstance(value, list) and all(isinstance(part, str) for part in value)
             else:
                 good = type(value) is type(known[name])
             if not good:
                 raise ValueError(f"{name} cannot be {value!r}")
-        return cls(**record)
+        fields: dict[str, Any] = {name: tuple(value) if name == "carried" else value for name, value in record.items()}
+        return cls(**fields)
 
 
 BY_RULES = Choices()
@@ -114,10 +118,13 @@ class Offer:
         For every key of :attr:`Choices.tiles` the numbers of images that fit.
     works : list
         Every key of :attr:`Choices.order`.
+    carriable : list
+        Every layer of :attr:`Choices.carried`.
     """
 
     tiles: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     works: list[str] = dataclasses.field(default_factory=list)
+    carriable: list[str] = dataclasses.field(default_factory=list)
 
 
 def schedule_key(network: Network, config: Config, batch: int) -> str:

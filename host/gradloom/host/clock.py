@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable
 
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Costs, DramCost, EngineState, in_flight
+from gradloom.host.cost import Costs, DramCost, EngineState, StagedState, in_flight
 from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 
@@ -19,15 +19,22 @@ __all__ = ["Clock"]
 class Clock:
     """Starts and ends of all commands so far, in cycles from the start of the program.
 
+    Parameters
+    ----------
+    staged : :class:`bool`
+        The A-Core's stages are followed exactly, not about.
+
     Attributes
     ----------
     done : dict
         Position of a command in the program: the cycle in which it is done.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, staged: bool = False) -> None:
         self._costs = Costs(config, DramCost())
         self._engines = {unit: EngineState(in_flight(unit)) for unit in units(config)}
+        if staged:
+            self._engines[Unit.ACORE] = StagedState(in_flight(Unit.ACORE))
         self.done: dict[int, int] = {}
 
     def place(self, position: int, unit: Unit, instruction: Instruction, behind: Iterable[int]) -> None:
@@ -35,7 +42,7 @@ class Clock:
         engine = self._engines[unit]
         time = max(engine.free, engine.under_way[0], *(self.done[place] for place in behind), 0)
         cost = self._costs(instruction)
-        self.done[position] = engine.begin(time, cost, max(time + cost.latency, engine.bus) + cost.transfer)
+        self.done[position] = engine.begin(time, cost, engine.first(time, cost) + cost.transfer)
 
     def through(self, first: int) -> int:
         """When all commands from position ``first`` on are done; 0 if there are none."""
@@ -45,6 +52,10 @@ class Clock:
     def free(self, unit: Unit) -> int:
         """When the last beat or window so far has passed an engine's pipeline."""
         return self._engines[unit].bus
+
+    def accepts(self, unit: Unit) -> int:
+        """When an engine could take its next command."""
+        return max(self._engines[unit].free, self._engines[unit].under_way[0])
 
     def barrier(self) -> None:
         """All engines wait for the last of them."""

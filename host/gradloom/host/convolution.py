@@ -161,6 +161,7 @@ class Convolution(ConvolutionTiles):
             weights=weights,
             sweeps=swept * len(tile),
             target=lambda: self._target(count),
+            behind=self.builder.sums.unread,
             apart=lambda: self._beside_set(count) is not None,
         )
 
@@ -215,6 +216,7 @@ class Convolution(ConvolutionTiles):
                 silent=True,
                 weights=self.weights.waited(tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
                 target=self.builder.sums.next,
+                behind=self.builder.sums.unread,
             )
             if begins:
                 start = pool.take(room)
@@ -280,7 +282,7 @@ class Convolution(ConvolutionTiles):
         for chunk in chunks:
             size, last = chunk[1] - chunk[0], chunk is chunks[-1]
             if tiles and tiles.begun:
-                yield self._further(outputs, images, chunk, sums, last=last)
+                yield self._further(outputs, images, chunk, sums, last=last, norms=norms)
             elif tiles:
                 tiles.begun = True
             if last:
@@ -381,13 +383,16 @@ class Convolution(ConvolutionTiles):
         for run, base in runs_of(tiles.ahead, chunk, step):
             self.inputs.load(images, run, base, windows * (run[1] - run[0]))
 
-    def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool) -> Piece:
-        """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one."""
+    def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool, norms: bool) -> Piece:
+        """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one, which may take the place of a
+        half's sums of magnitudes (``norms``)."""
         count = images[1] - images[0]
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
         needs, idle = self._groups_made(images, chunk), not self._slow_weights(self._step_cycles(count))
         if not last:
-            return Piece(Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True)
+            return Piece(
+                Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=lambda: self.builder.sums.unread(sums)
+            )
         return Piece(
             Lane.ARRAY,
             cycles,
@@ -397,6 +402,7 @@ class Convolution(ConvolutionTiles):
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),
             target=lambda: port_access(sums.half),
+            behind=lambda: self.builder.sums.unread(sums, half=norms),
         )
 
     def _slow_weights(self, step: int) -> bool:

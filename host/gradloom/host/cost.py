@@ -32,7 +32,7 @@ from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
 from gradloom.rtl.storer import Storer
 from gradloom.rtl.sweep import FETCH
 
-__all__ = ["Cost", "Costs", "DramCost", "EngineState", "in_flight", "pool_cycles"]
+__all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState", "in_flight", "pool_cycles"]
 
 _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
@@ -45,6 +45,8 @@ _POOL_PREPARE = 19
 """A-Core: from the acceptance of a pool to its first beat, and its tail."""
 _LANES_END = FETCH + ADD1 + CODE2 + 2
 """From a sweep's last beat to done, on the short path."""
+SWEEP_APART = 35
+"""A-Core: from a sweep's first beat to the next one's, at least."""
 _STORE_FIFO = 16
 """Beats that the Storer has read and not written."""
 
@@ -236,10 +238,46 @@ class EngineState:
         self.bus = 0
         self.under_way: deque[int] = deque([0] * in_flight, maxlen=in_flight)
 
+    def first(self, time: int, cost: Cost) -> int:
+        """When the first beat or window of a command that starts at ``time`` is in the pipeline."""
+        return max(time + cost.latency, self.bus)
+
     def begin(self, time: int, cost: Cost, end: int) -> int:
         """A command that starts at ``time`` and whose last beat or window is through at ``end``. Returns when it is done."""
         self.bus = end + (1 if cost.bytes else 0)
         self.free = max(time + cost.issue, end - cost.ahead)
         done = max(end + cost.end, self.under_way[-1] + cost.apart)
         self.under_way.append(done)
+        return done
+
+
+class StagedState(EngineState):
+    """The same, where a command may be prepared in a stage of its own while others pass the pipeline: the A-Core's three stages,
+    and gradients on their way out of the array."""
+
+    def __init__(self, in_flight: int) -> None:
+        super().__init__(in_flight)
+        self.prepared = self.tail = 0
+        """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
+
+    def _entered(self, time: int, cost: Cost) -> int:
+        """When a command that starts at ``time`` enters the stage in which it is prepared: it holds one, until the pipeline is
+        through with those before that."""
+        return max(time + cost.latency - cost.prepare, self.prepared)
+
+    def first(self, time: int, cost: Cost) -> int:
+        """When the first beat or window of a command that starts at ``time`` is in the pipeline."""
+        if not cost.prepare:
+            return max(time + cost.latency, self.bus)
+        # What takes a shorter way through the lanes does not overtake what is ahead of it.
+        return max(self._entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
+
+    def begin(self, time: int, cost: Cost, end: int) -> int:
+        entered = self._entered(time, cost)
+        done = super().begin(time, cost, end)
+        if cost.drains:
+            self.bus += max(0, done - end - cost.end)
+        if cost.prepare:
+            self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
+            self.bus = max(end, self.prepared + SWEEP_APART)
         return done

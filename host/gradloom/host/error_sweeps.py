@@ -2,13 +2,14 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
-from gradloom.host.pacing import Part, Work
+from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts, swept_rows
+from gradloom.host.sums import Sums
 from gradloom.host.tiling import Builder, ScheduleError
 from gradloom.rtl.isa import XSource
 
@@ -64,6 +65,9 @@ def error_works(
     *,
     bits: bool,
     masked: bool,
+    convolved: Callable[[Range, Range | None], Parts] = lambda *_: (),
+    rows_given: Callable[[int, Range, int], Part] | None = None,
+    fetch: Callable[[Range, int, Sequence[Range | None]], None] = lambda *_: None,
     made: Callable[[Range, Range], Parts] | None = None,
     early: Parts = (),
 ) -> list[Work]:
@@ -74,25 +78,42 @@ def error_works(
     channels : of the results
     needs, gives : of some images; of what is only added, of some channel groups; results of some or (``None``) of all of them
     bits, masked : whether bitmaps may be read, whether they are
+    convolved : what is there when the array is through with some or all results, beside these
+    fetch : loads what is added to some rows of planes ahead of their sums
+    rows_given : what some rows of a plane of the results are, if others follow them
     made, early : as for :meth:`~gradloom.host.convolution.Convolution.works`
     """
     if work is None:
         return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
     tiled = _rows(work, plane, whole=work.fits and builder.holds(plane, bits=bits), masked=masked)
     if tiled is not None:
-        return [_by_rows(tiled, plane, encode, needs, gives)]
+        return [_by_rows(tiled, plane, encode, needs, lambda images, groups: (*gives(images, groups), *convolved(images, groups)))]
     cut = swept_rows(builder, work, plane, bits=masked)
     limit = builder.planes_at_once(layer, plane, bits=bits) if cut == [None] else 1
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
-        sums = yield from work.compute(images, tile, inputs)
+        def prepare() -> None:
+            if builder.apart:
+                for group, part in itertools.product(tile, equal_ranges(*images, limit)):
+                    fetch(part, group, cut)
+
+        sums = yield from work.compute(images, tile, inputs, prepare=prepare)
+        builder.sweep(sums, lambda made: sweeps(images, tile, sums, made))
+
+    def sweeps(images: Range, tile: list[int], sums: Sums, made: Part) -> Work:
         for tap, group in enumerate(tile):
             for part, rows in itertools.product(equal_ranges(*images, limit), cut):
+                found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
+                if rows_given:
+                    found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, (made,), found, loads=False)
                 fields = work.psum_fields(sums, tap, part[0] - images[0], rows[0] if rows else 0)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 
     def given(images: Range, tile: list[int]) -> Parts:
-        return tuple(part for group in tile for part in gives(images, (group, group + 1)))
+        groups = [(group, group + 1) for group in tile]
+        swept = () if builder.apart else tuple(part for some in groups for part in gives(images, some))
+        return (*swept, *(part for some in groups for part in convolved(images, some)))
 
     return work.works(work.image_tiles(), lambda images: needs(images, None), given, emit, made, early)
 
@@ -118,8 +139,12 @@ def _added(
     else:
         parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
     for piece, images, chosen in builder.sweeps(groups, limit, plane.nb, needs, gives):
-        yield piece
+        # Those who wait for it have other things to do first.
+        each = dataclasses.replace(piece, cycles=piece.cycles // len(chosen), update=True) if builder.apart else piece
+        yield each
         for group in chosen:
+            if builder.apart and group != chosen[0]:
+                yield Piece(Lane.ACORE, each.cycles, inside=True, update=True)
             for rows in parts:
                 part = Plane(rows[1] - rows[0], plane.x)
                 encode(ErrorPart(images, group, part, None if whole else rows, {"xsrc": int(XSource.NONE)}, []))

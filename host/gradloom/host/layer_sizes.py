@@ -35,6 +35,10 @@ class Plane:
         """Some of its rows; ``None``: all of it."""
         return Plane(rows[1] - rows[0], self.x) if rows else self
 
+    def rows_of(self, beats: int) -> int:
+        """Rows of parts of at most so many beats; 0 if that is all of the plane, or no number."""
+        return max(1, beats // self.xe) if 0 < beats < self.nb else 0
+
     def fields(self) -> dict[str, int]:
         return {"nb": self.nb, "xe": self.xe, "py": self.y, "xodd": self.x & 1, "n": self.y * self.x & 0x7FFF}
 

@@ -14,6 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from gradloom.host.acore_turns import AcoreWork, Turn, acore_turn
 from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.tokens import Access, Pool, Recorder, row_access, tensor_access
 from gradloom.rtl.channels import Unit
@@ -76,6 +77,10 @@ class Piece:
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
+    behind : says what must have been emitted beside ``needs``, at the time: who reads what its commands overwrite on chip
+    loads : whether what the A-Core needs is loaded first
+    passes_first : whether it is a first pass of the A-Core only, beside which others are swept
+    update : whether it updates weights, so that nobody waits for it but gradients that want its room
     yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
     """
 
@@ -99,6 +104,10 @@ class Piece:
     silent: bool = False
     target: Callable[[], Access] | None = None
     apart: Callable[[], bool] = lambda: False
+    behind: Callable[[], Sequence[Part]] = tuple
+    loads: bool = True
+    passes_first: bool = False
+    update: bool = False
     yields: Callable[[], bool] = lambda: False
 
 
@@ -119,6 +128,12 @@ class _Stream:
     """What is there with the last of the pieces that go on with each other."""
     closing: str = ""
     """The queue that loses its oldest operands with that piece."""
+
+
+def _work_of(stream: _Stream, ready: int) -> AcoreWork:
+    piece = stream.head
+    kind = Turn.PASS if piece.passes_first else Turn.SCALARS if piece.late else Turn.UPDATE if piece.update else Turn.SWEEP
+    return AcoreWork(kind, ready, piece.cycles)
 
 
 def _long_sweep(piece: Piece) -> bool:
@@ -149,18 +164,28 @@ class Pacer:
         self._added = 0
         self._streams: list[_Stream] = []
         self._given: dict[tuple[str, int], int] = {}
-        self._loaded: dict[Part, int] = {}
+        self._times: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        """Since when which images of some group of a part are there: what is not found in memory."""
         self._open: Counter[str] = Counter()
+        self._under_way: _Stream | None = None
+        self._lanes = 0
+        """When the A-Core's lanes are through with what they have to sweep."""
         self._filled: _Stream | None = None
         self._crowded = False
         """Whether A-Core's work waits for room in a buffer."""
         self._swept = 0
         """When the results of the last piece with long sweeps have left the array, about."""
 
-    def give(self, part: Part) -> None:
-        """Note what is there."""
+    def give(self, part: Part, when: int | None = None) -> None:
+        """Note what is there, perhaps since when."""
+        if when is not None:
+            self._note(part, when)
         for group in range(*part.groups):
             self._given[part.name, group] = self._given.get((part.name, group), 0) | part.mask
+
+    def _note(self, part: Part, when: int) -> None:
+        for group in range(*part.groups):
+            self._times.setdefault((part.name, group), []).append((part.mask, when))
 
     def _missing(self, part: Part) -> bool:
         # The last group is there last.
@@ -172,7 +197,7 @@ class Pacer:
         Parameters
         ----------
         name : :class:`str`
-            Under which the choices may move them in the order of service.
+            Under which the choices may move them in the order of service. Works that others add while they are emitted stand there.
         line : :class:`str`
             Works of one line run one after the other, and only where the array would wait for works that are in none. Of several
             lines the first one in the alphabet is served first.
@@ -181,7 +206,7 @@ class Pacer:
             head = next(work, None)
             if head is not None:
                 self._added += 1
-                place = self._added + self._choices.order.get(name, 0)
+                place = self._added + self._choices.order.get(name, 0) if self._under_way is None else self._under_way.place
                 self._streams.append(_Stream(work, f"{line} {number}" if line else "", place, head))
         self._streams.sort(key=lambda stream: stream.place)
 
@@ -199,17 +224,21 @@ class Pacer:
         clock = self._recorder.clock
         acore = clock.free(Unit.ACORE)
         first = len(self._recorder.instructions)
+        self._under_way = stream
         piece, head = stream.head, next(stream.work, None)
+        self._under_way = None
         if not piece.inside:
             stream.carried, stream.closing = piece.gives, piece.closes
             piece = dataclasses.replace(piece, gives=(), closes="")
         if head is None or not head.inside:
             piece = dataclasses.replace(piece, gives=piece.gives + stream.carried, closes=stream.closing)
+        if piece.lane == Lane.ACORE and not (piece.passes_first or piece.late):
+            self._lanes = clock.free(Unit.ACORE)
         for part in piece.gives:
             self.give(part)
-            if piece.lane == Lane.LOAD:
+            if piece.lane == Lane.LOAD or (piece.lane == Lane.ACORE and self._choices.cut):
                 # Its loads take several channels: the last command need not be the last one that is done.
-                self._loaded[part] = clock.through(first)
+                self._note(part, clock.through(first))
         if piece.lane != Lane.LOAD and (not _long_sweep(piece) or acore != clock.free(Unit.ACORE)):
             # One with long sweeps is part of a set, whose last one gives the A-Core its work.
             self._filled = stream if stream.line else None
@@ -230,10 +259,14 @@ class Pacer:
         clock = self._recorder.clock
         now = clock.free(Unit.CCORE)
         arrays = found[Lane.ARRAY]
-        if all(stream.line for stream in arrays) and self._acore_bound(found[Lane.ACORE]):
+        if not self._choices.cut and all(stream.line for stream in arrays) and self._acore_bound(found[Lane.ACORE]):
             # The array waits for the A-Core, which would be kept from its work by what leaves the array slowly.
             arrays = [stream for stream in arrays if not _long_sweep(stream.head)]
         starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
+        if self._choices.cut:
+            # Gradients do not keep waiting what others wait for.
+            limit = min((time for time, n in starts if not arrays[n].line), default=_NEVER) + self._choices.patience
+            starts = [(time, n) for time, n in starts if not arrays[n].line or time + arrays[n].head.cycles <= limit]
         # Results that leave the array more slowly than it makes them go between what leaves none. What hardly takes the array
         # any time lets the A-Core go on.
         eager = (pair for pair in starts if pair[0] <= now and self._eager(arrays[pair[1]]))
@@ -245,6 +278,10 @@ class Pacer:
             time, n = min(loads)
             if chosen is None or time <= chosen[0]:
                 return found[Lane.LOAD][n]
+        if self._choices.cut:
+            piece = self._acore_turn(found[Lane.ACORE], _NEVER if chosen is None else chosen[0])
+            if piece is not None:
+                return piece
         limit, urgent = _NEVER, -1
         if chosen is not None:
             stream = arrays[chosen[1]]
@@ -256,7 +293,7 @@ class Pacer:
             elif stream is self._filled:
                 urgent = max(chosen[0], clock.free(Unit.ACORE))
         waits = chosen is None or chosen[0] > now + self._choices.starved
-        acore = self._acore(found[Lane.ACORE], limit, urgent, waits)
+        acore = None if self._choices.cut else self._acore(found[Lane.ACORE], limit, urgent, waits)
         if acore is not None:
             return acore
         if chosen is not None:
@@ -264,6 +301,20 @@ class Pacer:
         if any(stream.ready is not None and stream.head.yields() for stream in self._streams):
             return self._choose()
         raise Deadlock("the works of a program wait for each other")
+
+    def _acore_turn(self, streams: list[_Stream], limit: int) -> _Stream | None:
+        """What the A-Core does next, if it can begin until ``limit``, where it takes everything in small pieces."""
+        if not streams:
+            return None
+        clock = self._recorder.clock
+        turn = acore_turn(
+            [_work_of(stream, self._loaded_at(stream)) for stream in streams],
+            clock.accepts(Unit.ACORE),
+            clock.free(Unit.ACORE),
+            self._lanes,
+            crowded=self._crowded,
+        )
+        return streams[turn[1]] if turn[0] <= limit else None
 
     def _acore_bound(self, streams: list[_Stream]) -> bool:
         """Whether the A-Core has more to do that others wait for as soon as it is through with what it has."""
@@ -295,11 +346,16 @@ class Pacer:
             return late[2]
         return first[2] if first and (first[0] + first[2].head.cycles <= limit or first[0] <= urgent) else None
 
-    def _acore_start(self, stream: _Stream) -> int:
-        """When the A-Core could begin with a piece: what it needs is loaded when it is in memory."""
+    def _loaded_at(self, stream: _Stream) -> int:
+        """When a piece of the A-Core has what it needs: that is loaded when it is in memory."""
         there = stream.ready or 0
-        if there and stream.head.needs and self._choices.operands:
+        if there and stream.head.needs and stream.head.loads and self._choices.operands:
             there += _LATENCY + stream.head.cycles
+        return there
+
+    def _acore_start(self, stream: _Stream) -> int:
+        """When the A-Core could begin with a piece."""
+        there = self._loaded_at(stream)
         return max(self._recorder.clock.free(Unit.ACORE), there)
 
     def _candidates(self) -> dict[Lane, list[_Stream]]:
@@ -325,7 +381,7 @@ class Pacer:
                 if stream.line in lines:
                     continue
                 lines.add(stream.line)
-            if not self._there(stream):
+            if not self._there(stream) or any(self._missing(part) for part in piece.behind()):
                 continue
             if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
                 continue
@@ -355,8 +411,9 @@ class Pacer:
 
     def _written(self, part: Part) -> int:
         """When some images of a tensor are in memory, or operands on chip."""
-        if part in self._loaded:
-            return self._loaded[part]
+        times = [self._times.get((part.name, group)) for group in range(*part.groups)]
+        if all(times):
+            return max((when for found in times for mask, when in found or () if mask & part.mask), default=0)
         return self._recorder.when(tensor_access(part.name, (part.images, part.groups)))
 
     def _load_start(self, stream: _Stream) -> int:

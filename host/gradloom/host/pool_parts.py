@@ -67,7 +67,11 @@ def pool_parts(
     :exc:`~gradloom.host.tiling.ScheduleError`
         If not even one row fits.
     """
-    depth = builder.config.abuf_depth
+    depth, cut = builder.config.abuf_depth, builder.choices.cut
+    if 0 < cut < out.nb and builder.images[1] - builder.images[0] == 1:
+        parts = _rows(windows, out, stored, cut, backward=backward)
+        if parts:
+            return 1, parts
     if max(out.nb, stored.nb) <= depth:
         big, small = (out, stored) if out.nb > stored.nb else (stored, out)
         needs = (("one plane takes {} beats of the A-Core's buffers", "abuf_depth", small.nb, depth),)

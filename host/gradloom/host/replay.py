@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Cost, Costs, DramCost, EngineState, in_flight
+from gradloom.host.cost import Cost, Costs, DramCost, StagedState, in_flight
 from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
@@ -34,8 +34,6 @@ _READ_ISSUE = 6
 """Cycles from a LOAD's start until its first request is at the memory."""
 _HANDOUT = 2
 """Cycles of the Sequencer for a command beside one for each of its words."""
-_SWEEP_APART = 35
-"""A-Core: from a sweep's first beat to the next one's, at least."""
 _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
@@ -56,7 +54,7 @@ class _Command:
     """It goes from bank to bank of the weight buffer."""
 
 
-class _Engine(EngineState):
+class _Engine(StagedState):
     """One engine with its queue."""
 
     def __init__(self, in_flight: int) -> None:
@@ -70,20 +68,6 @@ class _Engine(EngineState):
         self.held = 0
         """Of a Loader: until then lower channels keep single banks of the weight buffer busy, so that what goes from bank to bank
         stands."""
-        self.prepared = self.tail = 0
-        """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
-
-    def _entered(self, time: int, cost: Cost) -> int:
-        """When a command that starts at ``time`` enters the stage in which it is prepared: it holds one, until the pipeline is
-        through with those before that."""
-        return max(time + cost.latency - cost.prepare, self.prepared)
-
-    def first(self, time: int, cost: Cost) -> int:
-        """When the first beat or window of a command that starts at ``time`` is in the pipeline."""
-        if not cost.prepare:
-            return max(time + cost.latency, self.bus)
-        # What takes a shorter way through the lanes does not overtake what is ahead of it.
-        return max(self._entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
 
     def delay(self, cycles: int) -> None:
         """What its next command does comes so much later."""
@@ -115,16 +99,6 @@ class _Engine(EngineState):
             if self.commands[place].walks:
                 first = place
         return first
-
-    def begin(self, time: int, cost: Cost, end: int) -> int:
-        entered = self._entered(time, cost)
-        done = super().begin(time, cost, end)
-        if cost.drains:
-            self.bus += max(0, done - end - cost.end)
-        if cost.prepare:
-            self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
-            self.bus = max(end, self.prepared + _SWEEP_APART)
-        return done
 
 
 _SLICE = 64

@@ -98,7 +98,7 @@ def fits_beside(builder: Builder, plane: Plane) -> bool:
 
 def cut_rows(builder: Builder, plane: Plane, *, bits: bool, legal: Callable[[int], bool] = lambda _: True) -> list[Range]:
     """Rows that the A-Core takes at a time of a plane that its buffers hold, if it is chosen to be cut; else none."""
-    step, most = bitmap_rows(plane) if bits else 1, builder.choices.cut
+    step, most = bitmap_rows(plane) if bits else 1, plane.rows_of(builder.choices.cut)
     found = _cut(0, plane.y, most, lambda row: row % step == 0 and legal(row)) if most else None
     return found if found and len(found) > 1 else []
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Sequence
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
@@ -131,9 +132,10 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
         shape[0],
         encode,
         lambda images, _: (builder.part(layer.name, dx_region_name(builder, layer), images),),
-        lambda images, groups: (builder.part(layer.name, "ds", images, groups), convolved(builder, layer, images, groups)),
+        lambda images, groups: (builder.part(layer.name, "ds", images, groups),),
         bits=False,
         masked=False,
+        convolved=lambda images, groups: (convolved(builder, layer, images, groups),),
     )
     return [builder.tagged(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
@@ -190,23 +192,38 @@ def _convolved_error(
             reads.append(("AM", fields["sm0"], part.count * part.plane.bits))
         _encode(builder, program, tail, part, (name, "dz"), dry)
 
+    def fetch(images: Range, group: int, rows: Sequence[Range | None]) -> None:
+        if shortcut is not None:
+            builder.fetch_planes(Dest.AA, memory[shortcut.layer, added], images, group, rows)
+            if added == "dz":
+                builder.fetch_planes(Dest.AM, memory[shortcut.layer, "bit"], images, group, rows)
+
     def needs(images: Range, groups: Range | None) -> tuple[Part, ...]:
         others = (builder.part(shortcut.layer, added, images, groups),) if shortcut else ()
         return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
 
     def gives(images: Range, groups: Range | None) -> tuple[Part, ...]:
-        found = builder.part(name, "dz", images, groups)
-        return (found, convolved(builder, main, images, groups)) if main else (found,)
+        rows = () if main else builder.every_row(name, "dz", images, groups or (0, builder.groups(channels)))
+        return (builder.part(name, "dz", images, groups), *rows)
+
+    def used(images: Range, groups: Range | None) -> tuple[Part, ...]:
+        return (convolved(builder, main, images, groups),) if main else ()
+
+    def rows_given(image: int, rows: Range, group: int) -> Part:
+        return builder.row_part(name, "dz", image, rows, group)
 
     def made(images: Range, groups: Range) -> tuple[Part, ...]:
         assert main is not None
         return (builder.part(main.name, dx_region_name(builder, main), images, groups),)
 
-    source = _error_source(builder, main) if main and not shortcut else None
-    early = (convolved(builder, source, builder.images),) if source else ()
+    source = _error_source(builder, main) if main and (builder.choices.cut or not shortcut) else None
+    early: tuple[Part, ...] = (convolved(builder, source, builder.images),) if source else ()
+    if shortcut:
+        early += (builder.part(shortcut.layer, added, builder.images),)
     slowly = bool(main and source and _slowly_made(builder, main, source))
     return error_works(
-        builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=added == "dz", early=early,
+        builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=added == "dz", convolved=used, fetch=fetch,
+        rows_given=rows_given if builder.apart else None, early=early,
         made=made if slowly else None,
     )
 
@@ -257,7 +274,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         limit,
         cycles,
         lambda images, groups: (builder.part(pool.name, "dz", images, groups),),
-        lambda images, groups: (builder.part(name, "dz", images, groups),),
+        lambda images, groups: (builder.part(name, "dz", images, groups), *builder.every_row(name, "dz", images, groups)),
     ):
         # Rows of a plane one by one: a whole one would keep others waiting.
         each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
@@ -297,7 +314,8 @@ class Accumulation:
         self._together = builder.holds(self.plane) and (not frn or fits_beside(builder, self.plane))
         """Whether all rows of a plane are on chip at once."""
         if self._together:
-            self._rows = cut_rows(builder, self.plane, bits=bits) if frn else []
+            one = frn and builder.images[1] - builder.images[0] == 1
+            self._rows = cut_rows(builder, self.plane, bits=bits) if one else []
         else:
             self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=bits)
         # Rows have one more entry, the sum of products of their plane.
@@ -321,9 +339,44 @@ class Accumulation:
             return ()
         return (self.builder.part(self.builder.network.logits.name, "error", self.builder.images),)
 
-    def emit(self) -> Work:
+    def emit(self) -> list[Work]:
         """All commands."""
-        return self.builder.tagged(self._tag, self._by_images() if self._fits else self._by_groups())
+        low, high = self.builder.images
+        if self.builder.apart and self._fits and self._together and self.layer.norm == "frn" and high - low <= self._limit:
+            works = [self._one_group(group) for group in range(self.groups)]
+        else:
+            works = [self._by_images() if self._fits else self._by_groups()]
+        return [self.builder.tagged(self._tag, work) for work in works]
+
+    def _one_group(self, group: int) -> Work:
+        """One channel group of all images, which others of the A-Core's pieces may come between."""
+        builder, layer, images = self.builder, self.layer, self.builder.images
+        room, gives = ((builder.pool["PARAMETERS"], self._entries),), self._gives(images, (group, group + 1))
+        if not self._rows:
+            cycles = (images[1] - images[0]) * max(self.plane.nb, _SCALARS)
+            yield Piece(Lane.ACORE, cycles, (self._part(images, (group, group + 1)), *self._forward()), gives, room)
+            place = builder.pool["PARAMETERS"].take(self._entries)
+            self._start(group, place)
+            _accumulate(builder, layer, images, group, place, self.plane, self.dry)
+        else:
+            place, streams = 0, _Streams(builder, layer, group, self._rows)
+            for number, rows in enumerate(self._rows):
+                needs = (builder.row_part(layer.name, "dz", images[0], rows, group), *self._forward())
+                cycles = Plane(rows[1] - rows[0], self.plane.x).nb
+                yield Piece(Lane.ACORE, cycles, needs, room=() if number else room, passes_first=True)
+                if not number:
+                    place = builder.pool["PARAMETERS"].take(self._entries)
+                    self._start(group, place)
+                streams.load(images, rows)
+                _accumulate(
+                    builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ADD" if number else "FRN_SUM", streams
+                )
+            for rows in self._rows:
+                last = rows is self._rows[-1]
+                yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, gives=gives if last else (), loads=False)
+                _accumulate(builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ERR", streams)
+        yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
+        self._end(group, place)
 
     def _by_images(self) -> Work:
         pool, places = self.builder.pool["PARAMETERS"], dict[int, int]()
@@ -393,11 +446,10 @@ class Accumulation:
         parts = [(rows, self.dry, "FRN_ERR") for rows in self._rows]
         if layer.norm == "frn":
             parts = [(rows, False, "FRN_ADD" if number else "FRN_SUM") for number, rows in enumerate(self._rows)] + parts
-        streams = _Streams(builder, layer, images, group, self._rows) if self._together else None
         for number, (rows, dry, program) in enumerate(parts):
-            if number and not self._together:
+            if number:
                 yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
-            _accumulate(builder, layer, images, group, place, self.plane, dry, rows, program, streams)
+            _accumulate(builder, layer, images, group, place, self.plane, dry, rows, program)
 
     def _end(self, group: int, place: int) -> None:
         self.builder.pool["PARAMETERS"].give_back(place)
@@ -417,22 +469,26 @@ def _error_name(builder: Builder, layer: Conv | FullyConnected) -> str:
 
 
 class _Streams:
-    """What the A-Core reads of one channel group of some images, loaded rows by rows, so that a first pass follows them, and on
-    chip until the sweep is through: first addresses of A, B and the bitmap by first row."""
+    """What the A-Core reads of one channel group, loaded rows by rows, so that a first pass follows them, and on chip until the
+    sweep is through: first addresses of A, B and the bitmap by first row."""
 
-    def __init__(
-        self, builder: Builder, layer: Conv | FullyConnected, images: Range, group: int, rows: list[Range]
-    ) -> None:
+    def __init__(self, builder: Builder, layer: Conv | FullyConnected, group: int, rows: list[Range]) -> None:
         memory, name = builder.memory, layer.name
-        regions = {Dest.AA: memory[name, _error_name(builder, layer)], Dest.AB: memory[name, "xhat"]}
+        self._builder, self._group, self._rows = builder, group, rows
+        self._regions = {Dest.AA: memory[name, "dz"], Dest.AB: memory[name, "xhat"]}
         if layer.act in ("tlu", "relu"):
-            regions[Dest.AM] = memory[name, "bit"]
+            self._regions[Dest.AM] = memory[name, "bit"]
         self._places = dict[tuple[Dest, int], int]()
-        starts = {dest: builder.ring[dest.name].take(region.unit // builder.config.beat_bytes) for dest, region in regions.items()}
-        for part in rows:
-            for dest, region in regions.items():
-                place = starts[dest] + region.rows(*part)[0]
-                self._places[dest, part[0]] = builder.load_planes(dest, region, images, group, part, place)
+
+    def load(self, images: Range, rows: Range) -> None:
+        """Some rows of A; with the first ones all of what has been there for long."""
+        builder, first = self._builder, rows is self._rows[0]
+        for dest, region in self._regions.items():
+            if first:
+                start = builder.ring[dest.name].take(region.unit // builder.config.beat_bytes)
+                self._places |= {(dest, part[0]): start + region.rows(*part)[0] for part in self._rows}
+            for part in self._rows if first and dest != Dest.AA else [rows] if dest == Dest.AA else []:
+                builder.load_planes(dest, region, images, self._group, part, self._places[dest, part[0]])
 
     def __call__(self, dest: Dest, rows: Range) -> int:
         return self._places[dest, rows[0]]

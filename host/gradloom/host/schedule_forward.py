@@ -16,7 +16,7 @@ from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import RowConvolution, RowTile, swept_rows
 from gradloom.host.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.sums import HALVES, Sums
-from gradloom.host.tiling import Builder, shifts
+from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
@@ -97,21 +97,34 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         (some, rows), frn = parts[0], layer.norm == "frn"
         # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
         early = HALVES * (some[1] - some[0]) * plane.of(rows).nb <= builder.ring["AA"].size
-        sides, lam = (0, 0), 0
+        sides: tuple[int | None, int] = (None, 0)
 
         def prepare() -> None:
-            nonlocal sides
+            nonlocal sides, early
+            if builder.apart and builder.pool["PARAMETERS"].find(PARAMETER_ENTRIES) is None:
+                early = False
+                return
             parameters = builder.load_parameters(name, tile[0])
+            if builder.apart and layer.residual:
+                builder.fetch_planes(Dest.AA, builder.memory[layer.residual, "z"], some, tile[0], cut)
             sides = _load_sides(builder, layer, some, tile[0], parameters, rows) if early else (parameters, 0)
 
         sums = yield from work.compute(images, tile, inputs, norms=frn, prepare=prepare)
-        if not early:
-            sides = _load_sides(builder, layer, some, tile[0], sides[0], rows)
+        builder.sweep(sums, lambda made: _sweeps(images, tile, sums, sides, made, early=early))
+
+    def _sweeps(images: Range, tile: list[int], sums: Sums, sides: tuple[int | None, int], made: Part, *, early: bool) -> Work:
+        parts, frn, lam = list(itertools.product(equal_ranges(*images, limit), cut)), layer.norm == "frn", 0
+        parameters, residual = sides
         for tap, m in enumerate(tile):
             for number, (part, rows) in enumerate(parts):
-                if tap or number:
-                    sides = _load_sides(builder, layer, part, m, sides[0] if number else None, rows)
                 slot, swept, fresh = part[0] - images[0], plane.of(rows), not rows or rows[0] == 0
+                whole = (builder.part(name, "z", images, (m, m + 1)),) if number == len(parts) - 1 else ()
+                if tap and not number:
+                    parameters = None
+                room = ((builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, (made,), whole, room, loads=False)
+                if tap or number or not early or parameters is None:
+                    parameters, residual = _load_sides(builder, layer, part, m, parameters, rows)
                 fields = {
                     "planes": part[1] - part[0],
                     # A dry run leaves lambda for the rows that follow, too; nothing of it reaches the memory.
@@ -123,13 +136,14 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 if frn and rows and fresh:
                     lam = builder.ring["PBUF"].take(1)
                 shared = (lam, fresh) if frn and rows else None
-                _activate(builder, layer, part, m, fields, sums, sides, swept, dry, rows, shared)
-            builder.pool["PARAMETERS"].give_back(sides[0])
+                _activate(builder, layer, part, m, fields, sums, (parameters, residual), swept, dry, rows, shared)
+            assert parameters is not None
+            builder.pool["PARAMETERS"].give_back(parameters)
 
     def gives(images: Range, tile: list[int]) -> Parts:
         groups = [(group, group + 1) for group in tile]
-        return tuple(part for some in groups for part in (
-            builder.part(name, "z", images, some), convolved_forward(builder, layer, images, some)))
+        swept = () if builder.apart else tuple(builder.part(name, "z", images, some) for some in groups)
+        return (*swept, *(convolved_forward(builder, layer, images, some) for some in groups))
 
     def made(images: Range, groups: Range) -> Parts:
         return (builder.part(layer.input, "z", images, groups),)

@@ -1,12 +1,13 @@
 """Subsampling shortcuts: planes copied by pooling windows of one position, their errors masked and scattered back."""
 
+import dataclasses
 import itertools
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import pool_cycles
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
-from gradloom.host.pacing import Part, Work
+from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.tiling import STREAM_SHARES, Builder, shifts
 from gradloom.models.arith import reciprocal
@@ -92,9 +93,13 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
         lambda images, groups: (builder.part(name, "dz", images, groups),),
         lambda images, groups: (builder.part(name, "ds", images, groups),),
     ):
-        yield work
+        # Those who wait for it have other things to do first.
+        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(groups)), update=True)
+        yield each
         count = images[1] - images[0]
-        for group, part in itertools.product(groups, pieces):
+        for number, (group, part) in enumerate(itertools.product(groups, pieces)):
+            if number and len(pieces) > 1:
+                yield Piece(Lane.ACORE, each.cycles, inside=True, update=True)
             beats, index = count * part.stored.nb, memory[name, "index"]
             aa = builder.load_planes(Dest.AA, memory[name, "dz"], images, group, part.stored_rows)
             ab = builder.ring["AB"].take(beats)

@@ -84,6 +84,8 @@ class WeightUpdate:
         )
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
         self.line = lines.of(layer)
+        self._later: list[Part] = []
+        """What says that updates are done that are works of their own."""
         self.ee = even(self.shape.xo) // 2
         self.bb = builder.config.block_beats
         self.block = self.bb * builder.config.beat_bytes
@@ -170,7 +172,8 @@ class WeightUpdate:
                 drained = self._beats(part[0]) if self._drained(part[0]) else 0
                 target = functools.partial(self._target, part, block.span == first)
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
-                count = 1 if drained else len(part)
+                alone = bool(drained) or self.builder.apart
+                count = 1 if alone else len(part)
                 alike = parts if several and part is parts[0] else [part]
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
@@ -188,9 +191,9 @@ class WeightUpdate:
                 )
                 if block.span == first != last and part is parts[0]:
                     self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
-                tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=bool(drained))
+                tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=alone)
                 for place, _ in enumerate(tiles, 2):
-                    if drained:
+                    if alone:
                         closes = self.line.name if end and place == len(part) else ""
                         yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
                                     passes=not several, holds=several)
@@ -198,7 +201,7 @@ class WeightUpdate:
                 self._inputs.give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
-        yield Piece(Lane.ARRAY, 0, gives=(updated(self.builder, self.layer.name),))
+        yield Piece(Lane.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
 
     def _parts(self, block: Block) -> list[list[Tile]]:
         """Sets of a block's tiles."""
@@ -348,7 +351,8 @@ class WeightUpdate:
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
         streams = {"AA": 0, "AB": 0, "OA": 0, "OB": 0}
-        loads = part[-1 if apart else 0] if final and self.last else None
+        later = builder.apart and final and self.first and self.last
+        loads = part[-1 if apart else 0] if final and self.last and not later else None
         offset = 0
         for group in _lists(part, self._at_once(part)):
             beats = sum(self._beats(tile) for tile in group)
@@ -366,14 +370,34 @@ class WeightUpdate:
                     self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
                     self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
                 self._accumulate(tile, operands, dw + place * step, gap, fresh)
-            if final:
+            if later:
+                self._update_later(group, dw, beats)
+            elif final:
                 self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})
                 if self.store_dw:
                     self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
             offset += beats
-        if final and self.last and not self.dry:
+        if final and self.last and not self.dry and not later:
             self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
             self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
+
+    def _update_later(self, group: list[Tile], dw: int, beats: int) -> None:
+        """The update of some drained tiles as a work of the A-Core's own."""
+        builder, memory, name = self.builder, self.builder.memory, self.layer.name
+
+        def update(drained: Part, done: Part) -> Work:
+            yield Piece(Lane.ACORE, beats, (drained,), (done,), update=True)
+            streams = {key: builder.ring[key].take(beats) for key in ("AA", "AB", "OA", "OB")}
+            self._load_stream(Dest.AA, memory[name, "w"], group, streams["AA"])
+            self._load_stream(Dest.AB, memory[name, "v"], group, streams["AB"])
+            self._finish(group, dw, beats, streams)
+            if self.store_dw:
+                self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+            if not self.dry:
+                self._store_stream(Source.OB, memory[name, "v"], group, streams["OB"])
+                self._store_stream(Source.OA, memory[name, "w"], group, streams["OA"])
+
+        self._later.append(builder.later(Access("DW", ((dw, dw + beats),)), update))
 
     def _accumulate(self, tile: Tile, operands: Operands, dw: int, gap: int, fresh: bool) -> None:
         """One command of the array for each lap; its blocks begin at beat ``dw``, ``gap`` blocks apart.

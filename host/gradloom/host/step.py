@@ -44,7 +44,7 @@ class Step:
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
         self.pacer = Pacer(builder.recorder, loaders, builder.choices)
-        builder.begin_step(self.pacer.sweeps_wait, seeds(builder, arriving))
+        builder.begin_step(self.pacer.sweeps_wait, self.pacer.add, self.pacer.give, seeds(builder, arriving))
         self.lines = GradientLines(builder, leaving)
         self.arrivals = Arrivals(builder, arriving, leaving) if arriving else None
 
@@ -182,11 +182,11 @@ class Step:
                 name,
                 Kind.DX,
                 schedule_backward.accumulator_zero(builder, layer),
-                lambda dry: [sums(dry=dry).emit()],
+                lambda dry: sums(dry=dry).emit(),
                 dry_shift=DX_CALIBRATION + network.rounding.f(Kind.DX),
             )
         else:
-            self._work(name, Kind.DX.name, sums().emit())
+            self._work(name, Kind.DX.name, *sums().emit())
         if network.sends_ds(name):
             self._scaled(
                 name,

@@ -8,6 +8,7 @@ layer: their sums lie at the end of the half that the set has used last, which t
 import dataclasses
 
 from gradloom.host.layout import ceil_div
+from gradloom.host.pacing import Part
 from gradloom.host.tokens import Access
 
 __all__ = ["HALVES", "PartialSums", "Sums", "norm_access", "port_access"]
@@ -40,6 +41,10 @@ class Sums:
         return [Access(f"PSUM{self.half}", ((self.base, self.base + self.words),)), *ports]
 
 
+def _meet(sums: Sums, other: Sums) -> bool:
+    return sums.half == other.half and sums.base < other.base + other.words and other.base < sums.base + sums.words
+
+
 def norm_access(half: int) -> Access:
     """The sums of magnitudes of a half."""
     return Access(f"NORM{half}", ((0, 1),))
@@ -70,6 +75,16 @@ class PartialSums:
         self.depth = depth
         self.kept = self.used = 0
         self._half = self._set = 0
+        self._unread: list[tuple[Sums, Part]] = []
+
+    def note(self, sums: Sums, read: Part) -> None:
+        """Sums that the A-Core has not taken until ``read`` is there."""
+        self._unread = [(other, part) for other, part in self._unread if not _meet(other, sums)] + [(sums, read)]
+
+    def unread(self, sums: Sums | None = None, *, half: bool = False) -> list[Part]:
+        """What must be there before others take the place of sums, or of any in their ``half``; by default of the next half's."""
+        where = sums or Sums(self._half ^ 1, 0, self.depth)
+        return [part for other, part in self._unread if other.half == where.half and (half or _meet(other, where))]
 
     def next(self) -> Access:
         """What has to be free for the next tile of its own, or of a set: a half."""

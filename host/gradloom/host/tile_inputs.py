@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 
+from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.spans import Rows
@@ -143,7 +144,8 @@ class TileInputs:
 
     def strips(self, images: Range) -> list[Range]:
         """Units of an image that can be computed when the first of its :meth:`_blocks` are there, then with the next ones."""
-        return self.sweep.strips(self.builder.config, [block.rows[1] for block in self._blocks(images)])
+        blocks = self._blocks(images)
+        return self.sweep.strips(self.builder.config, [block.rows[1] for block in blocks]) if len(blocks) > 1 else []
 
     def addresses_of(self, units: Range) -> Range:
         """Addresses of a step, from its first one on, that some units of its one image read."""
@@ -153,10 +155,11 @@ class TileInputs:
 
     def _blocks(self, images: Range) -> list[Rows]:
         """All rows of some images, or, of an image that is made in rows, those that lie at the same addresses together."""
-        rows, cut, banks = self.sweep.rows, self.builder.choices.cut, self.sweep.banks(self.builder.config)
-        if not 0 < cut < rows or images[1] - images[0] > 1 or self.sweep.k1:
-            return [Rows(images, (0, rows), 0)]
+        rows, banks = self.sweep.rows, self.sweep.banks(self.builder.config)
+        cut = Plane(rows, 2 * self.sweep.xe).rows_of(self.builder.choices.cut)
         size = cut // banks * banks or banks
+        if not cut or size >= rows or images[1] - images[0] > 1 or self.sweep.k1:
+            return [Rows(images, (0, rows), 0)]
         return [Rows(images, (low, min(low + size, rows)), low) for low in range(0, rows, size)]
 
     def load_rows(

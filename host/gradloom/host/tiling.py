@@ -1,5 +1,6 @@
 """What all phases share: buffers, fit, and commands with their accesses."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
-from gradloom.host.sums import PartialSums
+from gradloom.host.sums import PartialSums, Sums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring, tensor_access
 from gradloom.models.network import INPUT, Layer, Network
@@ -89,10 +90,10 @@ class Builder:
     ) -> None:
         self.lowered = lowered or Lowered(network)
         self.network, self.config, self.memory, self.choices = network, config, memory, choices
-        self.offer = Offer()
+        self.offer = Offer(carriable=[layer.name for layer in network.weighted if layer.input != INPUT])
         self.batch, self.training = batch, training
         self.images = (0, batch)
-        self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words))
+        self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words), staged=choices.cut > 0)
         depth = config.abuf_depth
         # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones.
         self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB")} | {
@@ -127,14 +128,27 @@ class Builder:
         self.by_sets: set[tuple[str, bool]] = set()
         self.beside_sets = ""
         self._works = 0
+        self._fetched: dict[tuple[Dest, str, tuple[int, int], int, tuple[int, int] | None], int] = {}
+        """Addresses of planes that have been loaded ahead."""
         self._seeded: set[int] = set()
         self.hyperparameters_due = False
         """Whether the step's hyperparameters are still to be fetched."""
         self._first_tag: int | None = None
 
-    def begin_step(self, between: Callable[[], bool], seeded: set[int]) -> None:
-        """Nothing is on chip, and no seed is there but of the tensors ``seeded``."""
+    def begin_step(
+        self,
+        between: Callable[[], bool],
+        add: Callable[[Iterator[Piece]], None],
+        give: Callable[[Part, int], None],
+        seeded: set[int],
+    ) -> None:
+        """Nothing is on chip, and no seed is there but of the tensors ``seeded``.
+
+        ``between``, ``add``, ``give``: of the pacer that orders the step's works.
+        """
         self.between, self._seeded = between, set(seeded)
+        self._add, self._give = add, give
+        self.sums = PartialSums(self.config.psum_depth)
         self.weights = KeptRing(self.config.wbuf_depth)
         self._first_tag = None
         self.hyperparameters_due = False
@@ -151,6 +165,50 @@ class Builder:
             except StopIteration:
                 return
             yield step
+
+    @property
+    def apart(self) -> bool:
+        """Whether what the A-Core does with a tile is a work of its own, so that it takes turns with others piece by piece."""
+        return self.choices.cut > 0
+
+    def sweep(self, sums: Sums, sweeps: Callable[[Part], Iterator[Piece]]) -> None:
+        """What the A-Core does with a tile whose last command has been emitted: now, or as a work of its own.
+
+        ``sweeps`` takes what says that the sums are there; its last piece gives what says that they have been read.
+        """
+        if not self.apart:
+            for _ in sweeps(Part("", (0, 0))):
+                pass
+            return
+        place = Access(f"PSUM{sums.half}", ((sums.base, sums.base + sums.words),))
+        read = self.later(place, lambda made, read: self._closed(sweeps(made), read))
+        self.sums.note(sums, read)
+
+    def later(self, access: Access, make: Callable[[Part, Part], Iterator[Piece]]) -> Part:
+        """Add a work of the A-Core's own that reads a part of an on-chip memory. Returns what says that it is done.
+
+        ``make`` takes what says that the memory has been written, and what its last piece gives.
+        """
+        made, done = self.step()(0), self.step()(0)
+        self._give(made, self.recorder.when(access))
+        self._add(self.tagged(self.recorder.tag, make(made, done)))
+        return done
+
+    @staticmethod
+    def _closed(work: Iterator[Piece], read: Part) -> Iterator[Piece]:
+        yield from work
+        # Comes at once, whatever the A-Core has to do.
+        yield Piece(Lane.LOAD, 0, gives=(read,))
+
+    def row_part(self, layer: str, name: str, image: int, rows: tuple[int, int], group: int) -> Part:
+        """Some rows of one plane of a tensor, as pieces of work name them."""
+        return Part(f"{self.memory[layer, name].space} rows of {image}", rows, (group, group + 1))
+
+    def every_row(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int]) -> tuple[Part, ...]:
+        """All rows of some planes one by one, if they are asked for."""
+        rows = (0, self.memory[layer, name].shape[2])
+        each = itertools.product(range(*images), range(*groups)) if self.apart else ()
+        return tuple(self.row_part(layer, name, image, rows, group) for image, group in each)
 
     def set_region(self, start: int, room: int, step: int) -> Ring:
         """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had
@@ -215,6 +273,8 @@ class Builder:
         for key, images in self.choices.tiles.items():
             if images not in self.offer.tiles.get(key, ()):
                 raise ScheduleError(f"schedule: {key!r} cannot take {images} images at a time: make it anew with gradloom tune")
+        for name in sorted(set(self.choices.carried) - set(self.offer.carriable)):
+            raise ScheduleError(f"schedule: there are no gradients of {name!r} to carry over: make it anew with gradloom tune")
         for key in self.choices.order.keys() - set(self.offer.works):
             raise ScheduleError(f"schedule: there is no work {key!r}: make it anew with gradloom tune")
 
@@ -372,6 +432,8 @@ class Builder:
     ) -> int:
         """Planes (or entries) of one channel group, or some of their rows, image after image, to the next addresses of the ring,
         or to those from ``place`` on. Returns the first address."""
+        if (found := self._fetched.pop((dest, region.space, images, group, rows), None)) is not None:
+            return found
         (offset, beats), count = self._part(region, rows), images[1] - images[0]
         size = count * (beats // _ENTRY_BEATS if dest == Dest.PBUF else beats)
         addr = self.ring[dest.name].take(size) if place is None else place
@@ -387,6 +449,14 @@ class Builder:
             length=size,
         )
         return addr
+
+    def fetch_planes(
+        self, dest: Dest, region: Region, images: tuple[int, int], group: int, parts: Sequence[tuple[int, int] | None]
+    ) -> None:
+        """Load rows of planes ahead of the works that will ask for them (:meth:`load_planes`)."""
+        for rows in parts:
+            place = self.load_planes(dest, region, images, group, rows)
+            self._fetched[dest, region.space, images, group, rows] = place
 
     def store_planes(
         self,

@@ -306,6 +306,8 @@ class Recorder:
         Its channels say which engine executes a command.
     most_tokens : :class:`int`
         Tokens of a pair of engines that may be signalled and not yet waited for, in the order of the program.
+    staged : :class:`bool`
+        As for :class:`~gradloom.host.clock.Clock`.
 
     Attributes
     ----------
@@ -316,9 +318,9 @@ class Recorder:
         When they would run.
     """
 
-    def __init__(self, config: Config, most_tokens: int = 128) -> None:
+    def __init__(self, config: Config, most_tokens: int = 128, *, staged: bool = False) -> None:
         self._config = config
-        self.clock = Clock(config)
+        self.clock = Clock(config, staged=staged)
         self._most_tokens = most_tokens
         self._emitted: dict[Unit, list[int]] = {unit: [] for unit in units(config)}
         self._waits: dict[tuple[Unit, Unit], list[int]] = {}

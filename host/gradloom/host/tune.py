@@ -32,12 +32,13 @@ _VALUES: dict[str, tuple[int | bool, ...]] = {
     "ahead": (2, 3, 4),
     "balance": (False, True),
     "operands": (False, True),
+    "cut": (0, 32, 64, 96, 144, 192, 256),
 }
 _CHANGES = (1, 1, 1, 2, 3)
 """Changes of a trial, equally likely."""
-_KINDS = ("tiles",) * 3 + ("stage",) * 2 + ("order",) * 7 + ("value",)
+_KINDS = ("tiles",) * 3 + ("stage",) * 2 + ("order",) * 7 + ("value",) + ("carried",)
 """What a change is of, equally likely. A stage: tiles of all layers of the same sizes alike, as one that is cut in another way than
-its neighbours would wait for them."""
+its neighbours would wait for them. Carried: one layer more or fewer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _try(problem: _Problem, choices: Choices) -> int | None:
 
 def _changed(choices: Choices, offer: Offer, dice: random.Random) -> Choices:
     """The same with one to three changes."""
-    tiles, order = dict(choices.tiles), dict(choices.order)
+    tiles, order, carried = dict(choices.tiles), dict(choices.order), set(choices.carried)
     values: dict[str, Any] = {}
     for _ in range(dice.choice(_CHANGES)):
         kind = dice.choice(_KINDS)
@@ -84,10 +85,13 @@ def _changed(choices: Choices, offer: Offer, dice: random.Random) -> Choices:
         elif kind == "order":
             key = dice.choice(sorted(set(offer.works)))
             order[key] = dice.choice(_PLACES)
+        elif kind == "carried":
+            carried ^= {dice.choice(offer.carriable)} if offer.carriable else set()
         else:
             name = dice.choice(sorted(_VALUES))
             values[name] = dice.choice(_VALUES[name])
-    return dataclasses.replace(choices, tiles=tiles, order={key: place for key, place in order.items() if place}, **values)
+    moved = {key: place for key, place in order.items() if place}
+    return dataclasses.replace(choices, tiles=tiles, order=moved, carried=tuple(sorted(carried)), **values)
 
 
 def begin(network: Network, config: Config, batch: int, dram: DramCost, seed: int) -> Schedule:

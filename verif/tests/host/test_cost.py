@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.host import replay as machine
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Costs, DramCost
+from gradloom.host.cost import SWEEP_APART, Costs, DramCost
 from gradloom.host.replay import replay
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import shifts
@@ -141,7 +141,7 @@ def test_a_command_is_prepared_while_two_before_it_are_swept():
 
 def test_sweeps_of_few_beats_keep_their_distance():
     done = replay([tuple([run("BP_OUT", 1)] * 8)], PRESETS["eta"], DramCost())[0].done
-    assert (np.diff(done)[2:] >= machine._SWEEP_APART).all()
+    assert (np.diff(done)[2:] >= SWEEP_APART).all()
 
 
 def test_a_short_way_through_the_lanes_does_not_overtake_a_long_one():
