@@ -17,6 +17,7 @@ from gradloom.rtl.isa import (
     Engine,
     Field,
     Opcode,
+    pairs,
 )
 
 __all__ = [
@@ -92,6 +93,16 @@ class Instruction:
     def length(self) -> int:
         """Words."""
         return COMMANDS[self.opcode].words + len(self.tail)
+
+    @property
+    def size(self) -> int:
+        """Words that it takes in a program, where the next command begins at an even one."""
+        return 2 * pairs(self.length)
+
+    @property
+    def queued(self) -> int:
+        """Words that it takes in its engine's queue, behind its offset."""
+        return self.size + 2
 
     def __getitem__(self, name: str) -> int:
         return self.fields.get(name, 0)
@@ -193,7 +204,7 @@ def offsets(instructions: Iterable[Instruction]) -> list[int]:
     found, place = [], 0
     for instruction in instructions:
         found.append(place)
-        place += 4 * instruction.length
+        place += 4 * instruction.size
     return found
 
 
@@ -213,7 +224,7 @@ def assemble(
         if labels and position in labels:
             target = {**instruction.fields, "target": places[labels[position]]}
             instruction = dataclasses.replace(instruction, fields=target)
-        words += encode(instruction)
+        words += encode(instruction) + [0] * (instruction.size - instruction.length)
     header = (PROGRAM_MAGIC, PROGRAM_VERSION, 4 * len(words), config.digest())
     return struct.pack(f"<{4 + len(words)}I", *header, *words)
 
@@ -230,7 +241,7 @@ def split_program(data: bytes) -> tuple[tuple[int, int, int, int], list[Instruct
         raise AssemblyError(f"a program has at least {HEADER_BYTES} bytes, this one {len(data)}")
     header = struct.unpack_from("<4I", data)
     size = header[2]
-    if size % 4 or HEADER_BYTES + size > len(data):
+    if size % 8 or HEADER_BYTES + size > len(data):
         raise AssemblyError(
             f"the header promises {size} bytes of commands, there are {len(data) - HEADER_BYTES}"
         )
@@ -242,5 +253,5 @@ def split_program(data: bytes) -> tuple[tuple[int, int, int, int], list[Instruct
         except AssemblyError as error:
             raise AssemblyError(f"byte {4 * place}: {error}") from None
         instructions.append(instruction)
-        place += instruction.length
+        place += instruction.size
     return header, instructions

@@ -82,7 +82,7 @@ class Plan:
     @property
     def size(self) -> int:
         """Bytes of memory from ``memory_base`` that tensors and program take."""
-        words = sum(instruction.length for instruction in self.instructions)
+        words = sum(instruction.size for instruction in self.instructions)
         end = self.program_address - self.memory_base + _HEADER_BYTES + 4 * words
         return -(-end // ALIGNMENT) * ALIGNMENT
 

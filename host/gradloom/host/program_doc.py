@@ -35,7 +35,8 @@ This page is made by `python -m gradloom.host.program_doc`; edit that module and
 
 A program is what the machine runs between START and done: one or many training steps, or forward passes.
 It lies in DRAM at a multiple of 64: a header
-of 4 words, then commands of {HEADER_WORDS} to {MAX_WORDS} little-endian 32-bit words. The meaning of the fields is
+of 4 words, then commands of {HEADER_WORDS} to {MAX_WORDS} little-endian 32-bit words. Words go through the machine in pairs: a
+command begins at an even word, behind one of odd length lies a word that means nothing. The meaning of the fields is
 that of [machine.md](machine.md).
 
 | header word | |
@@ -69,7 +70,9 @@ states and batches and read tensors.
 | `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
 | `tiling`, `convolution_tiles`, `convolution`, `tile_sets`, `sums` | on-chip buffers, convolution tiles, commands, what they use |
 | `schedule_forward`, `schedule_logits`, `schedule_backward`, `schedule_update` | the phases of a layer, and the loss |
-| `schedule` | order of a step, calibration, scales, the loop over steps |
+| `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
+| `pacing`, `acore_turns` | which piece of work comes next |
+| `schedule`, `program_loop` | a program and its checks, the loop over steps |
 | `choices`, `tune` | what is free in all of this, and the search for better values |
 | `tokens` | semaphores |
 | `memory`, `layout`, `plan` | addresses, formats, images |
@@ -104,6 +107,11 @@ plane, kernel 1 for a plane of one position.
    consumer and the error of the layer's accumulators with the gradient sums and the update of its parameters.
 4. `e[W] = e[W_NEXT]`, then SCALE to W_NEXT; V alike; SCALE of every delayed feature and error.
 5. ADDBASE of inputs, labels and logits; LOOP.
+
+Weight updates of chosen layers (`carried` of a schedule) come beside 2. of the next step, before what they write is read or scaled
+there, and LDHYP and the seeds of that step behind them. The first step of a start has none to begin with, so such a program holds
+two steps: the first one, whose LOOP goes forward to a further one, which repeats itself; behind each the updates that are left, and
+END.
 
 With `calibrate` every operation that writes a delayed-scale tensor is emitted twice: EXPSET to the
 exponent at which the converter's shift is 0 (dx of FRN:

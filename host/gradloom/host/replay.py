@@ -20,7 +20,7 @@ from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import LOAD_UNITS, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
+from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, pairs
 from gradloom.rtl.program_fetch import AHEAD, CHUNK
 
 __all__ = ["replay"]
@@ -33,7 +33,7 @@ _FETCH_SETUP = 12
 _READ_ISSUE = 6
 """Cycles from a LOAD's start until its first request is at the memory."""
 _HANDOUT = 2
-"""Cycles of the Sequencer for a command beside one for each of its words."""
+"""Cycles of the Sequencer for a command beside one for each pair of its words."""
 _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
@@ -178,9 +178,9 @@ class _Fetch:
     def __init__(self, config: Config, dram: DramCost, memory: _Memory) -> None:
         self.dram, self.memory = dram, memory
         self.beats = CHUNK // config.beat_bytes
-        self.words = self.beats * config.beat_bytes // 4
+        self.pairs = CHUNK // 8
         self.under_way = FETCH_BEATS // self.beats
-        self.ahead = AHEAD // self.words
+        self.ahead = 4 * AHEAD // CHUNK
         self.jump(0)
 
     def jump(self, time: int) -> None:
@@ -191,15 +191,16 @@ class _Fetch:
         self.used = 0
 
     def take(self, count: int, time: int, loaders: Sequence[_Engine]) -> int:
-        """Cycle in which the last of ``count`` words is taken, one a cycle from ``time`` on; the first Loader shares its port."""
+        """Cycle in which the last of ``count`` pairs of words is taken, one a cycle from ``time`` on; the first Loader shares its
+        port."""
         while count:
             if len(self.ends) == len(self.taken):
                 self._request(loaders)
-            step = min(count, self.words - self.used)
+            step = min(count, self.pairs - self.used)
             self.used += step
             count -= step
-            time = max(time + step, self.ends[-1] - self.beats + ceil_div(self.used * self.beats, self.words))
-            if self.used == self.words:
+            time = max(time + step, self.ends[-1] - self.beats + ceil_div(self.used * self.beats, self.pairs))
+            if self.used == self.pairs:
                 self.taken.append(time)
                 self.used = 0
         return time
@@ -252,7 +253,9 @@ class _Replay:
         """Of every semaphore: the places of the commands that have given, or will give, what nothing has taken yet."""
         self.engine_of = [self.engines.get(instruction.unit(config)) for instruction in program]
         """``None`` for a command of the Sequencer."""
-        self.lengths = [instruction.length for instruction in program]
+        self.lengths = [pairs(instruction.length) for instruction in program]
+        """In pairs of words."""
+        self.queued = [instruction.queued for instruction in program]
         self.needs = [[bit for bit in range(SEMAPHORES) if instruction.wait >> bit & 1] for instruction in program]
         self.given = [[bit for bit in range(SEMAPHORES) if instruction.signal >> bit & 1] for instruction in program]
         self.start = np.full(len(program), -1, np.int64)
@@ -287,7 +290,7 @@ class _Replay:
             return None
         engine, length = self.engine_of[self.place], self.lengths[self.place]
         if engine is not None:
-            if engine.handed and engine.words + length > self.config.queue_words:
+            if engine.handed and engine.words + self.queued[self.place] > self.config.queue_words:
                 return None
             return max(self.there, self.time + length) + _HANDOUT
         instruction = self.program[self.place]
@@ -302,7 +305,7 @@ class _Replay:
         engine = self.engine_of[self.place]
         if engine is not None:
             if engine.handed:
-                engine.words += self.lengths[self.place]
+                engine.words += self.queued[self.place]
             engine.handed.append((self.place, time))
         else:
             self._take_signals(self.place)
@@ -332,12 +335,11 @@ class _Replay:
         place, _ = engine.handed.popleft()
         instruction = self.program[place]
         if engine.handed:
-            # The next command leaves the queue for the register beside it, a word a cycle.
+            # The next command leaves the queue for the register beside it, two words a cycle.
             following, there = engine.handed[0]
-            length = self.lengths[following]
-            engine.words -= length
-            engine.handed[0] = (following, max(there, time + length))
-            self.time = max(self.time, time) if self._was_full(engine, length) else self.time
+            engine.words -= self.queued[following]
+            engine.handed[0] = (following, max(there, time + self.lengths[following]))
+            self.time = max(self.time, time) if self._was_full(engine, self.queued[following]) else self.time
         self._take_signals(place)
         cost = self.costs(instruction)
         first = engine.first(time, cost)
@@ -380,7 +382,7 @@ class _Replay:
         """Whether the Sequencer stood before this queue until ``freed`` words left it."""
         if self.place == len(self.program):
             return False
-        waiting = self.lengths[self.place]
+        waiting = self.queued[self.place]
         return self.engine_of[self.place] is engine and engine.words + freed + waiting > self.config.queue_words
 
 

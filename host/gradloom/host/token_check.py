@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from gradloom.host.assembler import Instruction
 from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, SEMAPHORES, Opcode
+from gradloom.rtl.isa import SEMAPHORES, Opcode
 
 __all__ = ["MAXIMUM", "check_tokens", "waits_in_queue"]
 
 MAXIMUM = 255
 """Largest value of a semaphore."""
-_SHORTEST = min(COMMANDS[opcode].words for opcode in (Opcode.LOAD, Opcode.STORE))
-"""Words of the shortest command of an engine's queue that can wait (LOAD, STORE)."""
+_SHORTEST = min(Instruction(opcode).queued for opcode in (Opcode.LOAD, Opcode.STORE))
+"""Words that the shortest command that can wait takes in an engine's queue (LOAD, STORE)."""
 
 
 def waits_in_queue(queue_words: int) -> int:
@@ -72,7 +72,7 @@ def _simulate(
         for unit, queue in queues.items():
             while queue and ready(queue[0]):
                 number = queue.pop(0)
-                words[unit] -= instructions[number].length
+                words[unit] -= instructions[number].queued
                 execute(number)
                 moved = True
         return moved
@@ -87,12 +87,12 @@ def _simulate(
 
     for number, (instruction, unit) in enumerate(zip(instructions, units_of, strict=True)):
         if unit != Unit.SEQ:
-            while words[unit] + instruction.length > config.queue_words:
+            while words[unit] + instruction.queued > config.queue_words:
                 if not advance():
                     yield stuck(number)
                     return
             queues[unit].append(number)
-            words[unit] += instruction.length
+            words[unit] += instruction.queued
             continue
         if instruction.opcode in (Opcode.BARRIER, Opcode.END, Opcode.LOOP):
             while any(queues.values()):

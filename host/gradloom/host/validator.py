@@ -155,6 +155,8 @@ def _dram(
             if base is None:
                 yield place, f"{instruction.opcode.name}: base register {breg} has not been set"
                 continue
+            if instruction.opcode == Opcode.LDHYP and (base + instruction["offset"]) % 8:
+                yield place, f"LDHYP: the table at {base + instruction['offset']:#x} must begin at a multiple of 8 bytes"
             first = first_step + before * (number in body)
             for turn in {0, max(0, steps - 1 - before)} if number in body else {0}:
                 low, high = _extent(instruction, config, base + turn * step[breg], first + turn)

@@ -70,7 +70,7 @@ class Config:
     tensors : :class:`int`
         Entries of the exponent file.
     queue_words : :class:`int`
-        Depth of each engine's command queue in 32-bit words.
+        Depth of each engine's command queue in 32-bit words, even.
     microcode_depth : :class:`int`
         Microinstructions of the A-Core's program memory.
     lutram_bits : :class:`int`
@@ -146,7 +146,8 @@ class Config:
         _require(self.logit_depth * self.group >= self.max_classes,
                  f"logit_depth must hold the logits of one image ({-(-self.max_classes // self.group)} entries), "
                  f"not {self.logit_depth}: raise it or lower max_classes")
-        _require(self.queue_words >= 64, f"queue_words must hold two commands (64), not {self.queue_words}")
+        _require(self.queue_words >= 64 and self.queue_words % 2 == 0,
+                 f"queue_words must be even and hold a command (64), not {self.queue_words}")
         _require(self.dw_depth >= 2 * self.dw_tile_beats,
                  f"dw_depth must hold two weight-gradient tiles ({2 * self.dw_tile_beats} beats), not {self.dw_depth}")
         _require(self.export_depth & (self.export_depth - 1) == 0, f"export_depth must be a power of two, not {self.export_depth}")

@@ -2,8 +2,9 @@
 
 The Sequencer, the engines, the assembler, the disassembler, the validator and ``docs/program.md`` all read these tables.
 A command is a list of 32-bit little-endian words. Word 0 holds opcode, length in words and a tag; word 1 the
-semaphores that the command waits for, word 2 those that it signals; the payload follows. ``docs/machine.md`` gives
-the meaning.
+semaphores that the command waits for, word 2 those that it signals; the payload follows. Words go through the machine in
+pairs, so a command begins at an even word of the program: behind one of odd length lies a word that means nothing.
+``docs/machine.md`` gives the meaning.
 """
 
 import dataclasses
@@ -11,11 +12,11 @@ import enum
 
 __all__ = ["COMMANDS", "FIRST_SHIFT_WORD", "HEADER_FIELDS", "HEADER_WORDS", "MAX_WORDS", "PROGRAM_MAGIC", "PROGRAM_VERSION",
            "SEMAPHORES", "SHIFT_FIELDS", "Command", "Dest", "Engine", "Field", "Kind", "Opcode", "Pattern", "PsumLayout", "Source",
-           "XSource", "tensor_id"]
+           "XSource", "pairs", "tensor_id"]
 
 PROGRAM_MAGIC = 0x4D4C5247
 """First word of a program header: the bytes ``GRLM``."""
-PROGRAM_VERSION = 3
+PROGRAM_VERSION = 4
 MAX_WORDS = 41
 """Longest command in words."""
 SEMAPHORES = 32
@@ -114,6 +115,11 @@ class Kind(enum.IntEnum):
     W_NEXT = 5
     V_NEXT = 6
     DS = 7
+
+
+def pairs(words: int) -> int:
+    """Pairs of words that a command of so many words takes."""
+    return words + 1 >> 1
 
 
 def tensor_id(layer: int, kind: Kind) -> int:

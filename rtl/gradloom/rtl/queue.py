@@ -1,6 +1,6 @@
 """The command queue of one engine."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.command import CommandPort
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, SEMAPHORES, Engine
+from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, SEMAPHORES, Engine, pairs
 
 __all__ = ["CommandQueue", "command_words"]
 
@@ -35,7 +35,7 @@ class CommandQueue(wiring.Component):
     Parameters
     ----------
     depth : :class:`int`
-        Words of the FIFO.
+        Words of the FIFO, which holds them in pairs.
     words : :class:`int`
         Words of the engine's longest command; ``port.cmd`` is 0 beyond.
     in_flight : :class:`int`
@@ -43,8 +43,8 @@ class CommandQueue(wiring.Component):
 
     Members
     -------
-    i : ``In(stream.Signature(32))``
-        Per command: its byte offset in the program, then its words.
+    i : ``In(stream.Signature(64))``
+        Per command: its byte offset in the program, then its words, two at a time.
     port : ``Out(CommandPort())``
     request, needs, grant
         Request to :class:`gradloom.rtl.semaphores.Semaphores`; the request stands until the grant.
@@ -67,7 +67,7 @@ class CommandQueue(wiring.Component):
         self.words = words
         self.in_flight = in_flight
         super().__init__({
-            "i": In(stream.Signature(32)),
+            "i": In(stream.Signature(64)),
             "port": Out(CommandPort()),
             "request": Out(1),
             "needs": Out(SEMAPHORES),
@@ -83,12 +83,12 @@ class CommandQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=32, depth=self.depth)
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=64, depth=self.depth // 2)
         connect(m, flipped(self.i), fifo.w_stream)
 
         next_words = [Signal(32, name=f"next{n}", reset_less=True) for n in range(self.words)]
         next_offset = Signal(32, reset_less=True)
-        count = Signal(range(MAX_WORDS + 2))
+        count = Signal(range(pairs(MAX_WORDS) + 1))
         full = Signal()
         length = _header(next_words, "length")
         words = [Signal(32, name=f"word{n}", reset_less=True) for n in range(self.words)]
@@ -96,21 +96,21 @@ class CommandQueue(wiring.Component):
 
         take = Signal()
         last = Signal()
-        word = fifo.r_stream.payload
+        pair = fifo.r_stream.payload
         m.d.comb += [
             take.eq(fifo.r_stream.valid & (~full | self.grant)),
             fifo.r_stream.ready.eq(take),
-            last.eq((count == length) & (count > 1)),
+            last.eq((count == (length + 1) >> 1) & (count > 1)),
         ]
         with m.If(self.grant):
             m.d.sync += full.eq(0)
         with m.If(take):
             m.d.sync += count.eq(Mux(last, 0, count + 1))
             with m.If(count == 0):
-                m.d.sync += next_offset.eq(word)
-            for n, target in enumerate(next_words):
+                m.d.sync += next_offset.eq(pair)
+            for n in range(pairs(self.words)):
                 with m.If(count == n + 1):
-                    m.d.sync += target.eq(word)
+                    m.d.sync += Cat(next_words[2 * n:2 * n + 2]).eq(pair)
             with m.If(last):
                 m.d.sync += full.eq(1)
 

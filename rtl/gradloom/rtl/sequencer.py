@@ -12,7 +12,6 @@ from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
     COMMANDS,
-    HEADER_WORDS,
     MAX_WORDS,
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
@@ -23,6 +22,7 @@ from gradloom.rtl.isa import (
     Field,
     Opcode,
     Source,
+    pairs,
 )
 from gradloom.rtl.program_fetch import ProgramFetch
 from gradloom.rtl.regmap import ErrorCode
@@ -33,11 +33,10 @@ __all__ = ["Sequencer"]
 HEADER_BYTES = 16
 TID_RATE, TID_DECAY = 1, 3
 """Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
-HEAD_WORDS = HEADER_WORDS + 1
-"""Words of an engine's command that are there before any of them is handed on: its queue depends on them."""
-assert all(encoding.words >= HEAD_WORDS for code, encoding in COMMANDS.items() if code >> 4 != Engine.SEQ)
-OPERAND_WORDS = 2
-"""Most operand words of the Sequencer's own commands, lists aside."""
+HEAD_WORDS = 4
+"""Words of a command, two pairs, that are there before any of them is taken: an engine's queue depends on them."""
+assert all(pairs(encoding.words) >= HEAD_WORDS // 2 for encoding in COMMANDS.values())
+assert all(encoding.words <= HEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
 
 
 def _field(opcode: Opcode, name: str) -> Field:
@@ -52,45 +51,46 @@ def _transfer_field(name: str) -> Field:
 
 
 _BREG, _OFFSET = _transfer_field("breg"), _transfer_field("offset")
+assert _BREG.word < HEAD_WORDS and not _OFFSET.word % 2
 
 
 class _Window(wiring.Component):
-    """The next words of the program side by side, so that a command is checked and routed before its first word is taken.
+    """The next two pairs of words of the program side by side, so that a command is checked and routed before any word is taken.
 
     Members
     -------
-    words : ``In(stream.Signature(32))``
+    pairs : ``In(stream.Signature(64))``
         Words of the program.
     clear : ``In(1)``
-        Forget all of them; the word of this cycle, too.
+        Forget all of them; the pair of this cycle, too.
     ahead : ``Out(ArrayLayout(32, HEAD_WORDS))``
-        The oldest first, :attr:`word`.
+        The oldest first.
     valid, full : ``Out(1)``
-        ``word`` is there; all of them are.
+        The first two words are there; all of them are.
     take : ``In(1)``
-        ``word`` is taken, if ``valid``.
+        The first two words are taken, if ``valid``.
     """
 
     def __init__(self) -> None:
-        super().__init__({"words": In(stream.Signature(32)), "clear": In(1), "ahead": Out(ArrayLayout(32, HEAD_WORDS)),
-                          "word": Out(32), "valid": Out(1), "full": Out(1), "take": In(1)})
+        super().__init__({"pairs": In(stream.Signature(64)), "clear": In(1), "ahead": Out(ArrayLayout(32, HEAD_WORDS)),
+                          "valid": Out(1), "full": Out(1), "take": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        level, left = Signal(range(HEAD_WORDS + 1)), Signal(range(HEAD_WORDS + 1))
-        held = Signal(ArrayLayout(32, HEAD_WORDS), reset_less=True)
-        shifted = Signal.like(held)
+        held = [Signal(64, name=f"held{n}", reset_less=True) for n in range(HEAD_WORDS // 2)]
+        level, left = Signal(range(len(held) + 1)), Signal(range(len(held) + 1))
         taken = self.take & self.valid
-        m.d.comb += [self.ahead.eq(held), self.word.eq(held[0]), self.valid.eq(level != 0), self.full.eq(level == HEAD_WORDS),
-                     left.eq(level - taken), self.words.ready.eq(left != HEAD_WORDS), shifted.eq(held)]
-        with m.If(taken):
-            m.d.comb += [shifted[n].eq(held[n + 1]) for n in range(HEAD_WORDS - 1)]
-        for n in range(HEAD_WORDS):
-            m.d.sync += held[n].eq(Mux(left == n, self.words.payload, shifted[n]))
+        m.d.comb += [self.ahead.eq(Cat(held)), self.valid.eq(level != 0), self.full.eq(level == len(held)),
+                     left.eq(level - taken), self.pairs.ready.eq(left != len(held))]
+        for n, pair in enumerate(held):
+            with m.If(left == n):
+                m.d.sync += pair.eq(self.pairs.payload)
+            with m.Elif(taken):
+                m.d.sync += pair.eq(held[min(n + 1, len(held) - 1)])
         with m.If(self.clear):
             m.d.sync += level.eq(0)
         with m.Else():
-            m.d.sync += level.eq(left + (self.words.valid & self.words.ready))
+            m.d.sync += level.eq(left + (self.pairs.valid & self.pairs.ready))
         return m
 
 
@@ -98,8 +98,8 @@ class Sequencer(wiring.Component):
     """One program from header to END.
 
     Every command is checked (opcode, length, end of the program) before any word of it reaches a queue; its length is
-    exact, or for one with a list at least the fixed part. A command of an engine is handed on at a word a cycle, behind its offset
-    and a cycle in which it is checked. LOAD and STORE get the sum of base register and offset in their offset word, so base
+    exact, or for one with a list at least the fixed part. A command of an engine is handed on at two words a cycle, behind its
+    offset and a cycle in which it is checked. LOAD and STORE get the sum of base register and offset in their offset word, so base
     registers follow the order of the program.
 
     Members
@@ -117,10 +117,10 @@ class Sequencer(wiring.Component):
     offset, tag : ``Out(32)``, ``Out(16)``
         Byte offset and tag of the command at hand.
     waiting, progress : ``Out(1)``
-        A Sequencer command waits for a semaphore; a word was taken from the program.
+        A Sequencer command waits for a semaphore; words were taken from the program.
     request, response
         Client of the read manager, as in :class:`gradloom.rtl.program_fetch.ProgramFetch`.
-    queue : n ``Out(stream.Signature(32))``, idle : ``In(n)``
+    queue : n ``Out(stream.Signature(64))``, idle : ``In(n)``
         The engines' queues, in the order of :func:`gradloom.rtl.channels.units`.
     sem_request : ``Out(1)``, sem_wait : ``Out(32)``, sem_grant : ``In(1)``, sem_signal : ``Out(32)``
         See :class:`gradloom.rtl.semaphores.Semaphores`.
@@ -145,7 +145,7 @@ class Sequencer(wiring.Component):
             "done": Out(1), "error": Out(8), "offset": Out(32), "tag": Out(16), "waiting": Out(1), "progress": Out(1),
             "request": self.fetch.signature.members["request"],
             "response": self.fetch.signature.members["response"],
-            "queue": Out(stream.Signature(32)).array(len(self.units)), "idle": In(len(self.units)),
+            "queue": Out(stream.Signature(64)).array(len(self.units)), "idle": In(len(self.units)),
             "sem_request": Out(1), "sem_wait": Out(SEMAPHORES), "sem_grant": In(1), "sem_signal": Out(SEMAPHORES),
             "base": In(ArrayLayout(32, 8)), "base_write": Out(1), "base_index": Out(3), "base_value": Out(32),
             "step": In(32), "last_step": In(1), "loop": Out(1),
@@ -163,8 +163,8 @@ class Sequencer(wiring.Component):
         m.submodules.window = window = _Window()
         connect(m, fetch.request, flipped(self.request))
         connect(m, fetch.response, flipped(self.response))
-        connect(m, fetch.words, window.words)
-        word, valid, take = window.word, window.valid, window.take
+        connect(m, fetch.pairs, window.pairs)
+        word, valid, take = window.ahead[0], window.valid, window.take
         m.d.comb += [window.clear.eq(fetch.jump), self.progress.eq(valid & take)]
 
         length = Signal(32)
@@ -176,7 +176,7 @@ class Sequencer(wiring.Component):
         program_end = Signal(34)
         m.d.comb += [code_base.eq(self.program + HEADER_BYTES), program_end.eq(code_base + length)]
 
-        words = [Signal(32, name=f"command{n}") for n in range(HEADER_WORDS + OPERAND_WORDS)]
+        words = [Signal(32, name=f"command{n}") for n in range(HEAD_WORDS + 1)]
         command = Cat(words)
         opcode, size = words[0][:8], words[0][8:16]
         count = Signal(8)
@@ -224,23 +224,12 @@ class Sequencer(wiring.Component):
                     m.d.comb += self.seed_begin.eq(1)
                     jump(self.program, code_base)
                     m.next = "HEADER"
-            with m.State("HEADER"):
-                m.d.comb += take.eq(1)
-                with m.If(valid):
-                    m.d.sync += count.eq(count + 1)
-                    with m.Switch(count[:2]):
-                        with m.Case(0), m.If(word != PROGRAM_MAGIC):
-                            fail(ErrorCode.PROGRAM_HEADER)
-                        with m.Case(1), m.If(word != PROGRAM_VERSION):
-                            fail(ErrorCode.PROGRAM_HEADER)
-                        with m.Case(2):
-                            m.d.sync += length.eq(word)
-                            with m.If(word[:2] != 0):
-                                fail(ErrorCode.PROGRAM_HEADER)
-                        with m.Case(3):
-                            m.next = "BEGIN"
-                            with m.If(word != self.config.digest()):
-                                fail(ErrorCode.PROGRAM_HEADER)
+            with m.State("HEADER"), m.If(window.full):
+                m.d.sync += length.eq(window.ahead[2])
+                m.next = "BEGIN"
+                with m.If((word != PROGRAM_MAGIC) | (window.ahead[1] != PROGRAM_VERSION) | (window.ahead[2][:3] != 0)
+                          | (window.ahead[3] != self.config.digest())):
+                    fail(ErrorCode.PROGRAM_HEADER)
             with m.State("BEGIN"):
                 with m.If(program_end > self.window_limit):
                     fail(ErrorCode.PROGRAM_ADDRESS)
@@ -257,43 +246,36 @@ class Sequencer(wiring.Component):
                     m.d.comb += self.tag.eq(word[16:])
                     with m.If(~known | (Cat(Const(0, 2), word[8:16]) > left)):
                         fail(ErrorCode.MALFORMED_COMMAND)
-                    with m.Elif(word[4:8] == Engine.SEQ):
-                        m.d.comb += take.eq(1)
-                        m.d.sync += [words[0].eq(word), count.eq(1)]
-                        m.next = "SEMAPHORES"
                     with m.Elif(window.full):
                         m.d.sync += [*(words[n].eq(window.ahead[n]) for n in range(HEAD_WORDS)), count.eq(0),
-                                     position.eq(position + (word[8:16] << 2))]
+                                     position.eq(position + Cat(Const(0, 3), pairs(word[8:16])))]
                         m.next = "FORWARD"
-            with m.State("SEMAPHORES"):
+                        with m.If(word[4:8] == Engine.SEQ):
+                            m.d.comb += take.eq(1)
+                            m.next = "TAKE"
+            with m.State("TAKE"):
                 m.d.comb += take.eq(1)
-                with m.If(valid):
-                    m.d.sync += count.eq(count + 1)
-                    for n in range(1, HEADER_WORDS):
-                        with m.If(count == n):
-                            m.d.sync += words[n].eq(word)
-                    with m.If(count == HEADER_WORDS - 1):
-                        m.d.sync += position.eq(position + (size << 2))
-                        m.next = "ACQUIRE"
+                m.d.sync += count.eq(HEAD_WORDS)
+                m.next = "ACQUIRE"
 
-            # The queue gets the command's offset, then its words: transfer n holds word n - 1.
+            # The queue gets the command's offset, then its words: transfer n holds pair n - 1.
             with m.State("FORWARD"):
-                payload = Signal(32)
+                payload = Signal(64)
                 offered = Signal()
                 begin = count == 0
-                m.d.comb += [offered.eq(valid | begin), payload.eq(word)]
+                m.d.comb += [offered.eq(valid | begin), payload.eq(Cat(word, window.ahead[1]))]
                 with m.Switch(count):
                     with m.Case(0):
                         m.d.comb += payload.eq(self.offset)
-                    with m.Case(_OFFSET.word + 1), m.If((opcode == Opcode.LOAD) | (opcode == Opcode.STORE)):
-                        m.d.comb += payload.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]] + word)
+                    with m.Case(_OFFSET.word // 2 + 1), m.If((opcode == Opcode.LOAD) | (opcode == Opcode.STORE)):
+                        m.d.comb += payload[:32].eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]] + word)
                 for n, queue in enumerate(self.queue):
                     m.d.comb += queue.payload.eq(payload)
                     with m.If(target == n):
                         m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & ~begin)]
                         with m.If(offered & queue.ready):
                             m.d.sync += count.eq(count + 1)
-                            with m.If(count == size):
+                            with m.If(count == pairs(size)):
                                 m.next = "OPCODE"
 
             with m.State("ACQUIRE"):
@@ -301,16 +283,14 @@ class Sequencer(wiring.Component):
                 with m.If(self.sem_grant):
                     m.next = "OPERANDS"
             with m.State("OPERANDS"):
-                with m.If((count == size) | ((count == COMMANDS[Opcode.EXPSET].words) & (opcode == Opcode.EXPSET))):
-                    m.d.sync += exponent.eq(0)
+                m.d.sync += exponent.eq(0)
+                with m.If((size <= HEAD_WORDS) | (opcode == Opcode.EXPSET)):
                     m.next = "EXECUTE"
                 with m.Else():
                     m.d.comb += take.eq(1)
                     with m.If(valid):
-                        m.d.sync += count.eq(count + 1)
-                        for n in range(HEADER_WORDS, len(words)):
-                            with m.If(count == n):
-                                m.d.sync += words[n].eq(word)
+                        m.d.sync += words[HEAD_WORDS].eq(word)
+                        m.next = "EXECUTE"
             with m.State("EXECUTE"):
                 m.next = "SIGNAL"
                 m.d.comb += [self.base_index.eq(setbase.breg), self.base_value.eq(setbase.value)]
@@ -325,7 +305,7 @@ class Sequencer(wiring.Component):
                         m.d.comb += [self.base_write.eq(1),
                                      self.base_value.eq(Array(self.base)[setbase.breg] + setbase.value)]
                     with m.Case(Opcode.LOOP):
-                        with m.If((loop.target[:2] != 0) | (loop.target >= length)):
+                        with m.If((loop.target[:3] != 0) | (loop.target >= length)):
                             fail(ErrorCode.ILLEGAL_FIELD)
                         with m.Else():
                             m.d.comb += [self.loop.eq(1), self.seed_begin.eq(1)]
@@ -333,12 +313,12 @@ class Sequencer(wiring.Component):
                                 jump(code_base + loop.target, program_end)
                                 m.d.sync += position.eq(loop.target)
                     with m.Case(Opcode.LDHYP):
-                        with m.If(entry_address[:2] != 0):
+                        with m.If(entry_address[:3] != 0):
                             fail(ErrorCode.ILLEGAL_FIELD)
-                        with m.Elif((entry_address < self.window_base) | (entry_address + 4 > self.window_limit)):
+                        with m.Elif((entry_address < self.window_base) | (entry_address + 8 > self.window_limit)):
                             fail(ErrorCode.READ_WINDOW)
                         with m.Else():
-                            jump(entry_address, entry_address + 4)
+                            jump(entry_address, entry_address + 8)
                             m.next = "HYPER"
                     with m.Case(Opcode.SEED):
                         m.next = "SEED"
@@ -389,9 +369,9 @@ class Sequencer(wiring.Component):
                     with m.If(self.scale_done):
                         m.next = "SIGNAL"
                 with m.Else():
-                    m.d.comb += take.eq(1)
+                    m.d.comb += take.eq(count[0] | (count + 1 == size))
                     with m.If(valid):
-                        m.d.sync += [entry.eq(word), count.eq(count + 1)]
+                        m.d.sync += [entry.eq(Mux(count[0], window.ahead[1], word)), count.eq(count + 1)]
                         m.next = "ADD"
             with m.State("ADD"):
                 m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.ADD), self.scale_tid.eq(term.tid),

@@ -98,7 +98,7 @@ class Interpreter(SoftwareDevice):
         place = 0
         for number, instruction in enumerate(instructions):
             places[place] = number
-            place += 4 * instruction.length
+            place += 4 * instruction.size
         self.semaphores = [0] * SEMAPHORES
         self.queues: dict[Unit, list[Instruction]] = {unit: [] for unit in units(self.config)}
         self.left, self.places = steps, places
@@ -127,8 +127,8 @@ class Interpreter(SoftwareDevice):
             raise MachineFault(f"semaphores do not end at 0: {self.semaphores}")
 
     def _room(self, unit: Unit, instruction: Instruction) -> bool:
-        words = sum(queued.length for queued in self.queues[unit])
-        return words + instruction.length <= self.config.queue_words
+        words = sum(queued.queued for queued in self.queues[unit])
+        return words + instruction.queued <= self.config.queue_words
 
     def _ready(self) -> list[Unit]:
         found = []

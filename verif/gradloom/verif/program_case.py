@@ -12,9 +12,10 @@ from gradloom.rtl.isa import (
     SHIFT_FIELDS,
     Field,
     Opcode,
+    pairs,
 )
 
-__all__ = ["command", "next_exponent", "program", "shift", "tensor_seed"]
+__all__ = ["command", "next_exponent", "program", "shift", "size", "tensor_seed"]
 
 
 def _put(words: list[int], field: Field, value: int) -> None:
@@ -37,6 +38,11 @@ def command(opcode: Opcode, *, tail: Iterable[int] = (), wait: int = 0, signal: 
     return words
 
 
+def size(words: list[int]) -> int:
+    """Bytes that a command takes in a program."""
+    return 8 * pairs(len(words))
+
+
 def shift(**fields: int) -> int:
     """One word of a shift list."""
     words = [0]
@@ -47,8 +53,8 @@ def shift(**fields: int) -> int:
 
 
 def program(config: Config, *commands: list[int]) -> bytes:
-    """Header and commands."""
-    body = [word for words in commands for word in words]
+    """Header and commands, each from an even word on."""
+    body = [word for words in commands for word in (*words, 0)[:size(words) // 4]]
     header = [PROGRAM_MAGIC, PROGRAM_VERSION, 4 * len(body), config.digest()]
     return struct.pack(f"<{len(header) + len(body)}I", *header, *body)
 

@@ -97,6 +97,13 @@ def test_program_round_trip_with_header_and_loop():
     assert parse(disassemble(found, addresses=True)) == found
 
 
+def test_commands_begin_at_even_words():
+    odd, even = Instruction(Opcode.END), Instruction(Opcode.SEED)
+    assert [(some.length, some.size, some.queued) for some in (odd, even)] == [(3, 4, 6), (4, 4, 6)]
+    assert offsets([odd, even, odd, odd]) == [0, 16, 32, 48]
+    assert len(assemble([odd, even, odd, odd], PRESETS["nano"])) == 16 + 64
+
+
 @pytest.mark.parametrize(
     ("instruction", "message"),
     [
@@ -141,9 +148,9 @@ def test_truncated_programs_are_refused():
     data = assemble([Instruction(Opcode.END)], PRESETS["nano"])
     with pytest.raises(AssemblyError, match="a program has at least 16 bytes, this one 15"):
         split_program(data[:15])
-    with pytest.raises(AssemblyError, match="the header promises 12 bytes of commands, there are 8"):
+    with pytest.raises(AssemblyError, match="the header promises 16 bytes of commands, there are 12"):
         split_program(data[:-4])
-    wrong = data[:16] + struct.pack("<3I", 0x03EE, 0, 0)
+    wrong = data[:16] + struct.pack("<4I", 0x03EE, 0, 0, 0)
     with pytest.raises(AssemblyError, match="byte 0: unknown opcode 0xee"):
         split_program(wrong)
 

@@ -39,6 +39,12 @@ def test_a_compiled_program_has_no_defect():
     assert validate(plan.program(7), CONFIG, window=(0, plan.size), steps=3, first_step=7) == []
 
 
+def test_a_table_at_an_odd_word():
+    table = [Instruction(Opcode.SETBASE, {"value": 4}), Instruction(Opcode.LDHYP, {"offset": 16}), END]
+    found = [str(defect) for defect in validate(assemble(table, CONFIG), CONFIG)]
+    assert found == ["byte 24: LDHYP: the table at 0x14 must begin at a multiple of 8 bytes"]
+
+
 def test_a_window_one_byte_short_is_noticed():
     plan = _plan()
     last = max(region.address + region.data_bytes() for region in plan.memory.regions.values())
@@ -58,33 +64,33 @@ def test_a_window_one_byte_short_is_noticed():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"n1": 0}, "byte 20: LOAD: n0, n1 and n2 must be above 0"),
-        ({"offset": 2}, "byte 20: LOAD: offset 2 is no multiple of the beat of 4 bytes"),
-        ({"n0": 2049}, "byte 20: LOAD: AA addresses 0..2048 leave its 2048 addresses"),
-        ({"addr0": 2048}, "byte 20: LOAD: AA addresses 2048..2048 leave its 2048 addresses"),
+        ({"n1": 0}, "byte 24: LOAD: n0, n1 and n2 must be above 0"),
+        ({"offset": 2}, "byte 24: LOAD: offset 2 is no multiple of the beat of 4 bytes"),
+        ({"n0": 2049}, "byte 24: LOAD: AA addresses 0..2048 leave its 2048 addresses"),
+        ({"addr0": 2048}, "byte 24: LOAD: AA addresses 2048..2048 leave its 2048 addresses"),
         (
             {"dest": int(Dest.PBUF), "n0": 6},
-            "byte 20: LOAD: 6 beats are no whole number of PBUF addresses of 4 beats",
+            "byte 24: LOAD: 6 beats are no whole number of PBUF addresses of 4 beats",
         ),
-        ({"dest": 9}, "byte 20: LOAD: there is no memory 9"),
-        ({"way": 1}, "byte 20: LOAD: there is no way 1 to AA: 1 of the load channels lead there"),
+        ({"dest": 9}, "byte 24: LOAD: there is no memory 9"),
+        ({"way": 1}, "byte 24: LOAD: there is no way 1 to AA: 1 of the load channels lead there"),
         (
             {"dest": int(Dest.IBUF), "n0": 6, "xb": 4, "bstep": 1},
-            "byte 20: LOAD: 6 beats are no whole number of rows of 4",
+            "byte 24: LOAD: 6 beats are no whole number of rows of 4",
         ),
         (
             {"dest": int(Dest.IBUF), "n0": 8, "xb": 4, "bstep": 2},
-            "byte 20: LOAD: bank 0, step 2: banks are 0..2, steps 1 or 3",
+            "byte 24: LOAD: bank 0, step 2: banks are 0..2, steps 1 or 3",
         ),
         (
             {"dest": int(Dest.EBUF), "n0": 16, "xb": 4, "xe": 4, "bstep": 1, "addr0": 1017},
-            "byte 20: LOAD: row bank addresses 1017..1024 leave its 1024 addresses",
+            "byte 24: LOAD: row bank addresses 1017..1024 leave its 1024 addresses",
         ),
         (
             {"dest": int(Dest.WBUF), "n0": 9, "n1": 200, "ostep": 3},
-            "byte 20: LOAD: weight buffer addresses 0..599 leave its 512 addresses",
+            "byte 24: LOAD: weight buffer addresses 0..599 leave its 512 addresses",
         ),
-        ({"breg": 3}, "byte 20: LOAD: base register 3 has not been set"),
+        ({"breg": 3}, "byte 24: LOAD: base register 3 has not been set"),
     ],
 )
 def test_loads(fields, message):
@@ -96,48 +102,48 @@ def test_loads(fields, message):
     [
         (
             Instruction(Opcode.STORE, {"src": int(Source.LOGIT), "n0": 3, "n1": 1, "n2": 1}),
-            "byte 20: STORE: 3 beats are no whole number of LOGIT addresses of 2 beats",
+            "byte 24: STORE: 3 beats are no whole number of LOGIT addresses of 2 beats",
         ),
         (
             Instruction(Opcode.STORE, {"src": 6, "n0": 1, "n1": 1, "n2": 1}),
-            "byte 20: STORE: there is no memory 6",
+            "byte 24: STORE: there is no memory 6",
         ),
         (
             Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 1, "nk": 1}),
-            "byte 20: CONV: nr must be above 0",
+            "byte 24: CONV: nr must be above 0",
         ),
         (
             Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 2, "u0": 2, "nk": 1, "nr": 1}),
-            "byte 20: CONV: u0 must be below upi, 2, not 2",
+            "byte 24: CONV: u0 must be below upi, 2, not 2",
         ),
         (
             Instruction(Opcode.CONV, {"steps": 1, "units": 100, "cols": 12, "upi": 1, "nk": 1, "nr": 1}),
-            "byte 20: CONV: partial-sum addresses 0..299 leave its 256 addresses",
+            "byte 24: CONV: partial-sum addresses 0..299 leave its 256 addresses",
         ),
         (
             Instruction(
                 Opcode.CONV, {"steps": 1, "units": 1, "cols": 1, "upi": 1, "nk": 3, "nr": 3, "woa1": -1}
             ),
-            "byte 20: CONV: weight buffer addresses -1..0 leave its 512 addresses",
+            "byte 24: CONV: weight buffer addresses -1..0 leave its 512 addresses",
         ),
         (
             Instruction(Opcode.RUN, {"nb": 1, "xe": 1}),
-            "byte 20: RUN: 0 planes, the configuration takes 1..32",
+            "byte 24: RUN: 0 planes, the configuration takes 1..32",
         ),
         (
             Instruction(Opcode.RUN, {"planes": 1, "nb": 1, "xe": 1, "pl0": 256}),
-            "byte 20: RUN: reciprocal entries 256..256 leave its 256 addresses",
+            "byte 24: RUN: reciprocal entries 256..256 leave its 256 addresses",
         ),
         (
             Instruction(Opcode.RUN, {"planes": 1, "nb": 1, "xe": 1, "t2": 300}),
-            "byte 20: RUN: tensor 300 (t2) is not below 256",
+            "byte 24: RUN: tensor 300 (t2) is not below 256",
         ),
         (
             Instruction(Opcode.SOFTMAX, {"images": 1, "classes": 65}),
-            "byte 20: SOFTMAX: 65 classes, the configuration takes 1..64",
+            "byte 24: SOFTMAX: 65 classes, the configuration takes 1..64",
         ),
-        (Instruction(Opcode.SEED, {"tid": 256}), "byte 20: SEED: tensor 256 (tid) is not below 256"),
-        (Instruction(Opcode.LOOP, {"target": 4}), "byte 20: LOOP goes to byte 4, where no command begins"),
+        (Instruction(Opcode.SEED, {"tid": 256}), "byte 24: SEED: tensor 256 (tid) is not below 256"),
+        (Instruction(Opcode.LOOP, {"target": 4}), "byte 24: LOOP goes to byte 4, where no command begins"),
     ],
 )
 def test_fields(instruction, message):
@@ -148,7 +154,7 @@ def test_headers():
     data = bytearray(assemble([END], CONFIG))
     for word, value, message in (
         (0, 7, "header: the magic is 0x00000007, it must be 0x4d4c5247"),
-        (1, 9, "header: the version is 9, this machine runs version 3"),
+        (1, 9, "header: the version is 9, this machine runs version 4"),
     ):
         wrong = bytearray(data)
         struct.pack_into("<I", wrong, 4 * word, value)
@@ -200,6 +206,12 @@ def test_a_wait_that_a_full_queue_keeps_from_its_signal():
     waiting = [(Opcode.LOAD, 1, 0)] + [(Opcode.LOAD, 0, 0)] * 20 + [(Opcode.CONV, 0, 1)]
     assert check_tokens(_tokens(*waiting), dataclasses.replace(CONFIG, queue_words=1000)) == []
     assert any("deadlock" in text for _, text in check_tokens(_tokens(*waiting), CONFIG))
+
+
+@pytest.mark.parametrize(("words", "fit"), [(240, True), (238, False)])
+def test_a_queue_holds_offsets_and_commands_in_pairs(words, fit):
+    waiting = [(Opcode.LOAD, 1, 0)] + [(Opcode.LOAD, 0, 0)] * 19 + [(Opcode.CONV, 0, 1)]
+    assert (check_tokens(_tokens(*waiting), dataclasses.replace(CONFIG, queue_words=words)) == []) == fit
 
 
 def test_a_semaphore_that_may_overflow():

@@ -22,7 +22,7 @@ from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.configs import machine_config
 from gradloom.verif.long import long
 from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
-from gradloom.verif.program_case import command, program, shift, tensor_seed
+from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 
 DATA = 0x8000
 RESULT = 0x10000
@@ -102,14 +102,14 @@ async def pipelined_copies_with_steps(dut):
                  store(entries, breg=2, offset=n * piece, addr0=entries * (n % 2), wait=1, signal=2)]
     body += [command(Opcode.BARRIER, wait=2), command(Opcode.BARRIER, wait=2),
              command(Opcode.ADDBASE, breg=1, value=pieces * piece), command(Opcode.ADDBASE, breg=2, value=pieces * piece),
-             command(Opcode.LOOP, target=4 * sum(map(len, head)))]
+             command(Opcode.LOOP, target=sum(map(size, head)))]
     await bench.write("STEP", 40)
     await bench.run_well(program(bench.config, *head, *body, END), steps=steps)
-    size = steps * pieces * piece
-    assert bench.ram.read(RESULT, size) == bench.image[DATA:DATA + size]
-    assert bench.ram.read(RESULT + size, 64) == bench.image[RESULT + size:RESULT + size + 64]
+    moved = steps * pieces * piece
+    assert bench.ram.read(RESULT, moved) == bench.image[DATA:DATA + moved]
+    assert bench.ram.read(RESULT + moved, 64) == bench.image[RESULT + moved:RESULT + moved + 64]
     assert await bench.read("STEP") == 40 + steps
-    assert await bench.read("BASE1") == DATA + size
+    assert await bench.read("BASE1") == DATA + moved
 
 
 @cocotb.test()
@@ -239,8 +239,8 @@ async def faults_are_reported_and_the_next_start_works(dut):
         await check_round_trip(bench, 3)
 
     good = round_trip(config, entries=big)
-    first = 4 * 2 * COMMANDS[Opcode.SETBASE].words
-    second = first + 4 * COMMANDS[Opcode.LOAD].words
+    first = 2 * size(command(Opcode.SETBASE))
+    second = first + size(command(Opcode.LOAD))
     await fault(b"GRLN" + good[4:], ErrorCode.PROGRAM_HEADER)
     await fault(good[:8] + bytes(4) + good[12:], ErrorCode.MALFORMED_COMMAND)
     loader, storer = pbuf_units(config)
@@ -257,7 +257,7 @@ async def faults_are_reported_and_the_next_start_works(dut):
     await fault(round_trip(config, entries=big, result=WINDOW[1] - 64), ErrorCode.WRITE_WINDOW, storer, 10, second)
     await fault(program(config, load(0, tag=3), END), ErrorCode.ILLEGAL_FIELD, loader, 3)
     await fault(program(config, *[command(Opcode.BARRIER, signal=1)] * 256, END), ErrorCode.MALFORMED_COMMAND,
-                place=4 * COMMANDS[Opcode.BARRIER].words * 255)
+                place=size(command(Opcode.BARRIER)) * 255)
     for address in (PROGRAM + 4, WINDOW[0] - 64, WINDOW[1] - 64):
         await bench.write("PROGRAM", address)
         bench.ram.write(WINDOW[1] - 64, good[:64])

@@ -43,10 +43,10 @@ def run(dut, *testbenches):
     sim.run()
 
 
-async def feed(ctx, queue, words):
+async def feed(ctx, queue, offset, words):
     ctx.set(queue.i.valid, 1)
-    for word in words:
-        ctx.set(queue.i.payload, word)
+    for pair in [(offset, 0), *itertools.zip_longest(words[::2], words[1::2], fillvalue=0)]:
+        ctx.set(queue.i.payload, pair[0] | pair[1] << 32)
         while not ctx.get(queue.i.ready):
             await ctx.tick()
         await ctx.tick()
@@ -73,7 +73,7 @@ def test_commands_arrive_whole_in_order_and_stable():
 
     async def source(ctx):
         for n, words in enumerate(commands):
-            await feed(ctx, dut, [100 + n, *words])
+            await feed(ctx, dut, 100 + n, words)
 
     async def engine(ctx):
         ctx.set(dut.grant, 0)
@@ -112,7 +112,7 @@ def test_back_to_back_commands_cost_one_cycle():
 
     async def source(ctx):
         for n in range(6):
-            await feed(ctx, dut, [0, *load(n)])
+            await feed(ctx, dut, 0, load(n))
 
     async def engine(ctx):
         ctx.set(dut.grant, 0)
@@ -148,11 +148,11 @@ def test_semaphores_order_two_engines():
     async def source(ctx):
         for n in range(count):
             # Semaphore 2 starts at 0: the producer may be two commands ahead of the consumer.
-            await feed(ctx, producer, [0, *load(n, wait=0b100 if n >= 2 else 0, signal=0b1010)])
+            await feed(ctx, producer, 0, load(n, wait=0b100 if n >= 2 else 0, signal=0b1010))
 
     async def other_source(ctx):
         for n in range(count):
-            await feed(ctx, consumer, [0, *load(n, wait=0b1010, signal=0b100)])
+            await feed(ctx, consumer, 0, load(n, wait=0b1010, signal=0b100))
 
     def engine(queue, name):
         async def process(ctx):
@@ -232,7 +232,7 @@ def test_overlapping_commands_signal_in_order():
 
     async def source(ctx):
         for n in range(count):
-            await feed(ctx, dut, [1000 + n, *load(n, signal=masks[n])])
+            await feed(ctx, dut, 1000 + n, load(n, signal=masks[n]))
 
     async def engine(ctx):
         most = 0

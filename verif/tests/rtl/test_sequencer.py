@@ -10,14 +10,14 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.channels import Unit, unit_of, units
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode
+from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode, pairs
 from gradloom.rtl.queue import CommandQueue
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.scale_unit import ScaleUnit
 from gradloom.rtl.seed_unit import SeedUnit
 from gradloom.rtl.semaphores import Semaphores
 from gradloom.rtl.sequencer import Sequencer
-from gradloom.verif.program_case import command, program, shift, tensor_seed
+from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 
 PROGRAM = 0x1000
 LIMIT = 0x8000
@@ -210,16 +210,16 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
 
 END = command(Opcode.END)
 OFFSET = next(field.word for field in COMMANDS[Opcode.LOAD].fields if field.name == "offset")
-LOAD_BYTES = 4 * COMMANDS[Opcode.LOAD].words
+LOAD_BYTES = size(command(Opcode.LOAD))
 
 
 @pytest.mark.parametrize("opcode", [Opcode.LOAD, Opcode.CONV, Opcode.RUN])
-def test_a_command_is_handed_on_in_two_cycles_more_than_its_words(opcode):
+def test_a_command_is_handed_on_in_two_cycles_more_than_its_pairs_of_words(opcode):
     tail = [0] * 5 if COMMANDS[opcode].tail else []
     one = command(opcode, tail=tail)
     eta = PRESETS["eta"]
     few, many = (execute(eta, program(eta, *[one] * count, END), delay=2, stalls=0).cycles for count in (4, 24))
-    assert many - few == 20 * (len(one) + 2)
+    assert many - few == 20 * (pairs(len(one)) + 2)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
@@ -256,7 +256,7 @@ def test_barrier_waits_for_every_engine():
     assert outcome.error == 0
     assert [event[:2] for event in outcome.events] == [(Unit.LOAD, "start"), (Unit.LOAD, "end")] * 3 + [
         (Unit.STORE, "start"), (Unit.STORE, "end")]
-    barrier = 4 * COMMANDS[Opcode.BARRIER].words
+    barrier = size(command(Opcode.BARRIER))
     assert [event[2] for event in outcome.events[::2]] == [0, LOAD_BYTES, 2 * LOAD_BYTES, 3 * LOAD_BYTES + barrier]
 
 
@@ -277,7 +277,7 @@ def test_steps_loop_to_the_body_and_take_their_hyperparameters(preset):
     config = PRESETS[preset]
     table = 0x800
     head = [command(Opcode.SETBASE, breg=2, value=PROGRAM), command(Opcode.UCODE)]
-    target = 4 * sum(map(len, head))
+    target = sum(map(size, head))
     body = [command(Opcode.LDHYP, breg=2, offset=table), command(Opcode.SEED, tid=9),
             *(command(Opcode.LOAD, tag=n) for n in range(25)), command(Opcode.BARRIER), command(Opcode.LOOP, target=target)]
     image = program(config, *head, *body, command(Opcode.STORE), END).ljust(table, b"\0")
@@ -327,8 +327,9 @@ def test_defects_of_a_program_are_told_by_code_and_place():
         "version": (_patched(good, 1, 9), ErrorCode.PROGRAM_HEADER, 0),
         "digest": (_patched(good, 3, 1), ErrorCode.PROGRAM_HEADER, 0),
         "odd length": (_patched(good, 2, 5), ErrorCode.PROGRAM_HEADER, 0),
+        "length of an odd number of words": (_patched(good, 2, len(good) - 20), ErrorCode.PROGRAM_HEADER, 0),
         "beyond the window": (_patched(good, 2, LIMIT - PROGRAM), ErrorCode.PROGRAM_ADDRESS, 0),
-        "huge": (_patched(good, 2, 0xFFFFFFFC), ErrorCode.PROGRAM_ADDRESS, 0),
+        "huge": (_patched(good, 2, 0xFFFFFFF8), ErrorCode.PROGRAM_ADDRESS, 0),
         "empty": (_patched(good, 2, 0), ErrorCode.MALFORMED_COMMAND, 0),
         "no END": (program(config, load, load), ErrorCode.MALFORMED_COMMAND, 2 * LOAD_BYTES),
         "cut": (_patched(good, 2, 2 * LOAD_BYTES), ErrorCode.MALFORMED_COMMAND, 2 * LOAD_BYTES),
@@ -345,12 +346,13 @@ def test_defects_of_a_program_are_told_by_code_and_place():
         "expset": (program(config, command(Opcode.EXPSET, target=5, tail=[shift(tid=999)]), END),
                    ErrorCode.ILLEGAL_FIELD, 0),
         "loop odd": (program(config, command(Opcode.LOOP, target=2), END), ErrorCode.ILLEGAL_FIELD, 0),
-        "loop far": (program(config, command(Opcode.LOOP, target=28), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "loop to an odd word": (program(config, command(Opcode.LOOP, target=4), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "loop far": (program(config, command(Opcode.LOOP, target=32), END), ErrorCode.ILLEGAL_FIELD, 0),
         "table odd": (program(config, command(Opcode.LDHYP, offset=PROGRAM + 2), END), ErrorCode.ILLEGAL_FIELD, 0),
-        "table outside": (program(config, command(Opcode.LDHYP, offset=LIMIT - 2 & ~3, breg=0), END), 0,
-                          4 * COMMANDS[Opcode.LDHYP].words),
+        "table at an odd word": (program(config, command(Opcode.LDHYP, offset=PROGRAM + 4), END), ErrorCode.ILLEGAL_FIELD, 0),
+        "table at the end": (program(config, command(Opcode.LDHYP, offset=LIMIT - 8), END), 0, size(command(Opcode.LDHYP))),
         "table beyond": (program(config, command(Opcode.LDHYP, offset=LIMIT), END), ErrorCode.READ_WINDOW, 0),
-        "table at the top": (program(config, command(Opcode.LDHYP, offset=2**32 - 4), END), ErrorCode.READ_WINDOW, 0),
+        "table at the top": (program(config, command(Opcode.LDHYP, offset=2**32 - 8), END), ErrorCode.READ_WINDOW, 0),
     }
     for name, (image, code, offset) in cases.items():
         outcome = execute(config, image, delay=3)
@@ -370,7 +372,7 @@ def test_random_words_never_hang_the_sequencer(seed):
         size = min(size, MAX_WORDS) if rng.random() < 0.95 else rng.randrange(64)
         new = [opcode | size << 8, 0, 0, *(rng.getrandbits(32) for _ in range(max(0, size - 3)))]
         if opcode == Opcode.LOOP and rng.random() < 0.7 and size > 3:
-            new[3] = 4 * rng.randrange(1 + len(words))
+            new[3] = 8 * rng.randrange(1 + len(words))
         words.append(new)
     if rng.random() < 0.5:
         words.append(END)

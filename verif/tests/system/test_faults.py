@@ -215,9 +215,10 @@ def put(bench: Bench, image: bytes) -> None:
         (0, 0x12345678, ErrorCode.PROGRAM_HEADER),
         (1, PROGRAM_VERSION + 1, ErrorCode.PROGRAM_HEADER),
         (3, 0, ErrorCode.PROGRAM_HEADER),
-        (2, 0xFFFFFFFC, ErrorCode.PROGRAM_ADDRESS),
+        (2, 0xFFFFFFF8, ErrorCode.PROGRAM_ADDRESS),
         (2, 0, ErrorCode.MALFORMED_COMMAND),
-        (2, 4, ErrorCode.MALFORMED_COMMAND),
+        (2, 4, ErrorCode.PROGRAM_HEADER),
+        (2, 8, ErrorCode.MALFORMED_COMMAND),
     ],
 )
 def test_headers(bench, word, value, code):
@@ -239,10 +240,10 @@ def test_program_addresses(bench):
 
 
 def test_truncated_programs(bench):
-    """Cut after any number of words: the end without END is an error, wherever it falls."""
+    """Cut after any number of pairs of words: the end without END is an error, wherever it falls."""
     total = len(bench.image) - HEADER_BYTES
     rng = random.Random(4)
-    for size in [4, 8, 12, *(4 * rng.randrange(total // 4) for _ in range(12)), total - 4, total - 8]:
+    for size in [8, 16, 24, *(8 * rng.randrange(total // 8) for _ in range(12)), total - 8, total - 16]:
         image = bytearray(bench.image)
         image[8:12] = size.to_bytes(4, "little")
         put(bench, bytes(image))
@@ -301,7 +302,7 @@ def random_command(rng: random.Random) -> Instruction:
 def test_random_commands(bench):
     """Well-formed commands with fields of chance reach the engines; every end has a documented code."""
     codes: dict[int, int] = {}
-    for seed in range(80):
+    for seed in range(120):
         rng = random.Random(1000 + seed)
         commands = [random_command(rng) for _ in range(rng.randrange(1, 9))] + [Instruction(Opcode.END)]
         put(bench, assemble(commands, PRESETS["small"]))
