@@ -329,6 +329,8 @@ class Recorder:
         self._known: dict[int, dict[Unit, int]] = {}
         self._last: dict[Unit, int] = {}
         self._floor = -1
+        self._awaited = -1
+        """Latest command of the A-Core that a command of the Sequencer has waited for."""
         self._spaces: dict[str, _Space] = {}
         self._unused = _Unused(config)
         self._running = False
@@ -358,12 +360,13 @@ class Recorder:
         commands : (position, command)
             Position of the A-Core's command; -1 if there is none since the last barrier.
         """
-        places = sorted({place for place, _ in commands if place > self._floor})
+        # What has been waited for before is done, and a token of it would come ahead of those that are yet to be waited for.
+        known = max(self._floor, self._awaited)
+        places = sorted({place for place, _ in commands if place > known})
         # More tokens than a semaphore may hold are thinned out: a command waits for the next one that is left.
         left = places[:: -max(1, ceil_div(len(places), self._most_tokens))][::-1]
         number = semaphore(Unit.ACORE, Unit.SEQ)
         assert number is not None
-        known = self._floor
         for place, command in sorted(commands, key=operator.itemgetter(0)):
             if place > known:
                 known = left[bisect_left(left, place)]
@@ -371,6 +374,7 @@ class Recorder:
                 command.wait |= 1 << number
             command.tag = self.tag
             self.instructions.append(command)
+        self._awaited = known
 
     def barrier(self) -> None:
         """All earlier commands have finished before any later one starts."""

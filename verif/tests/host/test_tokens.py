@@ -187,6 +187,29 @@ def test_tokens_of_the_sequencer_are_thinned_out(most, tokens):
     assert scales[0][1] == -1
 
 
+def test_a_token_of_the_sequencer_is_not_taken_for_an_earlier_one():
+    """Two groups of commands behind the A-Core's without a barrier between them: an exponent of the second group that the A-Core
+    used last before those of the first must not signal what the first group waits for."""
+    recorder = Recorder(PRESETS["eta"])
+
+    def run() -> int:
+        return recorder.emit(Opcode.RUN, {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": 6})
+
+    places = [run() for _ in range(4)]
+    recorder.behind_acore([(places[2], Instruction(Opcode.SCALE, {"tid": places[2]}))])
+    places.append(run())
+    recorder.behind_acore([(place, Instruction(Opcode.SCALE, {"tid": place})) for place in (*places, -1)])
+    bit = 1 << TOKENS.index((Unit.ACORE, Unit.SEQ))
+    signals = [place for place, command in enumerate(recorder.instructions) if command.signal & bit]
+    known, scaled = -1, []
+    for command in recorder.instructions:
+        if command.opcode == Opcode.SCALE:
+            known = signals.pop(0) if command.wait & bit else known
+            assert command["tid"] <= known
+            scaled.append(command["tid"])
+    assert not signals and sorted(scaled) == sorted([places[2], *places, -1])
+
+
 def weight_blocks(command, config: Config) -> set[tuple[int, int]]:
     """(bank, address) that a load of WBUF writes, from the loops of docs/machine.md section 3."""
     places = set()
