@@ -15,6 +15,7 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.bench_work import rows as walked
 from gradloom.host.bench_work import windows
 from gradloom.host.layout import ceil_div
+from gradloom.host.preparation import preparation
 from gradloom.rtl import microprograms
 from gradloom.rtl.acore import ACore
 from gradloom.rtl.apu import ADD1, CODE1, CODE2
@@ -23,11 +24,9 @@ from gradloom.rtl.axi_read import OUTSTANDING_READS
 from gradloom.rtl.ccore import CCore
 from gradloom.rtl.channels import Unit, engine_of
 from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.divider import Divider
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, Engine, Opcode, Pattern
+from gradloom.rtl.isa import Engine, Opcode, Pattern
 from gradloom.rtl.loader import Loader
-from gradloom.rtl.microcode import Each, Kind, Operand, ScalarDestination
-from gradloom.rtl.scalars import Scalars, dividers
+from gradloom.rtl.microcode import Kind, Operand
 from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
 from gradloom.rtl.storer import Storer
 from gradloom.rtl.sweep import FETCH
@@ -38,9 +37,8 @@ _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
 _WRITE_SETUP, _WRITE_END = 6, 3
 _FEED, _CONV_END, _DRAIN_END = 3, 13, 11
-_FIRST_PASS_END, _SCALAR_END, _SWEEP_START, _SWEEP_LEAST = 9, 3, 2, 18
-"""A-Core: from the last beat of a first pass to its sums; from the last scalar's result to what needs it; before a sweep's first
-beat; least from there to the last one."""
+_FIRST_PASS_END, _SWEEP_START, _SWEEP_LEAST = 9, 2, 18
+"""A-Core: from the last beat of a first pass to its sums; before a sweep's first beat; least from there to the last one."""
 _POOL_PREPARE = 19
 """A-Core: from the acceptance of a pool to its first beat, and its tail."""
 _LANES_END = FETCH + ADD1 + CODE2 + 2
@@ -171,7 +169,7 @@ class Costs:
         program = self._programs.get(instruction["uprog"], [])
         beats = instruction["planes"] * instruction["nb"]
         first = 3 + (beats + _FIRST_PASS_END if program and program[0]["kind"] == Kind.SUMS else 0)
-        prepare = self._prepare(instruction, program)
+        prepare = preparation(instruction, program, self.config)
         sweep = program[-1] if program and program[-1]["kind"] == Kind.SWEEP else {}
         pooled = sweep.get("x") == Operand.POOL and instruction["pool"]
         if pooled:
@@ -179,27 +177,6 @@ class Costs:
         transfer = max(beats if sweep else 1, _SWEEP_LEAST) + _SWEEP_START
         end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
         return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare)
-
-    def _prepare(self, instruction: Instruction, program: list[dict[str, int]]) -> int:
-        """Set-up, then the microinstructions one after the other."""
-        group = self.config.group
-        time = 2
-        ready = time + max(max(2, group), instruction.length - FIRST_SHIFT_WORD) + 3
-        for micro in program:
-            time += 3
-            kind = micro["kind"]
-            if kind in (Kind.SCALAR, Kind.SWEEP) and not micro.get("chain"):
-                time = max(time, ready)
-            if kind == Kind.LOAD:
-                time = max(time, ready) + micro["count"] + 1
-            if kind == Kind.SCALAR:
-                values = group * (instruction["planes"] if micro["each"] == Each.PLANE else 1)
-                divides = micro["sdst"] == ScalarDestination.DIVIDE
-                bursts = ceil_div(values, dividers(self.config))
-                time += (bursts - 1) * (Divider.LATENCY + 1) + 1 if divides else values
-                ready = time + Scalars.LATENCY + _SCALAR_END + (Divider.LATENCY - 3 if divides else 0)
-            time += 1
-        return max(time, ready) + 1
 
 
 def pool_cycles(instruction: Instruction) -> int:

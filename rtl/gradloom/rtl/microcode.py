@@ -5,7 +5,10 @@ with ``end``. There are no branches. A RUN passes three stages (:mod:`gradloom.r
 
 1. FIRST_PASS: sums of gradients of every plane, gathered if the first microinstruction is SUMS.
 2. PREPARE: LOAD and SCALAR, one after the other. A SCALAR computes one number per channel, or per channel and plane, in the
-   pipeline of :mod:`gradloom.rtl.scalars`: t = +-align(``sx`` * ``sf``, ``ssh``) + ``st2``, which goes to ``sdst``.
+   pipeline of :mod:`gradloom.rtl.scalars`: t = +-align(``sx`` * ``sf``, ``ssh``) + ``st2``, which goes to ``sdst``. It waits for
+   the results of those before it; with ``chain`` only for what they give to its register R, unless that is register 0, and to
+   epsilon. So chained SCALARs must not read entries that those before them write, and none may follow a division. Nor does one
+   that is computed for every plane see its own results.
 3. SWEEP: every beat of every plane goes through the lanes, one a cycle.
 
 The pipeline of a lane, in order (x, a, b, d and the registers are per channel):
@@ -102,7 +105,7 @@ class ScalarOperand(enum.IntEnum):
     ENTRY = 0     #: entry, 64 bits
     MASTER = 1    #: master in the entry, 32 bits
     VELOCITY = 2  #: velocity in the entry, 32 bits
-    R = 3         #: channel register R, 64 bits
+    R = 3         #: channel register R[``r``], 64 bits
     Q = 4         #: q in the entry, 16 bits unsigned
     PLANE = 5     #: sum of d b over the plane, of the first pass
     NORM = 6      #: sum of abs(X) over the plane, from the C-Core
@@ -123,7 +126,7 @@ class ScalarTerm(enum.IntEnum):
     """``st2``."""
 
     NONE = 0
-    R = 1        #: channel register R
+    R = 1        #: channel register R[``r``]
     MASTER = 2   #: master in the entry
     TOTAL = 3    #: sum of the first pass over all planes that belongs to ``reg``: d b (SG, PLANE), d, a - d
     EPSILON = 4  #: register epsilon
@@ -132,11 +135,11 @@ class ScalarTerm(enum.IntEnum):
 class ScalarDestination(enum.IntEnum):
     """``sdst``: where t goes, saturated to the width named."""
 
-    R = 0        #: channel register R, 64 bits
-    R32 = 1      #: channel register R, 32 bits
-    PARAMETER = 2  #: the entry = {R, t}, 28 bits (a master stays within -2^27 .. 2^27 - 1); not when dry
+    R = 0        #: channel register R[``r``], 64 bits
+    R32 = 1      #: channel register R[``r``], 32 bits
+    PARAMETER = 2  #: the entry = {R[``r``], t}, 28 bits (a master stays within -2^27 .. 2^27 - 1); not when dry
     ENTRY = 3    #: the entry, 64 bits; not when dry
-    EPSILON = 4  #: register epsilon, at least 1
+    EPSILON = 4  #: register epsilon, at least 1; there is one for all channels, and the SCALAR is computed once
     MEAN = 5     #: plane register mean, 24 bits (u is the same for any wider mean)
     SCALE = 6    #: plane register scale, the low 16 bits (q or gamma q fits), and le of the entry to plane register le
     DIVIDE = 7   #: q, le of n / t to plane registers scale, le; {le, q} to the entry, not when dry
@@ -176,7 +179,7 @@ class Shift(enum.IntEnum):
 
 class Term2(enum.IntEnum):
     NONE = 0
-    R = 1         #: channel register R
+    R = 1         #: channel register R[0]
     MOMENTUM = 2  #: (momentum * b) << 8
 
 
@@ -246,7 +249,7 @@ FIELDS: dict[str, MicroField] = {field.name: field for field in (
     MicroField("keep", 3, 1, "d = a, whatever the bitmap says"),
     MicroField("reg", 4, 3, "first entry of a LOAD; entry and sum of a SCALAR", Register),
     MicroField("count", 7, 2, "entries of a LOAD"),
-    MicroField("chain", 9, 1, "begin before the results of the previous SCALAR are there"),
+    MicroField("chain", 9, 1, "begin before all results of the SCALARs before are there"),
     MicroField("each", 10, 1, "how often a SCALAR is computed", Each),
     MicroField("sx", 11, 3, "operand of a SCALAR", ScalarOperand),
     MicroField("sf", 14, 3, "factor of a SCALAR", ScalarFactor),
@@ -255,6 +258,7 @@ FIELDS: dict[str, MicroField] = {field.name: field for field in (
     MicroField("sminus", 22, 1, "subtract the product"),
     MicroField("st2", 23, 3, "term that is added", ScalarTerm),
     MicroField("sdst", 26, 3, "destination of a SCALAR", ScalarDestination),
+    MicroField("r", 29, 2, "register R of a SCALAR; from 1 on it waits for what SCALARs before give it"),
     MicroField("x", 32, 2, "operand x", Operand),
     MicroField("factor", 34, 2, "factor of MUL1", Factor),
     MicroField("sh1", 36, 4, "shift of p before ADD1", Shift),

@@ -32,9 +32,12 @@ __all__ = ["Prepare"]
 
 
 class Prepare(wiring.Component):
-    """One command at a time: set-up (at most 20 cycles), then its LOAD and SCALAR microinstructions.
+    """One command at a time: set-up (at most 20 cycles), beside it and behind it the LOAD and SCALAR microinstructions.
 
-    A LOAD takes ``count`` + 5 cycles, a SCALAR one a value and 21, chained 4; a division 13 for every ``dividers`` channels.
+    They begin 3 cycles after the command's acceptance. A LOAD takes ``count`` cycles, a SCALAR one a value, a division 13 for every
+    ``dividers`` channels; the next microinstruction is read meanwhile and follows without a gap, or one cycle later behind a single
+    cycle. Only what waits for shift registers waits for the set-up's shifts. The results of the last SCALAR come 15 cycles after
+    its last value, one later in the parameter buffer and 12 later from the dividers.
 
     Members
     -------
@@ -50,7 +53,7 @@ class Prepare(wiring.Component):
         The command that was taken.
     done, fault : ``Out(1)``, ``Out(8)``
         A UCODE command is done.
-    micro_en, micro_addr : ``Out(1)``, ``Out(10)``, micro_grant ``In(1)`` -> micro_data ``In(96)``
+    micro_addr : ``Out(10)``, micro_grant ``In(1)`` -> micro_data ``In(96)``
         Read of the program memory, in the cycle after the grant.
     micro_we, micro_waddr, micro_word : ``Out(3)``, ``Out(10)``, ``Out(32)``
         Write of one word of a microinstruction.
@@ -71,7 +74,7 @@ class Prepare(wiring.Component):
         super().__init__({
             "valid": In(1), "ready": Out(1), "cmd": In(COMMAND_BITS), "legal": In(1), "o": Out(Prepared(config)), "empty": In(1),
             "softmax_start": Out(1), "softmax_done": In(1), "present": Out(COMMAND_BITS), "done": Out(1), "fault": Out(8),
-            "micro_en": Out(1), "micro_addr": Out(10), "micro_grant": In(1), "micro_data": In(MICRO_BITS),
+            "micro_addr": Out(10), "micro_grant": In(1), "micro_data": In(MICRO_BITS),
             "micro_we": Out(3), "micro_waddr": Out(10), "micro_word": Out(32),
             "p_addr": Out(16), "p_free": In(1, init=1), "p_data": In(64 * group),
             "put": Out(1), "put_addr": Out(16), "put_channel": Out(group), "put_data": Out(64), "put_ready": In(1),
@@ -101,7 +104,6 @@ class Prepare(wiring.Component):
         self.code = Signal(8)
         self.counter = Signal(2)
         self.channel, self.plane_at = Signal(range(max(2, self.config.group))), Signal(8)
-        self.begin = Signal()
         self.loading, self.scalar = Signal(), Signal()
         self.channel_registers(m)
         last = self._scalar(m)
@@ -111,21 +113,22 @@ class Prepare(wiring.Component):
 
     def _control(self, m: Module, last: Value) -> None:
         micro, setup, scalars, depth = self.micro, self.setup, self.scalars, self.config.microcode_depth
-        pc = Signal(range(depth))
-        # Shifts are selected in the cycle after the set-up and after the fetch.
+        # The next microinstruction, at ``pc``, is read while the present one is executed; ``fetched``: it is there.
+        pc, fetched, take, advance = Signal(range(depth + 1)), Signal(), Signal(), Signal()
+        # Shifts are selected in the cycle after the set-up.
         settled = Signal()
-        m.d.sync += settled.eq(setup.done & ~setup.start)
+        m.d.sync += [settled.eq(setup.done & ~setup.start), fetched.eq(self.micro_grant)]
         m.d.comb += self.micro_addr.eq(pc)
         with m.If(scalars.overflow & (self.code == 0)):
             m.d.sync += self.code.eq(ErrorCode.GRADIENT_SUM_OVERFLOW)
 
-        legal = Signal()
+        legal, begun, done = Signal(), Signal(), Signal()
         with m.FSM(name="prepare"):
             with m.State("IDLE"):
                 m.d.comb += self.ready.eq(1)
+                m.d.sync += pc.eq(decode(Opcode.RUN, self.cmd).uprog)
                 with m.If(self.valid):
-                    m.d.sync += [self.present.eq(self.cmd), legal.eq(self.legal), self.bank.eq(~self.bank), self.sweep.eq(0),
-                                 self.code.eq(0)]
+                    m.d.sync += [self.present.eq(self.cmd), legal.eq(self.legal), self.bank.eq(~self.bank), self.code.eq(0)]
                     m.next = "START"
             with m.State("START"), m.Switch(self.present[:8]):
                 with m.Case(Opcode.UCODE), m.If(self.empty):
@@ -134,52 +137,51 @@ class Prepare(wiring.Component):
                     m.d.comb += self.softmax_start.eq(1)
                     m.next = "SOFTMAX"
                 with m.Default():
-                    m.d.comb += [setup.start.eq(1), self.begin.eq(1)]
-                    m.d.sync += pc.eq(self.run.uprog)
-                    m.next = "FETCH"
+                    m.d.comb += setup.start.eq(1)
                     with m.If(~legal):
                         m.d.sync += self.code.eq(ErrorCode.ILLEGAL_FIELD)
                         m.next = "HAND"
-            with m.State("FETCH"):
-                m.d.comb += self.micro_en.eq(1)
-                with m.If(self.micro_grant):
-                    m.next = "TAKE"
-            with m.State("TAKE"):
-                m.d.sync += [micro.eq(self.micro_data), self.counter.eq(0), self.channel.eq(0), self.plane_at.eq(0)]
-                m.next = "GO"
-            with m.State("GO"), m.Switch(micro.kind):
-                with m.Case(Kind.SUMS):
-                    m.next = "NEXT"
-                with m.Case(Kind.SCALAR), m.If(settled & (micro.chain | ~scalars.busy)):
-                    m.next = "SCALAR"
-                with m.Case(Kind.LOAD), m.If(~scalars.busy):
-                    m.next = "LOAD"
-                with m.Case(Kind.SWEEP), m.If(settled & ~scalars.busy):
-                    m.d.sync += self.sweep.eq(1)
-                    m.next = "HAND"
-            with m.State("SCALAR"):
-                m.d.comb += self.scalar.eq(1)
-                with m.If(last):
-                    m.next = "NEXT"
-            with m.State("LOAD"):
-                with m.If(self.counter == micro.count):
-                    m.next = "NEXT"
-                with m.Elif(self.p_free):
-                    m.d.comb += self.loading.eq(1)
-                    m.d.sync += self.counter.eq(self.counter + 1)
+                    with m.Elif(self.micro_grant):
+                        m.d.sync += pc.eq(pc + 1)
+                        m.next = "FIRST"
+            with m.State("FIRST"):
+                m.d.comb += take.eq(1)
+                m.next = "WORK"
+            with m.State("WORK"):
+                with m.Switch(micro.kind):
+                    with m.Case(Kind.SUMS):
+                        m.d.comb += done.eq(1)
+                    with m.Case(Kind.SCALAR):
+                        waits = (micro.ssh[3] & ~setup.shifted) | Mux(micro.chain, scalars.early, scalars.busy)
+                        m.d.comb += [self.scalar.eq(begun | ~waits), done.eq(last)]
+                        with m.If(scalars.issue):
+                            m.d.sync += begun.eq(1)
+                    with m.Case(Kind.LOAD), m.If(~scalars.busy):
+                        m.d.comb += [self.loading.eq(self.p_free & (micro.count != 0)),
+                                     done.eq((micro.count == 0) | (self.loading & (self.counter + 1 == micro.count)))]
+                    with m.Case(Kind.SWEEP):
+                        # Its shifts are selected in its first cycle.
+                        m.d.sync += begun.eq(1)
+                        m.d.comb += [self.sweep.eq(1), self.o.valid.eq(settled & begun & ~scalars.busy)]
+                        with m.If(self.o.valid & self.o.ready):
+                            m.next = "IDLE"
+                with m.If(done):
+                    with m.If(micro.end):
+                        m.next = "HAND"
+                    with m.Elif(pc == depth):
+                        m.d.sync += self.code.eq(ErrorCode.ILLEGAL_FIELD)
+                        m.next = "HAND"
+                    with m.Else():
+                        m.d.comb += advance.eq(fetched)
+                        with m.If(~fetched):
+                            m.next = "NEXT"
             with m.State("NEXT"):
-                m.d.sync += pc.eq(pc + 1)
-                m.next = "FETCH"
-                with m.If(micro.end):
-                    m.next = "FINISH"
-                with m.Elif(pc == depth - 1):
-                    m.d.sync += self.code.eq(ErrorCode.ILLEGAL_FIELD)
-                    m.next = "FINISH"
-            with m.State("FINISH"), m.If(settled & ~scalars.busy):
-                m.next = "HAND"
+                m.d.comb += advance.eq(fetched)
+                with m.If(fetched):
+                    m.next = "WORK"
             with m.State("HAND"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.If(self.o.ready):
+                m.d.comb += self.o.valid.eq(settled & ~scalars.busy)
+                with m.If(self.o.valid & self.o.ready):
                     m.next = "IDLE"
             self._ucode(m)
             with m.State("SOFTMAX"), m.If(self.softmax_done):
@@ -187,6 +189,12 @@ class Prepare(wiring.Component):
             with m.State("DONE"):
                 m.d.comb += [self.done.eq(1), self.fault.eq(self.code)]
                 m.next = "IDLE"
+        with m.If(self.loading):
+            m.d.sync += self.counter.eq(self.counter + 1)
+        with m.If(advance):
+            m.d.sync += [pc.eq(pc + 1), fetched.eq(0)]
+        with m.If(take | advance):
+            m.d.sync += [micro.eq(self.micro_data), begun.eq(0), self.counter.eq(0), self.channel.eq(0), self.plane_at.eq(0)]
 
     def _ucode(self, m: Module) -> None:
         """One word a cycle to the program memory."""
@@ -209,16 +217,15 @@ class Prepare(wiring.Component):
     def _scalar(self, m: Module) -> Value:
         """Issue of the present SCALAR's values, one a cycle; returns whether this is the last one."""
         run, micro, scalars, group = self.run, self.micro, self.scalars, self.config.group
-        amount = self._amount(m, micro.ssh, "amount", SHIFT_BITS, negate=micro.sright)
         op = scalars.op
-        by_plane = micro.each == Each.PLANE
+        by_plane = (micro.each == Each.PLANE) & (micro.kind == Kind.SCALAR)
         m.d.comb += [
-            op.operand.eq(micro.sx), op.factor.eq(micro.sf), op.shift.eq(amount), op.minus.eq(micro.sminus),
-            op.term.eq(micro.st2), op.total.eq(micro.reg - Register.SG), op.destination.eq(micro.sdst),
+            op.operand.eq(micro.sx), op.factor.eq(micro.sf), op.minus.eq(micro.sminus), op.term.eq(micro.st2),
+            op.total.eq(micro.reg - Register.SG), op.destination.eq(micro.sdst), op.r.eq(micro.r),
             op.channel.eq(self.channel), op.plane.eq(self.plane_at),
-            op.entry.eq(Mux(by_plane, run.pl0 + self.plane_at, run.pb0 + micro.reg)),
-            self.p_addr.eq(Mux(self.loading, run.pb0 + micro.reg + self.counter, op.entry)), self.plane.eq(self.plane_at),
-            scalars.bank.eq(self.bank),
+            op.entry.eq(Mux(by_plane, run.pl0 + self.plane_at, run.pb0 + micro.reg + self.counter)),
+            scalars.shift.eq(self._amount(m, micro.ssh, "amount", SHIFT_BITS, negate=micro.sright)),
+            self.p_addr.eq(op.entry), self.plane.eq(self.plane_at), scalars.bank.eq(self.bank),
         ]
         # The dividers take a burst of values, then nothing until they are free.
         count = dividers(self.config)
@@ -237,7 +244,8 @@ class Prepare(wiring.Component):
         slot1 = Signal(9)
         m.d.sync += [slot1.eq(Cat(norm, (run.ps0 + self.plane_at)[:8])), Cat(self.srd_en, self.srd_plane).eq(slot1)]
         m.d.comb += [self.srd_half.eq(run.half), self.srd_k.eq(run.pk)]
-        return scalars.issue & channel_last & (~by_plane | (self.plane_at == run.planes - 1))
+        whole = channel_last & (~by_plane | (self.plane_at == run.planes - 1))
+        return scalars.issue & (whole | (micro.sdst == ScalarDestination.EPSILON))
 
     def channel_registers(self, m: Module) -> None:
         """gamma, beta, tau: bits 27:12 of a master."""

@@ -20,7 +20,8 @@ from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.first_pass import PLANE_BITS, TOTAL_BITS, Totals
 from gradloom.rtl.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
 
-__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "PlaneScalars", "ScalarOp", "Scalars", "dividers", "wide_product"]
+__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "REGISTERS", "PlaneScalars", "ScalarOp", "Scalars", "dividers",
+           "wide_product"]
 
 PRODUCT_BITS = 48
 """Bits of a wide operand that enter a multiplier; a wider one is reported."""
@@ -29,9 +30,13 @@ CHANNEL_BITS = 4
 """Bits of a channel's number in its group."""
 NORM_BITS = 48
 """Sum of abs(X) over a plane, from the C-Core."""
+REGISTERS = 4
+"""Registers R of a channel."""
+_TERM_TO_END = 2
+"""Stages from the addition of the term to the result."""
 
 ScalarOp = StructLayout({
-    "operand": 3, "factor": 3, "shift": signed(SHIFT_BITS), "minus": 1, "term": 3, "total": 2, "destination": 3,
+    "operand": 3, "factor": 3, "minus": 1, "term": 3, "total": 2, "destination": 3, "r": range(REGISTERS),
     "channel": CHANNEL_BITS, "plane": 7, "entry": 16})
 """One scalar: as the fields of a SCALAR microinstruction say, ``total`` = reg - 3, for one channel and plane."""
 
@@ -62,12 +67,20 @@ def wide_product(m: Module, x: Value, factor: Value, name: str) -> tuple[Value, 
 class Scalars(wiring.Component):
     """One scalar a cycle, ``LATENCY`` cycles; a division 12 cycles more, with 13 cycles from one on the same divider to the next.
 
+    A SCALAR's values come one after the other, those of a plane in the order of the channels. So the first one need not wait until
+    all results of an earlier SCALAR are there, but only until each will be when its own channel's turn comes.
+
     Members
     -------
     issue, op : ``In(1)``, ``In(ScalarOp)``
         While ``room``.
+    shift : ``In(signed(7))``
+        Of the product, in the cycle after ``issue``.
     room : ``Out(1)``
         The results of all scalars under way find a place in the queue to the parameter buffer.
+    early : ``Out(1)``
+        The first value of a SCALAR as ``op`` says would miss what an earlier one gives: its register ``op.r``, unless that is 0,
+        or epsilon.
     busy : ``Out(1)``
         Results are outstanding, or not yet written.
     bank : ``In(1)``
@@ -83,6 +96,7 @@ class Scalars(wiring.Component):
         Four cycles after ``issue``.
     totals : ``In(Totals)`` x G, gamma : ``In(signed(16))`` x G
     r : ``Out(signed(64))`` x G
+        Register 0 of every channel.
     overflow : ``Out(1)``
         One cycle: a result left 64 bits, or a factor's operand 48 bits.
     put, put_addr, put_channel, put_data, put_ready : ``Out(1)``, ``Out(16)``, ``Out(G)``, ``Out(64)``, ``In(1)``
@@ -98,7 +112,8 @@ class Scalars(wiring.Component):
         self.config = config
         group = config.group
         super().__init__({
-            "issue": In(1), "op": In(ScalarOp), "room": Out(1), "busy": Out(1), "bank": In(1), "dry": In(1),
+            "issue": In(1), "op": In(ScalarOp), "shift": In(signed(SHIFT_BITS)), "room": Out(1), "early": Out(1), "busy": Out(1),
+            "bank": In(1), "dry": In(1),
             "n": In(15), "inv": In(17), "momentum": In(8), "lm": In(8), "entry": In(64 * group),
             "sums": In(ArrayLayout(signed(PLANE_BITS), group)), "norms": In(ArrayLayout(NORM_BITS, group)),
             "totals": In(ArrayLayout(Totals, group)), "gamma": In(ArrayLayout(signed(16), group)),
@@ -116,16 +131,29 @@ class Scalars(wiring.Component):
         self._division(m, t)
         self._plane_registers(m, t, entry)
         self._parameter_queue(m, t, r)
+        self._early(m)
         op = ScalarOp(self.ops[self.LATENCY])
         short = op.destination == ScalarDestination.R32
         m.d.comb += [self.r_write.eq(self.valid[self.LATENCY] & (short | (op.destination == ScalarDestination.R))),
                      self.r_next.eq(Mux(short, saturated(t, 32), t))]
         for c in range(self.config.group):
-            with m.If(self.r_write & (op.channel == c)):
+            with m.If(self.r_write & (op.r == 0) & (op.channel == c)):
                 m.d.sync += self.r[c].eq(self.r_next)
         with m.If(self.valid[self.LATENCY] & (op.destination == ScalarDestination.EPSILON)):
             m.d.sync += self.epsilon.eq(t | (t == 0))
         return m
+
+    def _early(self, m: Module) -> None:
+        def under_way(stages: int) -> list[tuple[Value, ScalarOp]]:
+            """Scalars that were issued up to so many cycles ago."""
+            return [(self.valid[stage], ScalarOp(self.ops[stage])) for stage in range(1, stages + 1)]
+
+        # R is read a cycle after the issue and holds LATENCY + 1 cycles after it. A channel's two scalars are LATENCY cycles apart
+        # if the earlier SCALAR's last value, which came G - 1 cycles or more behind its channel 0, has left these stages.
+        registers = [valid & (op.r == self.op.r) & (self.op.r != 0) for valid, op in under_way(self.LATENCY - self.config.group)]
+        # The only value of epsilon is added two stages before the end.
+        epsilon = [valid & (op.destination == ScalarDestination.EPSILON) for valid, op in under_way(_TERM_TO_END)]
+        m.d.comb += self.early.eq(Cat(*registers, *epsilon).any())
 
     def _compute(self, m: Module) -> tuple[Value, Value, Value]:
         """t, and entry and R of the channel, ``LATENCY`` cycles after the issue."""
@@ -191,10 +219,10 @@ class Scalars(wiring.Component):
         x7 = Mux(plain, delayed(m, x, "x6", 2), product).as_signed()
 
         m.submodules.align = align = Align()
-        m.d.comb += [align.x.eq(x7), align.n.eq(op(7).shift)]
+        m.d.comb += [align.x.eq(x7), align.n.eq(Line(m, self.shift, "shift", reset=True)[6])]
         entry = Line(m, entry2, "entry", reset=True)[self.LATENCY - 4]
         r = Line(m, r2, "r", reset=True)[self.LATENCY - 4]
-        ready = self.LATENCY - 2
+        ready = self.LATENCY - _TERM_TO_END
         term = Signal(signed(WIDE))
         with m.Switch(op(ready).term):
             with m.Case(ScalarTerm.R):
@@ -216,12 +244,17 @@ class Scalars(wiring.Component):
         return t, delayed(m, entry, "entry_last", 2), delayed(m, r, "r_last", 2)
 
     def _channel_r(self, m: Module) -> Value:
-        """R of the channel two cycles after the issue, from a copy of the registers in distributed memory."""
-        last = ScalarOp(self.ops[self.LATENCY])
-        m.submodules.copy = copy = Memory(shape=signed(WIDE), depth=max(2, self.config.group), init=[])
+        """R of the channel two cycles after the issue, from distributed memory."""
+        bits = ceil_log2(self.config.group)
+
+        def place(cycles: int) -> Value:
+            op = ScalarOp(self.ops[cycles])
+            return op.channel[:bits] | (op.r << bits)
+
+        m.submodules.copy = copy = Memory(shape=signed(WIDE), depth=REGISTERS << bits, init=[])
         write, read = copy.write_port(), copy.read_port(domain="comb")
-        m.d.comb += [write.addr.eq(last.channel), write.data.eq(self.r_next), write.en.eq(self.r_write),
-                     read.addr.eq(ScalarOp(self.ops[1]).channel)]
+        m.d.comb += [write.addr.eq(place(self.LATENCY)), write.data.eq(self.r_next), write.en.eq(self.r_write),
+                     read.addr.eq(place(1))]
         return delayed(m, read.data.as_signed(), "r2")
 
     def _division(self, m: Module, t: Value) -> None:
@@ -240,9 +273,9 @@ class Scalars(wiring.Component):
             with m.If(divider.done):
                 m.d.comb += [self.divided.eq(1), self.quotient.eq(Cat(divider.q, divider.le)), self.divided_op.eq(divided_op)]
             busy.append(divider.busy)
-        drain = Signal(range(self.LATENCY + 3))
+        drain = Signal(range(self.LATENCY + 1))
         with m.If(self.issue):
-            m.d.sync += drain.eq(self.LATENCY + 2)
+            m.d.sync += drain.eq(self.LATENCY)
         with m.Elif(drain != 0):
             m.d.sync += drain.eq(drain - 1)
         self.working = Signal()

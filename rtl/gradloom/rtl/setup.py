@@ -32,6 +32,8 @@ class Setup(wiring.Component):
     start : ``In(1)``
     done : ``Out(1)``
         The results hold; low from the cycle after ``start``.
+    shifted : ``Out(1)``
+        ``sh`` does, which is sooner.
     cmd : ``In(COMMAND_BITS)``
         The command's words.
     exp_en, exp_tid : ``Out(1)``, ``Out(11)`` -> exp_e ``In(signed(16))`` in the next cycle
@@ -52,7 +54,7 @@ class Setup(wiring.Component):
         self.config = config
         self.fields = fields
         super().__init__({
-            "start": In(1), "done": Out(1), "cmd": In(COMMAND_BITS),
+            "start": In(1), "done": Out(1), "shifted": Out(1), "cmd": In(COMMAND_BITS),
             "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
             "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32),
             "sh": Out(ArrayLayout(signed(SHIFT_REGISTER_BITS), 8)), "seeds": Out(ArrayLayout(32, 2)),
@@ -65,7 +67,7 @@ class Setup(wiring.Component):
         m.d.sync += step.eq(Mux(self.start, 0, step + (step != 31)))
         listing, multiplying = self._shifts(m), self._multiply(m)
         steps = max(2, self.config.group)
-        m.d.comb += self.done.eq(~busy)
+        m.d.comb += [self.done.eq(~busy), self.shifted.eq(~listing)]
         with m.If(self.start):
             m.d.sync += busy.eq(1)
         with m.Elif(~listing & ~multiplying & (step >= steps)):

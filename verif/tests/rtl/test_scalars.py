@@ -30,11 +30,14 @@ class Bench:
         self.norms = [[rng.getrandbits(rng.randint(1, 48)) for _ in channels] for _ in range(4)]
         self.ready, self.overflow = 1.0, 0
         self._pending: list[int | None] = [None] * 4
+        self._shift = 0
 
     async def tick(self, op: dict[str, int] | None = None) -> None:
         ctx, dut = self.ctx, self.dut
         ctx.set(dut.issue, op is not None)
-        ctx.set(dut.op, op or {})
+        ctx.set(dut.shift, self._shift)
+        self._shift = op.get("shift", 0) if op else self.rng.randint(-64, 63)
+        ctx.set(dut.op, {name: value for name, value in (op or {}).items() if name != "shift"})
         ready = self.rng.random() < self.ready
         ctx.set(dut.put_ready, ready)
         if ready and ctx.get(dut.put):
@@ -217,6 +220,54 @@ def test_division(config):
         assert not bench.overflow
 
     simulate(body, 5, config)
+
+
+@pytest.mark.parametrize("config", [CONFIG, WIDE], ids=lambda config: config.name)
+def test_early(config):
+    """How long a SCALAR that needs what an earlier one gives stays away: its first value until LATENCY - G cycles behind the last
+    one of the earlier, what needs epsilon two cycles; others not at all."""
+    async def body(bench: Bench) -> None:
+        ctx, dut = bench.ctx, bench.dut
+
+        async def cycles(**op: int) -> int:
+            """Until the scalar is not early, beginning with the cycle after an issue."""
+            ctx.set(dut.op, op)
+            found = 0
+            while ctx.get(dut.early):
+                await bench.tick()
+                ctx.set(dut.op, op)
+                found += 1
+            return found
+
+        for writes, reads, expected in ((1, 1, dut.LATENCY - bench.group), (3, 3, dut.LATENCY - bench.group), (1, 2, 0), (0, 0, 0),
+                                        (2, 0, 0), (0, 2, 0)):
+            await bench.each(operand=Operand.N, r=writes, destination=To.R)
+            assert await cycles(operand=Operand.R, r=reads, destination=To.ENTRY) == expected
+            await bench.settle()
+        await bench.tick({"channel": 0, "plane": 0, "entry": 0, "operand": Operand.N, "destination": To.EPSILON})
+        assert await cycles(operand=Operand.N, term=Term.EPSILON, destination=To.R) == 2
+        await bench.settle()
+
+    simulate(body, 7, config)
+
+
+def test_registers_of_a_channel():
+    """Each keeps what was written to it; the lanes see register 0."""
+    async def body(bench: Bench) -> None:
+        ctx, dut, rng = bench.ctx, bench.dut, bench.rng
+        written: dict[int, list[int]] = {}
+        for r in (0, 1, 2, 3, 2, 0, 1):
+            bench.entries[r] = [rng.getrandbits(64) for _ in range(GROUP)]
+            written[r] = [wrap(value) for value in bench.entries[r]]
+            await bench.each(operand=Operand.ENTRY, entry=r, r=r, destination=To.R)
+        await bench.settle()
+        assert [ctx.get(dut.r[c]) for c in range(GROUP)] == written[0]
+        for r in range(4):
+            await bench.each(operand=Operand.R, entry=8 + r, r=r, destination=To.ENTRY)
+        await bench.settle()
+        assert [[wrap(value) for value in bench.entries[8 + r]] for r in range(4)] == [written[r] for r in range(4)]
+
+    simulate(body, 8)
 
 
 def test_a_busy_parameter_buffer_loses_nothing():

@@ -1,0 +1,186 @@
+"""The A-Core's second stage: microinstructions that overlap against the same ones in turn, its cycles against the cost model."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.host.assembler import Instruction
+from gradloom.host.preparation import preparation
+from gradloom.rtl.config import PRESETS, Config
+from gradloom.rtl.isa import Opcode
+from gradloom.rtl.microcode import (
+    Each,
+    Kind,
+    Register,
+    ScalarDestination,
+    ScalarFactor,
+    ScalarOperand,
+    ScalarTerm,
+)
+from gradloom.rtl.microprograms import PROGRAMS, TABLE
+from gradloom.rtl.prepare import Prepare
+from gradloom.verif.prepare_bench import Bench, Reference, random_program
+
+MACHINES = {group: Config(name=f"g{group}", clusters=group, cols=min(group, 8), wpus=wpus, max_planes=4,
+                        dw_depth=1024, microcode_depth=64)
+            for group, wpus in ((1, 1), (2, 3), (4, 2), (8, 3), (16, 1))}
+"""Channels of a group, with one to eight dividers."""
+
+
+def simulate(body, config: Config, seed: int, rest: float = 0.0) -> None:
+    dut = Prepare(config)
+
+    async def testbench(ctx):
+        await body(Bench(ctx, dut, Reference(config, random.Random(seed)), rest))
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+async def compare(bench: Bench, handed, planes: int) -> None:
+    """Everything that a command leaves behind, with the reference."""
+    ctx, dut, ref = bench.ctx, bench.dut, bench.ref
+    assert handed.fault == ref.code
+    assert bench.entries == ref.entries
+    for name, values in zip(("gamma", "beta", "tau"), ref.parameters, strict=True):
+        assert [value - (value >> 15 << 16) for value in handed[name]] == values, name
+    assert [value - (value >> 63 << 64) for value in handed.r] == ref.r[0]
+    for plane in range(planes):
+        ctx.set(dut.at, plane | handed.bank << 7)
+        await bench.tick()
+        for channel in range(bench.group):
+            found = ctx.get(dut.planes[channel])
+            for name, value in ref.planes.get((plane, channel), {}).items():
+                assert found[name] == value, (plane, channel, name, found[name], value)
+
+
+def scalar(**fields: int) -> dict[str, int]:
+    return {"kind": Kind.SCALAR, "each": Each.CHANNEL, "reg": Register.GAMMA} | fields
+
+
+async def show(bench: Bench) -> None:
+    """The registers R, by way of entries 0 to 3."""
+    program = [scalar(reg=r, sx=ScalarOperand.R, r=r, sdst=ScalarDestination.ENTRY, end=int(r == 3)) for r in range(4)]
+    bench.store(40, program)
+    bench.ref.begin(1, n=1, inv=1, dry=0)
+    for micro in program:
+        bench.ref.execute(micro)
+    await compare(bench, await bench.run(40, planes=1, n=1, inv=1), 1)
+
+
+@pytest.mark.parametrize("rest", [0.0, 0.3])
+@pytest.mark.parametrize("group", MACHINES)
+def test_microinstructions_that_overlap(group, rest):
+    """Random ones, chained where the rules allow it, give what they give one after the other; ``rest``: others use the memories."""
+    async def body(bench: Bench) -> None:
+        ref, rng = bench.ref, bench.ref.rng
+        for _ in range(30 if group < 16 else 10):
+            planes, n, inv, dry = rng.randint(1, 3), rng.randint(1, (1 << 15) - 1), rng.randint(1 << 15, 1 << 16), rng.randrange(2)
+            ref.begin(planes, n=n, inv=inv, dry=dry)
+            program = random_program(ref, 9)
+            sweep = {"kind": Kind.SWEEP} if rng.random() < 0.5 else {}
+            program = [*program, sweep] if sweep else [*program[:-1], program[-1] | {"end": 1}]
+            bench.store(7, program)
+            handed = await bench.run(7, planes=planes, n=n, inv=inv, dry=dry)
+            assert handed.sweep == bool(sweep)
+            await compare(bench, handed, planes)
+            await show(bench)
+
+    simulate(body, MACHINES[group], group, rest)
+
+
+@pytest.mark.parametrize("group", MACHINES)
+def test_steps_of_several_registers_in_turns(group):
+    """Three dependent steps of a register, with none of others, those of one and those of two between them."""
+    async def body(bench: Bench) -> None:
+        ref = bench.ref
+        for others in (0, 1, 2):
+            step = scalar(sx=ScalarOperand.R, sf=ScalarFactor.LM, st2=ScalarTerm.MASTER, sdst=ScalarDestination.R32, chain=1)
+            program = [step | {"r": 1 + i} for _ in range(3) for i in range(1 + others)]
+            program[-1] |= {"end": 1}
+            bench.store(0, program)
+            ref.begin(1, n=1, inv=1 << 15, dry=0)
+            for micro in program:
+                ref.execute(micro)
+            await compare(bench, await bench.run(0, planes=1, n=1, inv=1 << 15), 1)
+            await show(bench)
+
+    simulate(body, MACHINES[group], group)
+
+
+@pytest.mark.parametrize("group", [1, 8])
+def test_the_last_scalar_counts(group):
+    """A fault of the last one, and what it gives to R[0], come with the command that it belongs to."""
+    async def body(bench: Bench) -> None:
+        ref = bench.ref
+        for value, fault in ((1 << 50, 0x12), (1 << 40, 0), (-(1 << 47) - 1, 0x12), (77, 0)):
+            ref.entries[3] = [0] * (group - 1) + [value & (1 << 64) - 1]
+            bench.entries[3] = list(ref.entries[3])
+            micro = scalar(reg=Register.SG, sx=ScalarOperand.ENTRY, sf=ScalarFactor.INV, sdst=ScalarDestination.R)
+            for program in ([micro, {"kind": Kind.SWEEP}], [micro | {"end": 1}]):
+                bench.store(0, program)
+                ref.begin(1, n=1, inv=1 << 15, dry=0)
+                ref.execute(micro)
+                assert ref.code == fault
+                await compare(bench, await bench.run(0, planes=1, n=1, inv=1 << 15), 1)
+
+    simulate(body, MACHINES[group], group)
+
+
+def test_a_program_that_does_not_end():
+    """What runs off the program memory passes with a fault, whatever its last microinstruction is; the next command is good."""
+    async def body(bench: Bench) -> None:
+        depth = bench.dut.config.microcode_depth
+        for last in ({"kind": Kind.SUMS}, {"kind": Kind.LOAD, "count": 1}, scalar(sdst=ScalarDestination.R)):
+            bench.store(depth - 2, [{"kind": Kind.LOAD, "count": 2}, last])
+            for address in (depth - 2, depth - 1):
+                handed = await bench.run(address, planes=1)
+                assert (handed.fault, handed.sweep, handed.op.as_bits()) == (0x20, 0, 0)
+            bench.store(depth - 1, [{"kind": Kind.SWEEP, "wa": 1}])
+            handed = await bench.run(depth - 2, planes=1)
+            assert (handed.fault, handed.sweep, handed.op.wa) == (0, 1, 1)
+
+    simulate(body, MACHINES[2], 1, 0.3)
+
+
+def test_loads():
+    """Some entries from some register on; those that do not exist go nowhere."""
+    async def body(bench: Bench) -> None:
+        for first in range(4):
+            for count in range(4):
+                load = {"kind": Kind.LOAD, "reg": first, "count": count}
+                bench.store(3, [load, {"kind": Kind.SWEEP}])
+                bench.ref.begin(1, n=1, inv=1, dry=0)
+                bench.ref.execute(load)
+                await compare(bench, await bench.run(3, planes=1, n=1, inv=1, dry=0), 1)
+
+    simulate(body, MACHINES[2], 2, 0.5)
+
+
+@pytest.mark.parametrize("name", ["nano", "small", "ulx3s", "eta", "eta2x"])
+def test_cycles_are_those_of_the_cost_model(name):
+    """Every microprogram, from one command's acceptance to the next one's."""
+    config = PRESETS[name]
+
+    async def body(bench: Bench) -> None:
+        for program, microinstructions in PROGRAMS.items():
+            bench.store(TABLE[program], [*microinstructions[:-1], microinstructions[-1] | {"end": 1}])
+        bench.ctx.set(bench.dut.o.ready, 1)
+        cases = [(program, planes, words, dry) for program in PROGRAMS for planes, words, dry in
+                 ((1, 0, 0), (1, 4, 0), (1, 5, 1), (3, 3, 0), (2, 11, 0))]
+        if config.group == 16:
+            cases = cases[::3]
+        before, expected = -1, 0
+        for program, planes, words, dry in cases:
+            fields = {"planes": planes, "n": 100, "inv": 40000, "dry": dry, "pyi": 90 * words, "prg0": 70 * words,
+                      "layout": words % 4, "pool": int("POOL" in program)}
+            await bench.run(TABLE[program], words=words, **fields)
+            if before >= 0:
+                assert bench.accepted - before == expected, (program, planes, words, dry)
+            instruction = Instruction(Opcode.RUN, {"uprog": TABLE[program], **fields}, tail=(None,) * words)  # type: ignore[arg-type]
+            before, expected = bench.accepted, preparation(instruction, PROGRAMS[program], config)
+
+    simulate(body, config, 3)
