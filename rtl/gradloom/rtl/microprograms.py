@@ -1,5 +1,6 @@
 """The built-in microprograms: docs/machine.md section 8 as lists of microinstructions, and their addresses."""
 
+from collections.abc import Callable
 from typing import Any
 
 from gradloom.rtl.microcode import (
@@ -41,6 +42,10 @@ _ENCODE: Micro = {"base": Base.T, "c2": Shift.SH1, "wa": 1}
 _EPSILON: Micro = _SCALAR | {"sx": ScalarOperand.N, "ssh": Shift.SH0, "sdst": ScalarDestination.EPSILON}
 
 
+def _quotient(total: ScalarOperand) -> Micro:
+    return _PLANES | {"sx": total, "st2": ScalarTerm.EPSILON, "sdst": ScalarDestination.DIVIDE, "chain": 1}
+
+
 def _frn_forward(*, residual: bool, threshold: bool, whole: bool = True) -> list[Micro]:
     """``whole``: lambda of every plane from its sum of magnitudes, and kept in the parameter buffer; else from there."""
     y: Micro = {"y2": Y2.BETA}
@@ -48,10 +53,7 @@ def _frn_forward(*, residual: bool, threshold: bool, whole: bool = True) -> list
         y |= {"y3": Y3.A, "shy": Shift.SH2}
     if threshold:
         y |= {"cmp": Compare.TAU, "wm": 1}
-    lam: list[Micro] = [
-        _EPSILON,
-        _PLANES | {"sx": ScalarOperand.NORM, "st2": ScalarTerm.EPSILON, "sdst": ScalarDestination.DIVIDE},
-    ]
+    lam = [_EPSILON, _quotient(ScalarOperand.NORM)]
     return [
         _load(Register.GAMMA, 3),
         *(lam if whole else [_PLANES | {"sx": ScalarOperand.Q, "sdst": ScalarDestination.SCALE}]),
@@ -65,15 +67,15 @@ def _frn_norm(*, first: bool) -> list[Micro]:
     if first:
         return [_PLANES | {"sx": ScalarOperand.NORM, "sdst": ScalarDestination.ENTRY}]
     return [
-        _PLANES | {"sx": ScalarOperand.ENTRY, "sdst": ScalarDestination.R},
-        _PLANES | {"sx": ScalarOperand.NORM, "st2": ScalarTerm.R, "sdst": ScalarDestination.ENTRY},
+        _PLANES | {"sx": ScalarOperand.ENTRY, "r": 1, "sdst": ScalarDestination.R},
+        _PLANES | {"sx": ScalarOperand.NORM, "st2": ScalarTerm.R, "r": 1, "sdst": ScalarDestination.ENTRY, "chain": 1},
     ]
 
 
 def _add_sums(first: Register, count: int) -> list[Micro]:
-    """The sums of the first pass are added to their entries; successive entries do not depend on one another."""
+    """The sums of the first pass are added to their entries, which nothing else in a program reads or writes."""
     return [_SCALAR | {"sx": ScalarOperand.ENTRY, "reg": Register(first + i), "st2": ScalarTerm.TOTAL,
-                       "sdst": ScalarDestination.ENTRY, "chain": int(i > 0)} for i in range(count)]
+                       "sdst": ScalarDestination.ENTRY, "chain": 1} for i in range(count)]
 
 
 _SCALE: Micro = _PLANES | {"sx": ScalarOperand.Q, "sf": ScalarFactor.GAMMA, "ssh": Shift.RIGHT16, "sdst": ScalarDestination.SCALE}
@@ -102,7 +104,7 @@ def _frn_sums(*, keep: int, first: bool) -> list[Micro]:
     return [
         {"kind": Kind.SUMS, "keep": keep},
         *([start] if first else _add_sums(Register.PLANE, 1)),
-        *(micro | {"chain": 1} for micro in _add_sums(Register.SG, 3)),
+        *_add_sums(Register.SG, 3),
     ]
 
 
@@ -117,19 +119,21 @@ def _aligned_bias() -> Micro:
     return _SCALAR | {"sx": ScalarOperand.MASTER, "reg": Register.BETA, "ssh": Shift.SH0, "sdst": ScalarDestination.R}
 
 
-def _update(register: Register, sh: Shift, *, behind: bool = False) -> list[Micro]:
-    """Gradient, velocity and master of one parameter; its sum is three entries further on.
+def _update(*parameters: Register) -> list[Micro]:
+    """Gradient, then velocity, then master of some parameters, whose sums are three entries further on.
 
-    ``behind`` another parameter, it begins before that one is written: R has been read, and the two share no entry.
+    Each has a register R of its own, so that the steps of one lie between those of another and hide their latency.
     """
-    return [
-        _SCALAR | {"sx": ScalarOperand.ENTRY, "reg": Register(register + 3), "sf": ScalarFactor.INV, "ssh": sh,
-                   "sdst": ScalarDestination.R32, "chain": int(behind)},
-        _SCALAR | {"sx": ScalarOperand.VELOCITY, "reg": register, "sf": ScalarFactor.MOMENTUM, "ssh": Shift.RIGHT8,
-                   "st2": ScalarTerm.R, "sdst": ScalarDestination.R32},
-        _SCALAR | {"sx": ScalarOperand.R, "reg": register, "sf": ScalarFactor.LM, "ssh": Shift.SH2, "sminus": 1,
-                   "st2": ScalarTerm.MASTER, "sdst": ScalarDestination.PARAMETER},
+    shifts = {Register.GAMMA: Shift.SH0, Register.BETA: Shift.SH1, Register.TAU: Shift.SH1}
+    steps: list[Callable[[Register], Micro]] = [
+        lambda register: {"sx": ScalarOperand.ENTRY, "reg": Register(register + 3), "sf": ScalarFactor.INV,
+                          "ssh": shifts[register], "sdst": ScalarDestination.R32},
+        lambda register: {"sx": ScalarOperand.VELOCITY, "reg": register, "sf": ScalarFactor.MOMENTUM, "ssh": Shift.RIGHT8,
+                          "st2": ScalarTerm.R, "sdst": ScalarDestination.R32},
+        lambda register: {"sx": ScalarOperand.R, "reg": register, "sf": ScalarFactor.LM, "ssh": Shift.SH2, "sminus": 1,
+                          "st2": ScalarTerm.MASTER, "sdst": ScalarDestination.PARAMETER},
     ]
+    return [_SCALAR | step(register) | {"r": 1 + register, "chain": 1} for step in steps for register in parameters]
 
 
 _AVERAGE: Micro = {"kind": Kind.SWEEP, "x": Operand.POOL, "factor": Factor.INV} | _ENCODE
@@ -140,10 +144,7 @@ PROGRAMS: dict[str, list[Micro]] = {
     "FRN_FWD_LIN": _frn_forward(residual=False, threshold=False),
     "FRN_NORM": _frn_norm(first=True),
     "FRN_NORM_ADD": _frn_norm(first=False),
-    "FRN_LAM": [
-        _EPSILON,
-        _PLANES | {"sx": ScalarOperand.ENTRY, "st2": ScalarTerm.EPSILON, "sdst": ScalarDestination.DIVIDE},
-    ],
+    "FRN_LAM": [_EPSILON, _quotient(ScalarOperand.ENTRY)],
     "FRN_ROWS": _frn_forward(residual=False, threshold=True, whole=False),
     "FRN_ROWS_RES": _frn_forward(residual=True, threshold=True, whole=False),
     "FRN_ROWS_LIN": _frn_forward(residual=False, threshold=False, whole=False),
@@ -167,12 +168,8 @@ PROGRAMS: dict[str, list[Micro]] = {
         {"kind": Kind.SWEEP, "t3": Term3.D, "base": Base.T, "wa": 1},
     ],
     "LIN_BWD": [{"kind": Kind.SUMS, "keep": 1}, *_add_sums(Register.SB, 1)],
-    "PARAM_UPD": [
-        *_update(Register.GAMMA, Shift.SH0),
-        *_update(Register.BETA, Shift.SH1, behind=True),
-        *_update(Register.TAU, Shift.SH1, behind=True),
-    ],
-    "BIAS_UPD": _update(Register.BETA, Shift.SH1),
+    "PARAM_UPD": _update(Register.GAMMA, Register.BETA, Register.TAU),
+    "BIAS_UPD": _update(Register.BETA),
     "WU": [_IN | {
         "wx": 1, "factor": Factor.INV, "sh1": Shift.SH0, "t2": Term2.MOMENTUM, "t3": Term3.DECAY, "sh3": Shift.SH2,
         "keep": 1, "c1": Shift.SH1, "wb": OutB.CODE1, "long": 1, "m2a": Multiplicand.V, "m2b": Multiplier.LM,
