@@ -4,7 +4,7 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Part
 from gradloom.host.tiling import Builder
-from gradloom.host.windows import forward_sweep
+from gradloom.host.windows import forward_sweep, stacked_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 
 __all__ = ["convolved_forward", "forward_work", "through"]
@@ -15,12 +15,13 @@ def convolved_forward(builder: Builder, layer: Layer, images: tuple[int, int], g
     return Part(f"{layer.name} forward", images, groups or (0, builder.groups(builder.network.shape(layer.name)[0])))
 
 
-def forward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
+def forward_work(builder: Builder, layer: Conv | FullyConnected, *, stacked: bool = False) -> tuple[Convolution, Plane]:
     """A layer's convolution in tiles, and its output's plane."""
     network, name = builder.network, layer.name
     _, y, x = network.shape(name)
     plane, shape = Plane(y, x), shape_of(network, layer, builder.config)
-    sweep, region = forward_sweep(shape, builder.config), builder.memory[layer.input, "z"]
+    sweep = (stacked_sweep if stacked else forward_sweep)(shape, builder.config)
+    region = builder.memory[layer.input, "z"]
     ordered = name == network.logits.name
     return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
 

@@ -4,8 +4,8 @@ An array of G input columns takes G channels of one kernel position a cycle; an 
 and kernels above 3 x 3 are folded into windows of 3 x 3 that they do not fill. The kernel-1 pattern takes 3 G channels of one
 position, so the host makes channels of
 
-- the kernel's columns (:class:`Columns`): C ceil(Kx / G) G channels of the image's rows and the output's columns, which Ky windows
-  of one position sweep over. Every row is stored once, though Ky / stride windows read it; or of
+- the kernel's rows (:class:`KernelRows`): C ceil(Ky / G) G channels of the output's rows and the image's columns, which Kx windows
+  of one position sweep over. Every column is stored once, though Kx / stride windows read it; or of
 - whole windows (:class:`Windows`): C Ky Kx channels of the output's planes, where these are fewer steps of the array.
 
 ResNet18's 7 x 7 stem takes 21 steps a position either way in place of 72 at G = 8, but 38 in place of 119 thousand beats an image.
@@ -24,7 +24,7 @@ from gradloom.models.layers import Geometry
 from gradloom.models.network import INPUT, Conv, Network
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 
-__all__ = ["Columns", "Lowered", "WeightIndex", "Windows", "lower"]
+__all__ = ["KernelRows", "Lowered", "WeightIndex", "Windows", "lower"]
 
 _GAIN = 2
 """Least ratio of array windows before and after. The image grows, and a 3 x 3 kernel of stride 1 gains nothing that its loads do
@@ -139,47 +139,47 @@ class Windows(_Layout):
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns(_Layout):
-    """The kernel's columns as ``lanes`` channels, Kx rounded up to whole groups: (B, C lanes, (Yo - 1) stride + Ky, Xo)."""
+class KernelRows(_Layout):
+    """The kernel's rows as ``lanes`` channels, Ky rounded up to whole groups: (B, C lanes, Yo, (Xo - 1) stride + Kx)."""
 
     lanes: int
 
     @property
     def lowered(self) -> Geometry:
         g = self.geometry
-        (channels, _, _), (_, rows, columns), (ky, _) = g.in_shape, g.out_shape, g.kernel
-        return Geometry((channels * self.lanes, (rows - 1) * g.stride + ky, columns), g.out_shape, (ky, 1), g.stride, 0, 1)
+        (channels, _, _), (_, rows, columns), (_, kx) = g.in_shape, g.out_shape, g.kernel
+        return Geometry((channels * self.lanes, rows, (columns - 1) * g.stride + kx), g.out_shape, (1, kx), 1, 0, g.stride)
 
     def images(self, codes: np.ndarray) -> np.ndarray:
-        (channels, _, _), kx = self.geometry.in_shape, self.geometry.kernel[1]
+        (channels, _, _), ky = self.geometry.in_shape, self.geometry.kernel[0]
         _, rows, columns = self.lowered.in_shape
-        windows = self._windows(codes, (1, kx), (1, self.geometry.stride))[:, :, :rows, :, 0]
+        windows = self._windows(codes, (ky, 1), (self.geometry.stride, 1))[:, :, :, :columns, :, 0]
         found = np.zeros((len(codes), channels, self.lanes, rows, columns), codes.dtype)
-        found[:, :, :kx] = windows.transpose(0, 1, 4, 2, 3)
+        found[:, :, :ky] = windows.transpose(0, 1, 4, 2, 3)
         return found.reshape(len(codes), *self.lowered.in_shape)
 
     def codes(self, images: np.ndarray) -> np.ndarray:
-        (channels, _, _), kx, s = self.geometry.in_shape, self.geometry.kernel[1], self.geometry.stride
+        (channels, _, _), ky, s = self.geometry.in_shape, self.geometry.kernel[0], self.geometry.stride
         _, rows, columns = self.lowered.in_shape
         padded, image = self._empty(images)
         windows = images.reshape(len(images), channels, self.lanes, rows, columns)
-        for x in range(kx):
-            padded[:, :, :rows, x : x + s * columns : s] = windows[:, :, x]
+        for y in range(ky):
+            padded[:, :, y : y + s * rows : s, :columns] = windows[:, :, y]
         return image
 
     def weights(self, values: np.ndarray) -> np.ndarray:
         m, c, ky, kx = np.shape(values)
-        found = np.zeros((m, c, self.lanes, ky, 1), values.dtype)
-        found[:, :, :kx, :, 0] = np.transpose(values, (0, 1, 3, 2))
-        return found.reshape(m, c * self.lanes, ky, 1)
+        found = np.zeros((m, c, self.lanes, 1, kx), values.dtype)
+        found[:, :, :ky, 0] = values
+        return found.reshape(m, c * self.lanes, 1, kx)
 
     def values(self, weights: np.ndarray) -> np.ndarray:
         (channels, _, _), (ky, kx) = self.geometry.in_shape, self.geometry.kernel
-        return np.reshape(weights, (len(weights), channels, self.lanes, ky))[:, :, :kx].transpose(0, 1, 3, 2)
+        return np.reshape(weights, (len(weights), channels, self.lanes, kx))[:, :, :ky]
 
     def index(self, group: int) -> WeightIndex:
         (channels, _, _), (ky, kx) = self.geometry.in_shape, self.geometry.kernel
-        return WeightIndex(channels * ky * kx, 1, kx, 1, group, self.lanes // group, ky * kx)
+        return WeightIndex(channels * ky * kx, kx, 0, 1, group * kx, self.lanes // group, ky * kx)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,13 +192,13 @@ class Lowered:
         With the first convolution's geometry as it is laid out, or as it was.
     layer : :class:`str`
         That convolution, if it was lowered.
-    layout : :class:`Columns` or :class:`Windows`, optional
+    layout : :class:`KernelRows` or :class:`Windows`, optional
         How it is laid out.
     """
 
     network: Network
     layer: str = ""
-    layout: Columns | Windows | None = None
+    layout: KernelRows | Windows | None = None
 
     def images(self, codes: np.ndarray) -> np.ndarray:
         """uint8 codes (B, C, Y, X) as the machine reads them."""
@@ -233,14 +233,12 @@ def lower(network: Network, config: Config) -> Lowered:
         return Lowered(network)
     geometry, g = network.geometry(layer.name), config.group
     channels, (ky, kx) = geometry.in_shape[0], geometry.kernel
-    outputs, lanes = ceil_div(layer.out, g), ceil_div(kx, g) * g
+    outputs, lanes = ceil_div(layer.out, g), ceil_div(ky, g) * g
     before = ceil_div(ky, PE_ROWS) * ceil_div(kx, PE_TAPS) * ceil_div(channels, g) * outputs
     windows = ceil_div(ceil_div(channels * ky * kx, g), PE_ROWS) * ceil_div(outputs, PE_TAPS)
-    columns = ceil_div(channels * lanes // g, PE_ROWS) * ceil_div(outputs, PE_TAPS) * ky
+    columns = ceil_div(channels * lanes // g, PE_ROWS) * ceil_div(outputs, PE_TAPS) * kx
     reach = [(n - 1) * layer.stride + k - layer.pad for n, k in zip(geometry.out_shape[1:], geometry.kernel, strict=True)]
     if before < _GAIN * windows or any(end < size for end, size in zip(reach, geometry.in_shape[1:], strict=True)):
         return Lowered(network)
-    # Rows that WPUs read together must lie in different banks.
-    apart = math.gcd(layer.stride, config.wpus) == 1
-    layout = Columns(geometry, lanes) if columns <= windows and apart else Windows(geometry)
+    layout = KernelRows(geometry, lanes) if columns <= windows else Windows(geometry)
     return Lowered(network.laid_out(layer.name, layout.lowered), layer.name, layout)

@@ -321,7 +321,7 @@ class WeightUpdate:
                 "stride2": self.work.steps * region.unit,
                 "stride1": ceil_div(self.shape.mg, PE_TAPS) * region.outer_bytes,
             }
-            return runs, region.at(m, c) + window.row * block, boxes
+            return runs, region.at(m, c) + window.col * block, boxes
         boxes = [((m, m + 1), (c, part[-1].inputs[0] + 1), every)]
         offset = region.at(m, c) + (window.row * self.columns + window.col) * block
         if len(part) > 1 or window.cols == self.columns:

@@ -158,7 +158,7 @@ class TileInputs:
         rows, banks = self.sweep.rows, self.sweep.banks(self.builder.config)
         cut = Plane(rows, 2 * self.sweep.xe).rows_of(self.builder.choices.cut)
         size = cut // banks * banks or banks
-        if not cut or size >= rows or images[1] - images[0] > 1 or self.sweep.k1:
+        if not cut or size >= rows or images[1] - images[0] > 1 or self.sweep.dealt:
             return [Rows(images, (0, rows), 0)]
         return [Rows(images, (low, min(low + size, rows)), low) for low in range(0, rows, size)]
 
@@ -173,12 +173,12 @@ class TileInputs:
             return
         builder, sweep, region = self.builder, self.sweep, self.tensor
         beats = sum(part.count for part in rows) * sweep.xe
-        shared = beats * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.k1 else 1) > windows
+        shared = beats * (chunk[1] - chunk[0]) * (PE_ROWS if sweep.dealt else 1) > windows
         # The groups of the layer before are finished one after the other, so some can be loaded before the last ones are there.
         size = max(1, _LOAD_BEATS // beats)
         places = [(0, low, min(low + size, chunk[1]), addr + (low - chunk[0]) * step) for low in range(*chunk, size)]
         row_bytes = sweep.xe * builder.config.beat_bytes
-        if sweep.k1:
+        if sweep.dealt:
             every = [self.weights.row_groups(row, chunk) for row in range(PE_ROWS)]
             # Three rows are too few to keep four channels evenly busy.
             limit = max(1, 2 * _LOAD_BEATS // beats) if shared else chunk[1] - chunk[0]
@@ -198,15 +198,15 @@ class TileInputs:
                     region,
                     [(part.images, (first, last), self._tensor_rows(part.rows))],
                     region.at(part.images[0], first) + (sweep.row0 + part.rows[0] * sweep.every) * row_bytes,
-                    (bank, bank + 1) if sweep.k1 else (0, PE_ROWS),
+                    (bank, bank + 1) if sweep.dealt else (0, PE_ROWS),
                     **self._loops(part),
                     n2=last - first,
                     stride2=region.unit,
                     addr=start + turns * sweep.xe,
                     length=(last - first) * step - turns * sweep.xe,
                     way=way,
-                    bank0=bank + banks * (PE_ROWS if sweep.k1 else 1),
-                    bstep=PE_ROWS if sweep.k1 else 1,
+                    bank0=bank + banks * (PE_ROWS if sweep.dealt else 1),
+                    bstep=PE_ROWS if sweep.dealt else 1,
                     xe=sweep.xe,
                     xb=sweep.xe,
                     ostep=step,

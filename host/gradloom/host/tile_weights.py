@@ -41,7 +41,8 @@ class TileWeights:
         self.region = builder.memory[layer, "w"]
         self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
-        self.per_step = PE_TAPS * len(sweep.windows) if sweep.k1 else ceil_div(shape.ky * shape.kx, PE_TAPS)
+        self._blocks = (shape.cg if sweep.stacked else 1) * shape.ky * shape.kx
+        self.per_step = PE_TAPS * len(sweep.windows) if sweep.k1 else ceil_div(self._blocks, PE_TAPS)
         self.ways = min(len(load_channels(builder.config, Dest.WBUF)), WEIGHT_BANKS)
 
     def row_groups(self, row: int, chunk: Range) -> Range:
@@ -70,7 +71,7 @@ class TileWeights:
         these are left to what else they bring, which could not get past weights that wait for the C-Core.
         """
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
-        bb, block = builder.config.block_beats, builder.config.block_beats * builder.config.beat_bytes
+        bb = builder.config.block_beats
         key = self._key(outputs, chunk)
         found = builder.weights.held(key)
         if found is not None:
@@ -79,7 +80,7 @@ class TileWeights:
         if self.sweep.k1:
             self._load_kernel1(outputs, chunk, addr, windows)
             return addr
-        m, beats = outputs[0], region.unit // block * bb
+        m, beats = outputs[0], self._blocks * bb
         parts = min(size, self.ways, max(1, ceil_div(size * beats, windows)))
         for n in range(parts):
             first, last = chunk[0] + size * n // parts, chunk[0] + size * (n + 1) // parts

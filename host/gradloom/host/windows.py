@@ -97,6 +97,8 @@ class Sweep:
     pitch : rows from image to image in the buffer
     row0, every : first stored row in the plane of the tensor, and rows of it from one to the next
     laps : of the array for every step
+    stacked : K3 with an input group on every PE row; its rows lie on chip as those of K1, so that the groups' row y is what rows
+        3 y, 3 y + 1 and 3 y + 2 of a convolution would be
     """
 
     pattern: Pattern
@@ -118,10 +120,16 @@ class Sweep:
     every: int = 1
     xstep: int = 1
     laps: int = 1
+    stacked: bool = False
 
     @property
     def k1(self) -> bool:
         return self.pattern == Pattern.K1
+
+    @property
+    def dealt(self) -> bool:
+        """Whether the PE rows take an input group each, not a row of the kernel."""
+        return self.k1 or self.stacked
 
     def strip(self, first: int, last: int) -> "Sweep":
         """The units ``first`` to ``last`` of one image; of the rows only those that their windows read are stored.
@@ -141,7 +149,7 @@ class Sweep:
 
     def read(self, first: int, last: int) -> tuple[int, int]:
         """Stored rows that the units ``first`` to ``last`` of one image read, at least one."""
-        reach = [1 if self.pattern == Pattern.BP2 else 0 if self.k1 else window.rows - 1 for window in self.windows]
+        reach = [1 if self.pattern == Pattern.BP2 else 0 if self.dealt else window.rows - 1 for window in self.windows]
         low = first * self.ystep + min(self.y0)
         high = (last - 1) * self.ystep + max(y0 + more for y0, more in zip(self.y0, reach, strict=True)) + 1
         start = min(max(0, low), self.rows - 1)
@@ -166,7 +174,12 @@ class Sweep:
 
     def banks(self, config: Config) -> int:
         """Length of the bank counter's cycle."""
-        return config.wpus if self.k1 else config.row_banks
+        return config.wpus if self.dealt else config.row_banks
+
+    @property
+    def _bank_step(self) -> int:
+        """Banks from row to row as the machine counts them."""
+        return PE_ROWS if self.stacked else 1
 
     def cycles(self, config: Config, images: int) -> int:
         """Cycles of the array for one step and kernel window of ``images`` images."""
@@ -178,12 +191,13 @@ class Sweep:
 
     def group_step(self) -> int:
         """K1: input groups of one PE row; else of the whole tile."""
-        return ceil_div(self.groups_in, PE_ROWS) if self.k1 else self.groups_in
+        return ceil_div(self.groups_in, PE_ROWS) if self.dealt else self.groups_in
 
     def some_units(self, config: Config, window: int, base: int, units: tuple[int, int]) -> dict[str, int]:
         """Fields of :meth:`row_fields` that differ for some units of one image."""
         row, n = self.y0[window] + units[0] * self.ystep, self.banks(config)
-        return {"units": units[1] - units[0], "u0": units[0], "ib0": row % n, "ia0": base + row // n * self.xe & 0xFFFF}
+        bank, addr = row % n * self._bank_step, base + row // n * self.xe & 0xFFFF
+        return {"units": units[1] - units[0], "u0": units[0], "ib0": bank, "ia0": addr}
 
     def strips(self, config: Config, edges: Sequence[int]) -> list[tuple[int, int]]:
         """Units of an image that can be computed once its stored rows up to each of ``edges`` are there; partial sums of a strip
@@ -206,7 +220,7 @@ class Sweep:
         xe = self.xe if entries is None else entries
         n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
         jump = self.pitch - (self.upi - 1) * self.ystep
-        entry = _entry(self.pattern, c0)
+        entry, each = _entry(self.pattern, c0), self._bank_step
         return {
             "pattern": int(self.pattern),
             "p2": int(self.ystep == 2),
@@ -215,13 +229,14 @@ class Sweep:
             "units": images * self.upi,
             "cols": self.cols,
             "upi": self.upi,
-            "yin": self.rows,
+            # PE row r is told row r behind the unit's, whatever it reads.
+            "yin": self.rows + (PE_ROWS - 1 if self.stacked else 0),
             "y0": y0,
             "xe": xe,
             **entry,
-            "ib0": y0 % n,
-            "sb": self.ystep % n,
-            "cb": jump % n,
+            "ib0": y0 % n * each,
+            "sb": self.ystep % n * each,
+            "cb": jump % n * each,
             "ia0": base + y0 // n * xe & 0xFFFF,
             "sa": self.ystep // n * xe & 0xFFFF,
             "ca": jump // n * xe & 0xFFFF,
@@ -243,13 +258,13 @@ def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
 def forward_sweep(shape: Shape, config: Config) -> Sweep:
     """Forward, and the input side of the weight gradient.
 
-    A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads. A Ky x 1 kernel (:mod:`gradloom.host.im2col`) has
-    Ky windows of one position.
+    A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads. A 1 x Kx kernel (:mod:`gradloom.host.im2col`) has
+    Kx windows of one position.
     """
-    one = shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2)
+    one = shape.across is not None or (shape.ky == shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2))
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if one:
-        windows = tuple(Window(row, 1, 0, 1) for row in range(shape.ky))
+        windows = tuple(Window(0, 1, col, 1) for col in range(shape.kx))
     every = shape.stride if one and shape.ky == 1 and not shape.pad else 1
     rows = shape.yo if every > 1 else shape.yi
     return Sweep(
@@ -268,6 +283,21 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
         every=every,
         xstep=shape.across or shape.stride,
         laps=shape.laps_in,
+    )
+
+
+def stacked_sweep(shape: Shape, config: Config) -> Sweep:
+    """Forward pass of a layer whose kernel's rows are channels (:mod:`gradloom.host.im2col`), of at most three groups: one on every
+    PE row, as the three rows of a kernel, and three of its columns on the taps."""
+    windows = tuple(Window(0, shape.cg, col, cols) for col, cols in _starts(shape.kx, 1))
+    return dataclasses.replace(
+        forward_sweep(shape, config),
+        pattern=Pattern.K3,
+        layout=PsumLayout.ROWS,
+        windows=windows,
+        y0=tuple(0 for _ in windows),
+        c0=tuple(window.col for window in windows),
+        stacked=True,
     )
 
 
@@ -347,7 +377,7 @@ def row_banks_conflict(sweep: Sweep, config: Config, units: range) -> bool:
     if config.wpus == 1:
         return False
     n = sweep.banks(config)
-    offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}[sweep.pattern]
+    offsets = (0,) if sweep.dealt else {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0)}[sweep.pattern]
     for y0 in sweep.y0:
         for group in range(0, len(units), config.wpus):
             asked: dict[int, int] = {}

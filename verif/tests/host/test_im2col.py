@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.host.im2col import Columns, Lowered, Windows, lower
+from gradloom.host.im2col import KernelRows, Lowered, Windows, lower
 from gradloom.host.runner import ProgramRunner
 from gradloom.host.schedule import compile_network
 from gradloom.host.software_device import SoftwareDevice
@@ -23,13 +23,13 @@ def stem(size: int = 14, out: int = 24, **changes: int) -> Network:
     return Network("stem", (3, size, size), 5, (first, FullyConnected(name="logits", out=5)))
 
 
-@pytest.mark.parametrize(("name", "shape"), [("resnet18", (24, 229, 112)), ("resnet20", (3, 32, 32)), ("vgg16", (3, 32, 32))])
+@pytest.mark.parametrize(("name", "shape"), [("resnet18", (24, 112, 229)), ("resnet20", (3, 32, 32)), ("vgg16", (3, 32, 32))])
 def test_built_in_networks_on_eta(name, shape):
     assert lower(load_network(name), ETA).network.input_shape == shape
 
 
 def test_whole_windows_where_these_are_fewer_steps():
-    assert isinstance(lower(load_network("resnet18"), ETA).layout, Columns), "21 steps of 3 x 3 groups either way"
+    assert isinstance(lower(load_network("resnet18"), ETA).layout, KernelRows), "21 steps of 3 x 3 groups either way"
     assert isinstance(lower(load_network("resnet18"), PRESETS["eta2x"]).layout, Windows), "4 steps against 7 at G = 16"
 
 
@@ -45,7 +45,7 @@ def test_what_is_not_lowered():
     assert lower(two, ETA).layout is None, "the image has two readers"
 
 
-@pytest.mark.parametrize("layout", [Columns, Windows])
+@pytest.mark.parametrize("layout", [KernelRows, Windows])
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "pad"), [(14, 7, 2, 3), (15, 7, 2, 3), (12, 7, 1, 2), (13, 7, 2, 0), (10, 8, 2, 1), (19, 9, 2, 4)]
 )
@@ -53,7 +53,7 @@ def test_sums_and_images_are_the_same(layout, size, kernel, stride, pad):
     rng = np.random.default_rng(size)
     network = stem(size, kernel=kernel, stride=stride, pad=pad)
     geometry = network.geometry("stem")
-    found = Windows(geometry) if layout is Windows else Columns(geometry, 16 if kernel > 8 else 8)
+    found = Windows(geometry) if layout is Windows else KernelRows(geometry, 16 if kernel > 8 else 8)
     images = rng.integers(0, 256, (2, 3, size, size)).astype(np.uint8)
     laid = found.images(images)
     assert laid.shape == (2, *found.lowered.in_shape) and np.array_equal(found.codes(laid), images)
@@ -74,12 +74,12 @@ def swept(geometry, images, weights):
     return total
 
 
-@pytest.mark.parametrize(("kernel", "layout"), [(7, Columns), (7, Windows), (9, Columns), (3, None)])
+@pytest.mark.parametrize(("kernel", "layout"), [(7, KernelRows), (7, Windows), (9, KernelRows), (3, None)])
 def test_every_weight_has_its_index(kernel, layout):
     """The index of (m, c, ky, kx) in row-major order is what the A-Core's steps lead to at the weight's place."""
     network, g = stem(19, kernel=kernel, pad=kernel // 2), 8
     geometry = network.geometry("stem")
-    found = {Columns: Columns(geometry, 16 if kernel > 8 else 8), Windows: Windows(geometry), None: None}[layout]
+    found = {KernelRows: KernelRows(geometry, 16 if kernel > 8 else 8), Windows: Windows(geometry), None: None}[layout]
     lowered = Lowered(network.laid_out("stem", found.lowered), "stem", found) if found else Lowered(network)
     shape = network.weight_shape("stem")
     every = 1 + np.arange(np.prod(shape)).reshape(shape)
