@@ -10,7 +10,7 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.sums import Sums, norm_access, port_access
 from gradloom.host.tile_inputs import InputLayout
 from gradloom.host.tile_sets import TURN, TileSet, in_turn, runs_of
-from gradloom.host.tokens import Access, Pool, Ring, row_access
+from gradloom.host.tokens import Access, KeptSlots, Pool, Ring, row_access
 from gradloom.host.windows import psum_words
 from gradloom.rtl.config import PE_TAPS
 from gradloom.rtl.isa import Opcode, XSource
@@ -364,8 +364,12 @@ class Convolution(ConvolutionTiles):
             return [(chunk, inputs + chunk[0] * self.inputs.layout(step, self.steps).apart)]
         assert self._region is not None
         if not tiles:
-            base = self._region.take((chunk[1] - chunk[0]) * step)
-            self.inputs.load(images, chunk, base, windows)
+            key = images, chunk, self.sweep.row0, self.sweep.rows
+            kept = self._region if isinstance(self._region, KeptSlots) else None
+            base = kept.held(key) if kept else None
+            if base is None:
+                base = kept.take_for(key) if kept else self._region.take((chunk[1] - chunk[0]) * step)
+                self.inputs.load(images, chunk, base, windows)
             return [(chunk, base)]
         if chunk[0] not in tiles.there:
             self._fetch(images, chunk)

@@ -140,7 +140,7 @@ class RowConvolution:
 
     def __init__(self, work: Convolution, plane: Plane, *, bits: bool, kept: bool) -> None:
         self.work, self.sweep, self.builder, self.plane, self.bits = work, work.sweep, work.builder, plane, bits
-        self.outputs = work.tiles()
+        self.kept, self.outputs = kept, work.tiles()
         self.resident = False
         self.region = self.builder.config.ibuf_depth // work.share * 2
         self._step = bitmap_rows(plane) if bits else 1
@@ -157,6 +157,10 @@ class RowConvolution:
     def tile_cycles(self, tile: RowTile) -> int:
         """Cycles of the array for a tile of some output groups that are computed together."""
         return self._cycles(tile.first, tile.last) // len(self.outputs)
+
+    def swept_cycles(self, tile: RowTile, outs: list[int]) -> int:
+        """Cycles of the A-Core for a tile of some output groups, about."""
+        return len(outs) * sum((last - first) * self.plane.xe + _RUN_CYCLES for first, last in self.parts(tile))
 
     def swept(
         self,
@@ -309,13 +313,14 @@ class RowConvolution:
         *,
         norms: bool = False,
         further: bool = False,
+        sums: Sums | None = None,
     ) -> Sums:
         """All CONV commands of a tile of one image.
 
-        ``inputs``, ``norms``, ``further``: as for :meth:`~gradloom.host.convolution.Convolution.compute`.
+        ``inputs``, ``norms``, ``further``, ``sums``: as for :meth:`~gradloom.host.convolution.Convolution.compute`.
         """
-        sums = self.builder.sums.take()
-        for first, last in tile.strips:
+        sums = sums or self.builder.sums.take()
+        for number, (first, last) in enumerate(tile.strips):
             commands = self._strip(first, last).compute(
                 (image, image + 1),
                 outputs,
@@ -323,7 +328,7 @@ class RowConvolution:
                 norms=norms,
                 sums=sums,
                 offset=self._words(first - tile.first),
-                further=further or first > tile.first,
+                further=further or number > 0,
             )
             for _ in commands:
                 raise AssertionError("a strip has no places between its commands")

@@ -30,7 +30,7 @@ from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, un
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode
 
-__all__ = ["Access", "Box", "KeptRing", "Overwritten", "Pool", "Recorder", "Ring", "row_access", "tensor_access"]
+__all__ = ["Access", "Box", "KeptRing", "KeptSlots", "Overwritten", "Pool", "Recorder", "Ring", "row_access", "tensor_access"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
@@ -232,6 +232,28 @@ class KeptRing(Ring):
             other: (first, last) for other, (first, last) in self._held.items() if last <= start or start + count <= first
         }
         self._held[key] = start, start + count
+        return start
+
+
+class KeptSlots(Ring):
+    """Places of equal size that keep what lies there; what has not been used for longest gives way."""
+
+    def __init__(self, slots: int, size: int, *, first: int = 0) -> None:
+        super().__init__(slots * size, first=first)
+        self._held: dict[Hashable, int] = {}
+        self._free = [first + n * size for n in range(slots)]
+
+    def held(self, key: Hashable) -> int | None:
+        """First address of what was taken for ``key``, if it still lies there."""
+        start = self._held.pop(key, None)
+        if start is not None:
+            self._held[key] = start
+        return start
+
+    def take_for(self, key: Hashable) -> int:
+        """First address of a place for ``key``."""
+        start = self._free.pop(0) if self._free else self._held.pop(next(iter(self._held)))
+        self._held[key] = start
         return start
 
 

@@ -163,28 +163,32 @@ def test_strips_of_split_rows():
 
 
 @functools.cache
-def stem():
+def stem(psum_depth: int):
     """Commands of a stem of ImageNet's size on eta, for three output groups of two images, by opcode and phase (0: FP, 3: WG)."""
     layers = [Conv(name="stem", out=24, kernel=7, stride=2, pad=3), MaxPool(name="pool", kernel=2, stride=2)]
     # Gradients of large planes and some with long updates, behind which those of the stem come alone.
     layers += [Conv(name=name, out=16, kernel=3, stride=2, pad=1) for name in "abcd"]
-    plan = compile_network(network(*layers, shape=(3, 224, 224)), PRESETS["eta"], 2)
+    config = dataclasses.replace(PRESETS["eta"], psum_depth=psum_depth)
+    plan = compile_network(network(*layers, shape=(3, 224, 224)), config, 2)
     return lambda opcode, phase: [i for i in plan.instructions if i.opcode == opcode and i.tag == 8 + phase]
 
 
 def test_the_last_tiles_of_a_plane_are_kept():
-    """A half holds twelve rows of three output groups: of 112 rows 24 are computed once, the others twice."""
-    commands = stem()(Opcode.CONV, 0)
+    """A half of 256 words holds six rows of three output groups: of 112 rows 12 are computed once, the others twice."""
+    commands = stem(256)(Opcode.CONV, 0)
     assert {i["units"] for i in commands} == {4, 6}, "strips of a tile are alike; four rows are left over"
-    assert sum(i["units"] for i in commands) == 2 * 7 * (112 + 88)
+    assert sum(i["units"] for i in commands) == 2 * 7 * (112 + 100)
     # Behind the kept tiles comes a large one, so that the A-Core has time for their sweeps, and the rest at the end.
     assert [i["units"] for i in commands if i["sums"]][-1] == 6 and commands[-1]["units"] == 4
 
 
 def test_gradients_that_are_alone_take_their_inputs_from_either_end():
-    starts = [i["addr0"] for i in stem()(Opcode.LOAD, 3) if i["dest"] == Dest.IBUF and i["bank0"] % 3 == 0]
-    blocks = [start for start, before in zip(starts, [-1, *starts], strict=False) if start != before]
-    assert len(blocks) > 10 and {start == 0 for start in blocks[::2]} != {start == 0 for start in blocks[1::2]}
+    loads = [i for i in stem(512)(Opcode.LOAD, 3) if i["dest"] == Dest.IBUF and i["bank0"] % 3 == 0]
+    sides = [i["addr0"] > 0 for i in loads]
+    turns = [side for side, before in zip(sides, [None, *sides], strict=False) if side != before]
+    assert len(turns) > 10
+    rows = [i["n0"] * i["n1"] // i["xb"] for i in loads]
+    assert max(i["addr0"] + -(-count // 3) * i["xe"] for i, count in zip(loads, rows, strict=True)) == PRESETS["eta"].ibuf_depth
 
 
 @pytest.mark.parametrize(("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (1, 2, 0), (2, 3, 0), (5, 2, 2)])
