@@ -74,7 +74,7 @@ class Case:
 
 CASES = (
     Case("resnet20", "eta", 16, 8, steps=2),
-    Case("resnet20", "eta", 1, 3, steps=2),
+    Case("resnet20", "eta", 1, 3, steps=3),
     Case("resnet20", "eta", 4, 4),
     Case("resnet20", "small", 4, 6),
     Case("vgg16", "eta", 4, 12),
