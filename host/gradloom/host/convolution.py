@@ -323,8 +323,14 @@ class Convolution(ConvolutionTiles):
                 if not self._transpose and not self._made and size + following[1] - following[0] <= room:
                     # Behind the first of the tiles, as there is room beside this chunk.
                     self._fetch(images, following)
-                yield TURN
+                if not self._at_once(chunks):
+                    yield TURN
         return sums
+
+    def _at_once(self, chunks: list[Range]) -> bool:
+        """Whether each tile of a set takes all chunks without a turn of others: two that come in rows. So the A-Core, on which
+        the next layer waits, begins with the first tile while the array computes the second one."""
+        return self._made is not None and bool(self.builder.choices.cut) and len(chunks) == 2
 
     def _strips_as_made(self, images: Range, outputs: list[int]) -> list[Range]:
         """Units of the one image in which the first tile, which waits for inputs that are made in rows, takes them; else none."""
@@ -373,7 +379,8 @@ class Convolution(ConvolutionTiles):
             return [(chunk, base)]
         if chunk[0] not in tiles.there:
             self._fetch(images, chunk)
-            tiles.there, tiles.ahead = tiles.ahead, {}
+            # Inputs that are taken as they are made have room for all of them.
+            tiles.there, tiles.ahead = (tiles.there if self._made else {}) | tiles.ahead, {}
         return runs_of(tiles.there, chunk, step)
 
     def _fetch(self, images: Range, chunk: Range) -> None:

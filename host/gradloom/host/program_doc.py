@@ -70,7 +70,7 @@ states and batches and read tensors.
 | `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
 | `tiling`, `convolution_tiles`, `convolution`, `tile_sets`, `sums` | on-chip buffers, convolution tiles, commands, what they use |
 | `schedule_forward`, `schedule_logits`, `schedule_backward`, `schedule_update` | the phases of a layer, and the loss |
-| `row_tiles`, `forward_rows`, `kept_planes`, `forward_kept` | layers whose planes do not fit: tiles of rows, and planes that nearly fit |
+| `row_tiles`, `forward_rows`, `kept_planes`, `forward_kept` | planes that do not fit: tiles of rows, planes that nearly fit |
 | `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
 | `pacing`, `acore_turns` | which piece of work comes next |
 | `schedule`, `program_loop` | a program and its checks, the loop over steps |

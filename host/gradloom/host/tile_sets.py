@@ -30,7 +30,7 @@ class TileSet:
     chunks : list of (first, last)
         Steps whose inputs come together, in order.
     there : dict
-        Addresses of the inputs of steps that are on chip: those of the latest chunk.
+        Addresses of the inputs of steps that are on chip: those of the latest chunk, or of all that were taken as they were made.
 
     Attributes
     ----------

@@ -164,11 +164,12 @@ WAYS = (1, 0, 2, 3)
 """`way` of a load of weights by channel."""
 
 
-def ends(*loads: tuple[int, int, int, int], linear: int = 1) -> list[int]:
-    """Cycles in which loads of (channel, bank of the weight buffer, beats of a run, runs) are done on ``eta``."""
+def ends(*loads: tuple[int, int, int, int], linear: int = 1, walks: tuple[int, ...] = ()) -> list[int]:
+    """Cycles in which loads of (channel, bank of the weight buffer, beats of a run, runs) are done on ``eta``; those of ``walks``,
+    channels, go from bank to bank."""
     commands = [
-        Instruction(Opcode.LOAD, {"dest": int(Dest.WBUF), "way": WAYS[channel], "bank0": bank, "linear": linear,
-                                  "n0": n0, "n1": n1, "n2": 1})
+        Instruction(Opcode.LOAD, {"dest": int(Dest.WBUF), "way": WAYS[channel], "bank0": bank,
+                                  "linear": 0 if channel in walks else linear, "n0": n0, "n1": n1, "n2": 1})
         for channel, bank, n0, n1 in loads
     ]
     return [int(end) for end in replay([tuple(commands)], PRESETS["eta"], DramCost())[0].done]
@@ -196,6 +197,17 @@ def test_loads_that_go_from_bank_to_bank_share_three_banks():
     alone, = ends((0, 0, 64, 10), linear=0)
     *three, last = ends(*((channel, 0, 64, 10) for channel in (0, 1, 2, 3)), linear=0)
     assert max(three) <= alone + 60 and 600 <= last - alone <= 700, (alone, three, last)
+
+
+def test_a_load_from_bank_to_bank_stands_before_a_bank_that_a_lower_channel_fills():
+    """256 beats of channel 0 for one bank, and 640 of channel 1 from bank to bank: late by as much, whichever came first; the other
+    way round nobody waits."""
+    alone, = ends((1, 0, 64, 10), walks=(1,))
+    for order in (((0, 0, 64, 4), (1, 0, 64, 10)), ((1, 0, 64, 10), (0, 0, 64, 4))):
+        done = dict(zip((channel for channel, *_ in order), ends(*order, walks=(1,)), strict=True))
+        assert 240 <= done[1] - alone <= 300, (done, alone)
+    lower, = ends((0, 0, 64, 10), walks=(0,))
+    assert abs(ends((1, 0, 64, 4), (0, 0, 64, 10), walks=(0,))[1] - lower) <= 20
 
 
 @pytest.mark.parametrize(("walks", "late"), [((900, 900, 0), [4, 4, 0]), ((0, 900, 900), [4, 0, 0])])
