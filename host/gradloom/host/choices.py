@@ -85,7 +85,7 @@ class Choices:
         Raises
         ------
         :exc:`ValueError`
-            If a name or a type is not one of the fields'.
+            If a name or a type is not one of the fields', or a number is negative.
         """
         known = {field.name: getattr(cls(), field.name) for field in dataclasses.fields(cls)}
         for name, value in record.items():
@@ -97,7 +97,7 @@ class Choices:
             elif name == "carried":
                 good = isinstance(value, list) and all(isinstance(part, str) for part in value)
             else:
-                good = type(value) is type(known[name])
+                good = type(value) is type(known[name]) and value >= 0
             if not good:
                 raise ValueError(f"{name} cannot be {value!r}")
         fields: dict[str, Any] = {name: tuple(value) if name == "carried" else value for name, value in record.items()}

@@ -57,6 +57,8 @@ def test_rules_leave_no_record():
         ({"patients": 3}, "no choice 'patients'"),
         ({"patience": "3"}, "patience cannot be '3'"),
         ({"balance": 1}, "balance cannot be 1"),
+        ({"cut": -3}, "cut cannot be -3"),
+        ({"carried": "fc"}, "carried cannot be 'fc'"),
         ({"tiles": {"a FP": 1.5}}, "tiles cannot be"),
         ({"order": [1]}, "order cannot be"),
     ],
