@@ -108,10 +108,10 @@ def test_other_kernels(kernel, psum_depth, again):
 @pytest.mark.parametrize("pbuf_depth", [20, 256])
 def test_parameters_that_do_not_stay(pbuf_depth):
     config = dataclasses.replace(KEPT, pbuf_depth=pbuf_depth)
-    check_steps(load_network(str(NETWORKS / "tiny-kept.toml")), config, batch=2, order=3)
+    check_steps(load_network(str(NETWORKS / "planes" / "kept.toml")), config, batch=2, order=3)
 
 
 def test_forward_pass_alone():
-    network = load_network(str(NETWORKS / "tiny-kept.toml"))
+    network = load_network(str(NETWORKS / "planes" / "kept.toml"))
     plan = compile_network(network, KEPT, 2, training=False)
     assert any(i["sacc"] for i in plan.instructions if i.opcode == Opcode.CONV)

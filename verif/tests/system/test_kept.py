@@ -8,4 +8,4 @@ from gradloom.verif.system_bench import make_case, verify_steps
 
 @pytest.mark.parametrize(("batch", "dram"), [(1, None), (3, DramModel(stall=0.2, seed=11))])
 def test_every_kind_of_piece(batch, dram):
-    verify_steps(make_case("tiny-kept", batch, 2), "kept", dram=dram)
+    verify_steps(make_case("planes/kept", batch, 2), "kept", dram=dram)
