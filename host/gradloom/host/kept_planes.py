@@ -17,9 +17,9 @@ import math
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
+from gradloom.host.places import KeptSlots
 from gradloom.host.row_tiles import RowConvolution, RowTile
 from gradloom.host.sums import HALVES, Sums
-from gradloom.host.tokens import KeptSlots
 from gradloom.rtl.isa import PsumLayout
 
 __all__ = ["REST", "KeptPlane", "KeptTile", "Stage", "piece_sizes"]

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gradloom.host.acore_turns import AcoreWork, Turn, acore_turn
 from gradloom.host.choices import BY_RULES, Choices
-from gradloom.host.tokens import Access, Pool, Recorder, row_access, tensor_access
+from gradloom.host.places import Pool
+from gradloom.host.tokens import Access, Recorder, row_access, tensor_access
 from gradloom.rtl.channels import Unit
 
 __all__ = ["Deadlock", "Lane", "Pacer", "Part", "Piece", "Work"]

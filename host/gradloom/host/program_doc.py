@@ -69,13 +69,13 @@ states and batches and read tensors.
 |---|---|
 | `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
 | `tiling`, `convolution_tiles`, `convolution`, `tile_sets`, `sums` | on-chip buffers, convolution tiles, commands, what they use |
-| `schedule_forward`, `schedule_logits`, `schedule_backward`, `schedule_update` | the phases of a layer, and the loss |
+| `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation`, `schedule_update` | phases of a layer, and the loss |
 | `row_tiles`, `forward_rows`, `kept_planes`, `forward_kept` | planes that do not fit: tiles of rows, planes that nearly fit |
 | `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
 | `pacing`, `acore_turns` | which piece of work comes next |
 | `schedule`, `program_loop` | a program and its checks, the loop over steps |
 | `choices`, `tune` | what is free in all of this, and the search for better values |
-| `tokens` | semaphores |
+| `tokens`, `places` | semaphores; addresses on chip |
 | `memory`, `layout`, `plan` | addresses, formats, images |
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by

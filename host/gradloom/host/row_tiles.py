@@ -14,9 +14,9 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, channel_cycles
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.places import Pool, Ring
 from gradloom.host.sums import Sums
 from gradloom.host.tiling import STREAM_SHARES, Builder, ScheduleError
-from gradloom.host.tokens import Pool, Ring
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
 

@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 
-from gradloom.host import schedule_backward, schedule_forward, schedule_shortcut, schedule_update
+from gradloom.host import accumulation, schedule_backward, schedule_forward, schedule_shortcut, schedule_update
 from gradloom.host.carried import Arrivals, held_scales, seeds
 from gradloom.host.gradient_lines import GradientLines
 from gradloom.host.pacing import Pacer, Work
@@ -176,7 +176,7 @@ class Step:
     def _weighted(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
         """dx of a layer and what else depends on it."""
         builder, network, name = self.builder, self.network, layer.name
-        sums = functools.partial(schedule_backward.Accumulation, builder, layer, first=first, last=last)
+        sums = functools.partial(accumulation.Accumulation, builder, layer, first=first, last=last)
         if layer.norm == "frn":
             self._scaled(
                 name,

@@ -11,9 +11,10 @@ from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.pacing import Lane, Part, Piece
+from gradloom.host.places import KeptRing, Pool, Ring
 from gradloom.host.sums import PartialSums, Sums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Access, Box, KeptRing, Pool, Recorder, Ring, tensor_access
+from gradloom.host.tokens import Access, Box, Recorder, tensor_access
 from gradloom.models.network import INPUT, Layer, Network
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import PE_ROWS, Config

@@ -1,6 +1,5 @@
 """The machine as Verilog: every distinct repeated component once, then the top level."""
 
-from amaranth.back import verilog
 
 from gradloom.rtl import emit
 from gradloom.rtl.accelerator import Accelerator
@@ -17,6 +16,4 @@ def emit_verilog(config: Config, *, top: str = TOP, events: bool = False) -> dic
 
     ``events`` adds the output of that name, for simulators.
     """
-    with emit.library() as library:
-        text = verilog.convert(Accelerator(config, events=events), name=top, emit_src=False, strip_internal_attrs=True)
-    return {f"{top}.v": "\n".join([*library.sources.values(), text])}
+    return {f"{top}.v": emit.convert(lambda: Accelerator(config, events=events), top)}

@@ -7,7 +7,7 @@ an inline form for it.
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from amaranth.back import verilog
@@ -15,7 +15,7 @@ from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-__all__ = ["Library", "add", "current_library", "library"]
+__all__ = ["Library", "add", "convert", "current_library", "library"]
 
 
 class Library:
@@ -43,6 +43,14 @@ def library() -> Iterator[Library]:
         yield _active[-1]
     finally:
         _active.pop()
+
+
+def convert(build: Callable[[], wiring.Component], name: str) -> str:
+    """Verilog of a component, its module called ``name``, and of all that it instantiates, each of these once. It is built here, as
+    a component makes its parts when it is made."""
+    with library() as found:
+        text = verilog.convert(build(), name=name, emit_src=False, strip_internal_attrs=True)
+    return "\n".join([*found.sources.values(), text])
 
 
 def _discard(proto: wiring.Component) -> None:

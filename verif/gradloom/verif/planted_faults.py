@@ -266,7 +266,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "operands of the array overwrite others that are in use",
-        f"{_HOST}/tokens.py",
+        f"{_HOST}/places.py",
         "start + count <= other or other + length <= start",
         "start + count <= other or other + length <= start + count",
         f"{_TESTS}/host/test_schedule.py",

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from amaranth.back import verilog
 from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -82,12 +81,7 @@ class Part:
 
 def component_part(name: str, build: Callable[[], wiring.Component], *, top: str = "part") -> Part:
     """A part that is a component."""
-    def text() -> str:
-        with emit.library() as library:
-            source = verilog.convert(build(), name=top, emit_src=False, strip_internal_attrs=True)
-        return "\n".join([*library.sources.values(), source])
-
-    return Part(name=name, top=top, emit=text)
+    return Part(name=name, top=top, emit=lambda: emit.convert(build, top))
 
 
 def machine_part(config: Config) -> Part:

@@ -3,7 +3,8 @@
 import pytest
 
 from gradloom.host.pacing import Lane, Pacer, Part, Piece
-from gradloom.host.tokens import Access, Pool, Recorder, row_access
+from gradloom.host.places import Pool
+from gradloom.host.tokens import Access, Recorder, row_access
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode

@@ -9,7 +9,7 @@ from gradloom.host.assembler import Instruction, Shift
 from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiling import ScheduleError
-from gradloom.host.tokens import Access, KeptRing, Overwritten, Recorder, Ring, row_access
+from gradloom.host.tokens import Access, Overwritten, Recorder, row_access
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
 from gradloom.rtl.config import PRESETS, Config
@@ -68,31 +68,6 @@ def test_a_memory_has_one_number_of_dimensions():
     recorder.emit(Opcode.LOAD, {"dest": int(Dest.IBUF), "n0": 1, "n1": 1, "n2": 1}, writes=[row_access("IBUF", 0, 1)])
     with pytest.raises(ValueError, match="an access of 1 dimensions to a memory of 2"):
         recorder.when(Access("IBUF", ((0, 1),)))
-
-
-def test_a_ring_begins_anew_unless_all_lies_ahead():
-    ring = Ring(10, first=4)
-    assert ring.take(3) == 4
-    ring.turn(7)
-    assert ring.take(3) == 7
-    ring.turn(5)
-    assert [ring.take(2), ring.take(3)] == [4, 6]
-
-
-def test_a_ring_with_a_grain():
-    ring = Ring(10, first=4, grain=2)
-    assert [ring.take(3), ring.take(1), ring.take(4), ring.take(3)] == [4, 8, 10, 4]
-
-
-def test_a_ring_knows_what_still_lies_where():
-    ring = KeptRing(10)
-    assert ring.held("a") is None
-    assert [ring.take_for(name, 3) for name in "abc"] == [0, 3, 6]
-    assert [ring.held(name) for name in "abc"] == [0, 3, 6]
-    assert ring.take_for("d", 2) == 0
-    assert [ring.held(name) for name in "abcd"] == [None, 3, 6, 0]
-    assert ring.take_for("b", 2) == 2
-    assert [ring.held(name) for name in "abcd"] == [None, 2, 6, 0]
 
 
 @pytest.mark.parametrize(("config", "loads"), [("eta", 1), ("small", 4)])

@@ -4,7 +4,6 @@ import random
 from fractions import Fraction
 
 import pytest
-from amaranth.back import verilog
 from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect
@@ -101,9 +100,7 @@ def config(request):
 
 
 def source_text(config, ports=1):
-    with emit.library() as library:
-        text = verilog.convert(Copier(config, ports), name="copier", emit_src=False, strip_internal_attrs=True)
-    return {"copier.v": "\n".join([*library.sources.values(), text])}
+    return {"copier.v": emit.convert(lambda: Copier(config, ports), "copier")}
 
 
 @pytest.fixture(scope="module")

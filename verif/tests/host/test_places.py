@@ -1,0 +1,36 @@
+"""Addresses of on-chip memories: what is handed out, and what still lies where."""
+
+from gradloom.host.places import KeptRing, KeptSlots, Ring
+
+
+def test_a_ring_begins_anew_unless_all_lies_ahead():
+    ring = Ring(10, first=4)
+    assert ring.take(3) == 4
+    ring.turn(7)
+    assert ring.take(3) == 7
+    ring.turn(5)
+    assert [ring.take(2), ring.take(3)] == [4, 6]
+
+
+def test_a_ring_with_a_grain():
+    ring = Ring(10, first=4, grain=2)
+    assert [ring.take(3), ring.take(1), ring.take(4), ring.take(3)] == [4, 8, 10, 4]
+
+
+def test_a_ring_knows_what_still_lies_where():
+    ring = KeptRing(10)
+    assert ring.held("a") is None
+    assert [ring.take_for(name, 3) for name in "abc"] == [0, 3, 6]
+    assert [ring.held(name) for name in "abc"] == [0, 3, 6]
+    assert ring.take_for("d", 2) == 0
+    assert [ring.held(name) for name in "abcd"] == [None, 3, 6, 0]
+    assert ring.take_for("b", 2) == 2
+    assert [ring.held(name) for name in "abcd"] == [None, 2, 6, 0]
+
+
+def test_slots_give_up_what_has_not_been_used_for_longest():
+    slots = KeptSlots(2, 3, first=4)
+    assert slots.held("a") is None and slots.take_for("a") == 4 and slots.take_for("b") == 7
+    assert slots.held("a") == 4, "used again, so b is the older one"
+    assert slots.take_for("c") == 7
+    assert slots.held("b") is None and slots.held("a") == 4 and slots.held("c") == 7
