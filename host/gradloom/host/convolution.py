@@ -323,7 +323,7 @@ class Convolution(ConvolutionTiles):
                 room = self._region.size // step if self._region else 0
                 if not self._transpose and not self._made and size + following[1] - following[0] <= room:
                     # Behind the first of the tiles, as there is room beside this chunk.
-                    self._fetch(images, following)
+                    self._fetch(images, following, size)
                 if not self._at_once(chunks):
                     yield TURN
         return sums
@@ -384,16 +384,24 @@ class Convolution(ConvolutionTiles):
             tiles.there, tiles.ahead = (tiles.there if self._made else {}) | tiles.ahead, {}
         return runs_of(tiles.there, chunk, step)
 
-    def _fetch(self, images: Range, chunk: Range) -> None:
-        """Load the inputs of a chunk of a set, unless that has been done."""
+    def _fetch(self, images: Range, chunk: Range, during: int | None = None) -> None:
+        """Load the inputs of a chunk of a set, unless that has been done, while the array takes ``during`` steps before them."""
         tiles, region = self._set, self._region
         assert tiles is not None and region is not None
         if tiles.ahead:
             return
-        step, windows = self.inputs.size(images[1] - images[0]), tiles.size * self._step_cycles(images[1] - images[0])
+        count, size = images[1] - images[0], chunk[1] - chunk[0]
+        step, windows = self.inputs.size(count), tiles.size * self._step_cycles(count) * self._during(count, size, during)
         tiles.ahead = {number: region.take(step) for number in range(*chunk)}
         for run, base in runs_of(tiles.ahead, chunk, step):
-            self.inputs.load(images, run, base, windows * (run[1] - run[0]))
+            self.inputs.load(images, run, base, windows * (run[1] - run[0]) // size)
+
+    def _during(self, images: int, size: int, during: int | None) -> int:
+        """Steps of the array in which a chunk of ``size`` steps has to be loaded: those ``during`` which it comes, as far as other
+        channels can help, where an input group keeps none from the weights for longer than a tile's chunk takes."""
+        if during is None or self.inputs.beats(images) > self.sweep.groups_in * during * self._step_cycles(images):
+            return size
+        return min(size, during)
 
     def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool, norms: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one, which may take the place of a

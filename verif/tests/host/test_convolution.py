@@ -8,7 +8,7 @@ import pytest
 from gradloom.host.choices import Choices
 from gradloom.host.schedule import compile_network
 from gradloom.host.tokens import Recorder
-from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
+from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, XSource
@@ -206,6 +206,18 @@ def test_inputs_that_the_array_waits_for_come_through_all_channels():
     assert {i.unit(config) for i in loads} == set(LOAD_UNITS)
     assert sum(i["n0"] * i["n1"] * i["n2"] for i in loads) == 12 * 32 * 16
     check_steps(wide, config, batch=1, steps=1, order=3)
+
+
+@pytest.mark.parametrize(("stride", "shape", "batch", "shared"), [(1, (8, 56, 56), 1, True), (2, (8, 28, 28), 4, False)])
+def test_a_chunk_that_is_longer_than_the_one_before_comes_through_all_channels(stride, shape, batch, shared):
+    """Eight groups by threes and twos: three are loaded while two tiles take two. Not where a group's load would keep a channel
+    from the weights for longer than the array takes for a tile's chunk."""
+    planes = [Conv(name="a", out=64 * stride, kernel=3, pad=1), Conv(name="b", out=64 * stride**2, kernel=3, stride=stride, pad=1)]
+    smaller = [Conv(name=name, out=16, kernel=3, stride=2, pad=1) for name in ("c", "d")]
+    layers = (*planes, *smaller, GlobalAvgPool(name="mean"))
+    plan = compile_network(network(*layers, shape=shape), PRESETS["eta"], batch, training=False)
+    loads = [i for i in plan.instructions if i.opcode == Opcode.LOAD and i["dest"] == Dest.IBUF and i.tag == 16]
+    assert {i.unit(plan.config) for i in loads} == (set(LOAD_UNITS) if shared else {Unit.LOAD})
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
