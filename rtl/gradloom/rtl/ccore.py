@@ -72,7 +72,9 @@ class CCore(wiring.Component):
     busy : ``Out(1)``
         A command is under way.
     mac_use : ``Out(1)``
-        A token with useful MACs is issued in this cycle.
+        A token with useful MACs (a window) is issued in this cycle.
+    mac_last : ``Out(1)``, mac_tag : ``Out(16)``
+        It is the last one of its command, whose tag is ``mac_tag``. An illegal command has none.
     """
 
     IN_FLIGHT = 3
@@ -90,7 +92,7 @@ class CCore(wiring.Component):
             "drd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), g), 2)),
             "srd_en": In(1), "srd_half": In(1), "srd_k": In(2), "srd_plane": In(SLOT_BITS),
             "srd_data": Out(data.ArrayLayout(unsigned(SUM_BITS), g)),
-            "busy": Out(1), "mac_use": Out(1)})
+            "busy": Out(1), "mac_use": Out(1), "mac_last": Out(1), "mac_tag": Out(16)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -125,7 +127,8 @@ class CCore(wiring.Component):
             self.port.free.eq(rows.free & weights.free & order.i.ready),
             columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
             columns.weights.eq(weights.ready), weights.swap.eq(token.swap), columns.drained.eq(drain.ready),
-            *(part.token.eq(token) for part in (feed, psum_control, sum_control, drain)), self.mac_use.eq(token.use),
+            *(part.token.eq(token) for part in (feed, psum_control, sum_control, drain)),
+            self.mac_use.eq(token.use), self.mac_last.eq(token.last), self.mac_tag.eq(token.tag),
             *(psum_control.read[name].eq(getattr(self, f"prd_{name}")) for name in psum_read_layout().members),
             sum_control.en.eq(self.srd_en), sum_control.half.eq(self.srd_half), sum_control.k.eq(self.srd_k),
             sum_control.plane.eq(self.srd_plane),

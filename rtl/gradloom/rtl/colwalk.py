@@ -20,9 +20,9 @@ def token_layout(config: Config) -> data.StructLayout:
     go to address ``pa`` (K1: that of groups 0 and 1); ``fresh``: they overwrite; ``odd``: parity of the window;
     ``group``: of the row group; ``half`` of the partial-sum buffer. ``taps``: output groups with errors. ``sum``: the absolute
     sums count for image slot ``slot`` per WPU; ``opens``: it is the WPU's first window of that slot; ``begin``: the
-    first of a step, from which all sums start anew. ``last``: of the command. With ``snap``: ``drows``, ``nk``, ``dwbase``,
-    ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1). ``lap``: which channels of a
-    group are shifted in, and drained.
+    first of a step, from which all sums start anew. ``last``: of the command, whose tag is ``tag``. With ``snap``: ``drows``,
+    ``nk``, ``dwbase``, ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
+    ``lap``: which channels of a group are shifted in, and drained.
     """
     sources = PE_ROWS * config.wpus
     return data.StructLayout({
@@ -31,7 +31,7 @@ def token_layout(config: Config) -> data.StructLayout:
         "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
         "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "half": 1, "taps": PE_TAPS,
         "sum": 1, "begin": 1, "slot": data.ArrayLayout(SLOT_BITS, config.wpus), "opens": config.wpus,
-        "last": 1, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2, "lap": 1})
+        "last": 1, "tag": 16, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2, "lap": 1})
 
 
 class ColumnWalk(wiring.Component):
@@ -153,6 +153,7 @@ class ColumnWalk(wiring.Component):
             token.slot.eq(slots),
             token.opens.eq(opens & window0.replicate(config.wpus)),
             token.last.eq(row_end & row_flags.last),
+            token.tag.eq(f.tag),
             token.drows.eq(f.drows),
             token.nk.eq(f.nk),
             token.dwbase.eq(f.dwbase),

@@ -6,7 +6,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode
+from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, Opcode
 
 __all__ = ["CommandPort", "decode"]
 
@@ -38,9 +38,9 @@ class CommandPort(wiring.Signature):
 
 
 def decode(opcode: Opcode, cmd: Value) -> SimpleNamespace:
-    """Every field of ``opcode`` as a value of its own width and sign."""
+    """Every field of ``opcode``, header included, as a value of its own width and sign."""
     fields = {}
-    for field in COMMANDS[opcode].fields:
+    for field in (*HEADER_FIELDS, *COMMANDS[opcode].fields):
         bits = Value.cast(cmd)[32 * field.word + field.lsb:][:field.width]
         fields[field.name] = bits.as_signed() if field.signed else bits
     return SimpleNamespace(**fields)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
+from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode, Pattern
 
 __all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SLOT_BITS", "RowWalk", "row_group_layout"]
 
@@ -16,9 +16,10 @@ CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
 SLOT_BITS = 8
 """Bits of an image slot."""
 
-_COPIED = ("pattern", "wg", "s2", "half", "clear", "drain", "preload", "nk", "cols", "yin", "xe", "dwbase", "dgap", "dacc", "ebank")
-COMMAND_LAYOUT = data.StructLayout({field.name: field.width for field in COMMANDS[Opcode.CONV].fields if field.name in _COPIED}
-                                   | {"drows": PE_ROWS})
+_COPIED = ("tag", "pattern", "wg", "s2", "half", "clear", "drain", "preload", "nk", "cols", "yin", "xe", "dwbase", "dgap", "dacc",
+           "ebank")
+COMMAND_LAYOUT = data.StructLayout({field.name: field.width for field in (*HEADER_FIELDS, *COMMANDS[Opcode.CONV].fields)
+                                    if field.name in _COPIED} | {"drows": PE_ROWS})
 """Fields of a command that travel with its row groups (:func:`row_group_layout`)."""
 
 

@@ -101,6 +101,10 @@ class Bench:
             cycle += 1
             if int(dut.mac_use.value):
                 trace.use.append(cycle)
+                trace.tag.append(int(dut.mac_tag.value))
+            if int(dut.mac_last.value):
+                assert int(dut.mac_use.value), "the last token of a command is no window"
+                trace.last.append(cycle)
             if fault := int(dut.port__fault.value):
                 self.faults.append(fault)
             if int(dut.port__done.value):
@@ -192,11 +196,13 @@ class Bench:
 
 @dataclasses.dataclass
 class Trace:
-    """Cycles of a stream of commands: starts, dones, and tokens with useful MACs."""
+    """Cycles of a stream of commands: starts, dones, tokens with useful MACs (each with its tag) and the last of a command."""
 
     start: list[int] = dataclasses.field(default_factory=list)
     done: list[int] = dataclasses.field(default_factory=list)
     use: list[int] = dataclasses.field(default_factory=list)
+    tag: list[int] = dataclasses.field(default_factory=list)
+    last: list[int] = dataclasses.field(default_factory=list)
 
 
 def row_groups(config: Config, fields: dict[str, int]) -> int:

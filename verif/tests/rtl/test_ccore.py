@@ -1,5 +1,6 @@
 """The C-Core against brute-force convolutions: all patterns, pads, kernels, several images; overlap; rates; illegal commands."""
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from cocotb.triggers import FallingEdge
 from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
-from gradloom.verif.ccore_bench import Bench, drain_cycles, fits, tokens
+from gradloom.verif.ccore_bench import Bench, Trace, drain_cycles, fits, tokens
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.conv_case import ConvCase, Layer, encode_conv, make_case
 from gradloom.verif.long import long
@@ -111,7 +112,7 @@ def place_together(config: Config, rng: np.random.Generator, count: int) -> list
 
 @cocotb.test()
 async def overlapped(dut):
-    """Commands of all kinds behind each other: results as one by one, and done in order."""
+    """Commands of all kinds behind each other: results as one by one, done in order, windows with their command's tag."""
     config = environment_config()
     bench = Bench(dut, config)
     await bench.reset()
@@ -122,9 +123,11 @@ async def overlapped(dut):
         for case in cases:
             await bench.load(case)
         fields = [fields for case in cases for fields in case.commands]
-        trace = await bench.stream([encode_conv(one) for one in fields], rng if trial % 3 == 0 else None)
+        tags = [int(tag) for tag in rng.integers(0, 1 << 16, len(fields))]
+        commands = [tagged(one, tag) for one, tag in zip(fields, tags, strict=True)]
+        trace = await bench.stream(commands, rng if trial % 3 == 0 else None)
         assert not bench.faults
-        assert len(trace.use) == sum(tokens(config, one) for one in fields)
+        check_tags(config, trace, fields, tags)
         last = {}
         for case in cases:
             await bench.check_psum(case)
@@ -136,6 +139,40 @@ async def overlapped(dut):
         ran += len(fields)
     dut._log.info(f"{ran} overlapping commands")
     assert ran >= int(os.environ["GRADLOOM_TEST_CASES"])
+
+
+def tagged(fields: dict[str, int], tag: int) -> int:
+    return encode_conv(fields) | tag << 16
+
+
+def check_tags(config: Config, trace: Trace, fields: list[dict[str, int]], tags: list[int]) -> None:
+    """Every window has its command's tag, and every command a last one."""
+    counts = [tokens(config, one) for one in fields]
+    assert trace.tag == [tag for tag, count in zip(tags, counts, strict=True) for _ in range(count)]
+    assert trace.last == [trace.use[place - 1] for place in itertools.accumulate(counts)]
+
+
+@cocotb.test()
+async def tags_of_short_and_illegal_commands(dut):
+    """Commands of one window behind a drain end in successive cycles; an illegal command has no window."""
+    config = environment_config()
+    g = config.group
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(8)
+    long_ = make_case(config, Layer(images=2, c=2 * g, y=4, x=5, m=g, pad=1), "wg", rng).commands[0]
+    short = long_ | {"units": 1, "upi": 1, "u0": 0, "cols": 1, "preload": 0, "steps": 1, "clear": 1}
+    fields = [long_ | {"drain": 1}, short | {"drain": 1}, short | {"drain": 0}, long_, short]
+    trace = await bench.stream([tagged(one, tag) for tag, one in enumerate(fields, 1)])
+    assert not bench.faults
+    check_tags(config, trace, fields, [1, 2, 3, 4, 5])
+    assert trace.last[2] == trace.last[1] + 1
+    illegal = long_ | {"units": 0}
+    fields = [short, long_, short, long_]
+    trace = await bench.stream([tagged(one, tag) for one, tag in zip(
+        (illegal, short, long_, illegal, short, illegal, long_, illegal), (9, 1, 2, 9, 3, 9, 4, 9), strict=True)])
+    check_tags(config, trace, fields, [1, 2, 3, 4])
+    assert len(trace.done) == 8 and FAULT_ILLEGAL in bench.faults
 
 
 def rate_cases(config: Config) -> Iterator[tuple[str, int, int, Layer, str]]:
@@ -330,4 +367,4 @@ def test_ccore(tmp_path, monkeypatch, name):
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 7
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 8
