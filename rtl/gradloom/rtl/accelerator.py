@@ -151,7 +151,8 @@ class Accelerator(wiring.Component):
         ]
         self._sequencer(m, sequencer, csr, scale, seed, control)
         self._control(m, control, csr, counters, sequencer, semaphores, reads, writes)
-        m.d.comb += [self.irq.eq(control.irq), counters.mac_use.eq(ccore.mac_use)]
+        _copy(m, ccore, counters, ("mac_use", "mac_last", "mac_tag"))
+        m.d.comb += self.irq.eq(control.irq)
         return m
 
     def _ports(self, m: Module, reads: list[ReadManager], writes: list[WriteManager], csr: Csr) -> None:

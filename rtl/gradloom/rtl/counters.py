@@ -1,6 +1,6 @@
 """Performance counters: cycles by engine and tag in block RAM, and totals in registers."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.memory import Memory
@@ -28,7 +28,7 @@ class TagTable(wiring.Component):
     -------
     count : ``In(1)``, finish : ``In(1)``, tag : ``In(width)``
         A cycle that counts (also in the cycle of ``finish``); the command of ``tag`` ends. At least one cycle lies
-        between two ends.
+        between two ends of one tag.
     index : ``In(width)``, value : ``Out(36)``
         Readout in the next cycle, when no command ends.
     clear : ``In(1)``
@@ -71,7 +71,7 @@ class TagTable(wiring.Component):
 class Counters(wiring.Component):
     """All counters but CYCLES. They keep their values while no program runs.
 
-    A command that an error cut short is not counted by tag.
+    What an error cut short is not counted by tag: cycles of a command that has not ended, windows of one that has not taken all.
 
     Members
     -------
@@ -80,14 +80,15 @@ class Counters(wiring.Component):
         Engines that the configuration lacks count nothing.
     tag : ``In(ArrayLayout(16, 9))``
         Tag of the running command.
-    mac_use : ``In(1)``
+    mac_use, mac_last : ``In(1)``, mac_tag : ``In(16)``
+        The array takes a window; it is the last one of its command, whose tag is ``mac_tag``.
     read_beat : ``In(4)``, write_beat : ``In(2)``
         By AXI4 port: a beat is transferred in this cycle.
     clear : ``In(1)``
         Start to clear; the totals are 0 in the next cycle, the tables at the end of ``clearing``.
     clearing : ``Out(1)``
     drop : ``In(1)``
-        Forget the cycles of unfinished commands.
+        Forget the cycles of unfinished commands, and the windows of those that took their last one less than two cycles ago.
     totals : ``Out(ArrayLayout(48, n))``
         In the order of :data:`gradloom.rtl.regmap.TOTALS`.
     perf_tag : ``In(16)``, perf_table : ``In(4)``, perf_value : ``Out(48)``
@@ -99,7 +100,7 @@ class Counters(wiring.Component):
         self.tag_width = (perf_entries(config) - 1).bit_length()
         super().__init__({
             "busy": In(UNITS), "waiting": In(UNITS), "finish": In(UNITS), "tag": In(ArrayLayout(16, UNITS)),
-            "mac_use": In(1), "read_beat": In(READ_PORTS), "write_beat": In(WRITE_PORTS),
+            "mac_use": In(1), "mac_last": In(1), "mac_tag": In(16), "read_beat": In(READ_PORTS), "write_beat": In(WRITE_PORTS),
             "clear": In(1), "clearing": Out(1), "drop": In(1),
             "totals": Out(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
             "perf_tag": In(16), "perf_table": In(4), "perf_value": Out(COUNTER_WIDTH),
@@ -125,12 +126,15 @@ class Counters(wiring.Component):
 
         values = [0] * (PERF_MAC_USE + 2)
         for number in (*self.units, PERF_MAC_USE):
-            unit = Unit.CCORE if number == PERF_MAC_USE else number
             table = emit.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
+            if number == PERF_MAC_USE:
+                count, finish, tag = self._windows(m)
+            else:
+                count, finish, tag = self.busy[number], self.finish[number], self.tag[number]
             m.d.comb += [
-                table.count.eq(self.mac_use if number == PERF_MAC_USE else self.busy[unit]),
-                table.finish.eq(self.finish[unit]),
-                table.tag.eq(self.tag[unit]),
+                table.count.eq(count),
+                table.finish.eq(finish),
+                table.tag.eq(tag),
                 table.index.eq(Mux(self.clearing, entry, self.perf_tag)),
                 table.clear.eq(self.clearing),
                 table.drop.eq(self.drop),
@@ -138,3 +142,21 @@ class Counters(wiring.Component):
             values[number] = table.value
         m.d.sync += self.perf_value.eq(Array(values)[self.perf_table])
         return m
+
+    def _windows(self, m: Module) -> tuple[Value, Value, Value]:
+        """``count``, ``finish`` and ``tag`` of the windows' table.
+
+        Commands of one window may end in successive cycles. Where they have one tag, the table's end is that of the last of them.
+        """
+        use, last, tag = ([Signal(width, name=f"{name}{n}") for n in range(2)]
+                          for name, width in (("use", 1), ("last", 1), ("tag", self.tag_width)))
+        new = self.mac_tag[:self.tag_width]
+        with m.If(self.drop):
+            m.d.sync += Cat(use, last).eq(0)
+        with m.Else():
+            m.d.sync += [
+                use[0].eq(self.mac_use), last[0].eq(self.mac_last),
+                use[1].eq(use[0]), last[1].eq(last[0] & ~(self.mac_last & (new == tag[0]))),
+            ]
+        m.d.sync += [tag[0].eq(new), tag[1].eq(tag[0])]
+        return use[1], last[1], tag[1]

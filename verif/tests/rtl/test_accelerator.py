@@ -205,6 +205,46 @@ async def counters_by_tag_and_totals(dut):
 
 
 @cocotb.test()
+async def windows_by_tag(dut):
+    """They count for the command that takes them, whatever it follows; a command that an error cuts short counts none."""
+    bench = await MachineBench(dut).begin()
+    config = bench.config
+
+    def conv(cols, tag, **changes):
+        """``cols`` windows."""
+        rows = {"units": config.wpus, "upi": config.wpus, "steps": 1, "cols": cols, "nr": 1, "nk": 1, "yin": 4, "xe": 16}
+        return command(Opcode.CONV, tag=tag, **rows | changes)
+
+    async def table():
+        found = {}
+        for tag in range(16):
+            await bench.write("PERF_INDEX", perf_index(PERF_MAC_USE, tag))
+            if count := await bench.read("PERF_LOW"):
+                found[tag] = count
+        return found
+
+    gradient = {"wg": 1, "clear": 1, "drain": 1}
+    commands = [conv(9, 1), conv(1, 2), conv(1, 2), conv(7, 3, **gradient), conv(1, 4, **gradient), conv(1, 4, wg=1, clear=1),
+                conv(5, 1), conv(3, 5, **gradient)]
+    windows = {1: 14, 2: 2, 3: 7, 4: 2, 5: 3}
+    await bench.run_well(program(config, *commands, END))
+    assert await table() == windows
+    assert await bench.wide("MAC_USE") == sum(windows.values())
+    outcome = await bench.run(program(config, *commands, conv(1, 6, units=0), END))
+    assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.ILLEGAL_FIELD, Unit.CCORE, 6)
+    assert await table() == windows
+    # An abort within the second command: the first one has ended, and nothing of the second counts later.
+    await bench.start(program(config, conv(9, 1), conv(8, 7, steps=0xFFFF), END))
+    await ClockCycles(dut.clk, 3000)
+    await bench.write("CONTROL", 0x102)
+    assert (await bench.end())["code"] == ErrorCode.ABORTED
+    assert await table() == {1: 9}
+    await bench.run_well(program(config, conv(6, 8), END), clear=False)
+    assert await table() == {1: 9, 8: 6}
+    assert await bench.wide("MAC_USE") > 1000
+
+
+@cocotb.test()
 async def refused_register_accesses(dut):
     bench = await MachineBench(dut).begin()
     for address in (0x060, 0x3FC, 0x1000, 0xFFFC):
@@ -375,7 +415,7 @@ async def random_programs_end_and_the_next_start_works(dut):
 
 @pytest.mark.parametrize("config", ["nano", pytest.param("small", marks=long("a machine between nano and channels")), "channels"])
 def test_accelerator(config, tmp_path):
-    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 14
+    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 15
 
 
 def _lint(text, folder):

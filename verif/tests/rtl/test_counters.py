@@ -1,0 +1,145 @@
+"""Counters: cycles and windows by tag against dictionaries, commands of one window behind each other, errors, totals."""
+
+import random
+from collections import Counter
+
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.rtl.channels import Unit
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.counters import Counters
+from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS
+
+SETTLE = 3
+"""Cycles from the last window of a command to its sum in the table."""
+
+
+def simulate(testbench):
+    dut = Counters(PRESETS["nano"])
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+
+    async def run(ctx):
+        await testbench(ctx, dut)
+
+    sim.add_testbench(run)
+    sim.run()
+
+
+async def cycle(ctx, dut, use=False, last=False, tag=0, drop=False):
+    ctx.set(dut.mac_use, use)
+    ctx.set(dut.mac_last, last)
+    ctx.set(dut.mac_tag, tag)
+    ctx.set(dut.drop, drop)
+    await ctx.tick()
+    ctx.set(dut.drop, 0)
+    ctx.set(dut.mac_use, 0)
+    ctx.set(dut.mac_last, 0)
+
+
+async def command(ctx, dut, tag, windows):
+    for left in range(windows, 0, -1):
+        await cycle(ctx, dut, True, left == 1, tag)
+
+
+async def table(ctx, dut, number, tags):
+    """Entries of a table, but those that are 0."""
+    found = {}
+    ctx.set(dut.perf_table, number)
+    for tag in tags:
+        ctx.set(dut.perf_tag, tag)
+        await ctx.tick().repeat(2)
+        found[tag] = ctx.get(dut.perf_value)
+    return {tag: value for tag, value in found.items() if value}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_count_for_the_command_that_takes_them(seed):
+    """Commands of few tags and of 1 to 4 windows, many of them without a cycle in between."""
+    rng = random.Random(seed)
+    expected = Counter()
+
+    async def testbench(ctx, dut):
+        for _ in range(2000):
+            tag, windows = rng.choice([3, 3, 4, 510]), rng.choice([1, 1, 1, 2, 4])
+            for left in range(windows, 0, -1):
+                await cycle(ctx, dut, True, left == 1, tag)
+                while rng.random() < 0.15:
+                    await cycle(ctx, dut, tag=rng.choice([tag, 4, 5]))
+            expected[tag] += windows
+        await ctx.tick().repeat(SETTLE)
+        assert await table(ctx, dut, PERF_MAC_USE, (3, 4, 5, 510)) == expected
+        assert ctx.get(dut.totals[TOTALS.index("MAC_USE")]) == expected.total()
+
+    simulate(testbench)
+
+
+def test_tags_count_modulo_the_entries():
+    async def testbench(ctx, dut):
+        await command(ctx, dut, 512 + 7, 1)
+        await command(ctx, dut, 7, 1)
+        await command(ctx, dut, 0x8000 + 7, 3)
+        await ctx.tick().repeat(SETTLE)
+        assert await table(ctx, dut, PERF_MAC_USE, range(16)) == {7: 5}
+
+    simulate(testbench)
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_an_error_forgets_whole_commands(after):
+    """``drop`` a few cycles after the last window of a command: its windows count all or not at all, and for no later command."""
+    async def testbench(ctx, dut):
+        await command(ctx, dut, 1, 5)
+        await command(ctx, dut, 1, 1)
+        await command(ctx, dut, 2, 3)
+        await cycle(ctx, dut, True, False, 3)
+        for n in range(after + 1):
+            await cycle(ctx, dut, True, n == 0, 4 if n else 3, drop=n == after)
+        expected = {1: 6, 2: 3} | ({3: 2} if after >= 2 else {})
+        assert await table(ctx, dut, PERF_MAC_USE, range(8)) == expected
+        await command(ctx, dut, 5, 2)
+        await ctx.tick().repeat(SETTLE)
+        assert await table(ctx, dut, PERF_MAC_USE, range(8)) == expected | {5: 2}
+
+    simulate(testbench)
+
+
+def test_cycles_count_for_the_command_that_ends():
+    async def testbench(ctx, dut):
+        expected = Counter()
+        rng = random.Random(1)
+        for _ in range(300):
+            tag, cycles = rng.choice([1, 2]), rng.randrange(2, 6)
+            ctx.set(dut.busy, 1 << Unit.CCORE)
+            ctx.set(dut.tag[Unit.CCORE], tag)
+            for left in range(cycles, 0, -1):
+                ctx.set(dut.finish, (left == 1) << Unit.CCORE)
+                await ctx.tick()
+            expected[tag] += cycles
+        ctx.set(dut.busy, 0)
+        ctx.set(dut.finish, 0)
+        await ctx.tick()
+        assert await table(ctx, dut, Unit.CCORE, range(4)) == expected
+        assert await table(ctx, dut, PERF_MAC_USE, range(4)) == {}
+        assert ctx.get(dut.totals[TOTALS.index("BUSY_CCORE")]) == expected.total()
+
+    simulate(testbench)
+
+
+def test_clear():
+    async def testbench(ctx, dut):
+        await command(ctx, dut, 9, 4)
+        await ctx.tick().repeat(SETTLE)
+        ctx.set(dut.clear, 1)
+        await ctx.tick()
+        ctx.set(dut.clear, 0)
+        while ctx.get(dut.clearing):
+            await ctx.tick()
+        assert ctx.get(dut.totals[TOTALS.index("MAC_USE")]) == 0
+        assert await table(ctx, dut, PERF_MAC_USE, range(16)) == {}
+        await command(ctx, dut, 9, 1)
+        await ctx.tick().repeat(SETTLE)
+        assert await table(ctx, dut, PERF_MAC_USE, range(16)) == {9: 1}
+
+    simulate(testbench)
