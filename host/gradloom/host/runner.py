@@ -224,7 +224,11 @@ class ProgramRunner:
 
 
 def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict[str, Any]:
-    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / busy cycles of the C-Core)."""
+    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / busy cycles of the C-Core).
+
+    Busy cycles count for the oldest command under way, windows for the one that takes them: where they are taken beside another
+    layer's drain, a row's occupancy may be above 1.
+    """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for source in (previous or {}).get("by_layer_phase", []), table["by_layer_phase"]:
         for row in source:
