@@ -8,7 +8,8 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.row_tiles import cut_rows, fits_beside, row_parts
 from gradloom.host.schedule_backward import SCALAR_CYCLES, accumulator_zero, dx_region_name, relative
 from gradloom.host.schedule_rounding import plane_rounding
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
+from gradloom.host.tiling import Builder, shifts
+from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.isa import Dest, Kind, Source, XSource

@@ -16,10 +16,10 @@ from gradloom.host.bench_work import layer_phase
 from gradloom.host.choices import Choices, choose
 from gradloom.host.data import epoch_order, load_dataset
 from gradloom.host.files import UserError, write_json, write_text
+from gradloom.host.fit import ScheduleError
 from gradloom.host.run_folder import RunFolder
 from gradloom.host.schedule import compile_network
 from gradloom.host.session import STEPS_PER_START, MemoryOptions, check_fit
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.trace import Timeline, chrome_trace
 from gradloom.host.verify_command import synthetic_images
 from gradloom.models.network import Network, load_network

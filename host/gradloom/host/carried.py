@@ -12,7 +12,8 @@ from gradloom.host.gradient_lines import updated
 from gradloom.host.pacing import Lane, Part, Work
 from gradloom.host.scales import Scale, scale_all, scales
 from gradloom.host.schedule_backward import dx_kind
-from gradloom.host.tiling import BASE, Builder
+from gradloom.host.tiling import Builder
+from gradloom.host.transfers import BASE
 from gradloom.models.network import Conv, FullyConnected, Kind
 from gradloom.models.rounding import NEAREST_F
 from gradloom.rtl.isa import Opcode

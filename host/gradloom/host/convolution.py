@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from gradloom.host.convolution_tiles import ConvolutionTiles, growing
 from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.places import KeptSlots, Pool, Ring
+from gradloom.host.places import Pool, Ring
 from gradloom.host.sums import Sums, norm_access, port_access
 from gradloom.host.tile_inputs import InputLayout
 from gradloom.host.tile_sets import TURN, TileSet, in_turn, runs_of
@@ -372,10 +372,9 @@ class Convolution(ConvolutionTiles):
         assert self._region is not None
         if not tiles:
             key = images, chunk, self.sweep.row0, self.sweep.rows
-            kept = self._region if isinstance(self._region, KeptSlots) else None
-            base = kept.held(key) if kept else None
+            base = self._region.held(key)
             if base is None:
-                base = kept.take_for(key) if kept else self._region.take((chunk[1] - chunk[0]) * step)
+                base = self._region.take_for(key, (chunk[1] - chunk[0]) * step)
                 self.inputs.load(images, chunk, base, windows)
             return [(chunk, base)]
         if chunk[0] not in tiles.there:

@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Callable
 from typing import NoReturn
 
+from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.sums import HALVES
 from gradloom.host.tile_inputs import TileInputs
 from gradloom.host.tile_weights import TileWeights
-from gradloom.host.tiling import Builder, ScheduleError
+from gradloom.host.tiling import Builder
 from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
 from gradloom.models.network import INPUT
 from gradloom.rtl.config import PE_TAPS
@@ -218,7 +219,7 @@ class ConvolutionTiles:
         self.refuse_banks()
 
     def refuse_banks(self) -> NoReturn:
-        """:exc:`~gradloom.host.tiling.ScheduleError`: no number of images avoids a conflict of banks."""
+        """:exc:`~gradloom.host.fit.ScheduleError`: no number of images avoids a conflict of banks."""
         config = self.builder.config
         raise ScheduleError(
             f"layer {self.layer!r}: the rows that {config.wpus} WPUs of configuration {config.name!r} "

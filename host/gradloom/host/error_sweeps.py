@@ -5,12 +5,13 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts, swept_rows
 from gradloom.host.sums import Sums
-from gradloom.host.tiling import Builder, ScheduleError
+from gradloom.host.tiling import Builder
 from gradloom.rtl.isa import XSource
 
 __all__ = ["ErrorPart", "error_works"]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from gradloom.host.kept_planes import REST, KeptPlane, KeptTile, Stage
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.sums import HALVES
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder
+from gradloom.host.tiling import Builder
 from gradloom.host.tokens import Access
+from gradloom.host.transfers import PARAMETER_ENTRIES
 
 __all__ = ["KeptForward", "KeptGroup"]
 

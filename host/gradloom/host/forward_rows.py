@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.fit import ScheduleError
 from gradloom.host.forward_kept import KeptForward, KeptGroup
 from gradloom.host.forward_sweeps import activate, load_sides
 from gradloom.host.kept_planes import KeptPlane, KeptTile
@@ -11,7 +12,7 @@ from gradloom.host.layer_sizes import Plane
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.row_tiles import RowConvolution, RowTile
 from gradloom.host.sums import HALVES, Sums
-from gradloom.host.tiling import Builder, ScheduleError, shifts
+from gradloom.host.tiling import Builder, shifts
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.isa import Kind, Source, XSource
 
@@ -45,7 +46,7 @@ class RowForward:
         self.tiled = self._choose(works)
 
     def _choose(self, works: Sequence[Convolution]) -> RowConvolution:
-        """The order of tiles that takes the least cycles; :exc:`~gradloom.host.tiling.ScheduleError` if there is none."""
+        """The order of tiles that takes the least cycles; :exc:`~gradloom.host.fit.ScheduleError` if there is none."""
         found, refused = list[tuple[float, RowConvolution]](), list[ScheduleError]()
         for work in works:
             try:

@@ -9,10 +9,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
+from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div
 from gradloom.host.spans import Span, spans
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_TAPS, Config
 
@@ -137,7 +137,7 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: i
 
     Raises
     ------
-    :exc:`~gradloom.host.tiling.ScheduleError`
+    :exc:`~gradloom.host.fit.ScheduleError`
         If one row group of one input step or one output tile does not fit the buffers.
     """
     sweep = shape.sweep

@@ -41,6 +41,14 @@ class Ring:
         self._next = -(-(start - self.first + count) // self.grain) * self.grain
         return start
 
+    def held(self, key: Hashable) -> int | None:
+        """First address of what was taken for ``key``, if all of it still lies there and the ring knows: this one never does."""
+        return None
+
+    def take_for(self, key: Hashable, count: int) -> int:
+        """First of ``count`` successive addresses for ``key``."""
+        return self.take(count)
+
 
 class KeptRing(Ring):
     """A ring that knows what lies where until something else takes its addresses, so that it need not be loaded again."""
@@ -50,11 +58,9 @@ class KeptRing(Ring):
         self._held: dict[Hashable, tuple[int, int]] = {}
 
     def held(self, key: Hashable) -> int | None:
-        """First address of what was taken for ``key``, if all of it still lies there."""
         return self._held[key][0] if key in self._held else None
 
     def take_for(self, key: Hashable, count: int) -> int:
-        """First of ``count`` successive addresses; what lay there is forgotten."""
         start = self.take(count)
         self._held = {
             other: (first, last) for other, (first, last) in self._held.items() if last <= start or start + count <= first
@@ -64,22 +70,23 @@ class KeptRing(Ring):
 
 
 class KeptSlots(Ring):
-    """Places of equal size that keep what lies there; what has not been used for longest gives way."""
+    """Places for up to ``slot`` addresses that keep what lies there; what has not been used for longest gives way."""
 
-    def __init__(self, slots: int, size: int, *, first: int = 0) -> None:
-        super().__init__(slots * size, first=first)
+    def __init__(self, slots: int, slot: int, *, first: int = 0) -> None:
+        super().__init__(slots * slot, first=first)
+        self._slot = slot
         self._held: dict[Hashable, int] = {}
-        self._free = [first + n * size for n in range(slots)]
+        self._free = [first + n * slot for n in range(slots)]
 
     def held(self, key: Hashable) -> int | None:
-        """First address of what was taken for ``key``, if it still lies there."""
         start = self._held.pop(key, None)
         if start is not None:
             self._held[key] = start
         return start
 
-    def take_for(self, key: Hashable) -> int:
-        """First address of a place for ``key``."""
+    def take_for(self, key: Hashable, count: int) -> int:
+        if count > self._slot:
+            raise ValueError(f"{count} addresses do not fit in a place of {self._slot}")
         start = self._free.pop(0) if self._free else self._held.pop(next(iter(self._held)))
         self._held[key] = start
         return start

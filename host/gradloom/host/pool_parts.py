@@ -2,9 +2,10 @@
 
 import dataclasses
 
+from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import STREAM_SHARES, Builder, ScheduleError
+from gradloom.host.tiling import STREAM_SHARES, Builder
 
 __all__ = ["PoolPart", "Windows", "pool_parts"]
 
@@ -64,7 +65,7 @@ def pool_parts(
 
     Raises
     ------
-    :exc:`~gradloom.host.tiling.ScheduleError`
+    :exc:`~gradloom.host.fit.ScheduleError`
         If not even one row fits.
     """
     depth, cut = builder.config.abuf_depth, builder.choices.cut

@@ -4,7 +4,7 @@ import enum
 import sys
 from collections.abc import Iterator
 
-from gradloom.host.tiling import BASE
+from gradloom.host.transfers import BASE
 from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, Unit, semaphore
 from gradloom.rtl.isa import (
     COMMANDS,

@@ -13,7 +13,8 @@ The LOOP of the first step goes to the further one, which repeats itself while s
 from gradloom.host.carried import carried_layers
 from gradloom.host.scales import scales
 from gradloom.host.step import Step
-from gradloom.host.tiling import BASE, Builder, shifts
+from gradloom.host.tiling import Builder, shifts
+from gradloom.host.transfers import BASE
 from gradloom.models.network import INPUT
 from gradloom.rtl import microprograms
 from gradloom.rtl.isa import Opcode

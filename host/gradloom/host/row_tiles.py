@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from gradloom.host.convolution import Convolution
+from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane, channel_cycles
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.places import Pool, Ring
 from gradloom.host.sums import Sums
-from gradloom.host.tiling import STREAM_SHARES, Builder, ScheduleError
+from gradloom.host.tiling import STREAM_SHARES, Builder
 from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
 
@@ -72,7 +73,7 @@ def row_parts(
 
     Raises
     ------
-    :exc:`~gradloom.host.tiling.ScheduleError`
+    :exc:`~gradloom.host.fit.ScheduleError`
         If the fewest rows that may be taken together do not fit.
     """
     config, step = builder.config, bitmap_rows(plane) if bits else 1

@@ -10,9 +10,9 @@ import numpy as np
 from gradloom.host.choices import Choices
 from gradloom.host.device import Device, MachineError
 from gradloom.host.files import UserError
+from gradloom.host.fit import ScheduleError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import ScheduleError
 from gradloom.models import golden
 from gradloom.models.golden import Hyper
 from gradloom.models.network import Network

@@ -17,7 +17,8 @@ from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.row_tiles import swept_rows
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.sums import HALVES, Sums
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
+from gradloom.host.tiling import Builder, shifts
+from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.config import PE_ROWS

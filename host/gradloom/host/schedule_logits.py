@@ -11,8 +11,9 @@ from gradloom.host.forward_tiles import forward_work, through
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.sums import HALVES, Sums
-from gradloom.host.tiling import PARAMETER_ENTRIES, Builder, shifts
+from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access
+from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.host.windows import psum_words
 from gradloom.models.network import INPUT, FullyConnected
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source

@@ -4,12 +4,13 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 
+from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.memory import Region
 from gradloom.host.spans import Rows
 from gradloom.host.tile_weights import TileWeights
-from gradloom.host.tiling import Builder, ScheduleError
+from gradloom.host.tiling import Builder
 from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_ROWS
 from gradloom.rtl.isa import Dest
@@ -106,7 +107,7 @@ class TileInputs:
 
         Raises
         ------
-        :exc:`~gradloom.host.tiling.ScheduleError`
+        :exc:`~gradloom.host.fit.ScheduleError`
             If not even one step's weights fit.
         """
         config, steps = self.builder.config, self.weights.steps

@@ -1,4 +1,4 @@
-"""What all phases share: buffers, fit, and commands with their accesses."""
+"""What all phases of a compilation share: its state, pieces of the A-Core's work, and RUN commands with their accesses."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -6,43 +6,31 @@ from typing import TypeVar
 
 from gradloom.host.assembler import Shift
 from gradloom.host.choices import BY_RULES, Choices, Offer
+from gradloom.host.fit import Needs, ScheduleError, refuse
 from gradloom.host.im2col import Lowered
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
-from gradloom.host.memory import MemoryMap, Region
+from gradloom.host.memory import MemoryMap
 from gradloom.host.pacing import Lane, Part, Piece
-from gradloom.host.places import KeptRing, Pool, Ring
+from gradloom.host.places import KeptRing, Ring
 from gradloom.host.sums import PartialSums, Sums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Access, Box, Recorder, tensor_access
+from gradloom.host.tokens import Access, Recorder
+from gradloom.host.transfers import BASE, Transfers
 from gradloom.models.network import INPUT, Layer, Network
 from gradloom.rtl import microprograms
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import Dest, Opcode, Source
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Opcode
 
-__all__ = ["BASE", "PARAMETER_ENTRIES", "STREAM_SHARES", "Builder", "Needs", "ScheduleError", "shifts"]
+__all__ = ["STREAM_SHARES", "Builder", "shifts"]
 
-PARAMETER_ENTRIES = 6
-"""Entries of a parameter set: parameters and sums of a channel group."""
-BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
-"""Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
 _RUN_CYCLES = 128
 """Cycles of a command of the A-Core that its preparation does not outweigh, about."""
-_RECIPROCALS = 128
-"""Entries that the reciprocals take turns in, if they are not more than half of the buffer."""
 _ACORE_CYCLES = 600
 """Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
 _Step = TypeVar("_Step")
-_BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
-_ENTRY_BEATS = 4
 STREAM_SHARES = 4
 """Commands of the A-Core whose planes a stream buffer holds, so that loads run ahead and stores lag behind."""
-Needs = tuple[tuple[str, str, int, int], ...]
-"""What one image or plane takes: a text with {} for the number, the configuration's field, the number, how many there are."""
-
-
-class ScheduleError(ValueError):
-    """A network that does not fit the machine; the message names layer, resource and sizes."""
 
 
 def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...]:
@@ -55,8 +43,8 @@ def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...
     return tuple(found)
 
 
-class Builder:
-    """State of one compilation: network, machine, memory, recorder, on-chip rings.
+class Builder(Transfers):
+    """State of one compilation: network, machine, choices, and what is under way.
 
     Attributes
     ----------
@@ -90,37 +78,12 @@ class Builder:
         lowered: Lowered | None = None,
     ) -> None:
         self.lowered = lowered or Lowered(network)
-        self.network, self.config, self.memory, self.choices = network, config, memory, choices
+        super().__init__(config, memory, Recorder(config, MAXIMUM - waits_in_queue(config.queue_words), staged=choices.cut > 0))
+        self.network, self.choices = network, choices
         self.offer = Offer(carriable=[layer.name for layer in network.weighted if layer.input != INPUT])
         self.batch, self.training = batch, training
         self.images = (0, batch)
-        self.recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words), staged=choices.cut > 0)
-        depth = config.abuf_depth
-        # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones.
-        self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB")} | {
-            name: Ring(size)
-            for name, size in (
-                ("AM", config.mbuf_depth),
-                ("OA", depth),
-                ("OB", depth),
-                ("OM", config.mbuf_depth),
-                ("LOGIT", config.logit_depth),
-            )
-        }
-        self.weights = KeptRing(config.wbuf_depth)
-        sets = max(2, (config.pbuf_depth - min(_RECIPROCALS, config.pbuf_depth // 2)) // PARAMETER_ENTRIES)
-        if config.pbuf_depth < PARAMETER_ENTRIES * sets + 2:
-            raise ScheduleError(
-                f"configuration {config.name!r} has a pbuf_depth of {config.pbuf_depth}: "
-                f"raise it to {PARAMETER_ENTRIES * sets + 2}"
-            )
-        self.parameter_sets = sets
         self.late_sets = 0
-        self.pool = {
-            name: Pool(name, size)
-            for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
-        }
-        self.ring["PBUF"] = Ring(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.turn: tuple[tuple[int, int], ...] = ()
@@ -129,8 +92,6 @@ class Builder:
         self.by_sets: set[tuple[str, bool]] = set()
         self.beside_sets = ""
         self._works = 0
-        self._fetched: dict[tuple[Dest, str, tuple[int, int], int, tuple[int, int] | None], int] = {}
-        """Addresses of planes that have been loaded ahead."""
         self._seeded: set[int] = set()
         self.hyperparameters_due = False
         """Whether the step's hyperparameters are still to be fetched."""
@@ -270,7 +231,7 @@ class Builder:
         return found if (found := self.choices.tiles.get(key)) in fitting else usual
 
     def check_choices(self) -> None:
-        """:exc:`ScheduleError` if something has been chosen that there is not."""
+        """:exc:`~gradloom.host.fit.ScheduleError` if something has been chosen that there is not."""
         for key, images in self.choices.tiles.items():
             if images not in self.offer.tiles.get(key, ()):
                 raise ScheduleError(f"schedule: {key!r} cannot take {images} images at a time: make it anew with gradloom tune")
@@ -314,208 +275,14 @@ class Builder:
         return 1
 
     def refuse(self, layer: str, needs: Needs) -> None:
-        """:exc:`ScheduleError` if a need is more than there is."""
-        for what, field, unit, size in needs:
-            if unit > size:
-                raise ScheduleError(
-                    f"layer {layer!r}: {what.format(unit)}, "
-                    f"configuration {self.config.name!r} has {size} ({field}): "
-                    f"raise {field} or shrink the layer"
-                )
-
-    # DRAM
-
-    def _where(self, region: Region) -> tuple[int, int]:
-        """Base register and offset."""
-        if region.kind == "logits":
-            return BASE["logits"], 0
-        breg = _BASE_OF.get((region.layer, region.name))
-        return (BASE["memory"], region.address) if breg is None else (breg, 0)
-
-    def load(
-        self,
-        dest: Dest,
-        region: Region,
-        boxes: Sequence[Box],
-        offset: int,
-        banks: tuple[int, int] = (0, PE_ROWS),
-        /,
-        *,
-        n0: int,
-        n1: int = 1,
-        stride1: int = 0,
-        n2: int = 1,
-        stride2: int = 0,
-        addr: int,
-        length: int,
-        **fields: int,
-    ) -> None:
-        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses.
-
-        ``banks``: of each WPU's row banks, in the input and the error buffer.
-        """
-        # Addresses of XIN and XOUT wrap: whole, as no other program part uses them.
-        place: Box = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
-        if dest in (Dest.IBUF, Dest.EBUF):
-            place = (*place, banks)
-        breg, start = self._where(region)
-        self.recorder.emit(
-            Opcode.LOAD,
-            {
-                "dest": int(dest),
-                "breg": breg,
-                "offset": start + offset,
-                "n0": n0,
-                "n1": n1,
-                "stride1": stride1,
-                "n2": n2,
-                "stride2": stride2,
-                "addr0": addr,
-                **fields,
-            },
-            reads=[tensor_access(region.space, box) for box in boxes],
-            writes=[Access(dest.name, place)],
-        )
-
-    def store(
-        self,
-        src: Source,
-        region: Region,
-        boxes: Sequence[Box],
-        offset: int,
-        *,
-        n0: int,
-        n1: int = 1,
-        stride1: int = 0,
-        n2: int = 1,
-        stride2: int = 0,
-        addr: int,
-        length: int,
-    ) -> None:
-        """STORE ``n2 x n1 x n0`` beats to the parts ``boxes`` of a tensor."""
-        breg, start = self._where(region)
-        self.recorder.emit(
-            Opcode.STORE,
-            {
-                "src": int(src),
-                "breg": breg,
-                "offset": start + offset,
-                "n0": n0,
-                "n1": n1,
-                "stride1": stride1,
-                "n2": n2,
-                "stride2": stride2,
-                "addr0": addr,
-            },
-            reads=[Access(src.name, ((0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length),))],
-            writes=[tensor_access(region.space, box) for box in boxes],
-        )
+        """:exc:`~gradloom.host.fit.ScheduleError` if a need is more than there is."""
+        refuse(self.config, layer, needs)
 
     def holds(self, plane: Plane, *, bits: bool = True) -> bool:
         """Whether the A-Core's buffers hold a plane; else its rows are taken in parts (:mod:`gradloom.host.row_tiles`)."""
         return plane.nb <= self.config.abuf_depth and (not bits or plane.bits <= self.config.mbuf_depth)
 
-    def _part(self, region: Region, rows: tuple[int, int] | None) -> tuple[int, int]:
-        """Byte offset and beats of some rows of a plane, or of all."""
-        if rows is None:
-            return 0, region.unit // self.config.beat_bytes
-        first, beats = region.rows(*rows)
-        return first * self.config.beat_bytes, beats
-
-    def load_planes(
-        self,
-        dest: Dest,
-        region: Region,
-        images: tuple[int, int],
-        group: int,
-        rows: tuple[int, int] | None = None,
-        place: int | None = None,
-    ) -> int:
-        """Planes (or entries) of one channel group, or some of their rows, image after image, to the next addresses of the ring,
-        or to those from ``place`` on. Returns the first address."""
-        if (found := self._fetched.pop((dest, region.space, images, group, rows), None)) is not None:
-            return found
-        (offset, beats), count = self._part(region, rows), images[1] - images[0]
-        size = count * (beats // _ENTRY_BEATS if dest == Dest.PBUF else beats)
-        addr = self.ring[dest.name].take(size) if place is None else place
-        self.load(
-            dest,
-            region,
-            [(images, (group, group + 1), *((rows,) if rows else ()))],
-            region.at(images[0], group) + offset,
-            n0=beats,
-            n1=count,
-            stride1=region.outer_bytes,
-            addr=addr,
-            length=size,
-        )
-        return addr
-
-    def fetch_planes(
-        self, dest: Dest, region: Region, images: tuple[int, int], group: int, parts: Sequence[tuple[int, int] | None]
-    ) -> None:
-        """Load rows of planes ahead of the works that will ask for them (:meth:`load_planes`)."""
-        for rows in parts:
-            place = self.load_planes(dest, region, images, group, rows)
-            self._fetched[dest, region.space, images, group, rows] = place
-
-    def store_planes(
-        self,
-        src: Source,
-        region: Region,
-        images: tuple[int, int],
-        group: int,
-        addr: int,
-        rows: tuple[int, int] | None = None,
-    ) -> None:
-        """Inverse of :meth:`load_planes`."""
-        (offset, beats), count = self._part(region, rows), images[1] - images[0]
-        size = count * (beats // _ENTRY_BEATS if src == Source.PBUF else beats)
-        self.store(
-            src,
-            region,
-            [(images, (group, group + 1), *((rows,) if rows else ()))],
-            region.at(images[0], group) + offset,
-            n0=beats,
-            n1=count,
-            stride1=region.outer_bytes,
-            addr=addr,
-            length=size,
-        )
-
     # A-Core
-
-    def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES,
-                        place: int | None = None) -> int:
-        """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
-
-        Returns the first of ``entries``: those at ``place``, or new ones, which are to be given back to the pool.
-        """
-        region = self.memory[layer, "parameters"]
-        count = region.shape[1]
-        start = self.pool["PARAMETERS"].take(entries) if place is None else place
-        first = start if count == 3 else start + 1
-        self.load(
-            Dest.PBUF,
-            region,
-            [((group, group + 1), (0, 1))],
-            region.at(group),
-            n0=_ENTRY_BEATS * count,
-            addr=first,
-            length=count,
-        )
-        if sums is not None:
-            place = group if sums.kind == "sums" else 0
-            self.load(
-                Dest.PBUF,
-                sums,
-                [((place, place + 1), (0, 1))],
-                sums.at(place),
-                n0=_ENTRY_BEATS * 3,
-                addr=start + 3,
-                length=3,
-            )
-        return start
 
     def run(
         self,

@@ -14,9 +14,9 @@ from typing import Any
 
 from gradloom.host.choices import BY_RULES, Choices, Offer, Schedule, schedule_key
 from gradloom.host.cost import DramCost
+from gradloom.host.fit import ScheduleError
 from gradloom.host.replay import replay
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.trace import step_programs
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
@@ -56,7 +56,7 @@ def estimated_cycles(
 
     Raises
     ------
-    :exc:`~gradloom.host.tiling.ScheduleError`
+    :exc:`~gradloom.host.fit.ScheduleError`
         If there is no program with these choices.
     """
     plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)

@@ -6,9 +6,9 @@ from pathlib import Path
 from gradloom.host.choices import Schedule, load_schedule
 from gradloom.host.cost import DramCost
 from gradloom.host.files import UserError
+from gradloom.host.fit import ScheduleError
 from gradloom.host.progress import StepProgress
 from gradloom.host.session import MemoryOptions
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.tune import begin, search
 from gradloom.models.network import Network, load_network
 from gradloom.rtl.config import Config, load_config

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
+from gradloom.host.fit import ScheduleError
 from gradloom.host.gradient_blocks import GradientShape, choose_blocks
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.windows import Shape, forward_sweep
 from gradloom.rtl.config import PRESETS
 

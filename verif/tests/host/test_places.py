@@ -1,5 +1,7 @@
 """Addresses of on-chip memories: what is handed out, and what still lies where."""
 
+import pytest
+
 from gradloom.host.places import KeptRing, KeptSlots, Ring
 
 
@@ -10,6 +12,11 @@ def test_a_ring_begins_anew_unless_all_lies_ahead():
     assert ring.take(3) == 7
     ring.turn(5)
     assert [ring.take(2), ring.take(3)] == [4, 6]
+
+
+def test_a_plain_ring_keeps_nothing():
+    ring = Ring(10, first=4)
+    assert ring.take_for("a", 3) == 4 and ring.held("a") is None and ring.take(3) == 7
 
 
 def test_a_ring_with_a_grain():
@@ -30,7 +37,9 @@ def test_a_ring_knows_what_still_lies_where():
 
 def test_slots_give_up_what_has_not_been_used_for_longest():
     slots = KeptSlots(2, 3, first=4)
-    assert slots.held("a") is None and slots.take_for("a") == 4 and slots.take_for("b") == 7
+    assert slots.held("a") is None and slots.take_for("a", 3) == 4 and slots.take_for("b", 2) == 7
     assert slots.held("a") == 4, "used again, so b is the older one"
-    assert slots.take_for("c") == 7
+    assert slots.take_for("c", 1) == 7
     assert slots.held("b") is None and slots.held("a") == 4 and slots.held("c") == 7
+    with pytest.raises(ValueError, match="4 addresses do not fit in a place of 3"):
+        slots.take_for("d", 4)

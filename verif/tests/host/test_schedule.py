@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gradloom.host.assembler import Instruction
+from gradloom.host.fit import ScheduleError
 from gradloom.host.places import Pool, Ring
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.token_check import check_tokens
 from gradloom.host.tokens import Access, Recorder
 from gradloom.host.windows import Window, kernel_windows

@@ -7,8 +7,8 @@ import pytest
 
 from gradloom.host.assembler import Instruction, Shift
 from gradloom.host.choices import Choices
+from gradloom.host.fit import ScheduleError
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import ScheduleError
 from gradloom.host.tokens import Access, Overwritten, Recorder, row_access
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit

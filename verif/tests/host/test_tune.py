@@ -10,7 +10,7 @@ import pytest
 from gradloom.host import cli
 from gradloom.host.choices import Choices, load_schedule
 from gradloom.host.cost import DramCost
-from gradloom.host.tiling import ScheduleError
+from gradloom.host.fit import ScheduleError
 from gradloom.host.tune import _changed, begin, estimated_cycles, search
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS, load_config
