@@ -145,7 +145,7 @@ def estimate_cases(names: list[str], folder: Path = RESULTS) -> None:
             raise UserError(f"there is no result of {case.name}: simulate it with run {case.name}")
         bench = json.loads(path.read_text())
         network, config = load_network(case.network), load_config(case.source)
-        plan = compile_network(network, config, case.batch)
+        plan = compile_network(network, config, case.batch, slots=case.steps, table=case.steps)
         if bench.get("program") != plan.digest():
             raise UserError(f"{case.name}: its program has changed since it was simulated: simulate it with run {case.name}")
         timeline = estimate(plan, MemoryOptions(latency=LATENCY, bytes_per_cycle=BYTES_PER_CYCLE), case.steps)

@@ -13,7 +13,7 @@ from gradloom.rtl.config import load_config
 from gradloom.verif import paper_scale
 from gradloom.verif.paper_scale import CASES, Case, estimate_cases, join_curves, results, run_cases, write_page
 
-SMALL = (Case("digits-cnn", "nano", 2, 1), Case("digits-cnn", "small", 2, 1))
+SMALL = (Case("digits-cnn", "nano", 2, 1, steps=2), Case("digits-cnn", "small", 2, 1, steps=2))
 CLASSES = 10
 
 
