@@ -89,6 +89,8 @@ class Cost:
         replay follows that stage; for a clock ``issue`` and ``ahead`` are near enough.
     bytes, bursts : :class:`int`
         What it moves, and the bursts of a load.
+    row : :class:`int`
+        Of a convolution: windows of its last row.
     """
 
     issue: int
@@ -100,6 +102,7 @@ class Cost:
     prepare: int = 0
     bytes: int = 0
     bursts: int = 0
+    row: int = 0
 
     @property
     def drains(self) -> bool:
@@ -152,15 +155,16 @@ class Costs:
     def _conv(self, instruction: Instruction) -> Cost:
         tokens = windows(instruction, self.config) + instruction["preload"] * walked(instruction, self.config)
         # Rows are walked two ahead of their windows; the next command may come when the last one is walked.
-        ahead = 2 * (instruction["cols"] + instruction["preload"])
+        row = instruction["cols"] + instruction["preload"]
+        ahead = 2 * row
         issue = max(2, tokens + _FEED - ahead)
         if not (instruction["wg"] and instruction["drain"]):
-            return Cost(issue, ahead, _FEED, tokens, _CONV_END + self.config.cols)
+            return Cost(issue, ahead, _FEED, tokens, _CONV_END + self.config.cols, row=row)
         rows = instruction["nr"]
         if instruction["pattern"] == Pattern.K1:
             rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
         blocks = rows * instruction["nk"] * self.config.block_beats // self.config.laps + PE_ROWS - rows
-        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END + self.config.cols, apart=blocks)
+        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END + self.config.cols, apart=blocks, row=row)
 
     # A-Core
 
@@ -223,19 +227,26 @@ class EngineState:
         """A command that starts at ``time`` and whose last beat or window is through at ``end``. Returns when it is done."""
         self.bus = end + (1 if cost.bytes else 0)
         self.free = max(time + cost.issue, end - cost.ahead)
-        done = max(end + cost.end, self.under_way[-1] + cost.apart)
+        done = self._done(cost, end)
         self.under_way.append(done)
         return done
+
+    def _done(self, cost: Cost, end: int) -> int:
+        return max(end + cost.end, self.under_way[-1] + cost.apart)
 
 
 class StagedState(EngineState):
     """The same, where a command may be prepared in a stage of its own while others pass the pipeline: the A-Core's three stages,
-    and gradients on their way out of the array."""
+    gradients on their way out of the array, and rows that are walked ahead of their windows."""
 
     def __init__(self, in_flight: int) -> None:
         super().__init__(in_flight)
         self.prepared = self.tail = 0
         """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
+        self.row = 0
+        """When the windows of the latest row began."""
+        self.drained = 0
+        """When the latest gradients had left the array."""
 
     def _entered(self, time: int, cost: Cost) -> int:
         """When a command that starts at ``time`` enters the stage in which it is prepared: it holds one, until the pipeline is
@@ -249,9 +260,20 @@ class StagedState(EngineState):
         # What takes a shorter way through the lanes does not overtake what is ahead of it.
         return max(self._entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
 
+    def _done(self, cost: Cost, end: int) -> int:
+        if not cost.drains:
+            return super()._done(cost, end)
+        self.drained = max(end + cost.end, self.under_way[-1] + Cost.apart, self.drained + cost.apart)
+        return self.drained
+
     def begin(self, time: int, cost: Cost, end: int) -> int:
         entered = self._entered(time, cost)
         done = super().begin(time, cost, end)
+        if cost.row:
+            if cost.transfer == cost.row:
+                # The only row: it is walked when the windows of the one before begin, which is another command's.
+                self.free = max(time + cost.issue, self.row)
+            self.row = end - cost.row
         if cost.drains:
             self.bus += max(0, done - end - cost.end)
         if cost.prepare:

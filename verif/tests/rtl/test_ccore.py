@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from cocotb.triggers import FallingEdge
 
+from gradloom.host.assembler import Instruction
+from gradloom.host.cost import Costs, DramCost, StagedState
 from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
+from gradloom.rtl.isa import COMMANDS, Opcode, Pattern, pairs
 from gradloom.verif.ccore_bench import Bench, Trace, drain_cycles, fits, tokens
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.conv_case import ConvCase, Layer, encode_conv, make_case
@@ -173,6 +175,38 @@ async def tags_of_short_and_illegal_commands(dut):
         (illegal, short, long_, illegal, short, illegal, long_, illegal), (9, 1, 2, 9, 3, 9, 4, 9), strict=True)])
     check_tags(config, trace, fields, [1, 2, 3, 4])
     assert len(trace.done) == 8 and FAULT_ILLEGAL in bench.faults
+
+
+@cocotb.test()
+async def single_rows_between_others(dut):
+    """Gradients of a single row between convolutions of several rows: starts and ends are those of the cost model, to the cycle."""
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng, g = np.random.default_rng(8), config.group
+    rows = {"images": 1, "y": 6 * config.wpus, "c": g, "m": g, "pad": 1}
+    single = Layer(images=1, c=g, y=1, x=1, m=g, kernel=1)
+    # The queue takes two words a cycle, and the first of a command is its offset.
+    apart = pairs(COMMANDS[Opcode.CONV].words) + 1
+    for width in (3, 7, 14):
+        layers = [(Layer(**rows, x=width), "fp"), (single, "wg")] * 4 + [(single, "wg")] * 3
+        cases = [make_case(config, layer, phase, rng) for layer, phase in layers]
+        for case in cases[:2]:
+            await bench.load(case)
+        fields = [one for case in cases for one in case.commands]
+        trace = await bench.stream([encode_conv(one) for one in fields], apart=apart)
+        engine, time = StagedState(CCore.IN_FLIGHT), 0
+        engine.under_way.extend([-1] * CCore.IN_FLIGHT)
+        costs, expected = Costs(config, DramCost()), Trace()
+        for one in fields:
+            cost = costs(Instruction(Opcode.CONV, one))
+            # The engine is free for one more in the cycle after a command's end.
+            time = max(time, engine.free, engine.under_way[0] + 1)
+            expected.start.append(time)
+            expected.done.append(engine.begin(time, cost, engine.first(time, cost) + cost.transfer))
+            time += apart
+        assert (trace.start, trace.done) == (expected.start, expected.done)
+    assert not bench.faults
 
 
 def rate_cases(config: Config) -> Iterator[tuple[str, int, int, Layer, str]]:
@@ -367,4 +401,4 @@ def test_ccore(tmp_path, monkeypatch, name):
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 8
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 9
