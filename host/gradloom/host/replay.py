@@ -37,6 +37,9 @@ _HANDOUT = 2
 _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
+_ROOM = 1
+"""Cycles from a command's end until its engine has room for one more."""
+
 
 @dataclasses.dataclass
 class _Command:
@@ -324,7 +327,7 @@ class _Replay:
         """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
         place, there = engine.handed[0]
         signalled = self._signalled(place)
-        return None if signalled is None else max(there, engine.free, engine.under_way[0], signalled) + _START
+        return None if signalled is None else max(there, engine.free, engine.under_way[0] + _ROOM, signalled) + _START
 
     def _signalled(self, place: int) -> int | None:
         """When a command has all its semaphores' signals; ``None`` while one is not known."""

@@ -7,6 +7,7 @@ import pytest
 from gradloom.host import bench_measure, cli
 from gradloom.host.bench_record import figures
 from gradloom.host.bench_work import windows
+from gradloom.host.cost import in_flight
 from gradloom.host.session import MemoryOptions
 from gradloom.host.trace import engine_name
 from gradloom.host.verify_command import synthetic_images
@@ -91,6 +92,14 @@ def test_windows_and_steps(measured):
 
 def test_cost_model_is_close(measured):
     assert measured.estimated.cycles == pytest.approx(measured.timeline.cycles, rel=0.05)
+
+
+def test_cost_model_has_room_for_a_command_as_late_as_the_machine(measured):
+    """Cycles from the end that makes room for a Loader's next command to its start, at least."""
+    limit, places = in_flight(Unit.LOAD), measured.timeline.by_engine[Unit.LOAD]
+    true, guess = (int((step.start[places][limit:] - step.done[places][:-limit]).min())
+                   for step in (measured.timeline, measured.estimated))
+    assert guess == true
 
 
 def test_memory_changes_cycles_and_no_byte():
