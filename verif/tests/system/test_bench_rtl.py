@@ -12,6 +12,7 @@ from gradloom.host.session import MemoryOptions
 from gradloom.host.trace import engine_name
 from gradloom.host.verify_command import synthetic_images
 from gradloom.models.network import load_network
+from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Engine
 
