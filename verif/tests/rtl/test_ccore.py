@@ -20,6 +20,9 @@ from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.conv_case import ConvCase, Layer, encode_conv, make_case
 from gradloom.verif.long import long
 
+APART = pairs(COMMANDS[Opcode.CONV].words) + 1
+"""Cycles from one CONV to the next at a queue's pace: it takes two words a cycle, and the first of a command is its offset."""
+
 
 def config_of(**changes) -> Config:
     return Config(**({"name": "test", "clusters": changes.get("cols", 1), "wpus": 1, "cols": 1, "ibuf_depth": 256,
@@ -186,15 +189,13 @@ async def single_rows_between_others(dut):
     rng, g = np.random.default_rng(8), config.group
     rows = {"images": 1, "y": 6 * config.wpus, "c": g, "m": g, "pad": 1}
     single = Layer(images=1, c=g, y=1, x=1, m=g, kernel=1)
-    # The queue takes two words a cycle, and the first of a command is its offset.
-    apart = pairs(COMMANDS[Opcode.CONV].words) + 1
     for width in (3, 7, 14):
         layers = [(Layer(**rows, x=width), "fp"), (single, "wg")] * 4 + [(single, "wg")] * 3
         cases = [make_case(config, layer, phase, rng) for layer, phase in layers]
         for case in cases[:2]:
             await bench.load(case)
         fields = [one for case in cases for one in case.commands]
-        trace = await bench.stream([encode_conv(one) for one in fields], apart=apart)
+        trace = await bench.stream([encode_conv(one) for one in fields], apart=APART)
         engine, time = StagedState(CCore.IN_FLIGHT), 0
         engine.under_way.extend([-1] * CCore.IN_FLIGHT)
         costs, expected = Costs(config, DramCost()), Trace()
@@ -204,7 +205,7 @@ async def single_rows_between_others(dut):
             time = max(time, engine.free, engine.under_way[0] + 1)
             expected.start.append(time)
             expected.done.append(engine.begin(time, cost, engine.first(time, cost) + cost.transfer))
-            time += apart
+            time += APART
         assert (trace.start, trace.done) == (expected.start, expected.done)
     assert not bench.faults
 
@@ -237,8 +238,6 @@ async def rates(dut):
     bench = Bench(dut, config)
     await bench.reset()
     rng = np.random.default_rng(3)
-    # The queue takes one word a cycle, and the first of a command is its offset.
-    apart = COMMANDS[Opcode.CONV].words + 1
     table: dict[str, dict[tuple[int, int], str]] = {}
     for name, width, steps, layer, phase in rate_cases(config):
         case = make_case(config, layer, phase, rng)
@@ -248,7 +247,7 @@ async def rates(dut):
         await bench.load(case)
         count = 6
         commands = [encode_conv(one) for one in case.commands]
-        trace = await bench.stream(commands * (count // len(commands)), apart=apart)
+        trace = await bench.stream(commands * (count // len(commands)), apart=APART)
         assert len(trace.use) == count * tokens(config, fields)
         await bench.check_psum(case)
         await bench.check_sums(case)
