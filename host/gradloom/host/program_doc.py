@@ -68,8 +68,10 @@ states and batches and read tensors.
 | module | does |
 |---|---|
 | `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
-| `tiling`, `convolution_tiles`, `convolution`, `tile_sets`, `sums` | on-chip buffers, convolution tiles, commands, what they use |
-| `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation`, `schedule_update` | phases of a layer, and the loss |
+| `tiling`, `transfers`, `fit` | the state of a compilation, its loads and stores, what does not fit |
+| `convolution_tiles`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
+| `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation` | phases of a layer, and the loss |
+| `schedule_update`, `gradient_commands` | weight gradients and updates |
 | `row_tiles`, `forward_rows`, `kept_planes`, `forward_kept` | planes that do not fit: tiles of rows, planes that nearly fit |
 | `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
 | `pacing`, `acore_turns` | which piece of work comes next |
