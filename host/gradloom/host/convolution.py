@@ -378,29 +378,26 @@ class Convolution(ConvolutionTiles):
                 self.inputs.load(images, chunk, base, windows)
             return [(chunk, base)]
         if chunk[0] not in tiles.there:
-            self._fetch(images, chunk)
+            self._fetch(images, chunk, chunk[1] - chunk[0])
             # Inputs that are taken as they are made have room for all of them.
             tiles.there, tiles.ahead = (tiles.there if self._made else {}) | tiles.ahead, {}
         return runs_of(tiles.there, chunk, step)
 
-    def _fetch(self, images: Range, chunk: Range, during: int | None = None) -> None:
-        """Load the inputs of a chunk of a set, unless that has been done, while the array takes ``during`` steps before them."""
+    def _fetch(self, images: Range, chunk: Range, before: int) -> None:
+        """Load the inputs of a chunk of a set, unless that has been done, while the array takes the ``before`` steps of another."""
         tiles, region = self._set, self._region
         assert tiles is not None and region is not None
         if tiles.ahead:
             return
         count, size = images[1] - images[0], chunk[1] - chunk[0]
-        step, windows = self.inputs.size(count), tiles.size * self._step_cycles(count) * self._during(count, size, during)
+        step, cycles = self.inputs.size(count), self._step_cycles(count)
+        # In other channels an input group keeps the weights waiting. Where that is for longer than a tile takes for a chunk, the
+        # chunk is no more urgent than those of equal length are.
+        slack = self.inputs.beats(count) <= self.sweep.groups_in * before * cycles
+        windows = tiles.size * cycles * (min(size, before) if slack else size)
         tiles.ahead = {number: region.take(step) for number in range(*chunk)}
         for run, base in runs_of(tiles.ahead, chunk, step):
             self.inputs.load(images, run, base, windows * (run[1] - run[0]) // size)
-
-    def _during(self, images: int, size: int, during: int | None) -> int:
-        """Steps of the array in which a chunk of ``size`` steps has to be loaded: those ``during`` which it comes, as far as other
-        channels can help, where an input group keeps none from the weights for longer than a tile's chunk takes."""
-        if during is None or self.inputs.beats(images) > self.sweep.groups_in * during * self._step_cycles(images):
-            return size
-        return min(size, during)
 
     def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool, norms: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one, which may take the place of a

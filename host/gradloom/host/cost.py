@@ -271,7 +271,7 @@ class StagedState(EngineState):
         done = super().begin(time, cost, end)
         if cost.row:
             if cost.transfer == cost.row:
-                # The only row: it is walked when the windows of the one before begin, which is another command's.
+                # Two rows ahead of its windows: of a single row, when those of the row before begin, which is another command's.
                 self.free = max(time + cost.issue, self.row)
             self.row = end - cost.row
         if cost.drains:

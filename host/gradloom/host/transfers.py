@@ -158,12 +158,18 @@ class Transfers:
             writes=[tensor_access(region.space, box) for box in boxes],
         )
 
-    def _part(self, region: Region, rows: tuple[int, int] | None) -> tuple[int, int]:
-        """Byte offset and beats of some rows of a plane, or of all."""
-        if rows is None:
-            return 0, region.unit // self.config.beat_bytes
-        first, beats = region.rows(*rows)
-        return first * self.config.beat_bytes, beats
+    def _planes(
+        self, memory: Dest | Source, region: Region, images: tuple[int, int], group: int, rows: tuple[int, int] | None
+    ) -> tuple[list[Box], int, dict[str, int]]:
+        """Planes of one channel group, or some of their rows, as :meth:`load` and :meth:`store` take them: the parts of the tensor,
+        the byte offset of the first one, and the runs with the addresses that they take in a memory."""
+        first, beats = region.rows(*rows) if rows else (0, region.unit // self.config.beat_bytes)
+        # By name: the same number is another memory for a load than for a store.
+        count, entries = images[1] - images[0], memory.name == Dest.PBUF.name
+        boxes = [(images, (group, group + 1), *((rows,) if rows else ()))]
+        length = count * (beats // _ENTRY_BEATS if entries else beats)
+        runs = {"n0": beats, "n1": count, "stride1": region.outer_bytes, "length": length}
+        return boxes, region.at(images[0], group) + first * self.config.beat_bytes, runs
 
     def load_planes(
         self,
@@ -178,20 +184,9 @@ class Transfers:
         or to those from ``place`` on. Returns the first address."""
         if (found := self._fetched.pop((dest, region.space, images, group, rows), None)) is not None:
             return found
-        (offset, beats), count = self._part(region, rows), images[1] - images[0]
-        size = count * (beats // _ENTRY_BEATS if dest == Dest.PBUF else beats)
-        addr = self.ring[dest.name].take(size) if place is None else place
-        self.load(
-            dest,
-            region,
-            [(images, (group, group + 1), *((rows,) if rows else ()))],
-            region.at(images[0], group) + offset,
-            n0=beats,
-            n1=count,
-            stride1=region.outer_bytes,
-            addr=addr,
-            length=size,
-        )
+        boxes, offset, runs = self._planes(dest, region, images, group, rows)
+        addr = self.ring[dest.name].take(runs["length"]) if place is None else place
+        self.load(dest, region, boxes, offset, addr=addr, **runs)
         return addr
 
     def fetch_planes(
@@ -212,19 +207,8 @@ class Transfers:
         rows: tuple[int, int] | None = None,
     ) -> None:
         """Inverse of :meth:`load_planes`."""
-        (offset, beats), count = self._part(region, rows), images[1] - images[0]
-        size = count * (beats // _ENTRY_BEATS if src == Source.PBUF else beats)
-        self.store(
-            src,
-            region,
-            [(images, (group, group + 1), *((rows,) if rows else ()))],
-            region.at(images[0], group) + offset,
-            n0=beats,
-            n1=count,
-            stride1=region.outer_bytes,
-            addr=addr,
-            length=size,
-        )
+        boxes, offset, runs = self._planes(src, region, images, group, rows)
+        self.store(src, region, boxes, offset, addr=addr, **runs)
 
     def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES,
                         place: int | None = None) -> int:

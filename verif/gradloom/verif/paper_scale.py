@@ -85,7 +85,7 @@ CASES = (
     Case("resnet18", "eta", 1, 9, calibrate="golden"),
     Case("resnet18", "eta", 4, 30, calibrate="golden"),
     Case("resnet18", "eta", 16, 110, calibrate="golden"),
-    Case("resnet18", "ulx3s-1000.toml", 1, 30, calibrate="golden"),
+    Case("resnet18", "ulx3s-1000.toml", 1, 20, calibrate="golden"),
 )
 """Every network on ``eta``, on a much smaller machine and on one of twice the MACs, which must end with the same digest."""
 

@@ -122,8 +122,9 @@ def test_cycles_add_up(found):
         if row["span_cycles"]:
             assert set(row["lost_cycles"]) == set(LOSSES)
             useful = row["useful_macs"] / SMALL.macs
-            # Both: cycles of useful MACs are a quotient, floats that are added and divided here in another order.
+            # Cycles of useful MACs are a quotient, and floats are added here in another order than there.
             assert sum(row["lost_cycles"].values()) + useful == pytest.approx(row["span_cycles"])
+            # A quotient of that quotient: floats that are divided in another order.
             assert row["pe_use"] == pytest.approx(useful / row["span_cycles"])
             assert row["windows"] * SMALL.macs >= row["useful_macs"]
         else:
@@ -139,8 +140,9 @@ def test_rates_follow_from_cycles(found):
     macs = sum(phase_macs(DIGITS, layer.name, phase, BATCH).useful for layer in DIGITS.layers for phase in ("FP", "BP", "WG + WU"))
     seconds = total["cycles"] / 100e6
     assert total["useful_macs"] == macs
-    # All three: rates are floats, computed here in another order.
+    # Rates are floats, multiplied and divided here in another order than there.
     assert total["gops"] == pytest.approx(2 * macs / seconds / 1e9) and total["images_per_second"] == pytest.approx(BATCH / seconds)
+    # Here a quotient of two such rates, there one of MACs.
     assert total["pe_use"] == pytest.approx(total["gops"] / total["peak_gops"])
     assert total["gops_with_inserted_zeros"] > total["gops"]
     assert measured(traffic=(7, 9))["total"]["read_bytes"] == 7
@@ -173,7 +175,7 @@ def test_comparison_with_itself_is_exact(found):
 
 def test_published_values():
     """PE use times the peak of 1728 MACs at 200 MHz is the published throughput where no zeros are counted."""
-    # The paper prints PE use in whole percent.
+    # Within 1 %, as the paper prints PE use in whole percent.
     assert PUBLISHED["vgg16"]["gops"] == pytest.approx(PUBLISHED["vgg16"]["pe_use"] * 691.2, rel=0.01)
     for name in ("resnet20", "resnet18"):
         assert PUBLISHED[name]["zeros_counted"] and PUBLISHED[name]["gops"] > PUBLISHED[name]["pe_use"] * 691.2

@@ -209,7 +209,7 @@ TRAIN_REFUSALS = [
 def test_train_refuses(desk, capsys, arguments, words):
     # Tests may run as root, who can read every ordinary file; only Linux has one that fails for root as well.
     if "/proc/self/mem" in arguments and not Path("/proc/self/mem").exists():
-        # No /proc here (not Linux): there is nothing to be refused.
+        # Skipped where there is no such file (not Linux): there is nothing to be refused. All other cases run.
         pytest.skip("needs a file that cannot be read even by root")
     make_bad_files(desk)
     before = {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()}
@@ -289,7 +289,8 @@ def test_a_warm_up_is_in_the_record_and_in_the_rates(desk, capsys):
     count = record["steps_per_epoch"]
     rates = [hyper.lr for hyper in schedule(record, load_network("tiny.toml"))]
     assert len(rates) == 2 * count and rates[count - 1 :] == [0.5] * (count + 1)
-    assert rates[0] == pytest.approx(0.5 / count, rel=1 / 256)  # Rates have an 8-bit mantissa.
+    # The hyperparameter table keeps a rate's mantissa in 8 bits.
+    assert rates[0] == pytest.approx(0.5 / count, rel=1 / 256)
     capsys.readouterr()
     refused(capsys, ["train", *GOOD, "--warmup", "0"], "--warmup")
 

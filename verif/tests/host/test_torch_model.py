@@ -113,7 +113,7 @@ def test_tensors_are_real_numbers_of_the_step():
     logits = tensors["fc2"].z
     assert logits.shape == (4, 3, 1, 1) or logits.shape == (4, 3)
     loss = torch.nn.functional.cross_entropy(logits.reshape(4, 3).double(), y).item()
-    # Both losses are logarithms of floats, from numpy and from torch.
+    # Logarithms and sums of the same logits by numpy and by torch, floats in different orders.
     assert before.loss == pytest.approx(loss, abs=1e-6)
     probability = torch.softmax(logits.reshape(4, 3), 1) - torch.nn.functional.one_hot(y, 3)
     assert (tensors["fc2"].dz.reshape(4, 3) - probability).abs().max() < 0.02

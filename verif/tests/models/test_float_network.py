@@ -35,7 +35,7 @@ def test_gradients_and_evaluation(name, batch_norm):
     target = torch.from_numpy(labels)
     value = loss(outputs, target) if loss else 0.5 * ((outputs - torch.eye(network.classes)[target]) ** 2).sum(1).mean()
     value.backward()
-    # float64 in two orders of summation.
+    # float64 in two orders of summation: seven digits above its rounding.
     assert float(value.detach()) == pytest.approx(step.loss, rel=1e-9)
     for (layer, key), gradient in step.gradients.items():
         given = module.parameter(layer, key).grad

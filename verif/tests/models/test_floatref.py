@@ -49,7 +49,7 @@ def test_gradients_are_the_slopes_of_the_loss(file, batch_norm):
             losses.append(float_net.gradients(x, labels, decisions=decisions).loss)
         float_net.parameters[key] = saved
         slope = (losses[0] - losses[1]) / (2 * step)
-        # A central difference of floats: its own truncation and rounding, not an integer of the machine.
+        # A central difference is inexact itself: truncation by the step squared, and the losses' rounding divided by the step.
         assert slope == pytest.approx(float((gradient * direction).sum()), rel=2e-4, abs=1e-7), key
 
 
