@@ -289,7 +289,7 @@ class Convolution(ConvolutionTiles):
             if last:
                 prepare()
             runs = self._runs(images, chunk, inputs)
-            weights = self.weights.load(outputs, chunk, size * cycles * len(sweep.windows))
+            weights = self.weights.load(outputs, chunk, size * self._step_cycles(count))
             reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
             strips = self._strips_as_made(images, outputs)
             commands = [

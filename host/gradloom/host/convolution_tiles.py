@@ -147,8 +147,7 @@ class ConvolutionTiles:
 
     def cycles(self, images: tuple[int, int]) -> int:
         """Cycles of the array for all output groups of some images."""
-        sweep, count = self.sweep, images[1] - images[0]
-        return len(self.tiles()) * self.steps * len(sweep.windows) * sweep.cycles(self.builder.config, count)
+        return len(self.tiles()) * self.steps * self._step_cycles(images[1] - images[0])
 
     def _by_parts(self, images: Range) -> bool:
         """Whether inputs that stay on chip can be taken as they are made: all tiles are one set, and their weights keep up."""
@@ -176,7 +175,7 @@ class ConvolutionTiles:
 
     def _step_cycles(self, images: int) -> int:
         """Cycles of the array for a step of a tile."""
-        return len(self.sweep.windows) * self.sweep.cycles(self.builder.config, images)
+        return self.sweep.step_cycles(self.builder.config, images * self.sweep.upi)
 
     def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""

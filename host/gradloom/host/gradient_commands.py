@@ -1,5 +1,6 @@
 """The commands of weight gradients and of what becomes of them: loads, tiles of the array, updates, stores."""
 
+import dataclasses
 import itertools
 
 from gradloom.host.convolution import Convolution
@@ -14,7 +15,7 @@ from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access, row_access
-from gradloom.host.windows import Shape, forward_sweep
+from gradloom.host.windows import Shape, Sweep, Window, forward_sweep, stacked_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
@@ -44,6 +45,9 @@ class GradientCommands:
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
         self.sweep = forward_sweep(self.shape, builder.config)
+        lowered = self.shape.across is not None and self.shape.cg <= PE_ROWS
+        self.stacked = stacked_sweep(self.shape, builder.config, pairs=False) if lowered else None
+        """Output groups one by one, with columns of the kernel on the taps, where that takes fewer commands than several do."""
         self.work = Convolution(
             builder,
             layer.name,
@@ -72,11 +76,23 @@ class GradientCommands:
             alone=bool(self.line.needs),
         )
 
+    def _sweep(self, tile: Tile) -> Sweep:
+        return self.stacked if self.stacked and tile.stacked else self.sweep
+
+    def _window(self, tile: Tile) -> Window:
+        return self._sweep(tile).windows[tile.window]
+
+    def _columns(self, tile: Tile) -> range:
+        """Columns of the kernel."""
+        window = self._window(tile)
+        first, each = (self.stacked.columns[window.col], self.shape.stride) if self.stacked and tile.stacked else (window.col, 1)
+        return range(first, first + window.cols * each, each)
+
     def _extent(self, tile: Tile) -> tuple[int, int]:
         """Valid rows and taps."""
-        if self.sweep.k1:
+        if self._sweep(tile).k1:
             return len(tile.inputs), len(tile.outputs)
-        window = self.sweep.windows[tile.window]
+        window = self._window(tile)
         return window.rows, window.cols
 
     def _beats(self, tile: Tile) -> int:
@@ -116,7 +132,11 @@ class GradientCommands:
         tile, block, beats = part[0], self.block * scale, self.bb * scale
         m, c = tile.outputs[0], tile.inputs[0]
         every = (tile.window, tile.window + 1)
-        window = self.sweep.windows[tile.window]
+        window, columns = self._window(tile), self._columns(tile)
+        if tile.stacked:
+            boxes = [((m, m + 1), (0, window.rows), (column, column + 1)) for column in columns]
+            runs = {"n0": beats, "n1": len(columns), "n2": window.rows, "stride1": columns.step * block, "stride2": region.unit}
+            return runs, region.at(m, c) + columns[0] * block, boxes
         if self.sweep.k1:
             # Of several windows each is a set of its own.
             count = len(part)
@@ -128,7 +148,7 @@ class GradientCommands:
                 "stride2": self.work.steps * region.unit,
                 "stride1": ceil_div(self.shape.mg, PE_TAPS) * region.outer_bytes,
             }
-            return runs, region.at(m, c) + window.col * block, boxes
+            return runs, region.at(m, c) + columns[0] * block, boxes
         boxes = [((m, m + 1), (c, part[-1].inputs[0] + 1), every)]
         offset = region.at(m, c) + (window.row * self.columns + window.col) * block
         if len(part) > 1 or window.cols == self.columns:
@@ -154,13 +174,13 @@ class GradientCommands:
 
         A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
         """
-        config, sweep, span = self.builder.config, self.sweep, operands.span
+        config, sweep, span = self.builder.config, self._sweep(tile), operands.span
         size = span.addresses(config)
         layout = self.work.inputs.layout(size, operands.steps[1] - operands.steps[0])
         base = operands.inputs + (tile.step - operands.steps[0]) * layout.apart
         errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
-        fields = span.row_fields(config, tile.window, base, layout.entries) | {
+        fields = dataclasses.replace(span, sweep=sweep).row_fields(config, tile.window, base, layout.entries) | {
             "wg": 1,
             "clear": 1,
             "drain": 1,
@@ -246,14 +266,15 @@ class GradientCommands:
     def _indices(self, tile: Tile) -> dict[str, int]:
         """Element indices (logical OIHW positions) for stochastic rounding."""
         g = self.builder.config.group
-        index, window = self.builder.lowered.index(self.layer.name, g), self.sweep.windows[tile.window]
-        start = tile.outputs[0] * g * index.out + window.row * index.row + window.col * index.column
-        if self.sweep.k1:
+        index, window, columns = self.builder.lowered.index(self.layer.name, g), self._window(tile), self._columns(tile)
+        start = tile.outputs[0] * g * index.out + window.row * index.row + columns[0] * index.column
+        step = columns.step * index.column
+        if tile.stacked or self.sweep.k1:
             first = [start + index.start(c) for c in tile.inputs]
-            step = ceil_div(self.shape.mg, PE_TAPS) * g * index.out
+            if not tile.stacked:
+                step = ceil_div(self.shape.mg, PE_TAPS) * g * index.out
         else:
             first = [start + index.start(tile.inputs[0]) + r * index.row for r in range(window.rows)]
-            step = index.column
         found = {"s_k": step, "s_t": index.group if len(self.sweep.windows) == 1 else 0, "s_lane": index.out, "s_ch": index.lane}
         found |= {f"idx{row}": value for row, value in enumerate(first)}
         return {key: value & _INDEX_MASK for key, value in found.items()}

@@ -19,12 +19,14 @@ class Tile:
     outputs : output groups (kernel 1: one for each tap)
     inputs : input groups (kernel 1: one for each PE row)
     window : number of the kernel window
+    stacked : of one output group with columns of the kernel on the taps, where the others of kernel 1 are of three
     """
 
     step: int
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
     window: int
+    stacked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

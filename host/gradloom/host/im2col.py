@@ -5,7 +5,9 @@ and kernels above 3 x 3 are folded into windows of 3 x 3 that they do not fill. 
 position, so the host makes channels of
 
 - the kernel's rows (:class:`KernelRows`): C ceil(Ky / G) G channels of the output's rows and the image's columns, which Kx windows
-  of one position sweep over. Every column is stored once, though Kx / stride windows read it; or of
+  of one position sweep over. Every column is stored once, though Kx / stride windows read it. Where the channels are so few that
+  the PE rows hold them all, every stride-th column lies in a row of its own, so that what neighbouring positions read are
+  neighbouring columns (docs/decisions/0038-two-positions-at-a-time.md); or of
 - whole windows (:class:`Windows`): C Ky Kx channels of the output's planes, where these are fewer steps of the array.
 
 ResNet18's 7 x 7 stem takes 21 steps a position either way in place of 72 at G = 8, but 38 in place of 119 thousand beats an image.
@@ -140,32 +142,42 @@ class Windows(_Layout):
 
 @dataclasses.dataclass(frozen=True)
 class KernelRows(_Layout):
-    """The kernel's rows as ``lanes`` channels, Ky rounded up to whole groups: (B, C lanes, Yo, (Xo - 1) stride + Kx)."""
+    """The kernel's rows as ``lanes`` channels, Ky rounded up to whole groups: (B, C lanes, Yo P, ceil(X / P)) with
+    X = (Xo - 1) stride + Kx columns, of which P = ``phases`` divide the columns in turns among P rows. P is 1 or the stride."""
 
     lanes: int
+    phases: int = 1
+
+    @property
+    def _columns(self) -> int:
+        return (self.geometry.out_shape[2] - 1) * self.geometry.stride + self.geometry.kernel[1]
 
     @property
     def lowered(self) -> Geometry:
-        g = self.geometry
-        (channels, _, _), (_, rows, columns), (_, kx) = g.in_shape, g.out_shape, g.kernel
-        return Geometry((channels * self.lanes, rows, (columns - 1) * g.stride + kx), g.out_shape, (1, kx), 1, 0, g.stride)
+        g, p = self.geometry, self.phases
+        shape = g.in_shape[0] * self.lanes, g.out_shape[1] * p, ceil_div(self._columns, p)
+        return Geometry(shape, g.out_shape, (1, g.kernel[1]), p, 0, g.stride // p)
 
     def images(self, codes: np.ndarray) -> np.ndarray:
-        (channels, _, _), ky = self.geometry.in_shape, self.geometry.kernel[0]
-        _, rows, columns = self.lowered.in_shape
-        windows = self._windows(codes, (ky, 1), (self.geometry.stride, 1))[:, :, :, :columns, :, 0]
-        found = np.zeros((len(codes), channels, self.lanes, rows, columns), codes.dtype)
-        found[:, :, :ky] = windows.transpose(0, 1, 4, 2, 3)
-        return found.reshape(len(codes), *self.lowered.in_shape)
+        (channels, _, _), ky, (_, rows, columns) = self.geometry.in_shape, self.geometry.kernel[0], self.lowered.in_shape
+        windows = self._windows(codes, (ky, 1), (self.geometry.stride, 1))[:, :, :, : self._columns, :, 0]
+        found = np.zeros((len(codes), channels, self.lanes, rows // self.phases, columns * self.phases), codes.dtype)
+        found[:, :, :ky, :, : self._columns] = windows.transpose(0, 1, 4, 2, 3)
+        return self._in_turns(found, columns).reshape(len(codes), *self.lowered.in_shape)
 
     def codes(self, images: np.ndarray) -> np.ndarray:
         (channels, _, _), ky, s = self.geometry.in_shape, self.geometry.kernel[0], self.geometry.stride
-        _, rows, columns = self.lowered.in_shape
+        rows = self.lowered.in_shape[1]
         padded, image = self._empty(images)
-        windows = images.reshape(len(images), channels, self.lanes, rows, columns)
+        found = self._in_turns(images.reshape(len(images), channels, self.lanes, rows // self.phases, -1), self.phases)
         for y in range(ky):
-            padded[:, :, y : y + s * rows : s, :columns] = windows[:, :, y]
+            padded[:, :, y : y + s * rows // self.phases : s, : self._columns] = found[:, :, y, :, : self._columns]
         return image
+
+    @staticmethod
+    def _in_turns(rows: np.ndarray, length: int) -> np.ndarray:
+        """Rows (..., X) whose columns are dealt to X / ``length`` runs in turns, one behind the other."""
+        return rows.reshape(*rows.shape[:-1], length, -1).swapaxes(-1, -2).reshape(rows.shape)
 
     def weights(self, values: np.ndarray) -> np.ndarray:
         m, c, ky, kx = np.shape(values)
@@ -240,5 +252,6 @@ def lower(network: Network, config: Config) -> Lowered:
     reach = [(n - 1) * layer.stride + k - layer.pad for n, k in zip(geometry.out_shape[1:], geometry.kernel, strict=True)]
     if before < _GAIN * windows or any(end < size for end, size in zip(reach, geometry.in_shape[1:], strict=True)):
         return Lowered(network)
-    layout = KernelRows(geometry, lanes) if columns <= windows else Windows(geometry)
+    phases = layer.stride if channels * lanes <= PE_ROWS * g else 1
+    layout = KernelRows(geometry, lanes, phases) if columns <= windows else Windows(geometry)
     return Lowered(network.laid_out(layer.name, layout.lowered), layer.name, layout)

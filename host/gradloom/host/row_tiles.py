@@ -152,8 +152,7 @@ class RowConvolution:
 
     def _cycles(self, first: int, last: int) -> int:
         """Cycles of the array for all output groups of some units."""
-        groups = ceil_div(last - first, self.builder.config.wpus)
-        return len(self.outputs) * self.work.steps * len(self.sweep.windows) * groups * self.sweep.cols * self.sweep.laps
+        return len(self.outputs) * self.work.steps * self.sweep.step_cycles(self.builder.config, last - first)
 
     def tile_cycles(self, tile: RowTile) -> int:
         """Cycles of the array for a tile of some output groups that are computed together."""

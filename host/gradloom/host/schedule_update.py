@@ -113,10 +113,12 @@ class WeightUpdate(GradientCommands):
             start = pool.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
-            places[n] = Operands(*block.inputs, start, first, found)
             if new_errors:
                 for outs, (address, place) in found.items():
                     self._load_errors(span, outs, address, place)
+            if self.stacked:
+                found |= {(m,): (address, n) for outs, (address, _) in found.items() for n, m in enumerate(outs)}
+            places[n] = Operands(*block.inputs, start, first, found)
             if new_inputs:
                 windows = sum(self._cycles(part, span) for part in self._parts(block))
                 self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, together=True)
@@ -205,9 +207,14 @@ class WeightUpdate(GradientCommands):
         """Tiles of successive steps whose weights are loaded and stored together, as many as fit and as equal as can be.
 
         Kernel 1: tiles with the same input rows. Wider ones: those whose weights lie one behind the other in DRAM, which a window
-        that leaves out rows or columns of the kernel does not allow.
+        that leaves out rows or columns of the kernel does not allow. Where output groups are left over by threes, those of a first
+        layer may come one by one with three columns of its kernel in place of themselves on the taps.
         """
         if len(self.sweep.windows) > 1:
+            if self.stacked and len(outputs) * len(self.stacked.windows) < len(chosen) == len(self.sweep.windows):
+                columns, inputs = range(len(self.stacked.windows)), tuple(range(self.shape.cg))
+                yield from ([Tile(0, (m,), inputs, window, stacked=True)] for m in outputs for window in columns)
+                return
             for step in range(low, high):
                 for window in chosen:
                     yield [self._tile(step, outputs, window)]

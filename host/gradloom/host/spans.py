@@ -119,7 +119,7 @@ class Span:
         """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`Sweep.row_fields`."""
         sweep, n = self.sweep, self.sweep.banks(config)
         row = sweep.y0[window] + self.left_out * sweep.ystep - self._first_row
-        place = {"ib0": row % n, "ia0": base + row // n * (entries or sweep.xe) & 0xFFFF}
+        place = {"ib0": row % n * sweep.bank_step, "ia0": base + row // n * (entries or sweep.xe) & 0xFFFF}
         return sweep.row_fields(config, window, base, 1, entries) | {"units": self.units, "u0": self.left_out} | place
 
     def conflicts(self, config: Config) -> bool:

@@ -41,8 +41,12 @@ class TileWeights:
         self.region = builder.memory[layer, "w"]
         self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
-        self._blocks = (shape.cg if sweep.stacked else 1) * shape.ky * shape.kx
-        self.per_step = PE_TAPS * len(sweep.windows) if sweep.k1 else ceil_div(self._blocks, PE_TAPS)
+        self._blocks = shape.ky * shape.kx
+        self._group = ceil_div(len(sweep.columns), PE_TAPS)
+        """Addresses that an input group takes if there is one on every PE row (K3)."""
+        self.per_step = ceil_div(self._blocks, PE_TAPS)
+        if sweep.dealt:
+            self.per_step = shape.cg * self._group if sweep.stacked else PE_TAPS * len(sweep.windows)
         self.ways = min(len(load_channels(builder.config, Dest.WBUF)), WEIGHT_BANKS)
 
     def row_groups(self, row: int, chunk: Range) -> Range:
@@ -77,8 +81,11 @@ class TileWeights:
         if found is not None:
             return found + 1
         addr = builder.weights.take_for(key, size * self.per_step + 1) + 1
-        if self.sweep.k1:
-            self._load_kernel1(outputs, chunk, addr, windows)
+        if self.sweep.dealt:
+            if self.sweep.stacked:
+                self._load_columns(outputs[0], addr)
+            else:
+                self._load_kernel1(outputs, chunk, addr, windows)
             return addr
         m, beats = outputs[0], self._blocks * bb
         parts = min(size, self.ways, max(1, ceil_div(size * beats, windows)))
@@ -133,6 +140,27 @@ class TileWeights:
                     ostep=1,
                 )
 
+    def _load_columns(self, m: int, addr: int) -> None:
+        """Columns of the kernel in the order of the windows' taps: a load for each place brings one of all input groups."""
+        builder, region, bb = self.builder, self.region, self.builder.config.block_beats
+        for place, column in enumerate(self.sweep.columns):
+            row, bank = divmod(place, PE_TAPS)
+            builder.load(
+                Dest.WBUF,
+                region,
+                [((m, m + 1), (0, self.shape.cg), (column, column + 1))],
+                region.at(m) + column * bb * builder.config.beat_bytes,
+                n0=bb,
+                n1=self.shape.cg,
+                stride1=region.unit,
+                addr=addr + row,
+                length=(self.shape.cg - 1) * self._group + 1,
+                way=builder.recorder.way(Dest.WBUF, shared=False, most=self.ways),
+                bank0=bank,
+                linear=1,
+                ostep=self._group,
+            )
+
     def fields(self, window: int, chunk: Range, part: Range, base: int) -> dict[str, int]:
         """Fields of CONV for the steps ``part`` of a chunk whose weights begin at ``base``."""
         sweep, size = self.sweep, chunk[1] - chunk[0]
@@ -148,7 +176,9 @@ class TileWeights:
         place = sweep.windows[window]
         for row in range(PE_ROWS):
             r = min(row, place.rows - 1)
-            if sweep.flip:
+            if sweep.stacked:
+                linear = r * self._group * PE_TAPS + place.col
+            elif sweep.flip:
                 linear = (
                     (self.shape.ky - 1 - place.row - r) * self.shape.kx + self.shape.kx - PE_TAPS - place.col
                 )

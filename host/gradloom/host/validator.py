@@ -43,6 +43,17 @@ _NO_OUTPUT_A = {"LOGITS", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "DW_EXPORT", *_NOR
 _READS_BITS = {"BP_OUT_RES", "FRN_BWD", "RELU_BWD", "FRN_SUM", "FRN_ADD", "FRN_ERR"}
 _WRITES_BITS = {"FRN_FWD", "FRN_FWD_RES", "RELU_FWD", "FRN_ROWS", "FRN_ROWS_RES"}
 _LAMBDA = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "FRN_BWD", "FRN_BWD_LIN", *_NORMS, *_ROWS, *_ROW_ERRORS}
+_PAIR_FIELDS = (
+    ("s2", 1, "every window takes the next pair of columns"),
+    ("par0", 0, "a window is a stored pair, which begins at an even column"),
+    ("colstep", 0, "a window is a stored pair, which begins at an even column"),
+    ("preload", 0, "a window is one entry"),
+    ("sums", 0, "the K3 command that adds to its sums gathers them"),
+    ("transpose", 0, "it is for the forward pass only"),
+    ("flip", 0, "it is for the forward pass only"),
+)
+"""What fields of a CONV command with PAIR must be, and why."""
+_PAIR_TAPS = 2
 _PARAMETERS = 6
 """Entries of a channel group: parameters and their sums; a plane in rows has one more, its sum of products."""
 
@@ -305,7 +316,15 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
     groups = ceil_div(f["units"], config.wpus)
     if not f["lap"] <= f["lap_end"] < config.laps:
         yield f"laps {f['lap']} to {f['lap_end']}: the array takes a channel group in {config.laps}"
+    if pattern == Pattern.PAIR and not f["wg"]:
+        for name, value, reason in _PAIR_FIELDS:
+            if f[name] != value:
+                yield f"{name} must be {value} with PAIR, not {f[name]}: {reason}"
+        if f["nk"] > _PAIR_TAPS:
+            yield f"nk must be at most {_PAIR_TAPS} with PAIR, not {f['nk']}: a window has two columns"
     if f["wg"]:
+        if pattern not in (Pattern.K3, Pattern.K1):
+            yield f"pattern must be K3 or K1 with wg, not {pattern.name}"
         if f["lap"] != f["lap_end"]:
             yield f"laps {f['lap']} to {f['lap_end']}: weight gradients are those of one lap"
         if f["ebank"] >= PE_TAPS:
@@ -325,6 +344,8 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         return
     if pattern == Pattern.K3:
         words = ceil_div(groups, 2) * ceil_div(f["cols"], 2)
+    elif pattern == Pattern.PAIR:
+        words = ceil_div(groups, 2) * f["cols"]
     else:
         words = groups * (f["cols"] + (f["cols"] & 1) if pattern == Pattern.K1 else f["cols"])
     yield from _within("partial-sum addresses", f["pbase"], words, config.psum_depth)

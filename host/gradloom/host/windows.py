@@ -26,12 +26,16 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Kernel rows from ``row`` and columns from ``col`` (in backward of the rotated kernel)."""
+    """Kernel rows from ``row`` and columns from ``col`` (in backward of the rotated kernel).
+
+    ``pair``: one column, whose products are those of two neighbouring positions (pattern PAIR).
+    """
 
     row: int
     rows: int
     col: int
     cols: int
+    pair: bool = False
 
 
 def _starts(kernel: int, stride: int) -> list[tuple[int, int]]:
@@ -59,7 +63,8 @@ class Shape:
     ky, kx : stored kernel rows and columns
     laps_in, laps_out : laps of the array for a group of input, resp. output channels: fewer than the machine's where no group
         has channels in the last one
-    across : columns from window to window, if they are not as many as rows
+    across : of a 1 x Kx kernel of a first layer (:mod:`gradloom.host.im2col`): columns from window to window; column k of the
+        kernel reads column k div ``stride`` of row k mod ``stride``
     """
 
     cg: int
@@ -99,6 +104,8 @@ class Sweep:
     laps : of the array for every step
     stacked : K3 with an input group on every PE row; its rows lie on chip as those of K1, so that the groups' row y is what rows
         3 y, 3 y + 1 and 3 y + 2 of a convolution would be
+    columns : stacked: for every place that an input group has in the weight buffer the column of the kernel that lies there; a
+        window's ``col`` is a place
     """
 
     pattern: Pattern
@@ -121,6 +128,7 @@ class Sweep:
     xstep: int = 1
     laps: int = 1
     stacked: bool = False
+    columns: tuple[int, ...] = ()
 
     @property
     def k1(self) -> bool:
@@ -177,13 +185,21 @@ class Sweep:
         return config.wpus if self.dealt else config.row_banks
 
     @property
-    def _bank_step(self) -> int:
+    def bank_step(self) -> int:
         """Banks from row to row as the machine counts them."""
         return PE_ROWS if self.stacked else 1
 
     def cycles(self, config: Config, images: int) -> int:
-        """Cycles of the array for one step and kernel window of ``images`` images."""
+        """Cycles of the array for one step and kernel window, a position at a time, of ``images`` images."""
         return ceil_div(images * self.upi, config.wpus) * self.cols * self.laps
+
+    def positions(self, window: int) -> int:
+        """Cycles of the array for a row of units in a kernel window."""
+        return ceil_div(self.cols, 2) if self.windows[window].pair else self.cols
+
+    def step_cycles(self, config: Config, units: int) -> int:
+        """Cycles of the array for one step and all kernel windows of so many units."""
+        return ceil_div(units, config.wpus) * sum(self.positions(window) for window in range(len(self.windows))) * self.laps
 
     def addresses(self, config: Config, images: int) -> int:
         """Row-bank addresses that one channel group of ``images`` images takes."""
@@ -196,7 +212,7 @@ class Sweep:
     def some_units(self, config: Config, window: int, base: int, units: tuple[int, int]) -> dict[str, int]:
         """Fields of :meth:`row_fields` that differ for some units of one image."""
         row, n = self.y0[window] + units[0] * self.ystep, self.banks(config)
-        bank, addr = row % n * self._bank_step, base + row // n * self.xe & 0xFFFF
+        bank, addr = row % n * self.bank_step, base + row // n * self.xe & 0xFFFF
         return {"units": units[1] - units[0], "u0": units[0], "ib0": bank, "ia0": addr}
 
     def strips(self, config: Config, edges: Sequence[int]) -> list[tuple[int, int]]:
@@ -220,20 +236,20 @@ class Sweep:
         xe = self.xe if entries is None else entries
         n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
         jump = self.pitch - (self.upi - 1) * self.ystep
-        entry, each = _entry(self.pattern, c0), self._bank_step
+        pattern, each = Pattern.PAIR if self.windows[window].pair else self.pattern, self.bank_step
         return {
-            "pattern": int(self.pattern),
+            "pattern": int(pattern),
             "p2": int(self.ystep == 2),
-            "s2": int(self.xstep == 2),
+            "s2": int(self.xstep == 2 or pattern == Pattern.PAIR),
             "lap_end": self.laps - 1,
             "units": images * self.upi,
-            "cols": self.cols,
+            "cols": self.positions(window),
             "upi": self.upi,
             # PE row r is told row r behind the unit's, whatever it reads.
             "yin": self.rows + (PE_ROWS - 1 if self.stacked else 0),
             "y0": y0,
             "xe": xe,
-            **entry,
+            **_entry(pattern, c0),
             "ib0": y0 % n * each,
             "sb": self.ystep % n * each,
             "cb": jump % n * each,
@@ -245,7 +261,7 @@ class Sweep:
 
 def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
     """First entry, its parity and whether two entries are needed before the window at column ``c0``."""
-    if pattern == Pattern.K1:
+    if pattern in (Pattern.K1, Pattern.PAIR):
         return {"e0": c0 >> 1, "par0": c0 & 1, "preload": 0}
     first = c0 >> 1
     if pattern == Pattern.BP2 and not c0 & 1:
@@ -261,11 +277,15 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
     A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads. A 1 x Kx kernel (:mod:`gradloom.host.im2col`) has
     Kx windows of one position.
     """
-    one = shape.across is not None or (shape.ky == shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2))
+    lowered = shape.across is not None
+    one = lowered or (shape.ky == shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2))
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if one:
         windows = tuple(Window(0, 1, col, 1) for col in range(shape.kx))
-    every = shape.stride if one and shape.ky == 1 and not shape.pad else 1
+    places = [(window.row, window.col) for window in windows]
+    if lowered:
+        places = [divmod(window.col, shape.stride)[::-1] for window in windows]
+    every = shape.stride if one and not lowered and not shape.pad else 1
     rows = shape.yo if every > 1 else shape.yi
     return Sweep(
         Pattern.K1 if one else Pattern.K3,
@@ -277,8 +297,8 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
         shape.xo,
         shape.stride // every,
         windows,
-        tuple(window.row - shape.pad for window in windows),
-        tuple(window.col - shape.pad for window in windows),
+        tuple(row - shape.pad for row, _ in places),
+        tuple(col - shape.pad for _, col in places),
         pitch=rows,
         every=every,
         xstep=shape.across or shape.stride,
@@ -286,18 +306,34 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
     )
 
 
-def stacked_sweep(shape: Shape, config: Config) -> Sweep:
-    """Forward pass of a layer whose kernel's rows are channels (:mod:`gradloom.host.im2col`), of at most three groups: one on every
-    PE row, as the three rows of a kernel, and three of its columns on the taps."""
-    windows = tuple(Window(0, shape.cg, col, cols) for col, cols in _starts(shape.kx, 1))
+def stacked_sweep(shape: Shape, config: Config, *, pairs: bool = True) -> Sweep:
+    """A layer whose kernel's rows are channels (:mod:`gradloom.host.im2col`), of at most three groups: one on every PE row, as the
+    three rows of a kernel, and three of its columns on the taps.
+
+    ``pairs`` (forward): a column that is left over, the first of those that read the same rows, is taken for two positions at a
+    time where these read neighbouring columns. Such windows come first, as they gather no sums of magnitudes.
+    """
+    windows, columns, starts = list[Window](), list[int](), list[int]()
+    for first in range(shape.stride):
+        of_row = range(first, shape.kx, shape.stride)
+        single = int(pairs and len(of_row) % PE_TAPS == 1 and shape.across == 1)
+        cuts = [of_row[:1]] * single + [of_row[low : low + PE_TAPS] for low in range(single, len(of_row), PE_TAPS)]
+        for taps in cuts:
+            pair = bool(single) and taps is cuts[0]
+            held = [*taps] * (1 + pair)
+            windows.append(Window(0, shape.cg, len(columns), len(held), pair))
+            columns += held
+            starts.append(taps[0])
+    order = sorted(range(len(windows)), key=lambda n: not windows[n].pair)
     return dataclasses.replace(
         forward_sweep(shape, config),
         pattern=Pattern.K3,
         layout=PsumLayout.ROWS,
-        windows=windows,
-        y0=tuple(0 for _ in windows),
-        c0=tuple(window.col for window in windows),
+        windows=tuple(windows[n] for n in order),
+        y0=tuple(starts[n] % shape.stride for n in order),
+        c0=tuple(starts[n] // shape.stride for n in order),
         stacked=True,
+        columns=tuple(columns),
     )
 
 

@@ -63,6 +63,7 @@ class ColumnWalk(wiring.Component):
         group, token = self.group, self.token
         f = Signal(COMMAND_LAYOUT)
         bp2, k1 = f.pattern == Pattern.BP2, f.pattern == Pattern.K1
+        wide = f.pattern[0]  # BP2 and PAIR: several sums at one address
         sources = PE_ROWS * config.wpus
 
         active = Signal()
@@ -142,7 +143,7 @@ class ColumnWalk(wiring.Component):
             token.ea.eq(row_flags.ea + (j >> 1)),
             token.lane.eq(j[0]),
             token.store.eq(use & ~f.wg),
-            token.pa.eq(row_flags.pa + Mux(bp2, j, Mux(k1, Cat(Const(0, 1), j[1:]), j >> 1))),
+            token.pa.eq(row_flags.pa + Mux(wide, j, Mux(k1, Cat(Const(0, 1), j[1:]), j >> 1))),
             token.fresh.eq(row_flags.fresh),
             token.odd.eq(j[0]),
             token.group.eq(row_flags.odd),

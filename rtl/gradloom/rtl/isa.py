@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "FIRST_SHIFT_WORD", "HEADER_FIELDS", "HEADER_WORDS", "MAX
 
 PROGRAM_MAGIC = 0x4D4C5247
 """First word of a program header: the bytes ``GRLM``."""
-PROGRAM_VERSION = 4
+PROGRAM_VERSION = 5
 MAX_WORDS = 41
 """Longest command in words."""
 SEMAPHORES = 32
@@ -77,11 +77,16 @@ class Source(enum.IntEnum):
 
 
 class Pattern(enum.IntEnum):
-    """How a PE's three taps see its window registers."""
+    """How a PE's three taps see its window registers, and which of their products are summed.
+
+    K3: three neighbouring columns. BP2: backward of stride 2, four outputs a window. K1: one column for three output groups.
+    PAIR: one column of a kernel for two neighbouring output columns (forward only).
+    """
 
     K3 = 0
     BP2 = 1
     K1 = 2
+    PAIR = 3
 
 
 class PsumLayout(enum.IntEnum):

@@ -56,11 +56,11 @@ class Windows(wiring.Component):
         p0, p1, c0, c1 = range(4)
         taps = Signal(data.ArrayLayout(2, PE_TAPS))
         with m.Switch(self.sel):
-            for number, seen in enumerate(((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3)):
+            for number, seen in enumerate(((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3, (c1,) * 3)):
                 with m.Case(number):
                     m.d.comb += [taps[k].eq(register) for k, register in enumerate(seen)]
             with m.Default():
-                m.d.comb += [taps[k].eq(c1) for k in range(PE_TAPS)]
+                m.d.comb += [taps[k].eq(register) for k, register in enumerate((c0, c1, c1))]
         clear, seen_by = Line(m, self.clear, "clear"), Line(m, taps.as_value(), "taps")
         for c in range(g):
             shift_here, clear_here, taps_here = shift[1 + c], clear[1 + c], seen_by[COLUMN_LATENCY + c]

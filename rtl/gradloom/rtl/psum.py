@@ -38,9 +38,10 @@ def psum_read_layout() -> data.StructLayout:
 class PsumControl(wiring.Component):
     """Addresses of the partial sums, delayed along the array, and those of the A-Core's reads.
 
-    The same address recurs only in a later step, of this command or of one that adds to it in the same order, and swap
-    tokens are at least 3 cycles apart (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its
-    old value was read and can be read 1 cycle after that: no forwarding is needed.
+    The same address recurs only in a later step, of this command or of one that adds to it in the same order (K3 behind
+    PAIR: two windows for one), and swap tokens are at least 3 cycles apart
+    (:class:`gradloom.rtl.weight_network.WeightNetwork`); a sum is written 2 cycles after its old value was read and can be read
+    1 cycle after that: no forwarding is needed.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ class PsumControl(wiring.Component):
         used = Signal(PSUM_BANKS)
         source = Signal(data.ArrayLayout(2, PSUM_BANKS))
         m.d.comb += [addresses[b].eq(value.addr) for b in range(PSUM_BANKS)]
-        # Outputs of the Wpu: K3 has its sum in 1, BP2 in each bank's own, K1 those of group k in 1 + k.
+        # Outputs of the Wpu: K3 has its sum in 1, BP2 in each bank's own, K1 those of group k in 1 + k, PAIR its two in 1 and 2.
         with m.Switch(value.pattern):
             with m.Case(Pattern.BP2):
                 m.d.comb += [used.eq(0b1111), *(source[b].eq(b) for b in range(PSUM_BANKS))]
@@ -103,6 +104,8 @@ class PsumControl(wiring.Component):
                                  addresses[0].eq(value.addr + 1)]
                 with m.Else():
                     m.d.comb += [used.eq(0b0111), *(source[b].eq(1 + b) for b in range(3)), addresses[2].eq(value.addr + 1)]
+            with m.Case(Pattern.PAIR):
+                m.d.comb += [used.eq(Mux(value.group, 0b1100, 0b0011)), *(source[b].eq(1 + b % 2) for b in range(PSUM_BANKS))]
             with m.Default():
                 m.d.comb += [used.eq(1 << Cat(value.odd, value.group)), *(source[b].eq(1) for b in range(PSUM_BANKS))]
 

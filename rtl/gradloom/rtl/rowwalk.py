@@ -127,7 +127,7 @@ class RowWalk(wiring.Component):
                 *(out.rows[r].eq(Mux(k1, step < limits[r], f.nr > r)) for r in range(PE_ROWS)),
                 out.e.eq(entry), out.par.eq(parity), out.pa.eq(pa), out.odd.eq(group[0]), out.ea.eq(ea),
                 out.fresh.eq((step == 0) & (lap == f.lap) & ~f.acc), out.lap.eq(lap), out.first.eq(first), out.step.eq(step_first),
-                out.sum.eq(f.sums & last_step & ~f.wg & (f.pattern != Pattern.BP2)),
+                out.sum.eq(f.sums & last_step & ~f.wg & ~f.pattern[0]),  # K3 and K1
                 out.begin.eq(~f.sacc),
                 out.last.eq(step_end & last_step),
                 *(out.command[name].eq(getattr(f, name)) for name in _COPIED),
@@ -136,13 +136,17 @@ class RowWalk(wiring.Component):
                          group.eq(group + 1), ea.eq(ea + f.ee), first.eq(0), step_first.eq(0)]
             half_cols = Signal(12)
             m.d.comb += half_cols.eq((f.cols + 1) >> 1)
+            words = Signal(13)
             with m.Switch(f.pattern):
-                with m.Case(Pattern.BP2):
-                    m.d.sync += pa.eq(pa + f.cols)
+                with m.Case(Pattern.BP2, Pattern.PAIR):
+                    m.d.comb += words.eq(f.cols)
                 with m.Case(Pattern.K1):
-                    m.d.sync += pa.eq(pa + (half_cols << 1))
-                with m.Default(), m.If(group[0]):
-                    m.d.sync += pa.eq(pa + half_cols)
+                    m.d.comb += words.eq(half_cols << 1)
+                with m.Default():
+                    m.d.comb += words.eq(half_cols)
+            # K3 and PAIR: two row groups share their addresses.
+            with m.If(group[0] | (f.pattern == Pattern.BP2) | k1):
+                m.d.sync += pa.eq(pa + words)
             with m.If(step_end):
                 m.d.sync += [a.eq(a_step), lap.eq(lap + 1)]
                 with m.If(last_lap):

@@ -44,7 +44,8 @@ class Wpu(wiring.Component):
         Code of the error per tap, with ``ctl``.
     out : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), 4), clusters))``
         Sums of the token presented ``latency(G)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum of
-        output parity i; 4, 5 (K1): out_(k + 1) of output group k. The rest, and all with ``wg`` or without ``use``, is undefined.
+        output parity i; 4, 5 (K1): out_(k + 1) of output group k; 6 (PAIR): out1 and out2 of the even and the odd output column.
+        The rest, and all with ``wg`` or without ``use``, is undefined.
     ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), 9), G), clusters))``
         Drain registers of column c, index 3 r + k, 1 + c cycles after they were asked for; 0 if they were not. A ``snap`` shows to
         an ``ask`` presented ``SNAP_LATENCY`` cycles after it or later; until then the one before does.
@@ -116,8 +117,8 @@ class Wpu(wiring.Component):
         return m
 
     def _sums(self, m: Module, pes: list[list[Pe]], cluster: int) -> None:
-        """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1, and for K3 the sum of three of
-        them.
+        """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1 and PAIR, and for K3 the sum
+        of three of them.
 
         One operand of an adder is a register: on the Xilinx 7 series it feeds the carry chain directly, and the choice of the other
         one shares the adder's LUTs.
@@ -143,11 +144,11 @@ class Wpu(wiring.Component):
 
         added = registered("added", Mux(mode[level] == Pattern.BP2, 0, s[1, 1]))
 
-        k1 = mode[level + 1] == Pattern.K1
-        one = registered("one", centre[0] + Mux(k1, left, centre[2]))
+        rows = mode[level + 1][1]  # K1 and PAIR
+        one = registered("one", centre[0] + Mux(rows, left, centre[2]))
         two = registered("two", middle + added)
         wanted = Signal(right.shape())  # by name: Yosys then takes `right` for the carry chain
-        m.d.comb += wanted.eq(Mux(k1, centre[2], left))
+        m.d.comb += wanted.eq(Mux(rows, centre[2], left))
         three = registered("three", right + wanted)
         rest = registered("rest", two + three)
 

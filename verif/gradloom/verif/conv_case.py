@@ -7,6 +7,9 @@ groups of input channels.
 Windows
     Kernels are cut into windows of at most 3 x 3 taps (:func:`windows`), rows and columns alike, one CONV command each, with
     ``acc`` from the second on. Stride 1: starts 0, 3, 6, ... Stride 2: starts 0, 2, 4, ..., 2 taps each, the last one the rest.
+FP, ``pair``
+    One column kx of a kernel of 3 n + 1 columns, kx - p even, is left to PAIR; windows of three columns lie beside it. For each
+    window of rows one command of PAIR, all of them before those of K3. The column's blocks are stored twice, side by side.
 FP, WG
     Window (ky0, kx0) of unit oy, position ox reads row oy s + ky0 - p + r and column ox s + kx0 - p + k: ``y0 = ky0 - p``, first
     column x0 = kx0 - p (:func:`column_start`).
@@ -39,7 +42,10 @@ __all__ = ["ConvCase", "Layer", "bank_conflict", "column_start", "decode_code", 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A convolution of ``images`` x ``c`` x ``y`` x ``x`` with ``m`` kernels of ``kernel`` x ``kernel``."""
+    """A convolution of ``images`` x ``c`` x ``y`` x ``x`` with ``m`` kernels of ``kernel`` x ``kernel``.
+
+    ``fc``: fully connected; ``pair``: the left-over column of a kernel of 4, 7, ... columns by PAIR (FP of stride 1).
+    """
 
     images: int
     c: int
@@ -50,6 +56,7 @@ class Layer:
     stride: int = 1
     pad: int = 0
     fc: bool = False
+    pair: bool = False
 
     @property
     def yo(self) -> int:
@@ -119,10 +126,21 @@ def windows(kernel: int, stride: int) -> list[tuple[int, int]]:
     return [*result, (start, kernel - start)]
 
 
+def pair_windows(layer: Layer) -> tuple[int, list[tuple[int, int]]]:
+    """The column of the kernel that PAIR takes, and (start, taps) of the windows beside it."""
+    if layer.kernel % 3 != 1 or layer.stride != 1:
+        raise ValueError(f"no column is left over by a kernel of {layer.kernel} columns and stride {layer.stride}")
+    # Its first window begins at an even column.
+    left = 3 * (layer.pad & 1)
+    return left, [(start + (start >= left), 3) for start in range(0, layer.kernel - 1, 3)]
+
+
 def column_start(x0: int, pattern: Pattern) -> dict[str, int]:
     """Fields of a row whose first window is at column ``x0`` (BP2: position t0)."""
     if pattern == Pattern.K1:
         return {"e0": x0 >> 1, "par0": x0 & 1, "preload": 0}
+    if pattern == Pattern.PAIR:
+        return {"e0": x0 >> 1, "par0": 0, "preload": 0}
     if pattern == Pattern.BP2 and not x0 & 1:
         return {"e0": x0 >> 1, "par0": 0, "preload": 0}
     # The first window needs entries x0 >> 1 and the next; the first of them may be padding, which `clear` gives.
@@ -137,6 +155,8 @@ def place_psum(config: Config, fields: dict[str, int], unit: int, j: int, output
         return w, 2 * (g & 1) + (j & 1), fields["pbase"] + (g >> 1) * -(-fields["cols"] // 2) + (j >> 1)
     if fields["pattern"] == Pattern.BP2:
         return w, output, fields["pbase"] + g * fields["cols"] + j
+    if fields["pattern"] == Pattern.PAIR:
+        return w, 2 * (g & 1) + output, fields["pbase"] + (g >> 1) * fields["cols"] + j
     n = g * (fields["cols"] + 1 & ~1) + j
     return w, (output + 2 * (j & 1)) % 4, fields["pbase"] + 2 * (n >> 1) + (output == 2)
 
@@ -299,35 +319,43 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
         upi, cols = -(-(layer.y + psr) // 2), -(-(layer.x + psr) // 2)
     case = ConvCase(config)
     istep = -(-layer.images * yin // config.row_banks) * xe
-    wstep = -(-kernel * kernel // 3)
+    parts = [(rows, columns, pattern) for rows in windows(kernel, s) for columns in windows(kernel, s)]
+    left = None
+    if layer.pair and forward:
+        left, beside = pair_windows(layer)
+        parts = [(rows, columns, one) for columns, one in (((left, 2), Pattern.PAIR), *((columns, pattern) for columns in beside))
+                 for rows in windows(kernel, s)]
+    # Behind the kernel's blocks those of the column that PAIR takes, twice.
+    twice = kernel * kernel
+    wstep = -(-(twice + (0 if left is None else 2 * kernel)) // 3)
     for step in range(steps):
         _store_rows(case.ibuf, source[:, step * g:(step + 1) * g], base=base + step * istep, wpus=config.wpus,
                     kernel1_row=None)
         for ky in range(kernel):
             for kx in range(kernel):
-                index = ky * kernel + kx
                 block = w[:g, step * g:(step + 1) * g, ky, kx] if forward else w[step * g:(step + 1) * g, :g, ky, kx]
-                case.wbuf[index % 3, place["wbase"] + step * wstep + index // 3] = block
-    for ky0, nr in windows(kernel, s):
-        for kx0, nk in windows(kernel, s):
-            if forward:
-                y0, x0 = ky0 - p, kx0 - p
-                first = [(ky0 + r) * kernel + kx0 for r in range(3)]
-            elif s == 1:
-                y0, x0 = ky0 - (kernel - 1 - p), kx0 - (kernel - 1 - p)
-                first = [(kernel - 1 - ky0 - r) * kernel + kernel - 3 - kx0 for r in range(3)]
-            else:
-                y0, x0 = (p - ky0 - 1) // 2, (p - kx0 - 1) // 2
-                first = [(ky0 + r) * kernel + kx0 for r in range(3)]
-            ystep = 2 if forward and s == 2 else 1
-            walk = _row_walk(modulus=config.row_banks, ystep=ystep, y0=y0, yin=yin, upi=upi, xe=xe, base=base)
-            case.commands.append({
-                "pattern": pattern, "s2": int(forward and s == 2), "p2": int(forward and s == 2), "transpose": int(not forward),
-                "flip": int(not forward and s == 1), "acc": int(bool(case.commands)), "nr": nr, "nk": nk, "steps": steps,
-                "units": layer.images * upi, "cols": cols, "upi": upi, "yin": yin, "y0": y0, "xe": xe, "istep": istep,
-                "wstep": wstep, **{f"woa{r}": first[r] // 3 for r in range(3)},
-                **{f"wob{r}": first[r] % 3 for r in range(3)}, **column_start(x0, pattern), **walk, **place})
-    fields = case.commands[0]
+                for index in (ky * kernel + kx, *((twice + 2 * ky, twice + 2 * ky + 1) if kx == left else ())):
+                    case.wbuf[index % 3, place["wbase"] + step * wstep + index // 3] = block
+    for (ky0, nr), (kx0, nk), one in parts:
+        pair = one == Pattern.PAIR
+        if forward:
+            y0, x0 = ky0 - p, kx0 - p
+            first = [twice + 2 * (ky0 + r) if pair else (ky0 + r) * kernel + kx0 for r in range(3)]
+        elif s == 1:
+            y0, x0 = ky0 - (kernel - 1 - p), kx0 - (kernel - 1 - p)
+            first = [(kernel - 1 - ky0 - r) * kernel + kernel - 3 - kx0 for r in range(3)]
+        else:
+            y0, x0 = (p - ky0 - 1) // 2, (p - kx0 - 1) // 2
+            first = [(ky0 + r) * kernel + kx0 for r in range(3)]
+        ystep = 2 if forward and s == 2 else 1
+        walk = _row_walk(modulus=config.row_banks, ystep=ystep, y0=y0, yin=yin, upi=upi, xe=xe, base=base)
+        case.commands.append({
+            "pattern": one, "s2": int(pair or (forward and s == 2)), "p2": int(forward and s == 2), "transpose": int(not forward),
+            "flip": int(not forward and s == 1), "acc": int(bool(case.commands)), "nr": nr, "nk": nk, "steps": steps,
+            "units": layer.images * upi, "cols": -(-cols // 2) if pair else cols, "upi": upi, "yin": yin, "y0": y0, "xe": xe,
+            "istep": istep, "wstep": wstep, **{f"woa{r}": first[r] // 3 for r in range(3)},
+            **{f"wob{r}": first[r] % 3 for r in range(3)}, **column_start(x0, one), **walk, **place})
+    fields = case.commands[-1]
     if forward:
         sums = _forward(decode_code(x), decode_code(w), layer)[:, :g]
     else:

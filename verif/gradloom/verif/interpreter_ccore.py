@@ -10,7 +10,7 @@ from gradloom.rtl.isa import Pattern
 
 __all__ = ["conv"]
 
-_ROFF = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}
+_ROFF = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0), Pattern.PAIR: (0, 1, 2)}
 _TAPS = {
     (Pattern.K3, 0): ("p0", "p1", "c0"),
     (Pattern.K3, 1): ("p1", "c0", "c1"),
@@ -18,6 +18,7 @@ _TAPS = {
     (Pattern.BP2, 1): ("c0", "p1", "p1"),
     (Pattern.K1, 0): ("c0",) * 3,
     (Pattern.K1, 1): ("c1",) * 3,
+    (Pattern.PAIR, 0): ("c0", "c1", "c1"),
 }
 
 
@@ -133,10 +134,14 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
         raise ValueError("CONV: units, steps, cols, nr and nk must be above 0")
     if not f["lap"] <= f["lap_end"] < config.laps:
         raise ValueError(f"CONV: laps {f['lap']} to {f['lap_end']}, the machine has {config.laps}")
+    pattern = Pattern(f["pattern"])
     if f["wg"]:
+        if pattern in (Pattern.BP2, Pattern.PAIR):
+            raise ValueError(f"CONV: weight gradients by {pattern.name}, they are by K3 or K1")
         _accumulate(config, chip, f)
         return
-    pattern = Pattern(f["pattern"])
+    if pattern == Pattern.PAIR and (not f["s2"] or f["par0"] or f["colstep"]):
+        raise ValueError("CONV: PAIR takes a stored pair of columns in every window")
     total = np.zeros((f["units"], f["cols"], 4, config.group))
     for step in range(f["steps"]):
         taps, weights = _operands(config, chip, f, step), _weights(config, chip, f, step)
@@ -155,7 +160,7 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
 
 def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> None:
     pattern, psum = Pattern(f["pattern"]), chip.psum[f["half"]]
-    sums = f["sums"] and pattern != Pattern.BP2
+    sums = f["sums"] and pattern in (Pattern.K3, Pattern.K1)
     if sums and not f["sacc"]:
         chip.norms[f["half"]] = 0
     for unit in range(f["units"]):
@@ -165,6 +170,8 @@ def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> N
                 places = [(2 * (g & 1) + (j & 1), (g >> 1) * -(-f["cols"] // 2) + (j >> 1))]
             elif pattern == Pattern.BP2:
                 places = [(i, g * f["cols"] + j) for i in range(4)]
+            elif pattern == Pattern.PAIR:
+                places = [(2 * (g & 1) + i, (g >> 1) * f["cols"] + j) for i in range(2)]
             else:
                 n = g * (f["cols"] + (f["cols"] & 1)) + j
                 places = [((k + 2 * (j & 1)) % 4, 2 * (n >> 1) + (k == 2)) for k in range(3)]

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from gradloom.host.bench_work import windows
 from gradloom.host.forward_tiles import forward_work
 from gradloom.host.im2col import lower
 from gradloom.host.kept_planes import REST, KeptPlane, piece_sizes
@@ -64,8 +65,10 @@ def test_pieces_of_the_stem():
 def test_the_stem_is_computed_once_but_for_four_rows():
     plan = compile_network(load_network("resnet18"), PRESETS["eta"], 1)
     commands = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == 8]
-    assert {i["pattern"] for i in commands} == {Pattern.K3}, "input groups on the PE rows, columns of the kernel on the taps"
+    assert {i["pattern"] for i in commands} == {Pattern.K3, Pattern.PAIR}, "input groups on the PE rows, columns on the taps"
     assert sum(i["units"] for i in commands) == 8 * 3 * (112 + 4)
+    assert {i["cols"] for i in commands if i["pattern"] == Pattern.PAIR} == {56}, "one of seven columns for two positions"
+    assert sum(windows(i, PRESETS["eta"]) for i in commands) == 8 * (112 + 56 + 112) * 40
 
 
 def stem(y: int, x: int, out: int) -> Network:
@@ -75,22 +78,34 @@ def stem(y: int, x: int, out: int) -> Network:
 
 @pytest.mark.parametrize(
     ("y", "x", "psum_depth", "abuf_depth", "again"),
-    [(32, 32, 16, 64, 0), (56, 64, 32, 128, 4), (140, 32, 48, 64, 0), (152, 32, 48, 128, 4), (150, 32, 48, 64, 3)],
+    [(36, 32, 16, 64, 0), (56, 64, 32, 128, 4), (140, 32, 48, 64, 0), (152, 32, 48, 128, 4), (150, 32, 48, 64, 3)],
 )
 def test_stems(y, x, psum_depth, abuf_depth, again):
     """Planes of three or five pieces, with and without a rest, lowered, with the kernel's columns on the taps."""
     config = dataclasses.replace(PRESETS["eta"], max_classes=64, psum_depth=psum_depth, abuf_depth=abuf_depth, mbuf_depth=16)
     plans = check_steps(stem(y, x, 20), config, batch=2, order=1)
     commands = [i for i in plans[-1].instructions if i.opcode == Opcode.CONV and i.tag == 8]
-    assert {i["pattern"] for i in commands} == {Pattern.K3}
+    assert {i["pattern"] for i in commands} == {Pattern.K3, Pattern.PAIR}
     assert sum(i["units"] for i in commands) == 2 * 3 * 3 * (y // 2 + again)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pairs"), [(7, 1, {(0, 0)}), (8, 2, {(0, 0), (1, 0)})])
+def test_columns_that_are_left_over(kernel, stride, pairs):
+    """``pairs``: the (row, entry) that windows of two positions begin with."""
+    conv = Conv(name="stem", out=20, kernel=kernel, stride=stride, pad=(kernel - 1) // 2)
+    layers = (conv, MaxPool(name="pool", kernel=2, stride=2), FullyConnected(name="fc", out=4))
+    config = dataclasses.replace(PRESETS["eta"], max_classes=64, psum_depth=16, abuf_depth=64, mbuf_depth=16)
+    plans = check_steps(Network("stem", (3, 18 * stride, 16 * stride), 4, layers), config, batch=1, order=1)
+    commands = [i for i in plans[-1].instructions if i.opcode == Opcode.CONV and i.tag == 8]
+    assert {i["pattern"] for i in commands} == {Pattern.K3, Pattern.PAIR}
+    assert {(i["y0"], i["e0"]) for i in commands if i["pattern"] == Pattern.PAIR} == pairs
 
 
 def test_a_way_to_convolve_that_does_not_fit():
     """Three output groups at once have no room for the rows between two beats of the bitmap, one has."""
     config = dataclasses.replace(PRESETS["eta"], max_classes=64, psum_depth=33, abuf_depth=128, mbuf_depth=16)
     plans = check_steps(stem(44, 44, 20), config, batch=1, order=1)
-    assert {i["pattern"] for i in plans[-1].instructions if i.opcode == Opcode.CONV and i.tag == 8} == {Pattern.K3}
+    assert {i["pattern"] for i in plans[-1].instructions if i.opcode == Opcode.CONV and i.tag == 8} == {Pattern.K3, Pattern.PAIR}
 
 
 @pytest.mark.parametrize(("kernel", "psum_depth", "again"), [(3, 52, 4), (3, 104, 0), (1, 208, 2)])

@@ -11,7 +11,7 @@ from gradloom.host.token_check import check_tokens
 from gradloom.host.validator import validate
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode, Source
+from gradloom.rtl.isa import Dest, Opcode, Pattern, Source
 
 CONFIG = PRESETS["small"]
 NETWORK = Network(
@@ -19,6 +19,7 @@ NETWORK = Network(
 )
 END = Instruction(Opcode.END)
 BASE = Instruction(Opcode.SETBASE, {"breg": 0, "value": 0x1000})
+_PAIR = {"pattern": int(Pattern.PAIR), "s2": 1, "steps": 1, "units": 1, "cols": 1, "upi": 1, "nr": 1, "nk": 2}
 
 
 def _load(**fields):
@@ -127,6 +128,50 @@ def test_loads(fields, message):
             "byte 24: CONV: weight buffer addresses -1..0 leave its 512 addresses",
         ),
         (
+            Instruction(Opcode.CONV, _PAIR | {"units": 12, "cols": 65}),
+            "byte 24: CONV: partial-sum addresses 0..389 leave its 256 addresses",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"s2": 0}),
+            "byte 24: CONV: s2 must be 1 with PAIR, not 0: every window takes the next pair of columns",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"par0": 1}),
+            "byte 24: CONV: par0 must be 0 with PAIR, not 1: a window is a stored pair, which begins at an even column",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"colstep": 1}),
+            "byte 24: CONV: colstep must be 0 with PAIR, not 1: a window is a stored pair, which begins at an even column",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"preload": 1}),
+            "byte 24: CONV: preload must be 0 with PAIR, not 1: a window is one entry",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"nk": 3}),
+            "byte 24: CONV: nk must be at most 2 with PAIR, not 3: a window has two columns",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"sums": 1}),
+            "byte 24: CONV: sums must be 0 with PAIR, not 1: the K3 command that adds to its sums gathers them",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"transpose": 1}),
+            "byte 24: CONV: transpose must be 0 with PAIR, not 1: it is for the forward pass only",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"flip": 1}),
+            "byte 24: CONV: flip must be 0 with PAIR, not 1: it is for the forward pass only",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"wg": 1}),
+            "byte 24: CONV: pattern must be K3 or K1 with wg, not PAIR",
+        ),
+        (
+            Instruction(Opcode.CONV, _PAIR | {"wg": 1, "pattern": int(Pattern.BP2)}),
+            "byte 24: CONV: pattern must be K3 or K1 with wg, not BP2",
+        ),
+        (
             Instruction(Opcode.RUN, {"nb": 1, "xe": 1}),
             "byte 24: RUN: 0 planes, the configuration takes 1..32",
         ),
@@ -150,11 +195,16 @@ def test_fields(instruction, message):
     assert message in _texts([BASE, instruction])
 
 
+def test_a_pair_of_columns_has_no_defect():
+    fields = _PAIR | {"units": 12, "cols": 42, "nr": 3, "acc": 1, "lap_end": CONFIG.laps - 1}
+    assert _texts([BASE, Instruction(Opcode.CONV, fields)]) == []
+
+
 def test_headers():
     data = bytearray(assemble([END], CONFIG))
     for word, value, message in (
         (0, 7, "header: the magic is 0x00000007, it must be 0x4d4c5247"),
-        (1, 9, "header: the version is 9, this machine runs version 4"),
+        (1, 9, "header: the version is 9, this machine runs version 5"),
     ):
         wrong = bytearray(data)
         struct.pack_into("<I", wrong, 4 * word, value)

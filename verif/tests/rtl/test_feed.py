@@ -39,7 +39,7 @@ def row_reads(config: Config, f: dict[str, int], step: int) -> list[list[tuple[i
     """Per unit and PE row: (bank, row address), or None for padding."""
     k1 = f["pattern"] == Pattern.K1
     modulus = config.wpus if k1 else config.row_banks
-    offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0)}[Pattern(f["pattern"])]
+    offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0), Pattern.PAIR: (0, 1, 2)}[Pattern(f["pattern"])]
     b, a, result = f["ib0"], f["ia0"], []
     for unit in range(f["units"]):
         y = (f["u0"] + unit) % f["upi"]
@@ -84,7 +84,7 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 token["snap"] = int(token["last"] and f["wg"] and f["drain"])
                 limits = [f[f"rlim{r}"] if pattern == Pattern.K1 else f["nr"] > r for r in range(3)]
                 token["drows"] = sum(1 << r for r in range(3) if limits[r])
-                summed = f["sums"] and ends and not f["wg"] and pattern != Pattern.BP2
+                summed = f["sums"] and ends and not f["wg"] and pattern in (Pattern.K3, Pattern.K1)
                 token["sum"] = int(window and summed)
                 token["reads"] = {PE * w + r: (read[0], (read[1] + entry) % 65536)
                                   for w, reads in enumerate(members) for r, read in enumerate(reads)
@@ -99,7 +99,7 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                     token["clr"] = int(f["clear"] and begins and g == 0 and j == 0)
                     half_cols = -(-f["cols"] // 2)
                     address = {Pattern.K3: (g >> 1) * half_cols + (j >> 1), Pattern.BP2: g * f["cols"] + j,
-                               Pattern.K1: 2 * (g * half_cols + (j >> 1))}[Pattern(pattern)]
+                               Pattern.K1: 2 * (g * half_cols + (j >> 1)), Pattern.PAIR: (g >> 1) * f["cols"] + j}[Pattern(pattern)]
                     token |= {"store": int(not f["wg"]), "pa": f["pbase"] + address, "odd": j & 1, "group": g & 1,
                               "fresh": int(begins and not f["acc"]), "ea": f["ebase"] + g * f["ee"] + (j >> 1), "lane": j & 1}
                     j += 1
@@ -113,7 +113,7 @@ PE = 3
 
 
 def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
-    pattern = int(rng.integers(3))
+    pattern = int(rng.integers(4))
     modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
     names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")
     bits = {name: int(rng.integers(2)) for name in names}
@@ -121,7 +121,7 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     upi = int(rng.integers(1, 6))
     return bits | {
         "lap": laps[0], "lap_end": laps[1],
-        "pattern": pattern, "wg": int(rng.integers(2)) if pattern != Pattern.BP2 else 0, "nr": int(rng.integers(1, 4)),
+        "pattern": pattern, "wg": int(rng.integers(2)) if pattern in (Pattern.K3, Pattern.K1) else 0, "nr": int(rng.integers(1, 4)),
         "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)),
         "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
         "upi": upi, "u0": int(rng.integers(upi)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),

@@ -1,4 +1,4 @@
-"""Windows and PE: seven patterns as one-dimensional convolutions of random rows (ETA, section IV-B2, figure 6)."""
+"""Windows and PE: the seven patterns of ETA (section IV-B2, figure 6) and PAIR as one-dimensional convolutions of random rows."""
 
 import os
 import random
@@ -200,6 +200,11 @@ async def patterns(dut):
         await driver.run(row, length, pattern=2, par=0, errors=errors)
         assert await driver.accumulators() == [
             sum(value(errors[t][k]) * e[t] for t in range(length)) for k in range(3)]
+
+        # One column of a kernel for two neighbouring output columns: the same weight twice.
+        await driver.weights([codes[0], codes[0], 0])
+        got = await driver.run(row, length // 2, pattern=3, par=0, s2=True)
+        assert [column for p in got for column in p[:2]] == [w[0] * e[x] for x in range(length)]
 
 
 @pytest.mark.parametrize("mac", MACS)

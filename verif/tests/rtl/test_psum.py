@@ -48,6 +48,8 @@ def places(pattern: Pattern, addr: int, odd: int, group: int) -> dict[tuple[int,
         return {(2 * group + odd, addr): 1}
     if pattern == Pattern.BP2:
         return {(k, addr): k for k in range(4)}
+    if pattern == Pattern.PAIR:
+        return {(2 * group + k, addr): 1 + k for k in range(2)}
     return {((k + 2 * odd) % 4, addr + (k == 2)): 1 + k for k in range(3)}
 
 

@@ -38,7 +38,7 @@ def test_weight_network(group, cols):
     blocks = rng.integers(0, 256, (3, DEPTH, group, group), np.uint8)
 
     def random_fields() -> dict[str, int]:
-        fields = {"pattern": int(rng.integers(3)), "transpose": int(rng.integers(2)), "flip": int(rng.integers(2)),
+        fields = {"pattern": int(rng.integers(4)), "transpose": int(rng.integers(2)), "flip": int(rng.integers(2)),
                   "nr": int(rng.integers(1, 4)), "nk": int(rng.integers(1, 4)), "steps": int(rng.integers(1, 5)),
                   "wstep": int(rng.integers(3)), "wbase": int(rng.integers(4, 7)), "koff": int(rng.integers(4))}
         for r in range(3):

@@ -100,7 +100,7 @@ class Model:
             for c in range(self.cols):
                 (p0, p1), (c0, c1) = self.prev[r * self.cols + c], self.cur[r * self.cols + c]
                 window = ((p0, p1, c0), (p1, c0, c1), (c1, c0, c0), (c0, p1, p1), (c0,) * 3,
-                          (c1,) * 3)[t["sel"]]
+                          (c1,) * 3, (c0, c1, c1))[t["sel"]]
                 for k in range(3):
                     product = window[k] * (t["e"][k] if t["wg"] else self.active[r][c][k])
                     s[r][k] += product
@@ -126,7 +126,7 @@ def stimuli(cols: int, cycles: int, rng: random.Random, extreme: bool) -> list[d
         return 0x40 if extreme and rng.random() < 0.9 else rng.randrange(256)
 
     tokens = [{
-        "shift": rng.random() < 0.7, "clear": rng.random() < 0.2, "sel": rng.randrange(6),
+        "shift": rng.random() < 0.7, "clear": rng.random() < 0.2, "sel": rng.randrange(7),
         "use": rng.random() < 0.8, "turn": rng.random(), "swap": rng.random() < 0.15,
         "clr": rng.random() < (0.002 if extreme else 0.1), "snap": rng.random() < 0.1,
         "x": [(code(), code()) for _ in range(3 * cols)], "wl": rng.randrange(8) if rng.random() < 0.5 else 0,
