@@ -37,7 +37,7 @@ _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
 _WRITE_SETUP, _WRITE_END = 6, 3
 _FEED, _CONV_END, _DRAIN_END = 3, 13, 11
-_FIRST_PASS_END, _SWEEP_START, _SWEEP_LEAST = 9, 2, 18
+_FIRST_PASS_END, _SWEEP_START, SWEEP_LEAST = 9, 2, 18
 """A-Core: from the last beat of a first pass to its sums; before a sweep's first beat; least from there to the last one."""
 _POOL_PREPARE = 19
 """A-Core: from the acceptance of a pool to its first beat, and its tail."""
@@ -91,6 +91,10 @@ class Cost:
         What it moves, and the bursts of a load.
     row : :class:`int`
         Of a convolution: windows of its last row.
+    passed, swept : :class:`int`
+        Of the A-Core: beats of the first pass, and beats, or taps, that the sweep reads from the streams.
+    tapped : :class:`bool`
+        Those of a pool.
     """
 
     issue: int
@@ -103,6 +107,9 @@ class Cost:
     bytes: int = 0
     bursts: int = 0
     row: int = 0
+    passed: int = 0
+    swept: int = 0
+    tapped: bool = False
 
     @property
     def drains(self) -> bool:
@@ -168,19 +175,26 @@ class Costs:
 
     # A-Core
 
+    def program(self, instruction: Instruction) -> list[microprograms.Micro]:
+        """The microprogram of a RUN; empty if it is none of the package's."""
+        return self._programs.get(instruction["uprog"], [])
+
     def _run(self, instruction: Instruction) -> Cost:
         """First pass and preparation come before the sweep; each of the three may hold a command."""
-        program = self._programs.get(instruction["uprog"], [])
+        program = self.program(instruction)
         beats = instruction["planes"] * instruction["nb"]
-        first = 3 + (beats + _FIRST_PASS_END if program and program[0]["kind"] == Kind.SUMS else 0)
+        passed = beats if program and program[0]["kind"] == Kind.SUMS else 0
+        first = 3 + (passed + _FIRST_PASS_END if passed else 0)
         prepare = preparation(instruction, program, self.config)
         sweep = program[-1] if program and program[-1]["kind"] == Kind.SWEEP else {}
-        pooled = sweep.get("x") == Operand.POOL and instruction["pool"]
+        pooled = bool(sweep.get("x") == Operand.POOL and instruction["pool"])
+        swept = beats if sweep else 1
         if pooled:
-            beats = instruction["planes"] * pool_cycles(instruction) + _POOL_PREPARE
-        transfer = max(beats if sweep else 1, _SWEEP_LEAST) + _SWEEP_START
+            swept = instruction["planes"] * pool_cycles(instruction)
+        transfer = max(swept + (_POOL_PREPARE if pooled else 0), SWEEP_LEAST) + _SWEEP_START
         end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
-        return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare)
+        return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare, passed=passed, swept=swept,
+                    tapped=pooled)
 
 
 def pool_cycles(instruction: Instruction) -> int:
@@ -248,7 +262,18 @@ class StagedState(EngineState):
         self.drained = 0
         """When the latest gradients had left the array."""
 
-    def _entered(self, time: int, cost: Cost) -> int:
+    def copy(self) -> "StagedState":
+        """All that :meth:`begin` changes."""
+        found = StagedState(len(self.under_way))
+        found.restore(self)
+        return found
+
+    def restore(self, other: "StagedState") -> None:
+        """Be as another one is, or was."""
+        self.free, self.bus, self.under_way = other.free, other.bus, other.under_way.copy()
+        self.prepared, self.tail, self.row, self.drained = other.prepared, other.tail, other.row, other.drained
+
+    def entered(self, time: int, cost: Cost) -> int:
         """When a command that starts at ``time`` enters the stage in which it is prepared: it holds one, until the pipeline is
         through with those before that."""
         return max(time + cost.latency - cost.prepare, self.prepared)
@@ -258,7 +283,7 @@ class StagedState(EngineState):
         if not cost.prepare:
             return max(time + cost.latency, self.bus)
         # What takes a shorter way through the lanes does not overtake what is ahead of it.
-        return max(self._entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
+        return max(self.entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
 
     def _done(self, cost: Cost, end: int) -> int:
         if not cost.drains:
@@ -267,7 +292,7 @@ class StagedState(EngineState):
         return self.drained
 
     def begin(self, time: int, cost: Cost, end: int) -> int:
-        entered = self._entered(time, cost)
+        entered = self.entered(time, cost)
         done = super().begin(time, cost, end)
         if cost.row:
             if cost.transfer == cost.row:

@@ -10,7 +10,8 @@ position, so the host makes channels of
   neighbouring columns (docs/decisions/0038-two-positions-at-a-time.md); or of
 - whole windows (:class:`Windows`): C Ky Kx channels of the output's planes, where these are fewer steps of the array.
 
-ResNet18's 7 x 7 stem takes 21 steps a position either way in place of 72 at G = 8, but 38 in place of 119 thousand beats an image.
+ResNet18's 7 x 7 stem takes 20 steps a position (21 with whole windows) in place of 72 at G = 8, and 38 thousand beats an image
+in place of 119.
 Every integer sum is the same, and rounding follows from a weight's index in the convolution (:class:`WeightIndex`).
 The kernel-1 pattern is ETA's pattern 7 (section IV-B1), weight stationary (docs/decisions/0001-weight-stationary-kernel-1.md).
 """

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gradloom.host.acore_stages import AcoreStages
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import Cost, Costs, DramCost, StagedState, in_flight
 from gradloom.host.layout import ceil_div
 from gradloom.host.trace import Timeline, cut
 from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.banks import WEIGHT_BANKS
-from gradloom.rtl.channels import LOAD_UNITS, units
+from gradloom.rtl.channels import LOAD_UNITS, Unit, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, pairs
+from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source, pairs
 from gradloom.rtl.program_fetch import AHEAD, CHUNK
 
 __all__ = ["replay"]
@@ -37,6 +38,8 @@ _HANDOUT = 2
 _START = 1
 """Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
 
+_PARAMETER_READ, _PARAMETER_WRITE = 3, 2
+"""Cycles from a STORE's start until it reads the parameter buffer, and from a beat's arrival at the port to the buffer."""
 _ROOM = 1
 """Cycles from a command's end until its engine has room for one more."""
 
@@ -252,6 +255,8 @@ class _Replay:
         self.costs = Costs(config, dram)
         self.engines = {unit: _Engine(in_flight(unit)) for unit in units(config)}
         self.loaders = [self.engines[unit] for unit in LOAD_UNITS[:config.load_channels]]
+        self.acore = self.engines[Unit.ACORE]
+        self.stages = AcoreStages(self.acore, self.costs)
         self.signals: list[deque[int]] = [deque() for _ in range(SEMAPHORES)]
         """Of every semaphore: the places of the commands that have given, or will give, what nothing has taken yet."""
         self.engine_of = [self.engines.get(instruction.unit(config)) for instruction in program]
@@ -345,9 +350,14 @@ class _Replay:
             self.time = max(self.time, time) if self._was_full(engine, self.queued[following]) else self.time
         self._take_signals(place)
         cost = self.costs(instruction)
-        first = engine.first(time, cost)
-        end = self._moved(engine, instruction, cost, first) if cost.bytes else first + cost.transfer
-        done = engine.begin(time, cost, end)
+        first = end = 0
+        if engine is self.acore:
+            done = self.stages.begin(place, time, instruction, cost)
+        else:
+            first = engine.first(time, cost)
+            end = self._moved(engine, instruction, cost, first) if cost.bytes else first + cost.transfer
+            done = engine.begin(time, cost, end)
+        self._parameters(instruction, time, first, end, cost.bytes // self.config.beat_bytes)
         walks = instruction.fields.get("dest") == Dest.WBUF and not instruction["linear"]
         engine.commands.append(_Command(place, time, engine.bus, cost.bursts, (end - first) / max(1, cost.bursts), walks))
         self.start[place], self.done[place] = time, done
@@ -380,6 +390,16 @@ class _Replay:
             for place in loader.postpone(since, end - since):
                 self.done[place] += end - since
             loader.held = end
+
+    def _parameters(self, instruction: Instruction, time: int, first: int, end: int, beats: int) -> None:
+        """What starts at ``time`` may read or write the parameter buffer, which keeps the A-Core waiting."""
+        late: dict[int, int] = {}
+        if instruction.fields.get("src") == Source.PBUF:
+            late = self.stages.stored(range(time + _PARAMETER_READ, time + _PARAMETER_READ + beats))
+        if instruction.fields.get("dest") == Dest.PBUF:
+            late = self.stages.loaded(first + _PARAMETER_WRITE + beat * (end - first) // beats for beat in range(beats))
+        for place, done in late.items():
+            self.done[place] = done
 
     def _was_full(self, engine: _Engine, freed: int) -> bool:
         """Whether the Sequencer stood before this queue until ``freed`` words left it."""

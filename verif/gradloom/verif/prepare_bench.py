@@ -175,6 +175,9 @@ class Bench:
         self.memory = [0] * dut.config.microcode_depth
         self.entries = [list(entry) for entry in reference.entries]
         self.cycles = 0
+        self.stored: set[int] = set()
+        self.loaded: set[int] = set()
+        """Cycles in which a Storer reads the parameter buffer, resp. a Loader writes it."""
         self._norms: list[int | None] = [None, None]
         for name in ("legal", "empty"):
             ctx.set(getattr(dut, name), 1)
@@ -189,6 +192,7 @@ class Bench:
         """One cycle; what is not read is garbage."""
         ctx, dut, rng = self.ctx, self.dut, self.rng
         free, granted, taken = self._there(), self._there(), self._there()
+        free, taken = free and self.cycles not in self.stored, taken and self.cycles not in self.loaded
         for port, value in ((dut.p_free, free), (dut.micro_grant, granted), (dut.put_ready, taken)):
             ctx.set(port, value)
         micro = self.memory[ctx.get(dut.micro_addr) % len(self.memory)] if granted else rng.getrandbits(96)

@@ -1,5 +1,7 @@
 """The cost model: a replay that keeps every order the machine keeps, and reacts to memory and machine as it should."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from gradloom.host.trace import step_programs
 from gradloom.models.network import load_network
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Engine, Opcode
+from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 
 NETWORK = load_network("digits-cnn")
 
@@ -149,6 +151,53 @@ def test_a_short_way_through_the_lanes_does_not_overtake_a_long_one():
     last = [replay([tuple([run(first, 144), run("BP_OUT", 144)])], PRESETS["eta"], DramCost())[0].done[-1]
             for first in ("BP_OUT", "WU")]
     assert last[1] > last[0]
+
+
+@pytest.mark.parametrize(("program", "other", "apart"), [
+    ("FRN_BWD", {}, 252), ("FRN_BWD", {"sa0": 1, "sb0": 1}, 253), ("FRN_BWD", {"sa0": 1}, 492), ("LIN_BWD", {}, 253)])
+def test_a_first_pass_waits_for_the_sweep_before_it(program, other, apart):
+    """Of 240 beats, behind another one whose streams lie at even addresses: where only one of its own does, it waits for the whole
+    sweep (RTL: as here)."""
+    commands = [run(program, 240), dataclasses.replace(run(program, 240), fields=run(program, 240).fields | other)] * 3
+    assert set(np.diff(replay([tuple(commands)], PRESETS["nano"], DramCost())[0].done)[1:]) == {apart}
+
+
+@pytest.mark.parametrize(("window", "apart"), [((4, 1), 189), ((2, 2), 167)])
+def test_a_first_pass_goes_on_where_the_taps_of_a_pool_change_their_parity(window, apart):
+    """64 beats behind pools of 64 taps: an address is read for 8 of them, or for 4 (RTL: 189 and 167 cycles to the next start)."""
+    kernel, rows = window
+    plane = {"planes": 8, "nb": 8, "xe": 2, "py": 4}
+    fields = plane | {"pool": 2, "pkern": kernel, "pstride": kernel, "pyi": rows, "pxi": rows}
+    pool, back = (Instruction(Opcode.RUN, of | {"uprog": microprograms.TABLE[name]}, tail=shifts(SH1=(0, (0,), ())))
+                  for name, of in (("MAXPOOL_BWD", fields), ("FRN_BWD", plane)))
+    (step,) = replay([(*[pool] * 12, *[back] * 3)], PRESETS["nano"], DramCost())
+    assert list(np.diff(step.start)[12:]) == [apart, 76]
+
+
+@pytest.mark.parametrize(("program", "beats", "alone", "together"), [("PARAM_UPD", 12, 166, 178), ("BIAS_UPD", 4, 70, 74)])
+def test_scalars_wait_while_the_parameters_before_them_are_stored(program, beats, alone, together):
+    """Updates of 16 channels one after the other, without stores and with one of each (RTL: as here)."""
+    update = dataclasses.replace(run(program, 1), tail=shifts(**{name: (0, (0,), ()) for name in ("SH0", "SH1", "SH2")}))
+    store = Instruction(Opcode.STORE, {"src": int(Source.PBUF), "n0": beats, "n1": 1, "n2": 1}, wait=1)
+    eta2x = PRESETS["eta2x"]
+    (apart,) = replay([tuple([update] * 8)], eta2x, DramCost())
+    assert set(np.diff(apart.done)[3:]) == {alone}
+    (both,) = replay([tuple([dataclasses.replace(update, signal=1), store] * 8)], eta2x, DramCost())
+    # The stores of the last two come when no update is left.
+    assert set(np.diff(both.done[0::2])[3:-1]) == {together}
+
+
+def test_results_wait_while_parameters_are_loaded():
+    """Twice 12 beats, at any time beside updates of parameters: each of them holds up a result, or none."""
+    eta2x, update = PRESETS["eta2x"], run("PARAM_UPD", 1)
+    alone = replay([tuple([update] * 4)], eta2x, DramCost())[0].done[-1]
+    late = set[int]()
+    for beats in range(20, 400, 20):
+        before = Instruction(Opcode.LOAD, {"dest": int(Dest.AB), "n0": beats, "n1": 1, "n2": 1})
+        load = Instruction(Opcode.LOAD, {"dest": int(Dest.PBUF), "n0": 12, "n1": 1, "n2": 1})
+        done = replay([(*[update] * 4, before, load, load)], eta2x, DramCost())[0].done[3]
+        late.add(int(done - alone))
+    assert min(late) == 0 and 12 <= max(late) <= 24, late
 
 
 def test_gradients_stay_in_the_array_until_those_before_have_left():

@@ -184,3 +184,27 @@ def test_cycles_are_those_of_the_cost_model(name):
             before, expected = bench.accepted, preparation(instruction, PROGRAMS[program], config)
 
     simulate(body, config, 3)
+
+
+@pytest.mark.parametrize("name", ["small", "eta"])
+def test_rivals_at_the_parameter_buffer_keep_the_stage_as_long_as_the_cost_model_says(name):
+    """A STORE of three entries, a LOAD of as many, or both, some time behind the acceptance of a command."""
+    config = PRESETS[name]
+    programs = ("PARAM_UPD", "BIAS_UPD", "FRN_BWD", "LIN_BWD", "FRN_FWD")
+
+    async def body(bench: Bench) -> None:
+        for program in programs:
+            bench.store(TABLE[program], [*PROGRAMS[program][:-1], PROGRAMS[program][-1] | {"end": 1}])
+        bench.ctx.set(bench.dut.o.ready, 1)
+        fields = {"planes": 2, "n": 100, "inv": 40000, "dry": 0}
+        expected = 0
+        for program in programs:
+            instruction = Instruction(Opcode.RUN, {"uprog": TABLE[program], **fields}, tail=(None,) * 3)  # type: ignore[arg-type]
+            for at in range(1, preparation(instruction, PROGRAMS[program], config), 7):
+                stored, loaded = set(range(at, at + 12)) if at % 3 else set(), set(range(at + 9, at + 21)) if at % 4 else set()
+                bench.stored, bench.loaded = {expected + cycle for cycle in stored}, {expected + cycle for cycle in loaded}
+                await bench.run(TABLE[program], words=3, **fields)
+                assert bench.accepted == expected, (program, at)
+                expected += preparation(instruction, PROGRAMS[program], config, stored, loaded)
+
+    simulate(body, config, 4)
