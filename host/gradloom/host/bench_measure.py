@@ -143,7 +143,10 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     began = time.monotonic()
     bench = _Bench(network, config, steps, seed, memory, choices)
     built = time.monotonic() - began
-    progress = StepProgress(len(steps.labels))
+    given = int(calibrate == "golden")
+    if given:
+        golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0])
+    progress = StepProgress(len(steps.labels), given)
     try:
         if built > 2:
             progress.note(f"machine ready after {built:.0f} s")
@@ -154,11 +157,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         count = groups[-1][1] - groups[-1][0]
         guess = estimate(plan, memory, count)
         spent = 0.0
-        if calibrate == "golden":
-            golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0])
-            bench.runner.load(bench.state)
-            progress.update(1, loss=None, accuracy=None, cycles=0)
-        else:
+        if not given:
             spent = bench.run(0, 1, progress, 2 * guess.cycles)
             if check == "all":
                 bench.check(0, 1)

@@ -37,11 +37,18 @@ def test_reported_step_equals_golden(measured):
     assert measured.timeline.kind == "simulated" and measured.simulated["cycles_per_second"] > 0
 
 
-def test_the_golden_model_may_take_the_calibrating_step(measured):
-    """The steps behind it take the same cycles and end with the same bytes."""
+def test_the_golden_model_may_take_the_calibrating_step(measured, monkeypatch):
+    """The steps behind it take the same cycles and end with the same bytes. Its own is none from whose pace the time left follows."""
+    begun, original = [], bench_measure.StepProgress
+
+    def begin(total, done=0):
+        begun.append((total, done))
+        return original(total, done)
+
+    monkeypatch.setattr(bench_measure, "StepProgress", begin)
     again = bench_measure.measure(NETWORK, NANO, steps(3), seed=1, memory=MemoryOptions(), check="last", calibrate="golden")
     assert again.parameters == measured.parameters and again.timeline.cycles == measured.timeline.cycles
-    assert again.checked == measured.checked
+    assert again.checked == measured.checked and begun == [(3, 1)]
     assert again.simulated["calibration_cycles"] < 1000 < measured.simulated["calibration_cycles"]
 
 
