@@ -79,7 +79,7 @@ def _issued(instruction: Instruction, micro: Mapping[str, int], config: Config, 
     """Cycles in which the values of a SCALAR are issued, from ``first`` on."""
     if micro["sdst"] == ScalarDestination.EPSILON:
         return _values(first, 1, stored)
-    count = config.group * (instruction["planes"] if micro["each"] == Each.PLANE else 1)
+    count = config.group * (max(1, instruction["planes"]) if micro["each"] == Each.PLANE else 1)
     if micro["sdst"] != ScalarDestination.DIVIDE:
         return _values(first, count, stored)
     found: list[int] = []
