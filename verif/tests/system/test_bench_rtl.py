@@ -38,7 +38,7 @@ def test_reported_step_equals_golden(measured):
 
 
 def test_the_golden_model_may_take_the_calibrating_step(measured, monkeypatch):
-    """The steps behind it take the same cycles and end with the same bytes. Its own is none from whose pace the time left follows."""
+    """The steps behind it take the same cycles and end with the same bytes. The time left does not follow from its own pace."""
     begun, original = [], bench_measure.StepProgress
 
     def begin(total, done=0):
