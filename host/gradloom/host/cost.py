@@ -14,7 +14,7 @@ from collections import deque
 from gradloom.host.assembler import Instruction
 from gradloom.host.bench_work import rows as walked
 from gradloom.host.bench_work import windows
-from gradloom.host.layout import ceil_div
+from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.preparation import preparation
 from gradloom.rtl import microprograms
 from gradloom.rtl.acore import ACore
@@ -31,7 +31,7 @@ from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
 from gradloom.rtl.storer import Storer
 from gradloom.rtl.sweep import FETCH
 
-__all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState", "in_flight", "pool_cycles"]
+__all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState", "in_flight"]
 
 _READ_SETUP, _READ_END = 8, 3
 """Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
@@ -195,19 +195,6 @@ class Costs:
         end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
         return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare, passed=passed, swept=swept,
                     tapped=pooled)
-
-
-def pool_cycles(instruction: Instruction) -> int:
-    """Cycles of a plane's pooling walk, a stored beat each (``gradloom.rtl.poolwalk``)."""
-    kernel, stride, pad = instruction["pkern"], instruction["pstride"], instruction["ppad"]
-    rows, beats = instruction["py"], instruction["xe"]
-    if instruction["pool"] == 1:
-        both = max(1, ceil_div(kernel + stride + pad % 2, 2))
-        one = max(1, ceil_div(kernel + pad % 2, 2))
-        return rows * kernel * ((beats - 1) * both + (one if instruction["xodd"] else both))
-    held = sum(max(1, ceil_div(kernel - (row + pad + instruction["poff"]) % stride, stride)) for row in range(rows))
-    taps = [(2 * beat + 1 + pad) % (2 * stride) - 1 for beat in range(beats)]
-    return held * sum(1 + ceil_div(max(0, kernel - stride - tap), 2 * stride) for tap in taps)
 
 
 def in_flight(unit: Unit) -> int:

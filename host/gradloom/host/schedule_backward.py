@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
-from gradloom.host.cost import pool_cycles
 from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
+from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.windows import backward_sweep

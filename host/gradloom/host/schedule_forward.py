@@ -6,7 +6,6 @@ import itertools
 from gradloom.host import schedule_logits, schedule_shortcut
 from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
-from gradloom.host.cost import pool_cycles
 from gradloom.host.forward_rows import RowForward
 from gradloom.host.forward_sweeps import activate, load_sides
 from gradloom.host.forward_tiles import convolved_forward, forward_work, through
@@ -14,6 +13,7 @@ from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
+from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.row_tiles import swept_rows
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.sums import HALVES, Sums
@@ -21,7 +21,6 @@ from gradloom.host.tiling import Builder, shifts
 from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
-from gradloom.rtl.config import PE_ROWS
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = ["forward", "forward_zero"]
@@ -81,7 +80,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
 
     if not (work.fits and builder.holds(plane)):
         works = [work]
-        if builder.network.geometry(name).across is not None and work.sweep.groups_in <= PE_ROWS:
+        if work.shape.stackable:
             works.append(forward_work(builder, layer, stacked=True)[0])
         return RowForward(builder, layer, works, plane, dry).works(
             needs,

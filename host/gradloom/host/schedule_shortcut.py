@@ -4,11 +4,11 @@ import dataclasses
 import itertools
 
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import pool_cycles
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
+from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.tiling import STREAM_SHARES, Builder, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample

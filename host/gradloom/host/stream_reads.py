@@ -6,7 +6,6 @@ a window's rows again and again: the first pass goes on where the parity changes
 """
 
 import dataclasses
-import functools
 from collections import deque
 
 import numpy as np
@@ -14,15 +13,15 @@ import numpy as np
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import SWEEP_LEAST, Cost
 from gradloom.host.layout import ceil_div
+from gradloom.host.pool_walk import pool_addresses
 from gradloom.rtl.acore import ACore
 
-__all__ = ["StreamReads", "pool_addresses"]
+__all__ = ["StreamReads"]
 
 _PASS_BEGINS = 3
 """Cycles from the start of a command to the first beat of its first pass."""
 _SWEEP_BEGINS, _POOL_BEGINS = 1, 18
 """From the cycle from which the cost model counts a sweep to its first beat; a pool's walk is set up before, for 17 cycles more."""
-_POOL_FIELDS = ("pool", "pkern", "pstride", "ppad", "poff", "pyi", "pxi", "py", "xe", "xodd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class _Sweep:
         """Of the addresses in its cycles, from the first ones of the streams: 0 even, 1 odd."""
         if not self.tapped:
             return np.arange(self.before, self.before + self.end - self.first) & 1
-        plane = pool_addresses(*(self.instruction[name] for name in _POOL_FIELDS)) & 1
+        plane = pool_addresses(self.instruction) & 1
         step = self.instruction["pyi"] * ceil_div(self.instruction["pxi"], 2)
         return (plane ^ (np.arange(self.instruction["planes"]) * step & 1)[:, None]).reshape(-1)
 
@@ -91,27 +90,3 @@ class StreamReads:
         # Behind a beat beside an address of one parity, the next one goes beside the other.
         goes = np.flatnonzero(np.diff(parity, prepend=done & 1))[:left]
         return (left, clock + int(goes[-1]) + 1) if len(goes) == left else (len(goes), sweep.end)
-
-
-@functools.lru_cache
-def pool_addresses(pool: int, kernel: int, stride: int, pad: int, offset: int, rows_in: int, columns_in: int, rows: int, beats: int,
-                   odd: int) -> np.ndarray:
-    """Addresses of a plane's taps, in order, as :mod:`gradloom.rtl.poolwalk` walks them; the parameters are RUN's fields from
-    ``pool`` to ``xodd``."""
-    row = ceil_div(columns_in, 2)
-    found: list[int] = []
-    for y in range(rows):
-        for beat in range(beats):
-            if pool == 1:
-                above = y * stride - pad - offset
-                wide = 0 if odd and beat == beats - 1 else stride
-                count = max(1, ceil_div(kernel + wide + pad % 2, 2))
-                left = beat * stride - ceil_div(pad, 2)
-                found += [(above + tap) * row + left + column for tap in range(kernel) for column in range(count)]
-            else:
-                below, tap_y = divmod(pad + offset + y, stride)
-                right, tap_x = divmod(2 * beat + 1 + pad, 2 * stride)
-                high = max(1, ceil_div(kernel - tap_y, stride))
-                count = 1 + ceil_div(max(0, kernel - stride - tap_x + 1), 2 * stride)
-                found += [(below - tap) * row + right - column for tap in range(high) for column in range(count)]
-    return np.array(found)

@@ -81,6 +81,11 @@ class Shape:
     laps_out: int = 1
     across: int | None = None
 
+    @property
+    def stackable(self) -> bool:
+        """Whether it is a first layer whose input groups have a PE row each (:func:`stacked_sweep`)."""
+        return self.across is not None and self.cg <= PE_ROWS
+
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:

@@ -36,8 +36,9 @@ import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
+from gradloom.verif import conv_reference
 
-__all__ = ["ConvCase", "Layer", "bank_conflict", "column_start", "decode_code", "encode_conv", "make_case", "place_psum", "windows"]
+__all__ = ["ConvCase", "Layer", "bank_conflict", "column_start", "encode_conv", "make_case", "place_psum", "windows"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,12 +96,6 @@ class ConvCase:
     psum: dict[tuple[int, int, int], np.ndarray] = dataclasses.field(default_factory=dict)
     dw: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     sums: dict[tuple[int, int], np.ndarray] = dataclasses.field(default_factory=dict)
-
-
-def decode_code(code: np.ndarray) -> np.ndarray:
-    """Values of PINT(8, 3) codes."""
-    m = (np.asarray(code).astype(np.int64) & 127 ^ 64) - 64
-    return np.where(np.asarray(code) >= 128, 8 * m, np.where((m >= -8) & (m < 8), m, 64 * m))
 
 
 def encode_conv(fields: dict[str, int]) -> int:
@@ -221,40 +216,6 @@ def _store_rows(target: dict, image_rows: np.ndarray, *, base: int, wpus: int, k
             count += 1
 
 
-def _forward(x: np.ndarray, w: np.ndarray, layer: Layer) -> np.ndarray:
-    """Brute-force convolution of integers [N][C][Y][X] * [M][C][K][K]."""
-    p, s = layer.pad, layer.stride
-    padded = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p)))
-    out = np.zeros((len(x), len(w), layer.yo, layer.xo), np.int64)
-    for ky in range(layer.kernel):
-        for kx in range(layer.kernel):
-            view = padded[:, :, ky:ky + s * layer.yo:s, kx:kx + s * layer.xo:s][:, :, :layer.yo, :layer.xo]
-            out += np.einsum("ncyx,mc->nmyx", view, w[:, :, ky, kx])
-    return out
-
-
-def _backward(e: np.ndarray, w: np.ndarray, layer: Layer) -> np.ndarray:
-    """Gradient of the input: the transpose of :func:`_forward`."""
-    p, s = layer.pad, layer.stride
-    out = np.zeros((len(e), w.shape[1], layer.y + 2 * p + 2, layer.x + 2 * p + 2), np.int64)
-    for ky in range(layer.kernel):
-        for kx in range(layer.kernel):
-            out[:, :, ky:ky + s * layer.yo:s, kx:kx + s * layer.xo:s] += np.einsum("nmyx,mc->ncyx", e, w[:, :, ky, kx])
-    return out[:, :, p:p + layer.y, p:p + layer.x]
-
-
-def _weight_gradient(x: np.ndarray, e: np.ndarray, layer: Layer) -> np.ndarray:
-    """Gradient of the weights [M][C][K][K]."""
-    p, s = layer.pad, layer.stride
-    padded = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p)))
-    out = np.zeros((e.shape[1], x.shape[1], layer.kernel, layer.kernel), np.int64)
-    for ky in range(layer.kernel):
-        for kx in range(layer.kernel):
-            view = padded[:, :, ky:ky + s * layer.yo:s, kx:kx + s * layer.xo:s]
-            out[:, :, ky, kx] = np.einsum("ncyx,nmyx->mc", view, e)
-    return out
-
-
 def make_case(config: Config, layer: Layer, phase: str, rng: np.random.Generator, *, window: int = 0,
               place: dict[str, int] | None = None) -> ConvCase:
     """A tile of ``layer`` in ``phase`` (``"fp"``, ``"bp"``, ``"wg"``) with random codes.
@@ -357,9 +318,9 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
             **{f"wob{r}": first[r] % 3 for r in range(3)}, **column_start(x0, one), **walk, **place})
     fields = case.commands[-1]
     if forward:
-        sums = _forward(decode_code(x), decode_code(w), layer)[:, :g]
+        sums = conv_reference.forward(conv_reference.decode_code(x), conv_reference.decode_code(w), layer)[:, :g]
     else:
-        sums = _backward(decode_code(e), decode_code(w), layer)[:, :g]
+        sums = conv_reference.backward(conv_reference.decode_code(e), conv_reference.decode_code(w), layer)[:, :g]
     if pattern == Pattern.K3:
         _expect_sums(case, sums)
     for image in range(layer.images):
@@ -424,7 +385,8 @@ def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int)
         **_store_errors(case, e, 1, base + 1, first=(window + base) % 3)})
     if window % 2:
         case.commands.append(case.commands[0] | {"dacc": 1})
-    gradient = len(case.commands) * _weight_gradient(decode_code(x), decode_code(e), layer)[:g, :g]
+    codes = conv_reference.decode_code(x), conv_reference.decode_code(e)
+    gradient = len(case.commands) * conv_reference.weight_gradient(*codes, layer)[:g, :g]
     _expect_gradient(case, [gradient[:, :, ky0 + r, kx0 + k] for r in range(nr) for k in range(nk)], dwbase, gap)
     return case
 
@@ -432,7 +394,7 @@ def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int)
 def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, base: int, window: int) -> ConvCase:
     """All phases of kernel 1 and of fully connected layers."""
     g, s = config.group, layer.stride
-    values = {"x": decode_code(x), "w": decode_code(w), "e": decode_code(e)}
+    values = {"x": conv_reference.decode_code(x), "w": conv_reference.decode_code(w), "e": conv_reference.decode_code(e)}
     source = x[:, :, ::s] if phase != "bp" else e
     if layer.fc and phase != "bp":
         # Channel groups become columns of one row.
@@ -483,7 +445,7 @@ def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, bas
         dwbase = _dwbase(config, base)
         gap = _gap(config, dwbase, sum(limits) * outputs)
         fields.update(clear=1, drain=1, dwbase=dwbase, dgap=gap, **_store_errors(case, e, outputs, base + 1))
-        gradient = _weight_gradient(values["x"], values["e"], layer)[:, :, 0, 0]
+        gradient = conv_reference.weight_gradient(values["x"], values["e"], layer)[:, :, 0, 0]
         _expect_gradient(case, [gradient[k * g:(k + 1) * g, group * g:(group + 1) * g]
                                 for group in taken if group is not None for k in range(outputs)], dwbase, gap)
         return case
@@ -492,7 +454,7 @@ def _kernel1(config: Config, layer: Layer, phase: str, x, w, e, place: dict, bas
             rows, columns = (k, group) if phase == "fp" else (group, k)
             case.wbuf[k, place["wbase"] + group] = w[rows * g:(rows + 1) * g, columns * g:(columns + 1) * g, 0, 0]
     if phase == "fp":
-        sums = _forward(values["x"], values["w"], layer)
+        sums = conv_reference.forward(values["x"], values["w"], layer)
     else:
         sums = np.einsum("nmyx,mc->ncyx", values["e"], values["w"][:, :, 0, 0])
     _expect_sums(case, sums[:, :outputs * g])

@@ -128,50 +128,6 @@ def test_loads(fields, message):
             "byte 24: CONV: weight buffer addresses -1..0 leave its 512 addresses",
         ),
         (
-            Instruction(Opcode.CONV, _PAIR | {"units": 12, "cols": 65}),
-            "byte 24: CONV: partial-sum addresses 0..389 leave its 256 addresses",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"s2": 0}),
-            "byte 24: CONV: s2 must be 1 with PAIR, not 0: every window takes the next pair of columns",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"par0": 1}),
-            "byte 24: CONV: par0 must be 0 with PAIR, not 1: a window is a stored pair, which begins at an even column",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"colstep": 1}),
-            "byte 24: CONV: colstep must be 0 with PAIR, not 1: a window is a stored pair, which begins at an even column",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"preload": 1}),
-            "byte 24: CONV: preload must be 0 with PAIR, not 1: a window is one entry",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"nk": 3}),
-            "byte 24: CONV: nk must be at most 2 with PAIR, not 3: a window has two columns",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"sums": 1}),
-            "byte 24: CONV: sums must be 0 with PAIR, not 1: the K3 command that adds to its sums gathers them",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"transpose": 1}),
-            "byte 24: CONV: transpose must be 0 with PAIR, not 1: it is for the forward pass only",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"flip": 1}),
-            "byte 24: CONV: flip must be 0 with PAIR, not 1: it is for the forward pass only",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"wg": 1}),
-            "byte 24: CONV: pattern must be K3 or K1 with wg, not PAIR",
-        ),
-        (
-            Instruction(Opcode.CONV, _PAIR | {"wg": 1, "pattern": int(Pattern.BP2)}),
-            "byte 24: CONV: pattern must be K3 or K1 with wg, not BP2",
-        ),
-        (
             Instruction(Opcode.RUN, {"nb": 1, "xe": 1}),
             "byte 24: RUN: 0 planes, the configuration takes 1..32",
         ),
@@ -193,6 +149,26 @@ def test_loads(fields, message):
 )
 def test_fields(instruction, message):
     assert message in _texts([BASE, instruction])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"units": 12, "cols": 65}, "partial-sum addresses 0..389 leave its 256 addresses"),
+        ({"s2": 0}, "s2 must be 1 with PAIR, not 0: every window takes the next pair of columns"),
+        ({"par0": 1}, "par0 must be 0 with PAIR, not 1: a window is a stored pair, which begins at an even column"),
+        ({"colstep": 1}, "colstep must be 0 with PAIR, not 1: a window is a stored pair, which begins at an even column"),
+        ({"preload": 1}, "preload must be 0 with PAIR, not 1: a window is one entry"),
+        ({"nk": 3}, "nk must be at most 2 with PAIR, not 3: a window has two columns"),
+        ({"sums": 1}, "sums must be 0 with PAIR, not 1: the K3 command that adds to its sums gathers them"),
+        ({"transpose": 1}, "transpose must be 0 with PAIR, not 1: it is for the forward pass only"),
+        ({"flip": 1}, "flip must be 0 with PAIR, not 1: it is for the forward pass only"),
+        ({"wg": 1}, "pattern must be K3 or K1 with wg, not PAIR"),
+        ({"wg": 1, "pattern": int(Pattern.BP2)}, "pattern must be K3 or K1 with wg, not BP2"),
+    ],
+)
+def test_what_a_pair_of_columns_may_not_have(fields, message):
+    assert f"byte 24: CONV: {message}" in _texts([BASE, Instruction(Opcode.CONV, _PAIR | fields)])
 
 
 def test_a_pair_of_columns_has_no_defect():

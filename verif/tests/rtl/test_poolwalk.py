@@ -10,7 +10,7 @@ from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import pool_cycles
+from gradloom.host.pool_walk import pool_cycles
 from gradloom.rtl.isa import Opcode
 from gradloom.rtl.poolwalk import PoolWalk
 
