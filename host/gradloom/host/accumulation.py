@@ -283,7 +283,7 @@ def _accumulate(
     if not only_sums:
         fields["oa0"] = builder.ring["OA"].take(beats)
         writes.append(("OA", fields["oa0"], beats))
-    builder.run(program, fields, tail, reads=reads, writes=writes)
+    builder.run(program, fields, tail, reads=reads, writes=writes, again=bool(streams) and only_sums)
     if not dry and not only_sums:
         builder.store_planes(Source.OA, memory[name, "dx"], images, group, fields["oa0"], rows)
 

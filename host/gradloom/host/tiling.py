@@ -292,11 +292,14 @@ class Builder(Transfers):
         *,
         reads: Sequence[tuple[str, int, int]] = (),
         writes: Sequence[tuple[str, int, int]] = (),
+        again: bool = False,
     ) -> None:
         """RUN a microprogram, behind the SEED of a tensor that it rounds first; accesses are (memory, first address, count).
 
         The first one that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
         and by then the engines have enough to do while the Sequencer reads them and then the program anew.
+
+        ``again``: as for :meth:`~gradloom.host.tokens.Recorder.emit`.
         """
         if self._first_tag is None:
             self._first_tag = self.recorder.tag
@@ -314,4 +317,5 @@ class Builder(Transfers):
             tail=tail,
             reads=[Access(name, ((addr, addr + count),)) for name, addr, count in reads if count],
             writes=[Access(name, ((addr, addr + count),)) for name, addr, count in writes if count],
+            again=again,
         )

@@ -279,11 +279,15 @@ class Recorder:
         reads: Iterable[Access] = (),
         writes: Iterable[Access] = (),
         tail: tuple = (),
+        again: bool = False,
     ) -> int:
-        """A command of an engine with all that it reads and writes. Returns its position."""
+        """A command of an engine with all that it reads and writes. Returns its position.
+
+        ``again``: what it reads in rings is read again, and may not be overwritten before.
+        """
         instruction = Instruction(opcode, fields, tail, self.tag)
         engine, reads, writes = instruction.unit(self._config), tuple(reads), tuple(writes)
-        self._unused.note(instruction, reads, writes)
+        self._unused.note(instruction, () if again else reads, writes)
         needs = self._conflicts(engine, reads, writes)
         if self._needs_barrier(engine, needs):
             self.barrier()

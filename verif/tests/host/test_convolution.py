@@ -91,10 +91,10 @@ def test_nothing_is_loaded_before_it_is_stored(monkeypatch):
     """Planes of ResNet18 at one image, whose gradients come between the commands of sets: each is written once and then read."""
     log, emit = [], Recorder.emit
 
-    def noted(self, opcode, fields, *, reads=(), writes=(), tail=()):
+    def noted(self, opcode, fields, *, reads=(), writes=(), **rest):
         reads, writes = tuple(reads), tuple(writes)
         log.extend((opcode, access) for access in (reads if opcode == Opcode.LOAD else writes if opcode == Opcode.STORE else ()))
-        return emit(self, opcode, fields, reads=reads, writes=writes, tail=tail)
+        return emit(self, opcode, fields, reads=reads, writes=writes, **rest)
 
     monkeypatch.setattr(Recorder, "emit", noted)
     compile_network(load_network("resnet18"), PRESETS["eta"], 1)

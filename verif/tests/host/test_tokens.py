@@ -34,6 +34,17 @@ def test_what_has_not_been_used_is_not_overwritten():
         load(recorder, 6, 4)
 
 
+def test_what_is_read_again_is_not_overwritten():
+    recorder = Recorder(PRESETS["eta"])
+    load(recorder, 0, 8)
+    fields, reads = {"uprog": TABLE["FRN_SUM"], "planes": 1, "nb": 8, "pool": 0}, [Access("AA", ((0, 8),))]
+    recorder.emit(Opcode.RUN, fields, reads=reads, again=True)
+    with pytest.raises(Overwritten, match=re.escape("addresses (0, 8) of AA would be overwritten before they are used")):
+        load(recorder, 0, 8)
+    recorder.emit(Opcode.RUN, fields | {"uprog": TABLE["FRN_ERR"]}, reads=reads)
+    load(recorder, 0, 8)
+
+
 @pytest.mark.parametrize(("other", "refused"), [(4, False), (8, True)])
 def test_gradients_that_lie_between_those_of_other_tiles_are_not_overwritten(other, refused):
     """Blocks of 4 beats of three tiles side by side (kernel 1): each has every third one."""
