@@ -47,17 +47,21 @@ def phase_macs(network: Network, layer: str, phase: str, batch: int) -> Macs:
     return Macs(kernel * yo * xo, kernel * max(0, yi * xi - yo * xo) if strided else 0)
 
 
-def rows(instruction: Instruction, config: Config) -> int:
-    """Rows that a WPU walks in a CONV command, in all its steps and laps."""
-    laps = instruction["lap_end"] - instruction["lap"] + 1
-    return instruction["steps"] * laps * ceil_div(instruction["units"], config.wpus)
+def rows(instruction: Instruction, config: Config) -> tuple[int, int]:
+    """Rows that a WPU walks in a CONV command, in all its steps and laps: its own, and its parts of those that WPUs share."""
+    times = instruction["steps"] * (instruction["lap_end"] - instruction["lap"] + 1)
+    if not instruction["shared"]:
+        return times * ceil_div(instruction["units"], config.wpus), 0
+    own, shared = divmod(instruction["units"], config.wpus)
+    return times * own, times * shared
 
 
 def windows(instruction: Instruction, config: Config) -> int:
     """Cycles in which the array works in a CONV command; in each, all MACs can take an operand."""
     if instruction.opcode != Opcode.CONV:
         return 0
-    return rows(instruction, config) * instruction["cols"]
+    own, shared = rows(instruction, config)
+    return own * instruction["cols"] + shared * instruction["scols"]
 
 
 def dram_bytes(instruction: Instruction, config: Config) -> int:

@@ -354,6 +354,8 @@ class Convolution(ConvolutionTiles):
         sweep, config = self.sweep, self.builder.config
         for strip in strips:
             own = fields | sweep.some_units(config, window, base, strip)
+            if strip is not strips[-1]:
+                own["shared"] = 0
             own["pbase"] += sweep.strip_address(config, strip[0])
             if own.get("sums") and strip is not strips[0]:
                 own["sacc"] = 1
@@ -450,14 +452,23 @@ class Convolution(ConvolutionTiles):
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 
-    def psum_fields(self, sums: Sums, tap: int, slot: int, row: int = 0) -> dict[str, int]:
-        """Fields of RUN that say where the sums of a tile's output group lie, from a row of the tile's image number ``slot`` on."""
-        sweep = self.sweep
-        unit = slot * sweep.upi + sweep.unit(row)
-        return self.place_fields(sums, tap, unit) | {"ps0": slot, "psr": sweep.psr if row == 0 else 0}
+    def psum_fields(self, sums: Sums, tap: int, tile: Range, part: Range, rows: Range | None = None) -> dict[str, int]:
+        """Fields of RUN that say where the sums of an output group lie, of some images of a tile or of some ``rows`` of one."""
+        sweep, slot = self.sweep, part[0] - tile[0]
+        row, units = rows[0] if rows else 0, (tile[1] - tile[0]) * sweep.upi
+        first = slot * sweep.upi + sweep.unit(row)
+        found = self.place_fields(sums, tap, first, row) | {"ps0": slot}
+        shared = sweep.shared(self.builder.config, tile[1] - tile[0])
+        if not shared:
+            return found
+        own, end = units - shared.units, first + (rows[1] - rows[0] if rows else (part[1] - part[0]) * sweep.upi)
+        if first > own:
+            # Each shared row is a row group.
+            found |= {"pw0": 0, "prg0": own // self.builder.config.wpus + first - own}
+        return found | {"shared": max(0, end - max(first, own)), "sbeats": shared.beats}
 
-    def place_fields(self, sums: Sums, tap: int, unit: int) -> dict[str, int]:
-        """The same from a unit of the tile on."""
+    def place_fields(self, sums: Sums, tap: int, unit: int, row: int) -> dict[str, int]:
+        """The same from a unit of the tile on, which gives a ``row`` of the plane."""
         sweep, wpus = self.sweep, self.builder.config.wpus
         return {
             "xsrc": int(XSource.PSUM),
@@ -466,7 +477,7 @@ class Convolution(ConvolutionTiles):
             "layout": int(sweep.layout),
             "pk": tap if sweep.k1 else 0,
             "pj": sweep.cols,
-            "psr": sweep.psr,
+            "psr": sweep.sub_row(row),
             "psc": sweep.psc,
             "pw0": unit % wpus,
             "prg0": unit // wpus,

@@ -28,6 +28,8 @@ _TOLERANCE = 1.005
 """Cost of smaller tiles that is paid for their shorter loads."""
 _SWEEP_CYCLES = 100
 """Of a sweep of the A-Core beside its beats, about."""
+_NORM_CYCLES = 13
+"""Of a plane's first pass backward beside its beats."""
 _PLANE_CYCLES = 7
 """For every channel of a group, in which the A-Core prepares a plane's normalisation before its sweep, about."""
 
@@ -175,7 +177,7 @@ class ConvolutionTiles:
 
     def _step_cycles(self, images: int) -> int:
         """Cycles of the array for a step of a tile."""
-        return self.sweep.step_cycles(self.builder.config, images * self.sweep.upi)
+        return self.sweep.step_cycles(self.builder.config, images)
 
     def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
@@ -227,11 +229,14 @@ class ConvolutionTiles:
         )
 
     def _swept(self, images: int) -> int:
-        """Cycles from the end of a tile until the A-Core has taken its images, about.
+        """Cycles from the end of a tile until the A-Core has taken its images, about. Backward it passes over them again, for the
+        normalisation or the sum of errors on which the next layer waits.
 
         Where the stream buffers do not hold the results of two tiles, the second one's sweep waits for the Storers as long again.
         Half of that is enough: both the tile before a turn and the one behind it bridge it.
         """
         beats = images * self.beats
         stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
-        return beats + stored // 2 + (0 if self._transpose else images * _PLANE_CYCLES * self.builder.config.group)
+        if self._transpose:
+            return 2 * beats + stored // 2 + _NORM_CYCLES * images
+        return beats + stored // 2 + images * _PLANE_CYCLES * self.builder.config.group

@@ -160,10 +160,14 @@ class Costs:
         return sum((start // beat % BURST_BEATS + n0 - 1) // BURST_BEATS + 1 for start in starts)
 
     def _conv(self, instruction: Instruction) -> Cost:
-        tokens = windows(instruction, self.config) + instruction["preload"] * walked(instruction, self.config)
+        own, shared = walked(instruction, self.config)
+        # A WPU's part of a shared row begins with a preload.
+        tokens = windows(instruction, self.config) + instruction["preload"] * own + shared
         # Rows are walked two ahead of their windows; the next command may come when the last one is walked.
-        row = instruction["cols"] + instruction["preload"]
-        ahead = 2 * row
+        whole, part = instruction["cols"] + instruction["preload"], instruction["scols"] + 1
+        last = instruction["units"] % self.config.wpus if shared else 0
+        row = part if last else whole
+        ahead = row + (part if last > 1 else whole)
         issue = max(2, tokens + _FEED - ahead)
         if not (instruction["wg"] and instruction["drain"]):
             return Cost(issue, ahead, _FEED, tokens, _CONV_END + self.config.cols, row=row)

@@ -108,7 +108,7 @@ def error_works(
                 if rows_given:
                     found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
                 yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, (made,), found, loads=False)
-                fields = work.psum_fields(sums, tap, part[0] - images[0], rows[0] if rows else 0)
+                fields = work.psum_fields(sums, tap, images, part, rows)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 
     def given(images: Range, tile: list[int]) -> Parts:

@@ -12,6 +12,7 @@ from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
+from gradloom.host.shared_rows import SharedRows
 from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access, row_access
@@ -123,6 +124,35 @@ class GradientCommands:
                 xb=self.ee,
                 ostep=length,
             )
+        shared = span.shared(builder.config)
+        if shared:
+            for tap, m in enumerate(outputs):
+                self._load_shares(span, shared, m, addr, place + tap)
+
+    def _load_shares(self, span: Span, shared: SharedRows, m: int, addr: int, bank: int) -> None:
+        """Errors of an output group for the parts of the rows that the WPUs share, each row at the addresses of its row group."""
+        builder, region, config = self.builder, self.errors, self.builder.config
+        length, image, beats = self.gradients.error_addresses(config, span), span.images[1] - 1, ceil_div(shared.last, 2)
+        for unit in range(shared.units):
+            row = (span.last - 1) % span.sweep.upi + 1 - shared.units + unit
+            place = (span.units // config.wpus + unit) * self.ee
+            builder.load(
+                Dest.EBUF,
+                region,
+                [((image, image + 1), (m, m + 1))],
+                region.at(image, m) + row * self.ee * config.beat_bytes,
+                (bank, bank + 1),
+                n0=beats,
+                n1=config.wpus,
+                stride1=shared.beats * config.beat_bytes,
+                addr=addr + place,
+                length=length - place,
+                bank0=bank,
+                bstep=PE_ROWS,
+                xe=self.ee,
+                xb=beats,
+                ostep=length,
+            )
 
     def _transfer(
         self, region: Region, part: list[Tile], scale: int
@@ -200,7 +230,7 @@ class GradientCommands:
         for lap in range(config.laps if fresh else sweep.laps):
             self.builder.recorder.emit(
                 Opcode.CONV,
-                fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1}),
+                fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1, "shared": 0}),
                 reads=[
                     row_access("IBUF", *layout.read(operands.inputs, base, size)),
                     row_access("EBUF", errors, length, (place, place + len(tile.outputs))),

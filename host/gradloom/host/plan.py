@@ -113,12 +113,16 @@ class Plan:
     # In
 
     def write_program(self, device: Device, first_step: int = 0) -> None:
-        """Program and what no command writes: zeros, and of a subsampling shortcut appended channels and index."""
+        """Program and what no command writes: zeros, those between the rows of a shortcut's error among them, and of a subsampling
+        shortcut appended channels and index."""
         zeros = self.memory["", "zeros"]
         device.write(self._address(zeros), bytes(zeros.data_bytes()))
         for layer in self.network.layers:
             if isinstance(layer, Subsample):
                 self._write_shortcut(device, layer)
+            elif (layer.name, "ds") in self.memory and self.network.geometry(layer.name).stride > 1:
+                error = self.memory[layer.name, "ds"]
+                device.write(self._address(error), bytes(error.data_bytes()))
         device.write(self.program_address, self.program(first_step))
 
     def _write_shortcut(self, device: Device, layer: Subsample) -> None:

@@ -10,6 +10,9 @@ from gradloom.host.tiling import STREAM_SHARES, Builder
 __all__ = ["PoolPart", "Windows", "pool_parts"]
 
 Range = tuple[int, int]
+_BACKWARD_SHARES = 2 * STREAM_SHARES
+"""Of the stream buffers a part of a large plane takes one, backward. Then the array makes weight gradients, whose updates wait for
+as long as a part takes, and of which the buffer holds few."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,7 @@ def pool_parts(
         big, small = (out, stored) if out.nb > stored.nb else (stored, out)
         needs = (("one plane takes {} beats of the A-Core's buffers", "abuf_depth", small.nb, depth),)
         return builder.planes_at_once(layer, big, bits=False, also=needs), [PoolPart(out, stored)]
-    for share in (STREAM_SHARES, 1):
+    for share in (_BACKWARD_SHARES, STREAM_SHARES, 1) if backward else (STREAM_SHARES, 1):
         parts = _rows(windows, out, stored, depth // share, backward=backward)
         if parts:
             return 1, parts

@@ -152,7 +152,7 @@ class RowConvolution:
 
     def _cycles(self, first: int, last: int) -> int:
         """Cycles of the array for all output groups of some units."""
-        return len(self.outputs) * self.work.steps * self.sweep.step_cycles(self.builder.config, last - first)
+        return len(self.outputs) * self.work.steps * self.sweep.strip(first, last).step_cycles(self.builder.config, 1)
 
     def tile_cycles(self, tile: RowTile) -> int:
         """Cycles of the array for a tile of some output groups that are computed together."""
@@ -390,6 +390,4 @@ class RowConvolution:
 
     def place_fields(self, tile: RowTile, sums: Sums, tap: int, row: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of an output group lie from a row on."""
-        sweep = self.sweep
-        unit = sweep.unit(row) - tile.first
-        return self.work.place_fields(sums, tap, unit) | {"psr": sweep.psr if row == 0 else 0}
+        return self.work.place_fields(sums, tap, self.sweep.unit(row) - tile.first, row)

@@ -108,14 +108,19 @@ def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work
 
 
 def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:
-    """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own."""
-    work, plane = _backward_work(builder, layer)
+    """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own.
+
+    Where a kernel of 1 x 1 has stride 2, only every second row is written. The others are zeros that are in memory from the start
+    (:meth:`gradloom.host.plan.Plan.write_program`).
+    """
+    work, plane = _backward_work(builder, layer, kept=True)
+    every = 2 if work.sweep.kept else 1
     tail = shifts(SH1=relative(builder.tid(layer.name, Kind.DS), ds_zero(builder, layer)))
     shape = builder.network.shape(layer.input)
 
     def encode(part: ErrorPart) -> None:
-        part.fields |= plane_rounding(builder, layer.name, Kind.DS, shape, part.images, part.group, part.row)
-        _encode(builder, "BP_OUT", tail, part, (layer.name, "ds"), dry)
+        part.fields |= plane_rounding(builder, layer.name, Kind.DS, shape, part.images, part.group, every * part.row)
+        _encode(builder, "BP_OUT", tail, part, (layer.name, "ds"), dry, every)
 
     works = error_works(
         builder,
@@ -133,16 +138,19 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
     return [builder.tagged(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
 
-def _backward_work(builder: Builder, layer: Conv | FullyConnected) -> tuple[Convolution, Plane]:
+def _backward_work(builder: Builder, layer: Conv | FullyConnected, *, kept: bool = False) -> tuple[Convolution, Plane]:
+    """The backward convolution and the planes of its results, without rows of zeros if only others are to be ``kept``."""
     shape = shape_of(builder.network, layer, builder.config)
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
-    plane = Plane(shape.yi, shape.xi)
-    sweep = backward_sweep(shape)
+    sweep = backward_sweep(shape, kept=kept)
+    plane = Plane(sweep.upi if sweep.kept else shape.yi, shape.xi)
     return Convolution(builder, layer.name, shape, sweep, region, shape.cg, transpose=True, beats=plane.nb, share=4), plane
 
 
-def _encode(builder: Builder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool) -> None:
-    """RUN that writes output A and its store."""
+def _encode(
+    builder: Builder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool, every: int = 1
+) -> None:
+    """RUN that writes output A and its store, to every row or every second one."""
     oa = builder.ring["OA"].take(part.beats)
     builder.run(
         program,
@@ -152,7 +160,7 @@ def _encode(builder: Builder, program: str, tail: tuple, part: ErrorPart, target
         writes=[("OA", oa, part.beats)],
     )
     if not dry:
-        builder.store_planes(Source.OA, builder.memory[target], part.images, part.group, oa, part.rows)
+        builder.store_planes(Source.OA, builder.memory[target], part.images, part.group, oa, part.rows, every)
 
 
 def _convolved_error(

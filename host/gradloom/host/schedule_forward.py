@@ -115,7 +115,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         parameters, residual = sides
         for tap, m in enumerate(tile):
             for number, (part, rows) in enumerate(parts):
-                slot, swept, fresh = part[0] - images[0], plane.of(rows), not rows or rows[0] == 0
+                swept, fresh = plane.of(rows), not rows or rows[0] == 0
                 whole = (builder.part(name, "z", images, (m, m + 1)),) if number == len(parts) - 1 else ()
                 if tap and not number:
                     parameters = None
@@ -128,7 +128,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                     # A dry run leaves lambda for the rows that follow, too; nothing of it reaches the memory.
                     "dry": int(dry and not (rows and fresh)),
                     **swept.fields(),
-                    **work.psum_fields(sums, tap, slot, rows[0] if rows else 0),
+                    **work.psum_fields(sums, tap, images, part, rows),
                     "n": plane.fields()["n"],
                 }
                 if frn and rows and fresh:

@@ -141,7 +141,7 @@ class _Logits:
                     "planes": count,
                     "dry": int(self.dry),
                     **self.plane.fields(),
-                    **self.work.psum_fields(sums, tap, part[0] - images[0]),
+                    **self.work.psum_fields(sums, tap, images, part),
                     "pb0": biases + tap,
                     "ob0": first + group,
                     "om0": self.groups,

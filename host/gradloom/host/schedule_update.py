@@ -121,7 +121,8 @@ class WeightUpdate(GradientCommands):
             places[n] = Operands(*block.inputs, start, first, found)
             if new_inputs:
                 windows = sum(self._cycles(part, span) for part in self._parts(block))
-                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, together=True)
+                copied = span.shared(config)
+                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, copied, span.images[0], together=True)
             before = block
 
     def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:

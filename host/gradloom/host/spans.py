@@ -8,6 +8,7 @@ those of an image behind those of the one before.
 import dataclasses
 
 from gradloom.host.layout import ceil_div, equal_ranges
+from gradloom.host.shared_rows import SharedRows, StoredTile, shared_rows
 from gradloom.host.windows import Sweep, row_banks_conflict
 from gradloom.rtl.config import Config
 
@@ -103,24 +104,33 @@ class Span:
         """Stored rows on chip."""
         return sum(piece.count for piece in self.inputs)
 
+    def shared(self, config: Config) -> SharedRows | None:
+        """Its rows that the WPUs share."""
+        return shared_rows(self.sweep, config, StoredTile(self.first, self.last, self._first_row, self.rows))
+
     def addresses(self, config: Config) -> int:
         """Row-bank addresses that one channel group of its inputs takes."""
-        return ceil_div(self.rows, self.sweep.banks(config)) * self.sweep.xe
+        return self.sweep.room(config, self.rows, self.shared(config))
 
     def groups(self, config: Config) -> int:
-        """Row groups: cycles for every window position of a row."""
-        return ceil_div(self.units, config.wpus)
+        """Row groups."""
+        return sum(divmod(self.units, config.wpus)) if self.shared(config) else ceil_div(self.units, config.wpus)
 
     def cycles(self, config: Config) -> int:
         """Cycles of the array for one step and kernel window."""
-        return self.groups(config) * self.sweep.cols * self.sweep.laps
+        return self.sweep.window_cycles(config, self.units, self.sweep.cols, self.shared(config))
 
     def row_fields(self, config: Config, window: int, base: int, entries: int | None = None) -> dict[str, int]:
         """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`Sweep.row_fields`."""
-        sweep, n = self.sweep, self.sweep.banks(config)
+        sweep, n = dataclasses.replace(self.sweep, shareable=False), self.sweep.banks(config)
         row = sweep.y0[window] + self.left_out * sweep.ystep - self._first_row
-        place = {"ib0": row % n * sweep.bank_step, "ia0": base + row // n * (entries or sweep.xe) & 0xFFFF}
-        return sweep.row_fields(config, window, base, 1, entries) | {"units": self.units, "u0": self.left_out} | place
+        shared = self.shared(config)
+        return (
+            sweep.row_fields(config, window, base, 1, entries)
+            | {"units": self.units, "u0": self.left_out}
+            | {"ib0": row % n * sweep.bank_step, "ia0": base + row // n * (entries or sweep.xe) & 0xFFFF}
+            | (shared.fields if shared else {})
+        )
 
     def conflicts(self, config: Config) -> bool:
         """Whether some row group asks one bank for two different rows."""

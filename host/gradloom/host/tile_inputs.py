@@ -8,6 +8,7 @@ from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.memory import Region
+from gradloom.host.shared_rows import SharedRows
 from gradloom.host.spans import Rows
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder
@@ -92,8 +93,10 @@ class TileInputs:
         return self.weights.steps * self.size(images) <= self.whole
 
     def beats(self, images: int) -> int:
-        """Of all steps in DRAM."""
-        return images * self.sweep.groups_in * self.sweep.rows * self.sweep.xe
+        """Of all steps that are loaded."""
+        shared = self.sweep.shared(self.builder.config, images)
+        copies = shared.copies * self.builder.config.wpus * shared.entries if shared else 0
+        return self.sweep.groups_in * (images * self.sweep.rows * self.sweep.xe + copies)
 
     def chunks(self, images: int, ends: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs, unless they stay on chip, and weights are loaded together, in order.
@@ -141,7 +144,9 @@ class TileInputs:
         Where they take longer than the windows other channels bring parts. ``together``: they lie as
         :meth:`layout` says.
         """
-        self.load_rows(self._blocks(images), self.size(images[1] - images[0]), chunk, addr, windows, together=together)
+        count = images[1] - images[0]
+        shared = self.sweep.shared(self.builder.config, count)
+        self.load_rows(self._blocks(images), self.size(count), chunk, addr, windows, shared, images[0], together=together)
 
     def strips(self, images: Range) -> list[Range]:
         """Units of an image that can be computed when the first of its :meth:`_blocks` are there, then with the next ones."""
@@ -152,7 +157,8 @@ class TileInputs:
         """Addresses of a step, from its first one on, that some units of its one image read."""
         low, high = self.sweep.read(*units)
         banks, xe = self.sweep.banks(self.builder.config), self.sweep.xe
-        return low // banks * xe, -(-high // banks) * xe
+        # Copies of shared rows lie behind the others.
+        return low // banks * xe, self.size(1) if units[1] == self.sweep.upi else -(-high // banks) * xe
 
     def _blocks(self, images: Range) -> list[Rows]:
         """All rows of some images, or, of an image that is made in rows, those that lie at the same addresses together."""
@@ -164,9 +170,21 @@ class TileInputs:
         return [Rows(images, (low, min(low + size, rows)), low) for low in range(0, rows, size)]
 
     def load_rows(
-        self, rows: Sequence[Rows], step: int, chunk: Range, addr: int, windows: int, *, together: bool = False
+        self,
+        rows: Sequence[Rows],
+        step: int,
+        chunk: Range,
+        addr: int,
+        windows: int,
+        copied: SharedRows | None = None,
+        image: int = 0,
+        *,
+        together: bool = False,
     ) -> None:
-        """The same for some rows that lie one behind the other on chip, those of an input group at ``step`` addresses."""
+        """The same for some rows that lie one behind the other on chip, those of an input group at ``step`` addresses.
+
+        ``copied``: those that the WPUs share, of a tile whose first image is ``image``.
+        """
         layout = self.layout(step, chunk[1] - chunk[0])
         if together and layout.room:
             # The rows are those of whole planes.
@@ -212,6 +230,37 @@ class TileInputs:
                     xb=sweep.xe,
                     ostep=step,
                 )
+            if copied:
+                self._load_copies(copied, image + copied.image, (first, last), start, step, way)
+
+    def _load_copies(self, shared: SharedRows, image: int, groups: Range, addr: int, step: int, way: int) -> None:
+        """Copies of the columns that the WPUs need of the rows that they share, of some input groups."""
+        builder, sweep, region = self.builder, self.sweep, self.tensor
+        beat, config = builder.config.beat_bytes, builder.config
+        for unit, r in shared.reads:
+            turn, bank = divmod(shared.bank + r, config.row_banks)
+            place = shared.addr + (unit + turn) * shared.entries
+            row = sweep.row0 + shared.row + unit * sweep.ystep + r
+            builder.load(
+                Dest.IBUF,
+                region,
+                # The first copy begins with the last beat of the row before, which the array does not read.
+                [((image, image + 1), groups, (row - 1, row + 1))],
+                region.at(image, groups[0]) + (row * sweep.xe - 1) * beat,
+                n0=shared.entries,
+                n1=config.wpus,
+                stride1=shared.stride * beat,
+                n2=groups[1] - groups[0],
+                stride2=region.unit,
+                addr=addr + place,
+                length=(groups[1] - groups[0]) * step - place,
+                way=way,
+                bank0=bank,
+                bstep=PE_ROWS,
+                xe=shared.entries,
+                xb=shared.entries,
+                ostep=step,
+            )
 
     def _tensor_rows(self, rows: Range) -> Range:
         """Of the tensor that some stored rows are."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gradloom.host.fit import ScheduleError
+from gradloom.host.layout import ceil_div
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.places import KeptRing, Pool, Ring
 from gradloom.host.tokens import Access, Box, Recorder, tensor_access
@@ -205,10 +206,34 @@ class Transfers:
         group: int,
         addr: int,
         rows: tuple[int, int] | None = None,
+        every: int = 1,
     ) -> None:
-        """Inverse of :meth:`load_planes`."""
+        """Inverse of :meth:`load_planes`. ``every`` 2: what is stored are the even rows of the tensor's planes, or ``rows`` of
+        these."""
+        if every > 1:
+            self._store_rows(src, region, images, group, addr, rows or (0, ceil_div(region.shape[2], every)), every)
+            return
         boxes, offset, runs = self._planes(src, region, images, group, rows)
         self.store(src, region, boxes, offset, addr=addr, **runs)
+
+    def _store_rows(
+        self, src: Source, region: Region, images: tuple[int, int], group: int, addr: int, rows: tuple[int, int], every: int
+    ) -> None:
+        first, count = every * rows[0], rows[1] - rows[0]
+        start, beats = region.rows(first, first + 1)
+        self.store(
+            src,
+            region,
+            [(images, (group, group + 1), (first, every * (rows[1] - 1) + 1))],
+            region.at(images[0], group) + start * self.config.beat_bytes,
+            n0=beats,
+            n1=count,
+            stride1=every * beats * self.config.beat_bytes,
+            n2=images[1] - images[0],
+            stride2=region.outer_bytes,
+            addr=addr,
+            length=(images[1] - images[0]) * count * beats,
+        )
 
     def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES,
                         place: int | None = None) -> int:

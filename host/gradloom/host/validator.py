@@ -314,6 +314,9 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         return
     pattern = Pattern(f["pattern"])
     groups = ceil_div(f["units"], config.wpus)
+    if f["shared"]:
+        groups = sum(divmod(f["units"], config.wpus))
+        yield from _shared(f, pattern, config)
     if not f["lap"] <= f["lap_end"] < config.laps:
         yield f"laps {f['lap']} to {f['lap_end']}: the array takes a channel group in {config.laps}"
     if pattern == Pattern.PAIR and not f["wg"]:
@@ -368,6 +371,24 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         )
 
 
+def _shared(f: Instruction, pattern: Pattern, config: Config) -> Iterator[str]:
+    """Rows that the WPUs share: docs/machine.md section 4."""
+    if config.wpus == 1 or pattern != Pattern.K3:
+        yield f"shared must be 0 with {'one WPU' if config.wpus == 1 else pattern.name}: two or three WPUs share rows, with K3"
+        return
+    others = config.wpus - 1
+    part, rest = divmod(f["cols"] - f["scols"], others)
+    if rest or part < 2 or part % 2 or part >= f["scols"]:
+        yield (
+            f"scols {f['scols']} of {f['cols']} windows: {others} parts of an even number and a longer last one must make up a row"
+        )
+    for name, value in (("e0", 0), ("par0", 1)):
+        if f[name] != value:
+            yield f"{name} must be {value} where rows are shared, not {f[name]}: a row begins with one column of padding"
+    if f["sbank"] >= config.row_banks:
+        yield f"sbank must be below {config.row_banks}, not {f['sbank']}"
+
+
 def _run(f: Instruction, config: Config) -> Iterator[str]:
     name = _NAMES.get(f["uprog"])
     if f["uprog"] >= config.microcode_depth:
@@ -378,6 +399,11 @@ def _run(f: Instruction, config: Config) -> Iterator[str]:
         yield "nb and xe must be above 0"
     if f["xsrc"] not in set(XSource):
         yield f"there is no operand source {f['xsrc']}"
+    if f["shared"] and (f["shared"] > f["py"] or not f["sbeats"] or f["sbeats"] * (config.wpus - 1) >= f["xe"]):
+        yield (
+            f"shared {f['shared']}, sbeats {f['sbeats']}: each of {config.wpus} WPUs must have a part of a row's {f['xe']} beats, "
+            f"and a plane has {f['py']} rows"
+        )
     if name is None:
         return
     beats = f["planes"] * f["nb"]

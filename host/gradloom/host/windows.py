@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 
 from gradloom.host.layout import ceil_div, even
+from gradloom.host.shared_rows import SharedRows, StoredTile, shared_rows
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Pattern, PsumLayout
 
@@ -22,6 +23,9 @@ __all__ = [
     "psum_words",
     "row_banks_conflict",
 ]
+
+_FEW_STEPS = 8
+"""Steps whose inputs the buffer holds at once: with fewer, one more or less decides how far loads run ahead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +115,8 @@ class Sweep:
         3 y, 3 y + 1 and 3 y + 2 of a convolution would be
     columns : stacked: for every place that an input group has in the weight buffer the column of the kernel that lies there; a
         window's ``col`` is a place
+    shareable : whether WPUs may share rows that are left over
+    kept : K1_UP: only the rows of the plane that a unit gives are made, not those of zeros between them
     """
 
     pattern: Pattern
@@ -134,6 +140,8 @@ class Sweep:
     laps: int = 1
     stacked: bool = False
     columns: tuple[int, ...] = ()
+    shareable: bool = True
+    kept: bool = False
 
     @property
     def k1(self) -> bool:
@@ -147,7 +155,7 @@ class Sweep:
     def strip(self, first: int, last: int) -> "Sweep":
         """The units ``first`` to ``last`` of one image; of the rows only those that their windows read are stored.
 
-        Rows outside the strip's are never asked for, so that the machine takes only true padding for padding.
+        Rows outside the strip's are never asked for, so that the machine takes only true padding for padding. None are shared.
         """
         start, end = self.read(first, last)
         return dataclasses.replace(
@@ -158,6 +166,7 @@ class Sweep:
             y0=tuple(y0 + first * self.ystep - start for y0 in self.y0),
             psr=0 if first else self.psr,
             row0=self.row0 + start * self.every,
+            shareable=False,
         )
 
     def read(self, first: int, last: int) -> tuple[int, int]:
@@ -171,7 +180,11 @@ class Sweep:
     @property
     def unit_rows(self) -> int:
         """Rows of the plane that a unit gives."""
-        return 2 if self.layout in (PsumLayout.SPLIT, PsumLayout.K1_UP) else 1
+        return 2 if self.layout == PsumLayout.SPLIT or (self.layout == PsumLayout.K1_UP and not self.kept) else 1
+
+    def sub_row(self, row: int) -> int:
+        """Field `psr` of RUN from a row of the plane on."""
+        return int(self.kept) or (self.psr if row == 0 else 0)
 
     def unit(self, row: int) -> int:
         """Unit that gives a row of the plane."""
@@ -194,21 +207,48 @@ class Sweep:
         """Banks from row to row as the machine counts them."""
         return PE_ROWS if self.stacked else 1
 
+    def shared(self, config: Config, images: int) -> SharedRows | None:
+        """The rows of a tile of so many images that the WPUs share.
+
+        None where the buffer has room for few input groups, and for fewer with copies beside them: loads would come later.
+        """
+        rows = self._stored(images)
+        found = shared_rows(self, config, StoredTile(0, images * self.upi, 0, rows))
+        least = config.ibuf_depth // self.room(config, rows, None)
+        fewer = config.ibuf_depth // self.room(config, rows, found) < least <= _FEW_STEPS
+        return None if fewer else found
+
+    def _stored(self, images: int) -> int:
+        """Rows on chip of so many images."""
+        return (images - 1) * self.pitch + self.rows
+
     def cycles(self, config: Config, images: int) -> int:
         """Cycles of the array for one step and kernel window, a position at a time, of ``images`` images."""
-        return ceil_div(images * self.upi, config.wpus) * self.cols * self.laps
+        return self.window_cycles(config, images * self.upi, self.cols, self.shared(config, images))
+
+    def window_cycles(self, config: Config, units: int, positions: int, shared: SharedRows | None) -> int:
+        """Cycles of the array for one step and kernel window of so many units and positions of a row."""
+        if shared:
+            return (units // config.wpus * positions + shared.cycles) * self.laps
+        return ceil_div(units, config.wpus) * positions * self.laps
 
     def positions(self, window: int) -> int:
         """Cycles of the array for a row of units in a kernel window."""
         return ceil_div(self.cols, 2) if self.windows[window].pair else self.cols
 
-    def step_cycles(self, config: Config, units: int) -> int:
-        """Cycles of the array for one step and all kernel windows of so many units."""
-        return ceil_div(units, config.wpus) * sum(self.positions(window) for window in range(len(self.windows))) * self.laps
+    def step_cycles(self, config: Config, images: int) -> int:
+        """Cycles of the array for one step and all kernel windows of ``images`` images."""
+        positions = sum(self.positions(window) for window in range(len(self.windows)))
+        return self.window_cycles(config, images * self.upi, positions, self.shared(config, images))
 
     def addresses(self, config: Config, images: int) -> int:
         """Row-bank addresses that one channel group of ``images`` images takes."""
-        return ceil_div((images - 1) * self.pitch + self.rows, self.banks(config)) * self.xe
+        return self.room(config, self._stored(images), self.shared(config, images))
+
+    def room(self, config: Config, rows: int, shared: SharedRows | None) -> int:
+        """Row-bank addresses of so many stored rows, and of copies of those that are shared."""
+        stored = ceil_div(rows, self.banks(config)) * self.xe
+        return max(stored, shared.addr + shared.units * shared.entries) if shared else stored
 
     def group_step(self) -> int:
         """K1: input groups of one PE row; else of the whole tile."""
@@ -242,6 +282,7 @@ class Sweep:
         n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
         jump = self.pitch - (self.upi - 1) * self.ystep
         pattern, each = Pattern.PAIR if self.windows[window].pair else self.pattern, self.bank_step
+        shared = self.shared(config, images)
         return {
             "pattern": int(pattern),
             "p2": int(self.ystep == 2),
@@ -261,6 +302,7 @@ class Sweep:
             "ia0": base + y0 // n * xe & 0xFFFF,
             "sa": self.ystep // n * xe & 0xFFFF,
             "ca": jump // n * xe & 0xFFFF,
+            **(shared.fields if shared else {}),
         }
 
 
@@ -342,13 +384,13 @@ def stacked_sweep(shape: Shape, config: Config, *, pairs: bool = True) -> Sweep:
     )
 
 
-def backward_sweep(shape: Shape) -> Sweep:
+def backward_sweep(shape: Shape, *, kept: bool = False) -> Sweep:
     """Errors of the outputs to errors of the inputs.
 
     Stride 1: the rotated kernel with pad K - 1 - p. Stride 2: pattern BP2; for a window from kernel row r the
     first unit is floor((p - 1) / 2) - r / 2, so that all windows add to the same positions, and the plane
     starts at the second row of its unit for even p. A 1 x 1 kernel of stride 2 without padding computes the
-    error at the output's size; the A-Core spreads it.
+    error at the output's size; the A-Core spreads it, with ``kept`` only along the rows.
     """
     common = (shape.mg, shape.yo, even(shape.xo) // 2)
     one = shape.ky == 1 and shape.kx == 1
@@ -366,6 +408,7 @@ def backward_sweep(shape: Shape) -> Sweep:
             (shape.pad,),
             pitch=shape.yo,
             laps=shape.laps_out,
+            kept=up and kept,
         )
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if shape.stride == 1:
@@ -403,7 +446,10 @@ def backward_sweep(shape: Shape) -> Sweep:
 
 def psum_words(sweep: Sweep, config: Config, images: int) -> int:
     """Words of each partial-sum bank that a tile takes."""
-    groups = ceil_div(images * sweep.upi, config.wpus)
+    units = images * sweep.upi
+    groups = ceil_div(units, config.wpus)
+    if sweep.shared(config, images):
+        groups = sum(divmod(units, config.wpus))
     if sweep.pattern == Pattern.K3:
         return ceil_div(groups, 2) * ceil_div(sweep.cols, 2)
     return groups * (even(sweep.cols) if sweep.k1 else sweep.cols)

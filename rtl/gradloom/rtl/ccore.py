@@ -182,10 +182,12 @@ class CCore(wiring.Component):
         """A command whose loops and bank counters make sense; addresses are checked where they are used."""
         k1 = f.pattern == Pattern.K1
         modulus = Mux(k1, self.config.wpus, self.config.row_banks)
-        # Gradients by K3 and K1.
+        # Gradients by K3 and K1; rows shared by K3.
+        shareable = ((f.pattern == Pattern.K3) & (f.scols != 0) & (f.scols <= f.cols) & (f.sbank < modulus)
+                     if self.config.wpus > 1 else 0)
         return ((f.units != 0) & (f.steps != 0) & (f.cols != 0) & (f.upi != 0) & (f.nr != 0)
                 & (f.nk != 0) & (f.ib0 < modulus) & (f.sb < modulus) & (f.cb < modulus)
-                & ~(f.wg & f.pattern[0]) & self._legal_laps(f))
+                & ~(f.wg & f.pattern[0]) & (~f.shared | shareable) & self._legal_laps(f))
 
     def _legal_laps(self, f):
         """Laps that there are; gradients of one at a time, in pairs of beats."""

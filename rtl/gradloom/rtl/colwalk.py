@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Pattern
-from gradloom.rtl.rowwalk import COMMAND_LAYOUT, SLOT_BITS, row_group_layout
+from gradloom.rtl.rowwalk import COMMAND_LAYOUT, SHARE_BITS, SLOT_BITS, row_group_layout
 
 __all__ = ["ColumnWalk", "token_layout"]
 
@@ -38,7 +38,8 @@ class ColumnWalk(wiring.Component):
     """Tokens of the groups that :class:`gradloom.rtl.rowwalk.RowWalk` offers, without a bubble between rows, steps or commands.
 
     A row is ``cols`` windows, and one token before them when it needs two entries (``preload``). The first token of a step
-    carries ``swap`` and waits for its weights; a token with ``snap`` waits for the drain registers.
+    carries ``swap`` and waits for its weights; a token with ``snap`` waits for the drain registers. Of a shared row only the last
+    WPU takes all windows.
 
     Members
     -------
@@ -79,7 +80,7 @@ class ColumnWalk(wiring.Component):
         slots = Signal(data.ArrayLayout(SLOT_BITS, config.wpus))
         opens = Signal(config.wpus)
         row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1,
-                                              "step": 1, "last": 1}))
+                                              "step": 1, "last": 1, "shared": 1, "part": SHARE_BITS}))
 
         fire = Signal()
         window = Signal()
@@ -99,7 +100,7 @@ class ColumnWalk(wiring.Component):
         with m.If(self.ready & self.valid):
             m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par)]
             m.d.sync += [row_flags[name].eq(group[name])
-                         for name in ("pa", "odd", "ea", "fresh", "lap", "sum", "begin", "first", "step", "last")]
+                         for name in row_flags.shape().members]
             m.d.sync += f.eq(group.command)
             command = group.command
             k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
@@ -125,6 +126,12 @@ class ColumnWalk(wiring.Component):
                 with m.If(~f.s2):
                     m.d.sync += parity.eq(~parity)
 
+        # A shared row: the first part has nothing before it, and parts but the last end before the last one does.
+        before, past = Signal(), Signal()
+        m.d.comb += [before.eq(row_flags.shared & (entry == 0)), past.eq(row_flags.shared & (j >= row_flags.part))]
+        first_part = Cat(before.replicate(PE_ROWS), Const(0, sources - PE_ROWS))
+        other_parts = Cat(past.replicate(config.wpus - 1), Const(0, 1))
+
         inside = Signal()
         use = Signal()
         m.d.comb += [inside.eq((entry >= 0) & (entry < f.xe)), use.eq(fire & window)]
@@ -137,8 +144,8 @@ class ColumnWalk(wiring.Component):
             token.swap.eq(fire & head & row_flags.step & ~f.wg),
             token.clr.eq(f.clear & row_flags.first & window0),
             token.snap.eq(fire & snap),
-            token.mask.eq(mask),
-            token.read.eq(present & (token.shift & inside).replicate(sources)),
+            token.mask.eq(mask & ~other_parts),
+            token.read.eq(present & (token.shift & inside).replicate(sources) & ~first_part),
             token.bank.eq(bank),
             token.ea.eq(row_flags.ea + (j >> 1)),
             token.lane.eq(j[0]),

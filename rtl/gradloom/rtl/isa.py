@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "FIRST_SHIFT_WORD", "HEADER_FIELDS", "HEADER_WORDS", "MAX
 
 PROGRAM_MAGIC = 0x4D4C5247
 """First word of a program header: the bytes ``GRLM``."""
-PROGRAM_VERSION = 5
+PROGRAM_VERSION = 6
 MAX_WORDS = 41
 """Longest command in words."""
 SEMAPHORES = 32
@@ -240,6 +240,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("sacc", 3, 22, 1, "sums: go on with those of the command before (a plane in several commands)"),
         Field("lap", 3, 23, 1, "first lap of a step: the array takes columns `cols` * lap on of a channel group"),
         Field("lap_end", 3, 24, 1, "last lap of a step"),
+        Field("shared", 3, 25, 1, "all WPUs together take each row that is left over when the others are dealt out, a part each"),
         Field("steps", 4, 0, 16, "weight tiles (input channel groups)"),
         Field("units", 4, 16, 16, "output rows of the tile, all images together"),
         Field("cols", 5, 0, 12, "window positions of a row"),
@@ -254,6 +255,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("ib0", 7, 12, 4, "bank counter of unit 0"),
         Field("sb", 7, 16, 4, "bank advance, unit to unit of one image"),
         Field("cb", 7, 20, 4, "bank advance, last unit of an image to the next image"),
+        Field("scols", 7, 24, 8, "shared rows: window positions of the last WPU's part; the other parts have the rest of `cols`"),
         Field("ia0", 8, 0, 16, "row address of unit 0 (modulo 2^16)"),
         Field("sa", 8, 16, 16, "row address advance, unit to unit of one image"),
         Field("ca", 9, 0, 16, "row address advance, last unit of an image to the next image"),
@@ -264,6 +266,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("woa1", 11, 10, 10, "weight address offset of PE row 1", signed=True),
         Field("woa2", 11, 20, 10, "weight address offset of PE row 2", signed=True),
         Field("u0", 12, 0, 12, "unit of its image that the first unit is, below `upi`"),
+        Field("sbank", 12, 12, 4, "shared rows: bank of the first row of the first part"),
         Field("pbase", 12, 16, 16, "first address in the partial-sum banks"),
         Field("rlim0", 13, 0, 16, "K1: steps in which PE row 0 has an input group"),
         Field("rlim1", 13, 16, 16, "K1: steps in which PE row 1 has an input group"),
@@ -272,7 +275,8 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("ee", 15, 0, 12, "WG: entries of a stored error row"),
         Field("dwbase", 15, 16, 16, "WG: first beat in the weight-gradient buffer"),
         Field("koff", 16, 0, 16, "K1: weight address offset between PE rows"),
-        Field("dgap", 16, 16, 8, "WG: blocks that lie between two blocks of the tile in the weight-gradient buffer"))),
+        Field("dgap", 16, 16, 8, "WG: blocks that lie between two blocks of the tile in the weight-gradient buffer"),
+        Field("soff", 16, 24, 8, "shared rows: address of the first parts behind the row address of the first shared row"))),
     Command(Opcode.RUN, FIRST_SHIFT_WORD, "Run a microprogram over planes.", (
         Field("uprog", 3, 0, 10, "address of the microprogram"),
         Field("planes", 3, 10, 8, "planes, 1..max_planes"),
@@ -285,6 +289,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("r1", 3, 27, 1, "converter 1 rounds stochastically"),
         Field("r2", 3, 28, 1, "converter 2 rounds stochastically"),
         Field("xin", 3, 29, 1, "add the wide input buffer to the weight gradients"),
+        Field("shared", 3, 30, 2, "last rows of the last plane that WPUs share"),
         Field("nb", 4, 0, 16, "beats of a plane"),
         Field("xe", 4, 16, 12, "beats of a row"),
         Field("sa0", 5, 0, 16, "first address of stream A"),
@@ -299,7 +304,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("prg0", 9, 12, 16, "row group of the first unit"),
         Field("pw0", 9, 28, 2, "WPU of the first unit"),
         Field("py", 10, 0, 12, "rows of a plane"),
-        Field("psr", 10, 12, 1, "SPLIT: the first row is the second of its unit"),
+        Field("psr", 10, 12, 1, "SPLIT: the first row is the second of its unit; K1_UP: only even rows of the plane, `py` of them"),
         Field("psc", 10, 13, 1, "SPLIT: the first column is the second of its position"),
         Field("pbase", 10, 16, 16, "first address in the partial-sum banks"),
         Field("inv", 11, 0, 17, "rounded reciprocal, 2^(15+k) / N"),
@@ -309,6 +314,7 @@ COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
         Field("f1", 12, 22, 5, "F of converter 1"),
         Field("f2", 12, 27, 5, "F of converter 2"),
         Field("idx0", 13, 0, 24, "element index of the first element (WG: of PE row 0)"),
+        Field("sbeats", 13, 24, 8, "shared rows: beats of the parts of all WPUs but the last"),
         Field("idx1", 14, 0, 24, "WG: element index of PE row 1"),
         Field("idx2", 15, 0, 24, "WG: element index of PE row 2"),
         Field("s_k", 16, 0, 24, "index step from plane to plane (WG: from tap to tap)"),

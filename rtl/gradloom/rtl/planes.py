@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.data import StructLayout
+from amaranth.lib.data import StructLayout, View
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.config import Config
@@ -133,23 +133,32 @@ class PlaneWalk(wiring.Component):
         m.d.comb += [getattr(self, name).eq(getattr(stream, name))
                      for name in ("row_last", "offset", "bits_addr", "bits_slot")]
         m.d.comb += self.beat.eq(stream.beat)
-        self._walk_partial_sums(m, stream.column, self.beat.last)
+        self._walk_partial_sums(m, stream.column, self.beat)
         self._walk_index(m, self.fields.xsrc == XSource.DW, self.beat.last)
         return m
 
-    def _walk_partial_sums(self, m: Module, column: Signal, plane_last: Signal) -> None:
+    def _walk_partial_sums(self, m: Module, column: Signal, beat: View) -> None:
         f = self.fields
         p = self.psum
+        plane_last = beat.last
         split = f.layout == PsumLayout.SPLIT
-        up = f.layout == PsumLayout.K1_UP
+        up = (f.layout == PsumLayout.K1_UP) & ~f.psr
         sub = Signal()
         sub0 = Signal()
         group_odd = Signal()
         row = Signal(16)
-        m.d.comb += sub0.eq(split & f.psr)
+        y, shared, of_part = Signal(12), Signal(), Signal(8)
+        m.d.comb += [sub0.eq(split & f.psr),
+                     shared.eq((f.shared != 0) & (beat.plane == f.planes - 1) & (y + f.shared >= f.py))]
         with m.If(self.start):
-            m.d.sync += [p.wpu.eq(f.pw0), group_odd.eq(f.prg0[0]), row.eq(self.row0), sub.eq(sub0)]
+            m.d.sync += [p.wpu.eq(f.pw0), group_odd.eq(f.prg0[0]), row.eq(self.row0), sub.eq(sub0), y.eq(0), of_part.eq(0)]
+        with m.Elif(self.step & ~self.row_last & shared):
+            m.d.sync += of_part.eq(of_part + 1)
+            with m.If((of_part == f.sbeats - 1) & (p.wpu < self.config.wpus - 1)):
+                m.d.sync += [of_part.eq(0), p.wpu.eq(p.wpu + 1)]
         with m.Elif(self.step & self.row_last):
+            # The last part of a shared row is the last WPU's, as the last row of a row group is.
+            m.d.sync += [y.eq(Mux(plane_last, 0, y + 1)), of_part.eq(0)]
             m.d.sync += sub.eq(Mux(plane_last, sub0, (split | up) & ~sub))
             with m.If(~(split | up) | sub | plane_last):
                 with m.If(p.wpu >= self.config.wpus - 1):
@@ -165,7 +174,7 @@ class PlaneWalk(wiring.Component):
         with m.Switch(f.layout):
             with m.Case(PsumLayout.ROWS):
                 m.d.comb += [p.bank0.eq(group_odd << 1), p.bank1.eq((group_odd << 1) | 1),
-                             p.addr0.eq(base + column), p.addr1.eq(base + column)]
+                             p.addr0.eq(base + Mux(shared, of_part, column)), p.addr1.eq(p.addr0)]
             with m.Case(PsumLayout.SPLIT):
                 m.d.comb += [p.bank0.eq((sub << 1) | f.psc), p.bank1.eq((sub << 1) | ~f.psc),
                              p.addr0.eq(base + column), p.addr1.eq(base + column + f.psc)]
@@ -215,4 +224,6 @@ class PlaneWalk(wiring.Component):
             with m.If(plane_last):
                 m.d.sync += [plane.eq(plane + f.s_k), self.idx.eq(plane + f.s_k)]
             with m.Else():
-                m.d.sync += self.idx.eq(self.idx + 2 - (self.row_last & f.xodd))
+                # Behind a row of K1_UP the row of zeros that is not swept.
+                skipped = Mux(self.row_last & (f.layout == PsumLayout.K1_UP) & f.psr, (f.xe << 1) - f.xodd, 0)
+                m.d.sync += self.idx.eq(self.idx + 2 - (self.row_last & f.xodd) + skipped)

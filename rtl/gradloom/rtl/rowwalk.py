@@ -1,4 +1,8 @@
-"""Walk the output rows (units) of a CONV tile, one row group of ``wpus`` units a cycle, step after step."""
+"""Walk the output rows (units) of a CONV tile, one row group of ``wpus`` units a cycle, step after step.
+
+Rows that are left over may be shared: such a row is a row group, and the units of its WPUs are parts of it
+(``docs/machine.md`` section 4).
+"""
 
 from amaranth.hdl import Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
@@ -8,13 +12,16 @@ from gradloom.rtl.command import decode
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode, Pattern
 
-__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SLOT_BITS", "RowWalk", "row_group_layout"]
+__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SHARE_BITS", "SLOT_BITS", "RowWalk", "row_group_layout"]
 
 CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
 """Bits of a CONV command."""
 
 SLOT_BITS = 8
 """Bits of an image slot."""
+
+SHARE_BITS = 8
+"""Bits of the windows of a WPU's part of a shared row."""
 
 _COPIED = ("tag", "pattern", "wg", "s2", "half", "clear", "drain", "preload", "nk", "cols", "yin", "xe", "dwbase", "dgap", "dacc",
            "ebank")
@@ -32,14 +39,16 @@ def row_group_layout(config: Config) -> data.StructLayout:
     row. ``pa``: base address in the partial-sum banks, ``odd`` the group's parity. ``ea``: address of the error row. ``fresh``:
     sums overwrite. ``lap``: of the step. ``sum``: their absolute values are summed (the last lap of a command with ``sums``),
     from 0 on with ``begin`` (not ``sacc``). ``first``, ``step``, ``last``: first group of the command, of a lap of a step, last
-    of the command. ``command``: what later stages need of the command, so that the next one may be walked meanwhile; ``drows``:
-    PE rows that are drained.
+    of the command. ``shared``: the units are parts of one row, of ``part`` windows each but for the last WPU's. ``command``: what
+    later stages need of the command, so that the next one may be walked meanwhile, of a shared row what it needs instead;
+    ``drows``: PE rows that are drained.
     """
     return data.StructLayout({
         "unit": data.ArrayLayout(data.StructLayout({"valid": 1, "row": signed(15), "b": 4, "a": 16, "slot": SLOT_BITS,
                                                     "opens": 1}), config.wpus),
         "rows": PE_ROWS, "e": signed(13), "par": 1, "pa": 16, "odd": 1, "ea": 16,
-        "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1, "step": 1, "last": 1, "command": COMMAND_LAYOUT})
+        "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1, "step": 1, "last": 1, "shared": 1, "part": SHARE_BITS,
+        "command": COMMAND_LAYOUT})
 
 
 class RowWalk(wiring.Component):
@@ -110,18 +119,27 @@ class RowWalk(wiring.Component):
         taken = Signal()
         step_end = Signal()
         last_step = Signal()
-        m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(left <= wpus),
+        sharing = f.shared & (left < wpus)
+        m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(Mux(sharing, left == 1, left <= wpus)),
                      last_step.eq((step == (f.steps - 1)[:16]) & last_lap)]
         out = Signal(row_group_layout(self.config))
         m.d.comb += self.group.eq(out)
 
+        # Parts of shared rows lie behind each other, those of a row at one address of different banks.
+        further, part_a, entries = Signal(), Signal(16), Signal(9)
+        place = Mux(further, part_a, a + f.soff)
+        m.d.comb += entries.eq(Mux(f.s2, f.scols, (f.scols + 1) >> 1) + 1)
         unit = (y, row, b, a, slot)
         with m.If(taken):
             for w in range(wpus):
-                m.d.sync += [out.unit[w].valid.eq(left > w), out.unit[w].row.eq(unit[1]),
-                             out.unit[w].b.eq(unit[2]), out.unit[w].a.eq(unit[3]), out.unit[w].slot.eq(unit[4]),
-                             out.unit[w].opens.eq(((unit[0] < wpus) | step_first) & ~f.sacc)]
+                m.d.sync += [out.unit[w].valid.eq((left > w) | sharing), out.unit[w].row.eq(Mux(sharing, row, unit[1])),
+                             out.unit[w].b.eq(Mux(sharing, f.sbank + PE_ROWS * w, unit[2])),
+                             out.unit[w].a.eq(Mux(sharing, place, unit[3])), out.unit[w].slot.eq(Mux(sharing, slot, unit[4])),
+                             out.unit[w].opens.eq(((unit[0] < wpus) & ~sharing | step_first) & ~f.sacc)]
                 unit = advance(w, *unit)
+                if not w:
+                    after_one = unit
+            unit = tuple(Mux(sharing, one, every) for one, every in zip(after_one, unit, strict=True))
             limits = (f.rlim0, f.rlim1, f.rlim2)
             m.d.sync += [
                 *(out.rows[r].eq(Mux(k1, step < limits[r], f.nr > r)) for r in range(PE_ROWS)),
@@ -130,9 +148,14 @@ class RowWalk(wiring.Component):
                 out.sum.eq(f.sums & last_step & ~f.wg & ~f.pattern[0]),  # K3 and K1
                 out.begin.eq(~f.sacc),
                 out.last.eq(step_end & last_step),
+                out.shared.eq(sharing), out.part.eq((f.cols - f.scols) >> max(0, wpus - 2)),
                 *(out.command[name].eq(getattr(f, name)) for name in _COPIED),
                 *(out.command.drows[r].eq(Mux(k1, limits[r] != 0, f.nr > r)) for r in range(PE_ROWS))]
-            m.d.sync += [y.eq(unit[0]), row.eq(unit[1]), b.eq(unit[2]), a.eq(unit[3]), slot.eq(unit[4]), left.eq(left - wpus),
+            with m.If(sharing):
+                m.d.sync += [out.command.cols.eq(f.scols), out.command.xe.eq(entries), out.command.preload.eq(1),
+                             further.eq(1), part_a.eq(place + entries)]
+            m.d.sync += [y.eq(unit[0]), row.eq(unit[1]), b.eq(unit[2]), a.eq(unit[3]), slot.eq(unit[4]),
+                         left.eq(left - Mux(sharing, 1, wpus)),
                          group.eq(group + 1), ea.eq(ea + f.ee), first.eq(0), step_first.eq(0)]
             half_cols = Signal(12)
             m.d.comb += half_cols.eq((f.cols + 1) >> 1)
@@ -162,7 +185,7 @@ class RowWalk(wiring.Component):
                          entry.eq(f.e0), parity.eq(f.par0)]
         with m.If(self.start | (taken & step_end)):
             m.d.sync += [left.eq(f.units), y.eq(f.u0), row.eq(f.y0 + (f.u0 << f.p2)), b.eq(f.ib0), slot.eq(0), group.eq(0),
-                         pa.eq(f.pbase), ea.eq(f.ebase), step_first.eq(1)]
+                         pa.eq(f.pbase), ea.eq(f.ebase), step_first.eq(1), further.eq(0)]
         with m.If(taken):
             m.d.sync += self.valid.eq(1)
         with m.Elif(self.ready):

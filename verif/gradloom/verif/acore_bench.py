@@ -247,9 +247,9 @@ def reciprocal(n: int) -> tuple[int, int]:
     return ((1 << (16 + k)) // n + 1) // 2, k
 
 
-def _plane(rng: random.Random, layout: PsumLayout | None = None) -> dict[str, int]:
+def _plane(rng: random.Random, layout: PsumLayout | None = None, *, widest: int = 4) -> dict[str, int]:
     """Geometry of some planes."""
-    py, xe, odd = rng.randint(1, 5), rng.randint(1, 4), rng.randint(0, 1)
+    py, xe, odd = rng.randint(1, 5), rng.randint(1, widest), rng.randint(0, 1)
     layout = PsumLayout(rng.randrange(4)) if layout is None else layout
     width = 2 * xe - odd
     pj = {PsumLayout.ROWS: width, PsumLayout.SPLIT: (width + 2) // 2, PsumLayout.K1: width, PsumLayout.K1_UP: (width + 1) // 2}
@@ -260,8 +260,19 @@ def _plane(rng: random.Random, layout: PsumLayout | None = None) -> dict[str, in
               "ob0": rng.randrange(9), "om0": rng.randrange(9), "pl0": 16, "ps0": rng.randrange(250),
               "t1": 8, "t2": 9, "f1": 8, "f2": 8}
     if layout is not PsumLayout.SPLIT:
-        fields["psr"] = fields["psc"] = 0
+        fields["psc"] = 0
+    if layout in (PsumLayout.ROWS, PsumLayout.K1):
+        fields["psr"] = 0
     return fields
+
+
+def _shared(rng: random.Random, wpus: int, fields: dict[str, int]) -> dict[str, int]:
+    """Shared rows at the end of the planes, behind a whole row group; none in half of the cases, or of too few beats."""
+    if fields["layout"] != PsumLayout.ROWS or wpus == 1 or fields["xe"] < wpus or rng.random() < 0.5:
+        return {}
+    shared = rng.randint(1, min(2, fields["py"]))
+    return {"shared": shared, "sbeats": rng.randint(1, (fields["xe"] - 1) // (wpus - 1)),
+            "pw0": (shared - fields["planes"] * fields["py"]) % wpus}
 
 
 _NORMS = ("FRN_NORM", "FRN_NORM_ADD", "FRN_NORM_ADD", "FRN_LAM")
@@ -283,6 +294,7 @@ async def forward(bench: Bench, seed: int) -> None:
             shifts = shift_sum(1, 24, 9, -9) + shift_sum(2, rng.randint(-4, 20))
         else:
             shifts = shift_sum(0, rng.randint(-12, 6)) + shift_sum(1, rng.randint(4, 14))
+        fields |= _shared(rng, bench.config.wpus, fields)
         if rng.random() < 0.3:
             fields |= {"r2": 1, "f2": 16, "idx0": rng.getrandbits(24), "s_k": rng.getrandbits(10), "s_ch": rng.getrandbits(8)}
         await bench.run(name, TABLE[name], fields, shifts)
@@ -295,6 +307,20 @@ async def layouts(bench: Bench, seed: int) -> None:
         for _ in range(4):
             fields = _plane(rng, layout) | {"pw0": rng.randrange(bench.config.wpus)}
             await bench.run("BP_OUT", TABLE["BP_OUT"], fields, shift_sum(1, rng.randint(8, 14)))
+
+
+async def shared_rows(bench: Bench, seed: int) -> None:
+    """Rows that WPUs share, behind others or all of a plane, with parts of all sizes."""
+    rng, wpus, ran = random.Random(seed), bench.config.wpus, 0
+    for trial in range(40 if wpus > 1 else 0):
+        fields = _plane(rng, PsumLayout.ROWS, widest=9)
+        if trial % 4 == 0:
+            fields |= {"planes": 1, "py": 1 + trial // 4 % 2}
+            fields["nb"] = fields["py"] * fields["xe"]
+        if shared := _shared(rng, wpus, fields):
+            await bench.run("BP_OUT", TABLE["BP_OUT"], fields | shared, shift_sum(1, rng.randint(8, 14)))
+            ran += 1
+    assert ran >= 10 or wpus == 1
 
 
 async def logits(bench: Bench, seed: int) -> None:
@@ -428,6 +454,8 @@ def any_run(bench: Bench, rng: random.Random, slot: int) -> tuple[str, dict[str,
         fields["xsrc"] = XSource.NONE
     elif name in ("WU", "DW_EXPORT"):
         fields["xsrc"] = XSource.DW
+    else:
+        fields |= _shared(rng, config.wpus, fields)
     return name, fields | {"inv": inv}, shifts
 
 
@@ -465,6 +493,6 @@ async def _overlapping(bench: Bench, seed: int) -> None:
 
 
 SCENARIOS: dict[str, Callable[[Bench, int], Awaitable[None]]] = {
-    "forward": forward, "layouts": layouts, "logits": logits, "backward": backward, "weights": weights, "pools": pools,
-    "overlapping": overlapping, "rivalling": rivalling}
+    "forward": forward, "layouts": layouts, "shared_rows": shared_rows, "logits": logits, "backward": backward,
+    "weights": weights, "pools": pools, "overlapping": overlapping, "rivalling": rivalling}
 """By name; a scenario expects a bench whose reference was filled and loaded."""

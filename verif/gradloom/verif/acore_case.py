@@ -167,7 +167,8 @@ class AuxReference:
                         r, k = divmod(block, f["nk"])
                         index = f[f"idx{min(r, 2)}"] + (plane + side) * f["s_t"] + k * f["s_k"] + (2 * b + lane) * f["s_lane"]
                     else:
-                        index = f["idx0"] + plane * f["s_k"] + o * columns + 2 * t + lane
+                        every = 2 if f["layout"] == PsumLayout.K1_UP and f["psr"] else 1
+                        index = f["idx0"] + plane * f["s_k"] + every * o * columns + 2 * t + lane
                     yield plane, beat, lane, valid, index
 
     def partial_sum(self, f: dict[str, int], plane: int, beat: int, lane: int, channel: int) -> int:
@@ -176,9 +177,14 @@ class AuxReference:
         x, rows, wpus = 2 * t + lane, f["py"], self.config.wpus
         first = f["prg0"] * wpus + f["pw0"]
         if f["layout"] == PsumLayout.ROWS:
-            unit = first + plane * rows + o
+            unit, beat = first + plane * rows + o, x >> 1
+            dealt = first + f["planes"] * rows - f["shared"]
+            if unit >= dealt:
+                # As if the WPU had a whole unit in a row group that is the row's.
+                part = min(t // f["sbeats"], wpus - 1)
+                unit, beat = (dealt // wpus + unit - dealt) * wpus + part, t - part * f["sbeats"]
             g = unit // wpus
-            bank, addr = 2 * (g & 1) + (x & 1), f["pbase"] + (g >> 1) * ((f["pj"] + 1) // 2) + (x >> 1)
+            bank, addr = 2 * (g & 1) + (x & 1), f["pbase"] + (g >> 1) * ((f["pj"] + 1) // 2) + beat
         elif f["layout"] == PsumLayout.SPLIT:
             per_image = (rows + f["psr"] + 1) // 2
             unit = first + plane * per_image + (o + f["psr"] >> 1)
@@ -187,9 +193,10 @@ class AuxReference:
             addr = f["pbase"] + g * f["pj"] + (x + f["psc"] >> 1)
         else:
             if f["layout"] == PsumLayout.K1_UP:
-                if o % 2 or x % 2:
+                if x % 2 or (o % 2 and not f["psr"]):
                     return 0
-                unit, x = first + plane * ((rows + 1) // 2) + o // 2, x // 2
+                unit = first + (plane * rows + o if f["psr"] else plane * ((rows + 1) // 2) + o // 2)
+                x //= 2
             else:
                 unit = first + plane * rows + o
             g = unit // wpus

@@ -14,8 +14,9 @@ from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.rtl.wpu import Wpu
 from gradloom.verif.conv_case import ConvCase, Layer, bank_conflict, encode_conv, make_case
+from gradloom.verif.shared_rows import dealt
 
-__all__ = ["Bench", "Trace", "drain_cycles", "fits", "overhead", "tokens"]
+__all__ = ["Bench", "Trace", "drain_cycles", "fits", "overhead", "row_groups", "tokens"]
 
 
 class Bench:
@@ -25,6 +26,8 @@ class Bench:
         self.dut = dut
         self.config = config
         self.faults: list[int] = []
+        self.shared = 0
+        """Cases with shared rows that were checked."""
 
     async def reset(self) -> None:
         dut = self.dut
@@ -182,6 +185,7 @@ class Bench:
             return []
         await self.load(case)
         results = []
+        self.shared += case.commands[0].get("shared", 0)
         for fields in case.commands:
             cycles, uses = await self.run(encode_conv(fields))
             results.append((cycles, uses))
@@ -205,13 +209,16 @@ class Trace:
     last: list[int] = dataclasses.field(default_factory=list)
 
 
-def row_groups(config: Config, fields: dict[str, int]) -> int:
-    return -(-fields["units"] // config.wpus)
+def row_groups(config: Config, fields: dict[str, int]) -> list[tuple[int, int]]:
+    """(windows, preload tokens) of the row groups of a step, each shared row one."""
+    first = dealt(config, fields)
+    shared = [(fields["scols"], 1)] * (fields["units"] - first) if fields.get("shared") else []
+    return [(fields["cols"], fields.get("preload", 0))] * -(-first // config.wpus) + shared
 
 
 def tokens(config: Config, fields: dict[str, int]) -> int:
     """Windows of a command, all WPUs at once."""
-    return steps(fields) * row_groups(config, fields) * fields["cols"]
+    return steps(fields) * sum(windows for windows, _ in row_groups(config, fields))
 
 
 def steps(fields: dict[str, int]) -> int:
@@ -221,9 +228,10 @@ def steps(fields: dict[str, int]) -> int:
 
 def overhead(config: Config, fields: dict[str, int]) -> int:
     """Cycles from ``start`` to ``done`` that are no windows: a constant, preload tokens, sweeps below 3 tokens, the drain."""
-    sweep = row_groups(config, fields) * (fields["cols"] + fields.get("preload", 0))
+    preloads = sum(preload for _, preload in row_groups(config, fields))
+    sweep = sum(windows for windows, _ in row_groups(config, fields)) + preloads
     stalls = 0 if fields.get("wg", 0) else (steps(fields) - 1) * max(0, 3 - sweep)
-    preloads = steps(fields) * row_groups(config, fields) * fields.get("preload", 0)
+    preloads *= steps(fields)
     if not fields.get("wg", 0) or not fields.get("drain", 0):
         return 3 + Feed.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
     return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads

@@ -36,7 +36,7 @@ import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
-from gradloom.verif import conv_reference
+from gradloom.verif import conv_reference, shared_rows
 
 __all__ = ["ConvCase", "Layer", "bank_conflict", "column_start", "encode_conv", "make_case", "place_psum", "windows"]
 
@@ -45,7 +45,8 @@ __all__ = ["ConvCase", "Layer", "bank_conflict", "column_start", "encode_conv", 
 class Layer:
     """A convolution of ``images`` x ``c`` x ``y`` x ``x`` with ``m`` kernels of ``kernel`` x ``kernel``.
 
-    ``fc``: fully connected; ``pair``: the left-over column of a kernel of 4, 7, ... columns by PAIR (FP of stride 1).
+    ``fc``: fully connected; ``pair``: the left-over column of a kernel of 4, 7, ... columns by PAIR (FP of stride 1); ``shared``:
+    rows that are left over are shared where they can be (K3, kernel 3, pad 1).
     """
 
     images: int
@@ -58,6 +59,7 @@ class Layer:
     pad: int = 0
     fc: bool = False
     pair: bool = False
+    shared: bool = False
 
     @property
     def yo(self) -> int:
@@ -145,7 +147,7 @@ def column_start(x0: int, pattern: Pattern) -> dict[str, int]:
 
 def place_psum(config: Config, fields: dict[str, int], unit: int, j: int, output: int = 0) -> tuple[int, int, int]:
     """(wpu, bank, address) of an output of window ``j`` of a unit."""
-    g, w = divmod(unit, config.wpus)
+    g, w, j = shared_rows.place(config, fields, unit, j)
     if fields["pattern"] == Pattern.K3:
         return w, 2 * (g & 1) + (j & 1), fields["pbase"] + (g >> 1) * -(-fields["cols"] // 2) + (j >> 1)
     if fields["pattern"] == Pattern.BP2:
@@ -163,7 +165,7 @@ def bank_conflict(config: Config, fields: dict[str, int]) -> bool:
     offsets = (0, 0, 0) if k1 else (1, 0, 0) if fields["pattern"] == Pattern.BP2 else (0, 1, 2)
     y, row, b, a = 0, fields["y0"], fields["ib0"], fields["ia0"]
     requests: dict[int, int] = {}
-    for unit in range(fields["units"]):
+    for unit in range(shared_rows.dealt(config, fields)):
         if unit % config.wpus == 0:
             requests = {}
         for r in range(3):
@@ -241,9 +243,9 @@ def make_case(config: Config, layer: Layer, phase: str, rng: np.random.Generator
     if layer.kernel == 1:
         case = _kernel1(config, layer, phase, x, w, e, place, base, window)
     elif phase == "wg":
-        case = _window_gradient(config, layer, x, e, base, window)
+        case = _window_gradient(config, layer, x, e, base, window, rng)
     else:
-        case = _window_sums(config, layer, phase, x, w, e, place, base)
+        case = _window_sums(config, layer, phase, x, w, e, place, base, rng)
     if phase == "wg":
         laps = [{"lap": lap, "lap_end": lap} for lap in range(config.laps)]
     else:
@@ -262,7 +264,14 @@ def _expect_sums(case: ConvCase, sums: np.ndarray) -> None:
             case.sums[k, image] = channels[k * g:(k + 1) * g]
 
 
-def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict, base: int) -> ConvCase:
+def _share(config: Config, layer: Layer, rng: np.random.Generator, **sizes: int) -> shared_rows.Shared | None:
+    """How rows of a window of 3 x 3 are shared, if they are."""
+    if not layer.shared or (layer.kernel, layer.pad) != (3, 1):
+        return None
+    return shared_rows.plan(config, rng, images=layer.images, **sizes)
+
+
+def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict, base: int, rng: np.random.Generator) -> ConvCase:
     """FP and BP with kernels of 2 and more."""
     g, kernel, s, p = config.group, layer.kernel, layer.stride, layer.pad
     forward = phase == "fp"
@@ -280,6 +289,10 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
         upi, cols = -(-(layer.y + psr) // 2), -(-(layer.x + psr) // 2)
     case = ConvCase(config)
     istep = -(-layer.images * yin // config.row_banks) * xe
+    ystep = 2 if forward and s == 2 else 1
+    shared = _share(config, layer, rng, upi=upi, yin=yin, ystep=ystep, xe=xe, cols=cols) if pattern == Pattern.K3 else None
+    if shared is not None:
+        istep = shared.istep
     parts = [(rows, columns, pattern) for rows in windows(kernel, s) for columns in windows(kernel, s)]
     left = None
     if layer.pair and forward:
@@ -292,6 +305,8 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
     for step in range(steps):
         _store_rows(case.ibuf, source[:, step * g:(step + 1) * g], base=base + step * istep, wpus=config.wpus,
                     kernel1_row=None)
+        if shared is not None:
+            shared.copy(case.ibuf, base + step * istep)
         for ky in range(kernel):
             for kx in range(kernel):
                 block = w[:g, step * g:(step + 1) * g, ky, kx] if forward else w[step * g:(step + 1) * g, :g, ky, kx]
@@ -308,14 +323,14 @@ def _window_sums(config: Config, layer: Layer, phase: str, x, w, e, place: dict,
         else:
             y0, x0 = (p - ky0 - 1) // 2, (p - kx0 - 1) // 2
             first = [(ky0 + r) * kernel + kx0 for r in range(3)]
-        ystep = 2 if forward and s == 2 else 1
         walk = _row_walk(modulus=config.row_banks, ystep=ystep, y0=y0, yin=yin, upi=upi, xe=xe, base=base)
         case.commands.append({
             "pattern": one, "s2": int(pair or (forward and s == 2)), "p2": int(forward and s == 2), "transpose": int(not forward),
             "flip": int(not forward and s == 1), "acc": int(bool(case.commands)), "nr": nr, "nk": nk, "steps": steps,
             "units": layer.images * upi, "cols": -(-cols // 2) if pair else cols, "upi": upi, "yin": yin, "y0": y0, "xe": xe,
             "istep": istep, "wstep": wstep, **{f"woa{r}": first[r] // 3 for r in range(3)},
-            **{f"wob{r}": first[r] % 3 for r in range(3)}, **column_start(x0, one), **walk, **place})
+            **{f"wob{r}": first[r] % 3 for r in range(3)}, **column_start(x0, one), **walk, **place,
+            **(shared.fields if shared is not None else {})})
     fields = case.commands[-1]
     if forward:
         sums = conv_reference.forward(conv_reference.decode_code(x), conv_reference.decode_code(w), layer)[:, :g]
@@ -367,7 +382,7 @@ def _expect_gradient(case: ConvCase, blocks: list[np.ndarray], dwbase: int, gap:
         beat += gap * case.config.block_beats
 
 
-def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int) -> ConvCase:
+def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int, rng: np.random.Generator) -> ConvCase:
     """WG of one window of a kernel of 2 and more; odd windows are computed twice and added."""
     g, s, p = config.group, layer.stride, layer.pad
     starts = [(a, b) for a in windows(layer.kernel, s) for b in windows(layer.kernel, s)]
@@ -383,8 +398,13 @@ def _window_gradient(config: Config, layer: Layer, x, e, base: int, window: int)
         "steps": 1, "units": layer.images * layer.yo, "cols": layer.xo, "upi": layer.yo, "yin": layer.y,
         "y0": ky0 - p, "xe": xe, "dwbase": dwbase, "dgap": gap, **column_start(kx0 - p, Pattern.K3), **walk,
         **_store_errors(case, e, 1, base + 1, first=(window + base) % 3)})
+    fields = case.commands[0]
+    if (shared := _share(config, layer, rng, upi=layer.yo, yin=layer.y, ystep=s, xe=xe, cols=layer.xo)) is not None:
+        shared.copy(case.ibuf, base)
+        shared.share_errors(case.ebuf, fields["ebase"], fields["ebank"])
+        fields.update(shared.fields)
     if window % 2:
-        case.commands.append(case.commands[0] | {"dacc": 1})
+        case.commands.append(fields | {"dacc": 1})
     codes = conv_reference.decode_code(x), conv_reference.decode_code(e)
     gradient = len(case.commands) * conv_reference.weight_gradient(*codes, layer)[:g, :g]
     _expect_gradient(case, [gradient[:, :, ky0 + r, kx0 + k] for r in range(nr) for k in range(nk)], dwbase, gap)

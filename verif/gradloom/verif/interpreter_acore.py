@@ -31,6 +31,15 @@ class _Run:
             self.sh[entry.dst] = value + (0 if entry.first else self.sh[entry.dst])
         if self.f["planes"] < 1 or self.f["planes"] > machine.config.max_planes or not self.f["nb"]:
             raise ValueError(f"RUN over {self.f['planes']} planes of {self.f['nb']} beats")
+        if self.f["shared"]:
+            self._check_shared()
+
+    def _check_shared(self) -> None:
+        f, wpus = self.f, self.m.config.wpus
+        if f["layout"] != PsumLayout.ROWS or wpus == 1 or f["shared"] > f["py"]:
+            raise ValueError(f"RUN: {f['shared']} shared rows of {f['py']} of {PsumLayout(f['layout']).name}, {wpus} WPUs")
+        if not f["sbeats"] or f["xe"] <= f["sbeats"] * (wpus - 1):
+            raise ValueError(f"RUN: parts of {f['sbeats']} beats of shared rows of {f['xe']}, {wpus} WPUs")
 
     # Streams
 
@@ -88,37 +97,49 @@ class _Run:
         out = np.zeros(self.shape, np.int64)
         if f["xsrc"] == XSource.NONE:
             return out
-        wpus, psum = self.m.config.wpus, self.chip.psum[f["half"]]
-        first = f["prg0"] * wpus + f["pw0"]
+        psum = self.chip.psum[f["half"]]
         for plane in range(f["planes"]):
             for o in range(f["py"]):
                 for x in range(self.x_columns):
                     place = self._position(plane, o, x)
                     if place is not None:
-                        unit, bank, addr = place
-                        unit += first
-                        out[plane, :, o, x] = psum[unit % wpus, bank, f["pbase"] + addr(unit // wpus)]
+                        wpu, bank, addr = place
+                        out[plane, :, o, x] = psum[wpu, bank, f["pbase"] + addr]
         return out
 
-    def _position(self, plane: int, o: int, x: int) -> tuple[int, Any, Any] | None:
-        """Unit, bank and address (a function of the row group) of a position."""
-        f, kind = self.f, PsumLayout(self.f["layout"])
+    def _position(self, plane: int, o: int, x: int) -> tuple[int, int, int] | None:
+        """WPU, bank and address behind ``pbase`` of a position."""
+        f, kind, wpus = self.f, PsumLayout(self.f["layout"]), self.m.config.wpus
+        first = f["prg0"] * wpus + f["pw0"]
         if kind == PsumLayout.SPLIT:
-            unit = plane * -(-(f["py"] + f["psr"]) // 2) + (o + f["psr"] >> 1)
+            g, wpu = divmod(first + plane * -(-(f["py"] + f["psr"]) // 2) + (o + f["psr"] >> 1), wpus)
             sub, column, position = o + f["psr"] & 1, x + f["psc"] & 1, x + f["psc"] >> 1
-            return unit, 2 * sub + column, lambda g: g * f["pj"] + position
+            return wpu, 2 * sub + column, g * f["pj"] + position
         if kind == PsumLayout.ROWS:
-            unit = plane * f["py"] + o
-            group = (unit + f["prg0"] * self.m.config.wpus + f["pw0"]) // self.m.config.wpus
-            return unit, 2 * (group & 1) + (x & 1), lambda g: (g >> 1) * -(-f["pj"] // 2) + (x >> 1)
+            g, wpu = divmod(first + plane * f["py"] + o, wpus)
+            beat = x >> 1
+            if plane == f["planes"] - 1 and o >= f["py"] - f["shared"]:
+                g, wpu, beat = self._shared(first, o, beat)
+            return wpu, 2 * (g & 1) + (x & 1), (g >> 1) * -(-f["pj"] // 2) + beat
         units = f["py"]
         if kind == PsumLayout.K1_UP:
-            if o & 1 or x & 1:
+            if x & 1 or (o & 1 and not f["psr"]):
                 return None
-            units, o, x = -(-units // 2), o // 2, x // 2
+            units, o, x = (units, o, x // 2) if f["psr"] else (-(-units // 2), o // 2, x // 2)
         padded = f["pj"] + (f["pj"] & 1)
         bank = (f["pk"] + 2 * (x & 1)) % 4
-        return plane * units + o, bank, lambda g: 2 * (g * padded + x >> 1) + (f["pk"] == 2)
+        g, wpu = divmod(first + plane * units + o, wpus)
+        return wpu, bank, 2 * (g * padded + x >> 1) + (f["pk"] == 2)
+
+    def _shared(self, first: int, o: int, beat: int) -> tuple[int, int, int]:
+        """Row group, WPU and beat of its part of a beat of a shared row; ``first``: unit of the first row."""
+        f, wpus = self.f, self.m.config.wpus
+        dealt = f["py"] - f["shared"]
+        groups, rest = divmod(first + (f["planes"] - 1) * f["py"] + dealt, wpus)
+        if rest:
+            raise ValueError("RUN: a shared row behind a row group that is not whole")
+        wpu = min(beat // f["sbeats"], wpus - 1)
+        return groups + o - dealt, wpu, beat - f["sbeats"] * wpu
 
     # Parameters
 
@@ -151,7 +172,8 @@ class _Run:
             return pint.Mode(f[f"f{converter}"], None)
         if idx is None:
             plane, channel, y, x = np.ogrid[: f["planes"], : self.g, : f["py"], : self.x_columns]
-            idx = f["idx0"] + plane * f["s_k"] + channel * f["s_ch"] + y * self.x_columns + x
+            every = 2 if f["layout"] == PsumLayout.K1_UP and f["psr"] else 1
+            idx = f["idx0"] + plane * f["s_k"] + channel * f["s_ch"] + every * y * self.x_columns + x
         bits = dither.random_bits(self.m.seeds[f[f"t{converter}"]], idx & 0xFFFFFF, f[f"f{converter}"])
         return pint.Mode(f[f"f{converter}"], bits)
 

@@ -1,6 +1,6 @@
 """CONV on numpy memories: docs/machine.md sections 3 and 4, read literally."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,27 +22,57 @@ _TAPS = {
 }
 
 
-def _columns(f: dict[str, int], e0: int, par0: int) -> list[tuple[int | None, int, int]]:
-    """(previous entry or None, current entry, parity) at every window of a row."""
+class _Part(NamedTuple):
+    """What a WPU takes of a row group: a unit, or its part of a shared one."""
+
+    unit: int
+    wpu: int
+    group: int
+    y: int
+    """Row of the unit within its image, of PE row offset 0."""
+    bank: int
+    addr: int
+    entries: int
+    """Of the stored row."""
+    walked: int
+    """Windows that it walks, of which the first ``windows`` count."""
+    windows: int
+    shared: bool
+
+
+def _columns(f: dict[str, int], e0: int, par0: int, part: _Part) -> list[tuple[int | None, int, int]]:
+    """(previous entry or None, current entry, parity) at every window of a part."""
     shift_parity = 1 if f["pattern"] == Pattern.BP2 else 0
     previous: int | None = None
     current, parity, found = e0, par0, []
-    if f["preload"]:
+    if f["preload"] or part.shared:
         previous, current = current, current + 1
-    for window in range(f["cols"]):
+    for window in range(part.walked):
         if window and (f["s2"] or (parity := parity ^ 1) == shift_parity):
             previous, current = current, current + 1
         found.append((previous, current, parity))
     return found
 
 
-def _rows(config: Config, f: dict[str, int]) -> list[tuple[int, int, int]]:
-    """(row within its image, bank counter, row address) of PE row offset 0 of every unit."""
-    n = config.wpus if f["pattern"] == Pattern.K1 else config.row_banks
+def _parts(config: Config, f: dict[str, int]) -> list[_Part]:
+    """Every unit with its WPU; of those that are left over, and shared, the parts of all WPUs."""
+    wpus, n = config.wpus, config.wpus if f["pattern"] == Pattern.K1 else config.row_banks
+    dealt = f["units"] - f["units"] % wpus if f["shared"] else f["units"]
     bank, addr, found = f["ib0"], f["ia0"], []
+    entries = 1 + (f["scols"] if f["s2"] else -(-f["scols"] // 2))
+    shared_addr = None
     for unit in range(f["units"]):
         y = (f["u0"] + unit) % f["upi"]
-        found.append((y * (2 if f["p2"] else 1) + f["y0"], bank, addr))
+        row = y * (2 if f["p2"] else 1) + f["y0"]
+        if unit < dealt:
+            found.append(_Part(unit, unit % wpus, unit // wpus, row, bank, addr, f["xe"], f["cols"], f["cols"],
+                               shared=False))
+        else:
+            shared_addr = addr + f["soff"] if shared_addr is None else shared_addr + entries
+            for w in range(wpus):
+                windows = f["scols"] if w == wpus - 1 else (f["cols"] - f["scols"]) // (wpus - 1)
+                found.append(_Part(unit, w, dealt // wpus + unit - dealt, row, f["sbank"] + 3 * w, shared_addr, entries,
+                                   f["scols"], windows, shared=True))
         last = y == f["upi"] - 1
         bank, addr = bank + f["cb" if last else "sb"], addr + f["ca" if last else "sa"]
         if bank >= n:
@@ -50,39 +80,43 @@ def _rows(config: Config, f: dict[str, int]) -> list[tuple[int, int, int]]:
     return found
 
 
+def _stored(config: Config, f: dict[str, int], part: _Part, r: int) -> tuple[int, int]:
+    """Bank and address of the row that a PE row of a part reads."""
+    pattern = Pattern(f["pattern"])
+    if pattern == Pattern.K1:
+        return 3 * part.bank + r, part.addr & 0xFFFF
+    wrap, bank = divmod(part.bank + _ROFF[pattern][r], config.row_banks)
+    return bank, (part.addr + wrap * part.entries) & 0xFFFF
+
+
 def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.ndarray:
-    """Taps [unit, window, PE row, tap, channel] of one step, as integers in float64."""
+    """Taps [part, window, PE row, tap, channel] of one step, as integers in float64."""
     pattern = Pattern(f["pattern"])
     decoded = pint.decode(np.arange(256, dtype=np.uint8)).astype(np.float64)
     e0, par0 = f["e0"], f["par0"]
     if f["colstep"]:
         column = 2 * e0 + par0 + step
         e0, par0, step = column >> 1, column & 1, 0
-    columns = _columns(f, e0, par0)
-    rows = _rows(config, f)
-    out = np.zeros((f["units"], f["cols"], 3, 3, config.group))
+    parts = _parts(config, f)
+    out = np.zeros((len(parts), f["cols"], 3, 3, config.group))
     for r in range(3):
         if pattern == Pattern.K1 and step >= f[f"rlim{r}"] and not f["wg"]:
             continue
-        for unit, (y, bank, addr) in enumerate(rows):
-            if not 0 <= y + _ROFF[pattern][r] < f["yin"]:
+        for at, part in enumerate(parts):
+            if not 0 <= part.y + _ROFF[pattern][r] < f["yin"]:
                 continue
-            if pattern == Pattern.K1:
-                bank = 3 * bank + r
-            else:
-                bank += _ROFF[pattern][r]
-                if bank >= config.row_banks:
-                    bank, addr = bank - config.row_banks, addr + f["xe"]
+            bank, addr = _stored(config, f, part, r)
             start = (addr + step * f["istep"]) & 0xFFFF
-            row = decoded[chip.ibuf[bank, start : start + f["xe"]]]
-            for window, (previous, current, parity) in enumerate(columns):
+            row = decoded[chip.ibuf[bank, start : start + part.entries]]
+            first = 1 if part.shared and part.wpu == 0 else 0
+            for window, (previous, current, parity) in enumerate(_columns(f, e0, par0, part)):
                 for k, name in enumerate(_TAPS[pattern, parity]):
                     entry = previous if name[0] == "p" else current
-                    if entry is not None and 0 <= entry < f["xe"]:
+                    if entry is not None and first <= entry < part.entries:
                         if entry >= len(row):
                             raise ValueError(f"CONV reads address {start + entry} of an input bank of {config.ibuf_depth}")
-                        out[unit, window, r, k, _channels(config, f)] = row[entry, int(name[1]), _channels(config, f)]
-    _check_banks(config, f, rows)
+                        out[at, window, r, k, _channels(config, f)] = row[entry, int(name[1]), _channels(config, f)]
+    _check_banks(config, f, parts)
     return out
 
 
@@ -91,22 +125,33 @@ def _channels(config: Config, f: dict[str, int]) -> slice:
     return slice(f["lap"] * config.cols, (f["lap_end"] + 1) * config.cols)
 
 
-def _check_banks(config: Config, f: dict[str, int], rows: list[tuple[int, int, int]]) -> None:
+def _check_banks(config: Config, f: dict[str, int], parts: list[_Part]) -> None:
     """Rows that the WPUs read together lie in different banks or are the same."""
     pattern = Pattern(f["pattern"])
-    for group in range(0, len(rows), config.wpus):
-        asked: dict[int, int] = {}
-        for y, bank, addr in rows[group : group + config.wpus]:
-            for r in range(1 if pattern == Pattern.K1 else 3):
-                if 0 <= y + _ROFF[pattern][r] < f["yin"]:
-                    place = addr * config.row_banks + bank + _ROFF[pattern][r]
-                    if pattern != Pattern.K1 and bank + _ROFF[pattern][r] >= config.row_banks:
-                        place += (f["xe"] - 1) * config.row_banks
-                    if (
-                        asked.setdefault(place % config.row_banks if pattern != Pattern.K1 else bank, place)
-                        != place
-                    ):
-                        raise ValueError("two WPUs ask one bank for different rows")
+    asked: dict[tuple[int, int], int] = {}
+    for part in parts:
+        for r in range(1 if pattern == Pattern.K1 else 3):
+            if 0 <= part.y + _ROFF[pattern][r] < f["yin"]:
+                bank, addr = _stored(config, f, part, r)
+                if asked.setdefault((part.group, bank), addr) != addr:
+                    raise ValueError("two WPUs ask one bank for different rows")
+
+
+def _check_shared(config: Config, f: dict[str, int]) -> None:
+    """Fields of a command that shares rows."""
+    if f["pattern"] != Pattern.K3 or config.wpus == 1:
+        raise ValueError("CONV: rows are shared by K3 and by several WPUs")
+    windows, rest = divmod(f["cols"] - f["scols"], config.wpus - 1)
+    if not f["scols"] or windows < 0 or rest or windows % 2 or f["scols"] <= windows:
+        raise ValueError(f"CONV: rows of {f['cols']} windows cannot be shared with {f['scols']} in the last part")
+    if f["e0"] or f["par0"] != 1:
+        raise ValueError("CONV: rows are shared where the padding is 1")
+    if f["sbank"] >= config.row_banks:
+        raise ValueError(f"CONV: parts from bank {f['sbank']} on, the machine has {config.row_banks}")
+    dealt = f["units"] - f["units"] % config.wpus
+    for unit in range(dealt, f["units"]) if f["sums"] and not f["sacc"] else ():
+        if min(dealt, dealt - unit + (f["u0"] + unit) % f["upi"]) < config.wpus:
+            raise ValueError("CONV: a WPU has not had a unit of the image whose row is shared")
 
 
 def _weights(config: Config, chip: Any, f: dict[str, int], step: int) -> np.ndarray:
@@ -134,6 +179,8 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
         raise ValueError("CONV: units, steps, cols, nr and nk must be above 0")
     if not f["lap"] <= f["lap_end"] < config.laps:
         raise ValueError(f"CONV: laps {f['lap']} to {f['lap_end']}, the machine has {config.laps}")
+    if f["shared"]:
+        _check_shared(config, f)
     pattern = Pattern(f["pattern"])
     if f["wg"]:
         if pattern in (Pattern.BP2, Pattern.PAIR):
@@ -142,7 +189,7 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
         return
     if pattern == Pattern.PAIR and (not f["s2"] or f["par0"] or f["colstep"]):
         raise ValueError("CONV: PAIR takes a stored pair of columns in every window")
-    total = np.zeros((f["units"], f["cols"], 4, config.group))
+    total = np.zeros((len(_parts(config, f)), f["cols"], 4, config.group))
     for step in range(f["steps"]):
         taps, weights = _operands(config, chip, f, step), _weights(config, chip, f, step)
         if pattern == Pattern.K3:
@@ -163,9 +210,9 @@ def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> N
     sums = f["sums"] and pattern in (Pattern.K3, Pattern.K1)
     if sums and not f["sacc"]:
         chip.norms[f["half"]] = 0
-    for unit in range(f["units"]):
-        wpu, g = unit % config.wpus, unit // config.wpus
-        for j in range(f["cols"]):
+    for at, part in enumerate(_parts(config, f)):
+        wpu, g = part.wpu, part.group
+        for j in range(part.windows):
             if pattern == Pattern.K3:
                 places = [(2 * (g & 1) + (j & 1), (g >> 1) * -(-f["cols"] // 2) + (j >> 1))]
             elif pattern == Pattern.BP2:
@@ -177,10 +224,10 @@ def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> N
                 places = [((k + 2 * (j & 1)) % 4, 2 * (n >> 1) + (k == 2)) for k in range(3)]
             for i, (bank, addr) in enumerate(places):
                 where = wpu, bank, f["pbase"] + addr
-                psum[where] = total[unit, j, i] + (psum[where] if f["acc"] else 0)
+                psum[where] = total[at, j, i] + (psum[where] if f["acc"] else 0)
                 if sums:
-                    slot, y = divmod(f["u0"] + unit, f["upi"])
-                    if j == 0 and (y < config.wpus or unit < config.wpus) and not f["sacc"]:
+                    slot, y = divmod(f["u0"] + part.unit, f["upi"])
+                    if j == 0 and (y < config.wpus or part.unit < config.wpus) and not f["sacc"]:
                         chip.running[wpu, i] = 0
                     chip.running[wpu, i] += abs(psum[where])
                     chip.norms[f["half"], wpu, i, slot] = chip.running[wpu, i]
@@ -193,14 +240,14 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
     if f["lap"] != f["lap_end"]:
         raise ValueError("a weight-gradient tile has one lap")
     taps = _operands(config, chip, f, 0)
-    errors = np.zeros((f["units"], f["cols"], 3, g))
-    for unit in range(f["units"]):
-        wpu, group = unit % config.wpus, unit // config.wpus
-        for j in range(f["cols"]):
+    parts = _parts(config, f)
+    errors = np.zeros((len(parts), f["cols"], 3, g))
+    for at, part in enumerate(parts):
+        for j in range(part.windows):
             for k in range(3):
-                bank = (k if pattern == Pattern.K1 else f["ebank"]) + 3 * wpu
-                errors[unit, j, k] = pint.decode(
-                    chip.ebuf[bank, f["ebase"] + group * f["ee"] + (j >> 1), j & 1]
+                bank = (k if pattern == Pattern.K1 else f["ebank"]) + 3 * part.wpu
+                errors[at, j, k] = pint.decode(
+                    chip.ebuf[bank, f["ebase"] + part.group * f["ee"] + (j >> 1), j & 1]
                 )
     sums = np.einsum("ujrkc,ujkm->rkmc", taps, errors).astype(np.int64)
     if f["clear"]:

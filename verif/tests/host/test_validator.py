@@ -180,7 +180,7 @@ def test_headers():
     data = bytearray(assemble([END], CONFIG))
     for word, value, message in (
         (0, 7, "header: the magic is 0x00000007, it must be 0x4d4c5247"),
-        (1, 9, "header: the version is 9, this machine runs version 5"),
+        (1, 9, "header: the version is 9, this machine runs version 6"),
     ):
         wrong = bytearray(data)
         struct.pack_into("<I", wrong, 4 * word, value)

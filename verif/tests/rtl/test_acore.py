@@ -102,6 +102,7 @@ def scenario(name: str, seeds: range):
 
 forward = scenario("forward", range(4))
 layouts = scenario("layouts", range(2))
+shared_rows = scenario("shared_rows", range(2))
 logits = scenario("logits", range(2))
 backward = scenario("backward", range(3))
 weights = scenario("weights", range(2))
@@ -418,7 +419,7 @@ async def random_commands(dut):
                                      "g4w2", pytest.param("g16w1", marks=long("builds lanes of 16 channels, five minutes"))])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
-    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 19
+    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 20
 
 
 def test_microprograms_have_room():

@@ -63,8 +63,29 @@ def layers(config: Config) -> Iterator[tuple[Layer, str, int]]:
         yield Layer(images=1, c=2 * g - 1, y=4, x=4, m=g - 1, pad=1), "fp", 0
 
 
+def shared_layers(config: Config) -> Iterator[tuple[Layer, str, int]]:
+    """Rows left over by the WPUs, one or two, of all widths of parts; of one image and of several."""
+    g, wpus = config.group, config.wpus
+    for x in (*range(5, 15), 16):
+        for left in range(1, wpus):
+            plane = {"images": 1, "c": 2 * g, "m": 2 * g, "pad": 1, "shared": True}
+            for phase, window in (("fp", 0), ("bp", 0), ("wg", x)):
+                yield Layer(**plane, y=wpus + left, x=x), phase, window
+                if phase != "bp":
+                    yield Layer(**plane, y=2 * (wpus + left) - (x & 1), x=2 * x - (x >> 1 & 1), stride=2), phase, window
+            # The last image's left-over rows alone are shared.
+            yield Layer(**plane | {"images": wpus + 1}, y=wpus + left, x=x), "fp", 0
+            yield Layer(**plane, y=2 * wpus + left, x=x), "wg", 0
+    yield Layer(images=1, c=4 * g, y=wpus + 1, x=2 * wpus + 1, m=g, pad=1, shared=True), "fp", 0
+
+
 def random_layer(rng: np.random.Generator, g: int) -> tuple[Layer, str, int]:
     phase = ("fp", "bp", "wg")[rng.integers(0, 3)]
+    if rng.integers(4) == 0:
+        stride = int(rng.integers(1, 3)) if phase != "bp" else 1
+        return Layer(images=int(rng.integers(1, 4)), c=int(rng.integers(1, 2 * g + 1)), y=int(stride * rng.integers(3, 9)),
+                     x=int(stride * rng.integers(5, 13)), m=int(rng.integers(1, 2 * g + 1)), stride=stride, pad=1,
+                     shared=True), phase, int(rng.integers(0, 9))
     kernel = int(rng.choice([1, 2, 3, 3, 3, 4, 5, 6, 7]))
     stride = int(rng.integers(1, 3))
     pad = int(rng.integers(0, min(kernel, 4))) if kernel > 1 else 0
@@ -91,6 +112,43 @@ async def directed(dut):
 
 
 @cocotb.test()
+async def shared_rows(dut):
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng = np.random.default_rng(9)
+    for layer, phase, window in shared_layers(config) if config.wpus > 1 else ():
+        await bench.check(layer, phase, rng, window)
+    dut._log.info(f"{bench.shared} cases with shared rows")
+    assert config.wpus == 1 or bench.shared >= 60
+
+
+@cocotb.test()
+async def shared_rows_alone(dut):
+    """A plane in two commands, the second of which has the shared rows alone and goes on with the sums of magnitudes."""
+    config = environment_config()
+    bench = Bench(dut, config)
+    await bench.reset()
+    rng, g, wpus = np.random.default_rng(10), config.group, config.wpus
+    for left, stride in itertools.product(range(1, wpus), (1, 2)):
+        rows = 2 * wpus
+        layer = Layer(images=1, c=2 * g, y=stride * (rows + left), x=stride * 10, m=g, stride=stride, pad=1, shared=True)
+        case = make_case(config, layer, "fp", rng)
+        assert fits(config, case)
+        await bench.load(case)
+        [fields] = case.commands
+        wrap, bank = divmod(fields["ib0"] + rows * fields["sb"], config.row_banks)
+        second = {"u0": rows, "units": left, "ib0": bank, "pbase": fields["pbase"] + (fields["cols"] + 1) // 2, "sacc": 1,
+                  "ia0": (fields["ia0"] + rows * fields["sa"] + wrap * fields["xe"]) % 65536}
+        for part in (fields | {"shared": 0, "units": rows}, fields | second):
+            _, uses = await bench.run(encode_conv(part))
+            assert uses == tokens(config, part)
+        assert not bench.faults
+        await bench.check_psum(case)
+        await bench.check_sums(case)
+
+
+@cocotb.test()
 async def random_layers(dut):
     config = environment_config()
     bench = Bench(dut, config)
@@ -100,7 +158,8 @@ async def random_layers(dut):
     for _ in range(int(os.environ["GRADLOOM_TEST_CASES"])):
         layer, phase, window = random_layer(rng, config.group)
         ran += bool(await bench.check(layer, phase, rng, window))
-    dut._log.info(f"{ran} random layers")
+    dut._log.info(f"{ran} random layers, {bench.shared} with shared rows")
+    assert config.wpus == 1 or bench.shared >= 2
     assert ran >= int(os.environ["GRADLOOM_TEST_CASES"]) // 3
 
 
@@ -129,7 +188,7 @@ async def overlapped(dut):
     bench = Bench(dut, config)
     await bench.reset()
     rng = np.random.default_rng(7)
-    ran = 0
+    ran = shared = 0
     for trial in range(int(os.environ["GRADLOOM_TEST_CASES"]) // 4):
         cases = place_together(config, rng, 9)
         for case in cases:
@@ -149,7 +208,9 @@ async def overlapped(dut):
         for case in last.values():
             await bench.check_sums(case)
         ran += len(fields)
-    dut._log.info(f"{ran} overlapping commands")
+        shared += sum(one.get("shared", 0) for one in fields)
+    dut._log.info(f"{ran} overlapping commands, {shared} with shared rows")
+    assert config.wpus == 1 or shared >= 2
     assert ran >= int(os.environ["GRADLOOM_TEST_CASES"])
 
 
@@ -340,6 +401,15 @@ async def illegal(dut):
                    {"ib0": config.row_banks}, {"sb": config.row_banks}, {"cb": config.row_banks},
                    {"pattern": Pattern.K1, "ib0": config.wpus}, {"pattern": Pattern.BP2, "wg": 1}, {"lap": 1, "lap_end": 0}):
         await expect(good | change, FAULT_ILLEGAL)
+    shared = good | {"shared": 1, "scols": 3}
+    if config.wpus > 1:
+        others = [{"pattern": pattern, "ib0": 0, "sb": 0, "cb": 0} for pattern in (Pattern.BP2, Pattern.K1, Pattern.PAIR)]
+        for change in ({"scols": 0}, {"scols": good["cols"] + 1}, {"sbank": config.row_banks}, *others):
+            await expect(shared | change, FAULT_ILLEGAL)
+        await expect(shared | {"units": config.wpus + 1, "upi": config.wpus + 1, "soff": 255, "scols": 255, "cols": 255},
+                     FAULT_ILLEGAL)
+    else:
+        await expect(shared, FAULT_ILLEGAL)
     laps = [{"lap": 0, "lap_end": 1}, {"dwbase": 1}] if config.laps > 1 else [{"lap_end": 1}, {"lap": 1, "lap_end": 1}]
     for change in laps:
         await expect(gradient.commands[0] | change, FAULT_ILLEGAL)
@@ -380,7 +450,8 @@ async def random_commands(dut):
         for field in COMMANDS[Opcode.CONV].fields:
             low, high = (-(1 << field.width - 1), 1 << field.width - 1) if field.signed else (0, 1 << field.width)
             fields[field.name] = int(rng.integers(low, high))
-        fields |= {"steps": int(rng.integers(0, 6)), "units": int(rng.integers(0, 12)), "cols": int(rng.integers(0, 9))}
+        fields |= {"steps": int(rng.integers(0, 6)), "units": int(rng.integers(0, 12)), "cols": int(rng.integers(0, 9)),
+                   "shared": int(config.wpus > 1 and rng.integers(4) == 0), "scols": int(rng.integers(0, 9))}
         if rng.integers(0, 4):
             fields |= {"ib0": 0, "sb": 0, "cb": int(rng.integers(0, config.wpus)), "pattern": int(rng.integers(0, 4))}
         bench.faults.clear()
@@ -411,4 +482,4 @@ def test_ccore(tmp_path, monkeypatch, name):
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 9
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 11

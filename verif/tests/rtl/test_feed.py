@@ -36,20 +36,24 @@ class Walk(wiring.Component):
 
 
 def row_reads(config: Config, f: dict[str, int], step: int) -> list[list[tuple[int, int] | None]]:
-    """Per unit and PE row: (bank, row address), or None for padding."""
+    """Per unit and PE row: (bank, row address), or None for padding. Shared units have those of each WPU, one behind the other."""
     k1 = f["pattern"] == Pattern.K1
     modulus = config.wpus if k1 else config.row_banks
     offsets = {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0), Pattern.K1: (0, 0, 0), Pattern.PAIR: (0, 1, 2)}[Pattern(f["pattern"])]
     b, a, result = f["ib0"], f["ia0"], []
+    dealt = f["units"] - (f["units"] % config.wpus if f["shared"] else 0)
+    entries, part = 1 + (f["scols"] if f["s2"] else -(-f["scols"] // 2)), 0
     for unit in range(f["units"]):
         y = (f["u0"] + unit) % f["upi"]
         reads = []
-        for r in range(3):
+        part = a + f["soff"] if unit == dealt else part + entries
+        firsts = [(b, a, f["xe"])] if unit < dealt else [(f["sbank"] + 3 * w, part, entries) for w in range(config.wpus)]
+        for (first, start, xe), r in itertools.product(firsts, range(3)):
             present = step < f[f"rlim{r}"] if k1 else r < f["nr"]
             row = y * (1 + f["p2"]) + f["y0"] + offsets[r]
-            bank, address = b + offsets[r], a
+            bank, address = first + offsets[r], start
             if not k1 and bank >= modulus:
-                bank, address = bank - modulus, a + f["xe"]
+                bank, address = bank - modulus, start + xe
             address += 0 if f["colstep"] else step * f["istep"]
             reads.append((3 * bank + r if k1 else bank, address) if present and 0 <= row < f["yin"] else None)
         result.append(reads)
@@ -64,37 +68,42 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
     """Every token of a command."""
     tokens = []
     pattern, wpus = f["pattern"], config.wpus
-    groups = -(-f["units"] // wpus)
+    dealt = f["units"] - (f["units"] % wpus if f["shared"] else 0)
+    groups = [(range(first, min(first + wpus, dealt)), False) for first in range(0, dealt, wpus)]
+    groups += [([unit] * wpus, True) for unit in range(dealt, f["units"])]
     laps = range(f["lap"], f["lap_end"] + 1)
     for step, lap in itertools.product(range(f["steps"]), laps):
         begins, ends = step == 0 and lap == laps[0], step == f["steps"] - 1 and lap == laps[-1]
         position = 2 * f["e0"] + f["par0"] + (step if f["colstep"] else 0)
         units = row_reads(config, f, step)
-        for g in range(groups):
-            members = units[g * wpus:(g + 1) * wpus]
+        for g, (units_of, shared) in enumerate(groups):
+            reads = [read for unit in sorted(set(units_of)) for read in units[unit]]
             entry, parity, j = position >> 1, position & 1, 0
-            row_tokens = [False, *[True] * f["cols"]] if f["preload"] else [True] * f["cols"]
+            row_tokens = [True] * f["scols" if shared else "cols"]
+            if f["preload"] or shared:
+                row_tokens.insert(0, False)
+            entries = (1 + (f["scols"] if f["s2"] else -(-f["scols"] // 2))) if shared else f["xe"]
+            part = (f["cols"] - f["scols"]) // (wpus - 1) if shared else 0
             for i, window in enumerate(row_tokens):
                 first = window and j == 0
                 shift = i == 0 or first or f["s2"] or parity == (pattern == Pattern.BP2)
+                taking = [w for w in range(len(units_of)) if not shared or w == wpus - 1 or j < part]
                 token = {"shift": int(shift), "clear": int(i == 0), "use": int(window), "sel": 2 * pattern + parity,
-                         "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": (1 << len(members)) - 1,
-                         "last": int(ends and g == groups - 1 and i == len(row_tokens) - 1), "lap": lap,
+                         "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": sum(1 << w for w in taking),
+                         "last": int(ends and g == len(groups) - 1 and i == len(row_tokens) - 1), "lap": lap,
                          "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "dwbase": f["dwbase"]}
                 token["snap"] = int(token["last"] and f["wg"] and f["drain"])
                 limits = [f[f"rlim{r}"] if pattern == Pattern.K1 else f["nr"] > r for r in range(3)]
                 token["drows"] = sum(1 << r for r in range(3) if limits[r])
                 summed = f["sums"] and ends and not f["wg"] and pattern in (Pattern.K3, Pattern.K1)
                 token["sum"] = int(window and summed)
-                token["reads"] = {PE * w + r: (read[0], (read[1] + entry) % 65536)
-                                  for w, reads in enumerate(members) for r, read in enumerate(reads)
-                                  if read and shift and 0 <= entry < f["xe"]}
+                token["reads"] = {at: (read[0], (read[1] + entry) % 65536) for at, read in enumerate(reads)
+                                  if read and shift and 0 <= entry < entries and (entry or not shared or at >= PE)}
                 if token["sum"]:
                     token["begin"] = int(g == 0 and j == 0)
-                    units_of = range(g * wpus, g * wpus + len(members))
                     places = [divmod(f["u0"] + unit, f["upi"]) for unit in units_of]
                     token["slots"] = [slot for slot, _ in places]
-                    token["openers"] = [int(j == 0 and (g == 0 or y < wpus)) for _, y in places]
+                    token["openers"] = [int(j == 0 and (g == 0 or (y < wpus and not shared))) for _, y in places]
                 if window:
                     token["clr"] = int(f["clear"] and begins and g == 0 and j == 0)
                     half_cols = -(-f["cols"] // 2)
@@ -119,6 +128,9 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     bits = {name: int(rng.integers(2)) for name in names}
     laps = sorted(int(lap) for lap in rng.integers(0, config.laps, 2))
     upi = int(rng.integers(1, 6))
+    scols, shared = int(rng.integers(1, 7)), int(pattern == Pattern.K3 and config.wpus > 1 and rng.integers(4) > 0)
+    cols = 2 * (config.wpus - 1) * int(rng.integers((scols + 1) // 2)) + scols
+    share = {"shared": 1, "cols": cols, "e0": 0, "par0": 1, "colstep": 0} if shared else {"shared": 0}
     return bits | {
         "lap": laps[0], "lap_end": laps[1],
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern in (Pattern.K3, Pattern.K1) else 0, "nr": int(rng.integers(1, 4)),
@@ -129,7 +141,8 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
         "sb": int(rng.integers(modulus)), "cb": int(rng.integers(modulus)), "ia0": int(rng.integers(300)),
         "sa": int(rng.integers(30)), "ca": int(rng.integers(30)), "istep": int(rng.integers(90)),
         "pbase": int(rng.integers(50)), "ebase": int(rng.integers(50)), "ee": int(rng.integers(9)),
-        **{f"rlim{r}": int(rng.integers(4)) for r in range(3)}}
+        "scols": scols, "sbank": int(rng.integers(config.row_banks)), "soff": int(rng.integers(256)),
+        **{f"rlim{r}": int(rng.integers(4)) for r in range(3)}} | share
 
 
 @pytest.mark.parametrize(("wpus", "laps"), [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2)])
@@ -138,7 +151,8 @@ def test_walk(wpus, laps):
     dut = Walk(config)
     rng = np.random.default_rng(wpus)
 
-    commands = [random_command(config, rng) for _ in range(60)]
+    commands = [random_command(config, rng) for _ in range(90)]
+    assert wpus == 1 or sum(fields["shared"] and fields["units"] % wpus > 0 for fields in commands) >= 4
     starts: list[int] = []
     now = 0
 

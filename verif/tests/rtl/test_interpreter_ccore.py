@@ -1,11 +1,14 @@
 """The interpreter's CONV against brute-force convolutions: every pattern, and what the C-Core answers with a fault."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
-from gradloom.verif.conv_case import ConvCase, Layer, make_case
+from gradloom.verif.ccore_bench import row_groups
+from gradloom.verif.conv_case import ConvCase, Layer, make_case, place_psum
 from gradloom.verif.interpreter import Memories
 from gradloom.verif.interpreter_ccore import conv
 
@@ -34,14 +37,25 @@ def layers(g: int) -> list[tuple[Layer, str]]:
     found = [(Layer(**plane, **size, c=2 * g, m=2 * g), phase) for size in sizes for phase in ("fp", "bp", "wg")]
     pairs = [{"kernel": 4, "pad": pad} for pad in range(4)] + [{"kernel": 7, "pad": 3}]
     found += [(Layer(**plane | {"x": x}, **size, c=2 * g, m=g, pair=True), "fp") for size in pairs for x in (4, 7)]
+    return found + shared_layers(g)
+
+
+def shared_layers(g: int) -> list[tuple[Layer, str]]:
+    """One and two rows left over by two and by three WPUs."""
+    found = []
+    for x, y, images in itertools.product((*range(5, 15), 16), (4, 5, 7), (1, 2)):
+        size = {"images": images, "y": y, "x": x, "c": 2 * g, "m": 2 * g, "pad": 1, "shared": True}
+        found += [(Layer(**size), phase) for phase in ("fp", "bp", "wg")]
+        found += [(Layer(**size | {"y": 2 * y, "x": 2 * x - (y & 1)}, stride=2), phase) for phase in ("fp", "wg")]
     return found
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_convolutions(name):
-    config, rng = CONFIGS[name], np.random.default_rng(1)
+    config, rng, shared = CONFIGS[name], np.random.default_rng(1), 0
     for layer, phase in layers(config.group):
         case = make_case(config, layer, phase, rng)
+        shared += case.commands[0].get("shared", 0)
         chip = memories(config, case)
         for fields in case.commands:
             conv(config, chip, NONE | fields)
@@ -52,6 +66,34 @@ def test_convolutions(name):
             assert np.array_equal(chip.norms[half, :, k, image].sum(0), sums) or image >= config.max_planes, (layer, phase)
         for beat, gradients in case.dw.items():
             assert np.array_equal(chip.dw[beat], gradients), (layer, phase)
+    assert config.wpus == 1 or shared >= 100
+
+
+def test_tokens_of_a_shared_row():
+    """Seven windows of a row that three WPUs share: two, two and three, and a token ahead."""
+    config = CONFIGS["g2_w3"]
+    case = make_case(config, Layer(images=1, c=2, y=7, x=7, m=2, pad=1, shared=True), "fp", np.random.default_rng(3))
+    assert row_groups(config, case.commands[0]) == [(7, 0), (7, 0), (3, 1)]
+    assert [place_psum(config, case.commands[0], 6, j)[0] for j in range(7)] == [0, 0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("change", [
+    {"pattern": Pattern.BP2}, {"pattern": Pattern.K1}, {"pattern": Pattern.PAIR, "s2": 1}, {"scols": 0}, {"scols": 2}, {"scols": 5},
+    {"scols": 9}, {"cols": 8}, {"cols": 9}, {"e0": 1}, {"par0": 0}, {"sbank": 9}, {"units": 2}, {"units": 4, "upi": 2}])
+def test_rows_that_cannot_be_shared(change):
+    config = CONFIGS["g2_w3"]
+    case = make_case(config, Layer(images=1, c=2, y=7, x=7, m=2, pad=1, shared=True), "fp", np.random.default_rng(4))
+    fields = NONE | case.commands[0]
+    assert fields["shared"] and fields["scols"] == 3
+    with pytest.raises(ValueError, match="CONV"):
+        conv(config, memories(config, case), fields | change)
+
+
+def test_one_wpu_shares_no_rows():
+    config = CONFIGS["g1_w1"]
+    case = make_case(config, Layer(images=1, c=1, y=7, x=7, m=1, pad=1), "fp", np.random.default_rng(5))
+    with pytest.raises(ValueError, match="CONV"):
+        conv(config, memories(config, case), NONE | case.commands[0] | {"shared": 1, "scols": 7})
 
 
 @pytest.mark.parametrize("change", [
