@@ -56,6 +56,11 @@ class Choices:
     cut : :class:`int`
         Beats of a plane that the A-Core takes at a time at most, so that what follows begins with the first of them; convolutions
         take inputs and errors as they are made, and the A-Core's commands take turns piece by piece. 0: whole planes.
+    share : :class:`bool`
+        All WPUs take parts of the rows that they leave over, where that saves cycles of the array.
+    passes : :class:`int`
+        Passes of the A-Core over the results of a backward tile for which the last steps of a set leave time: 1, or 2 with the
+        normalisation or the sum of errors on which the next layer waits.
     carried : tuple of :class:`str`
         Layers whose weight gradients come beside the forward pass of the next step of a start.
     """
@@ -69,6 +74,8 @@ class Choices:
     balance: bool = False
     operands: bool = True
     cut: int = 0
+    share: bool = True
+    passes: int = 1
     carried: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Which tiles a convolution is computed in: images and output groups, sets of them, and what they would cost."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import NoReturn
@@ -75,6 +76,7 @@ class ConvolutionTiles:
         share: int = 2,
         ordered: bool = False,
     ) -> None:
+        sweep = dataclasses.replace(sweep, shareable=builder.choices.share and sweep.shareable)
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         self.share, self.beats, self._ordered, self._transpose = share, beats, ordered, transpose
         self.outputs = outputs
@@ -229,8 +231,7 @@ class ConvolutionTiles:
         )
 
     def _swept(self, images: int) -> int:
-        """Cycles from the end of a tile until the A-Core has taken its images, about. Backward it passes over them again, for the
-        normalisation or the sum of errors on which the next layer waits.
+        """Cycles from the end of a tile until the A-Core has taken its images, about; backward in one pass or two, as chosen.
 
         Where the stream buffers do not hold the results of two tiles, the second one's sweep waits for the Storers as long again.
         Half of that is enough: both the tile before a turn and the one behind it bridge it.
@@ -238,5 +239,5 @@ class ConvolutionTiles:
         beats = images * self.beats
         stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
         if self._transpose:
-            return 2 * beats + stored // 2 + _NORM_CYCLES * images
+            return beats + stored // 2 + (self.builder.choices.passes - 1) * (beats + _NORM_CYCLES * images)
         return beats + stored // 2 + images * _PLANE_CYCLES * self.builder.config.group

@@ -45,7 +45,7 @@ class GradientCommands:
         self.first, self.last = first, last
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
-        self.sweep = forward_sweep(self.shape, builder.config)
+        self.sweep = dataclasses.replace(forward_sweep(self.shape, builder.config), shareable=builder.choices.share)
         self.stacked = stacked_sweep(self.shape, builder.config, pairs=False) if self.shape.stackable else None
         """Output groups one by one, with columns of the kernel on the taps, where that takes fewer commands than several do."""
         self.work = Convolution(

@@ -32,6 +32,8 @@ _VALUES: dict[str, tuple[int | bool, ...]] = {
     "ahead": (2, 3, 4),
     "balance": (False, True),
     "operands": (False, True),
+    "share": (False, True),
+    "passes": (1, 2),
     "cut": (0, 32, 64, 96, 144, 192, 256),
 }
 _CHANGES = (1, 1, 1, 2, 3)
