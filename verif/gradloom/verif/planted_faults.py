@@ -293,6 +293,20 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/system/test_rows.py",
     ),
     Fault(
+        "a window of a shared row counts in two WPUs",
+        f"{_RTL}/colwalk.py",
+        "(j >= row_flags.part)",
+        "(j > row_flags.part)",
+        f"{_TESTS}/rtl/test_feed.py",
+    ),
+    Fault(
+        "parts of a shared row are read from the row's own place in the partial sums",
+        f"{_RTL}/planes.py",
+        "Mux(shared, of_part, column)",
+        "column",
+        f"{_TESTS}/rtl/test_acore.py::test_acore[g4w2]",
+    ),
+    Fault(
         "a command that begins in the middle of an image takes that for its first row",
         f"{_RTL}/rowwalk.py",
         "y.eq(f.u0)",

@@ -12,6 +12,7 @@ from gradloom.host.validator import validate
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Pattern, Source
+from gradloom.rtl.microprograms import TABLE
 
 CONFIG = PRESETS["small"]
 NETWORK = Network(
@@ -174,6 +175,51 @@ def test_what_a_pair_of_columns_may_not_have(fields, message):
 def test_a_pair_of_columns_has_no_defect():
     fields = _PAIR | {"units": 12, "cols": 42, "nr": 3, "acc": 1, "lap_end": CONFIG.laps - 1}
     assert _texts([BASE, Instruction(Opcode.CONV, fields)]) == []
+
+
+def _of(config, instruction):
+    return [str(defect) for defect in validate(assemble([BASE, instruction, END], config), config)]
+
+
+_SHARED = {"steps": 1, "units": 4, "cols": 7, "upi": 4, "nr": 3, "nk": 3, "par0": 1, "shared": 1, "scols": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"pattern": int(Pattern.BP2)}, "shared must be 0 with BP2: two or three WPUs share rows, with K3"),
+        ({"scols": 2}, "scols 2 of 7 windows: 2 parts of an even number and a longer last one must make up a row"),
+        ({"scols": 5}, "scols 5 of 7 windows: 2 parts of an even number and a longer last one must make up a row"),
+        ({"scols": 7}, "scols 7 of 7 windows: 2 parts of an even number and a longer last one must make up a row"),
+        ({"cols": 6, "scols": 2}, "scols 2 of 6 windows: 2 parts of an even number and a longer last one must make up a row"),
+        ({"e0": 1}, "e0 must be 0 where rows are shared, not 1: a row begins with one column of padding"),
+        ({"par0": 0}, "par0 must be 1 where rows are shared, not 0: a row begins with one column of padding"),
+        ({"sbank": 9}, "sbank must be below 9, not 9"),
+    ],
+)
+def test_what_shared_rows_may_not_have(fields, message):
+    eta = PRESETS["eta"]
+    assert _of(eta, Instruction(Opcode.CONV, _SHARED)) == []
+    assert f"byte 24: CONV: {message}" in _of(eta, Instruction(Opcode.CONV, _SHARED | fields))
+    assert "byte 24: CONV: shared must be 0 with one WPU: two or three WPUs share rows, with K3" in _of(
+        CONFIG, Instruction(Opcode.CONV, _SHARED | fields)
+    )
+
+
+def test_a_shared_row_group_needs_its_own_sums():
+    fields = _SHARED | {"units": 5, "pbase": 512 - 8}
+    text = "byte 24: CONV: partial-sum addresses 504..511 leave its 511 addresses"
+    config = dataclasses.replace(PRESETS["eta"], psum_depth=511)
+    assert text in _of(config, Instruction(Opcode.CONV, fields)), "three row groups: one of three rows, two of one"
+
+
+@pytest.mark.parametrize("fields", [{"shared": 3}, {"sbeats": 0}, {"sbeats": 2}])
+def test_shared_rows_of_a_sweep(fields):
+    run = {"planes": 1, "nb": 8, "xe": 4, "py": 2, "shared": 2, "sbeats": 1, "uprog": TABLE["BP_OUT"]}
+    eta = PRESETS["eta"]
+    assert _of(eta, Instruction(Opcode.RUN, run)) == []
+    found = _of(eta, Instruction(Opcode.RUN, run | fields))
+    assert any("each of 3 WPUs must have a part of a row's 4 beats, and a plane has 2 rows" in text for text in found)
 
 
 def test_headers():
