@@ -58,9 +58,9 @@ class Choices:
         take inputs and errors as they are made, and the A-Core's commands take turns piece by piece. 0: whole planes.
     share : :class:`bool`
         All WPUs take parts of the rows that they leave over, where that saves cycles of the array.
-    passes : :class:`int`
-        Passes of the A-Core over the results of a backward tile for which the last steps of a set leave time: 1, or 2 with the
-        normalisation or the sum of errors on which the next layer waits.
+    twice : :class:`bool`
+        The last steps of a set of backward tiles leave the A-Core time for two passes over the results of each, the second one for
+        the normalisation or the sum of errors on which the next layer waits.
     carried : tuple of :class:`str`
         Layers whose weight gradients come beside the forward pass of the next step of a start.
     """
@@ -75,7 +75,7 @@ class Choices:
     operands: bool = True
     cut: int = 0
     share: bool = True
-    passes: int = 1
+    twice: bool = False
     carried: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:

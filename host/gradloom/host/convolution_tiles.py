@@ -239,5 +239,5 @@ class ConvolutionTiles:
         beats = images * self.beats
         stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
         if self._transpose:
-            return beats + stored // 2 + (self.builder.choices.passes - 1) * (beats + _NORM_CYCLES * images)
+            return beats + stored // 2 + (beats + _NORM_CYCLES * images if self.builder.choices.twice else 0)
         return beats + stored // 2 + images * _PLANE_CYCLES * self.builder.config.group

@@ -33,7 +33,7 @@ _VALUES: dict[str, tuple[int | bool, ...]] = {
     "balance": (False, True),
     "operands": (False, True),
     "share": (False, True),
-    "passes": (1, 2),
+    "twice": (False, True),
     "cut": (0, 32, 64, 96, 144, 192, 256),
 }
 _CHANGES = (1, 1, 1, 2, 3)
