@@ -45,19 +45,19 @@ class GradientCommands:
         self.first, self.last = first, last
         self.store_dw = (export or not last) and not dry
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
-        self.sweep = dataclasses.replace(forward_sweep(self.shape, builder.config), shareable=builder.choices.share)
         self.stacked = stacked_sweep(self.shape, builder.config, pairs=False) if self.shape.stackable else None
         """Output groups one by one, with columns of the kernel on the taps, where that takes fewer commands than several do."""
         self.work = Convolution(
             builder,
             layer.name,
             self.shape,
-            self.sweep,
+            forward_sweep(self.shape, builder.config),
             builder.memory[layer.input, "z"],
             self.shape.mg,
             transpose=False,
             share=4,
         )
+        self.sweep = self.work.sweep
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
         self.ee = even(self.shape.xo) // 2
         self.bb = builder.config.block_beats

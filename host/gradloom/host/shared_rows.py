@@ -14,7 +14,7 @@ from gradloom.rtl.isa import Pattern
 if TYPE_CHECKING:
     from gradloom.host.windows import Sweep
 
-__all__ = ["SharedRows", "StoredTile", "shared_rows"]
+__all__ = ["SharedRows", "StoredTile", "row_groups", "shared_rows"]
 
 _WORTH = 100
 """Of the array's cycles for a tile one of so many must be saved: less is not worth the loads of the copies."""
@@ -82,14 +82,14 @@ class SharedRows:
         return self.units * (self.last + _PRELOAD)
 
     @property
-    def copies(self) -> int:
-        """Copies for each WPU."""
-        return len(self.reads)
-
-    @property
     def fields(self) -> dict[str, int]:
         """Of CONV."""
         return {"shared": 1, "scols": self.last, "sbank": self.bank, "soff": self.behind}
+
+
+def row_groups(config: Config, units: int, *, shared: bool) -> int:
+    """Row groups of so many units: of one for each WPU, the rest together or, ``shared``, one by one."""
+    return sum(divmod(units, config.wpus)) if shared else ceil_div(units, config.wpus)
 
 
 def shared_rows(sweep: "Sweep", config: Config, tile: StoredTile) -> SharedRows | None:

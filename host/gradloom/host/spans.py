@@ -8,7 +8,7 @@ those of an image behind those of the one before.
 import dataclasses
 
 from gradloom.host.layout import ceil_div, equal_ranges
-from gradloom.host.shared_rows import SharedRows, StoredTile, shared_rows
+from gradloom.host.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 from gradloom.host.windows import Sweep, row_banks_conflict
 from gradloom.rtl.config import Config
 
@@ -114,7 +114,7 @@ class Span:
 
     def groups(self, config: Config) -> int:
         """Row groups."""
-        return sum(divmod(self.units, config.wpus)) if self.shared(config) else ceil_div(self.units, config.wpus)
+        return row_groups(config, self.units, shared=self.shared(config) is not None)
 
     def cycles(self, config: Config) -> int:
         """Cycles of the array for one step and kernel window."""

@@ -95,7 +95,7 @@ class TileInputs:
     def beats(self, images: int) -> int:
         """Of all steps that are loaded."""
         shared = self.sweep.shared(self.builder.config, images)
-        copies = shared.copies * self.builder.config.wpus * shared.entries if shared else 0
+        copies = len(shared.reads) * self.builder.config.wpus * shared.entries if shared else 0
         return self.sweep.groups_in * (images * self.sweep.rows * self.sweep.xe + copies)
 
     def chunks(self, images: int, ends: int = 0, *, begins: bool = False) -> list[Range]:

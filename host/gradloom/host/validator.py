@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from gradloom.host.assembler import AssemblyError, Instruction, Shift, offsets, split_program
 from gradloom.host.layout import ceil_div
+from gradloom.host.shared_rows import row_groups
 from gradloom.host.token_check import check_tokens
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_TAPS, Config
-from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Dest, Opcode, Pattern, Source, XSource
+from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Dest, Opcode, Pattern, PsumLayout, Source, XSource
 from gradloom.rtl.microprograms import TABLE
 
 __all__ = ["Defect", "validate"]
@@ -313,9 +314,8 @@ def _conv(f: Instruction, config: Config) -> Iterator[str]:
         yield f"there is no pattern {f['pattern']}"
         return
     pattern = Pattern(f["pattern"])
-    groups = ceil_div(f["units"], config.wpus)
+    groups = row_groups(config, f["units"], shared=bool(f["shared"]))
     if f["shared"]:
-        groups = sum(divmod(f["units"], config.wpus))
         yield from _shared(f, pattern, config)
     if not f["lap"] <= f["lap_end"] < config.laps:
         yield f"laps {f['lap']} to {f['lap_end']}: the array takes a channel group in {config.laps}"
@@ -399,7 +399,9 @@ def _run(f: Instruction, config: Config) -> Iterator[str]:
         yield "nb and xe must be above 0"
     if f["xsrc"] not in set(XSource):
         yield f"there is no operand source {f['xsrc']}"
-    if f["shared"] and (f["shared"] > f["py"] or not f["sbeats"] or f["sbeats"] * (config.wpus - 1) >= f["xe"]):
+    if f["shared"] and f["layout"] != PsumLayout.ROWS:
+        yield f"shared must be 0 with layout {f['layout']}, not {f['shared']}: sums of shared rows lie in rows"
+    elif f["shared"] and (f["shared"] > f["py"] or not f["sbeats"] or f["sbeats"] * (config.wpus - 1) >= f["xe"]):
         yield (
             f"shared {f['shared']}, sbeats {f['sbeats']}: each of {config.wpus} WPUs must have a part of a row's {f['xe']} beats, "
             f"and a plane has {f['py']} rows"

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 
 from gradloom.host.layout import ceil_div, even
-from gradloom.host.shared_rows import SharedRows, StoredTile, shared_rows
+from gradloom.host.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Pattern, PsumLayout
 
@@ -446,10 +446,7 @@ def backward_sweep(shape: Shape, *, kept: bool = False) -> Sweep:
 
 def psum_words(sweep: Sweep, config: Config, images: int) -> int:
     """Words of each partial-sum bank that a tile takes."""
-    units = images * sweep.upi
-    groups = ceil_div(units, config.wpus)
-    if sweep.shared(config, images):
-        groups = sum(divmod(units, config.wpus))
+    groups = row_groups(config, images * sweep.upi, shared=sweep.shared(config, images) is not None)
     if sweep.pattern == Pattern.K3:
         return ceil_div(groups, 2) * ceil_div(sweep.cols, 2)
     return groups * (even(sweep.cols) if sweep.k1 else sweep.cols)

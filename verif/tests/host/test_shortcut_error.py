@@ -7,23 +7,11 @@ import pytest
 from gradloom.host.choices import Choices
 from gradloom.host.fit import ScheduleError
 from gradloom.host.schedule import compile_network
-from gradloom.models.network import Conv, FullyConnected, Network
-from gradloom.models.rounding import Rounding
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Kind, Opcode, PsumLayout, Source, tensor_id
 from gradloom.verif.configs import machine_config
+from gradloom.verif.networks import strided_shortcut
 from gradloom.verif.step_check import check_steps
-
-
-def network(y: int, x: int, errors: str = "nearest") -> Network:
-    layers = (
-        Conv(name="a", out=4, kernel=3, pad=1),
-        Conv(name="b", out=6, kernel=3, pad=1, stride=2),
-        Conv(name="s", out=6, kernel=1, stride=2, input="a", act="none"),
-        Conv(name="c", out=6, kernel=3, pad=1, input="b", residual="s"),
-        FullyConnected(name="fc", out=3),
-    )
-    return Network("shortcut", (2, y, x), 3, layers, rounding=Rounding(errors=errors))
 
 
 @pytest.mark.parametrize("errors", ["nearest", "stochastic"])
@@ -31,7 +19,7 @@ def network(y: int, x: int, errors: str = "nearest") -> Network:
 @pytest.mark.parametrize("name", ["small", "channels", "laps"])
 def test_training_steps(y, x, errors, name):
     config = machine_config(name)
-    plan = check_steps(network(y, x, errors), config, batch=3, order=y)[-1]
+    plan = check_steps(strided_shortcut(y, x, errors), config, batch=3, order=y)[-1]
     runs = [i for i in plan.instructions if i.opcode == Opcode.RUN and i["layout"] == PsumLayout.K1_UP]
     assert runs and all(i["psr"] == 1 for i in runs)
     assert sum(i["planes"] * i["py"] for i in runs) == 3 * -(-y // 2) * -(-4 // config.group)
@@ -43,7 +31,7 @@ def test_training_steps(y, x, errors, name):
 
 @pytest.mark.parametrize("errors", ["nearest", "stochastic"])
 def test_rows_of_planes_that_do_not_fit(errors):
-    plan = check_steps(network(18, 16, errors), machine_config("rows"), batch=1, order=3)[-1]
+    plan = check_steps(strided_shortcut(18, 16, errors), machine_config("rows"), batch=1, order=3)[-1]
     runs = [i for i in plan.instructions if i.opcode == Opcode.RUN and i["layout"] == PsumLayout.K1_UP]
     assert max(i["py"] for i in runs) < 9 == sum(i["py"] for i in runs) // 2
 
@@ -52,4 +40,4 @@ def test_planes_in_pieces_whose_second_reading_comes_late():
     """Others would take their place meanwhile; such a program once came out and was wrong."""
     config = dataclasses.replace(PRESETS["small"], abuf_depth=512, mbuf_depth=128)
     with pytest.raises(ScheduleError, match="of AA would be overwritten before they are used"):
-        compile_network(network(34, 32), config, 1, choices=Choices(cut=64))
+        compile_network(strided_shortcut(34, 32), config, 1, choices=Choices(cut=64))

@@ -219,6 +219,9 @@ def test_shared_rows_of_a_sweep(fields):
     eta = PRESETS["eta"]
     assert _of(eta, Instruction(Opcode.RUN, run)) == []
     found = _of(eta, Instruction(Opcode.RUN, run | fields))
+    assert "byte 24: RUN: shared must be 0 with layout 2, not 2: sums of shared rows lie in rows" in _of(
+        eta, Instruction(Opcode.RUN, run | {"layout": 2})
+    )
     assert any("each of 3 WPUs must have a part of a row's 4 beats, and a plane has 2 rows" in text for text in found)
 
 

@@ -99,12 +99,17 @@ def environment_config() -> Config:
     return Config(**json.loads(os.environ["GRADLOOM_TEST_CONFIG"]))
 
 
-@cocotb.test()
-async def directed(dut):
+async def begin(dut, seed: int) -> tuple[Config, Bench, np.random.Generator]:
+    """The machine of the environment after a reset, and a generator."""
     config = environment_config()
     bench = Bench(dut, config)
     await bench.reset()
-    rng = np.random.default_rng(1)
+    return config, bench, np.random.default_rng(seed)
+
+
+@cocotb.test()
+async def directed(dut):
+    config, bench, rng = await begin(dut, 1)
     ran = 0
     for layer, phase, window in layers(config):
         ran += bool(await bench.check(layer, phase, rng, window))
@@ -113,10 +118,7 @@ async def directed(dut):
 
 @cocotb.test()
 async def shared_rows(dut):
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(9)
+    config, bench, rng = await begin(dut, 9)
     for layer, phase, window in shared_layers(config) if config.wpus > 1 else ():
         await bench.check(layer, phase, rng, window)
     dut._log.info(f"{bench.shared} cases with shared rows")
@@ -126,10 +128,8 @@ async def shared_rows(dut):
 @cocotb.test()
 async def shared_rows_alone(dut):
     """A plane in two commands, the second of which has the shared rows alone and goes on with the sums of magnitudes."""
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng, g, wpus = np.random.default_rng(10), config.group, config.wpus
+    config, bench, rng = await begin(dut, 10)
+    g, wpus = config.group, config.wpus
     for left, stride in itertools.product(range(1, wpus), (1, 2)):
         rows = 2 * wpus
         layer = Layer(images=1, c=2 * g, y=stride * (rows + left), x=stride * 10, m=g, stride=stride, pad=1, shared=True)
@@ -150,10 +150,7 @@ async def shared_rows_alone(dut):
 
 @cocotb.test()
 async def random_layers(dut):
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(2)
+    config, bench, rng = await begin(dut, 2)
     ran = 0
     for _ in range(int(os.environ["GRADLOOM_TEST_CASES"])):
         layer, phase, window = random_layer(rng, config.group)
@@ -184,10 +181,7 @@ def place_together(config: Config, rng: np.random.Generator, count: int) -> list
 @cocotb.test()
 async def overlapped(dut):
     """Commands of all kinds behind each other: results as one by one, done in order, windows with their command's tag."""
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(7)
+    config, bench, rng = await begin(dut, 7)
     ran = shared = 0
     for trial in range(int(os.environ["GRADLOOM_TEST_CASES"]) // 4):
         cases = place_together(config, rng, 9)
@@ -228,11 +222,8 @@ def check_tags(config: Config, trace: Trace, fields: list[dict[str, int]], tags:
 @cocotb.test()
 async def tags_of_short_and_illegal_commands(dut):
     """Commands of one window behind a drain end in successive cycles; an illegal command has no window."""
-    config = environment_config()
+    config, bench, rng = await begin(dut, 8)
     g = config.group
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(8)
     long_ = make_case(config, Layer(images=2, c=2 * g, y=4, x=5, m=g, pad=1), "wg", rng).commands[0]
     short = long_ | {"units": 1, "upi": 1, "u0": 0, "cols": 1, "preload": 0, "steps": 1, "clear": 1}
     fields = [long_ | {"drain": 1}, short | {"drain": 1}, short | {"drain": 0}, long_, short]
@@ -251,10 +242,8 @@ async def tags_of_short_and_illegal_commands(dut):
 @cocotb.test()
 async def single_rows_between_others(dut):
     """Gradients of a single row between convolutions of several rows: starts and ends are those of the cost model, to the cycle."""
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng, g = np.random.default_rng(8), config.group
+    config, bench, rng = await begin(dut, 8)
+    g = config.group
     rows = {"images": 1, "y": 6 * config.wpus, "c": g, "m": g, "pad": 1}
     single = Layer(images=1, c=g, y=1, x=1, m=g, kernel=1)
     for width in (3, 7, 14):
@@ -306,10 +295,7 @@ def rate_cases(config: Config) -> Iterator[tuple[str, int, int, Layer, str]]:
 @cocotb.test()
 async def rates(dut):
     """Windows per cycle of a row of equal commands, at the pace of a queue: no cycle is lost but to a drain that is longer."""
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(3)
+    config, bench, rng = await begin(dut, 3)
     table: dict[str, dict[tuple[int, int], str]] = {}
     for name, width, steps, layer, phase in rate_cases(config):
         case = make_case(config, layer, phase, rng)
@@ -337,11 +323,8 @@ async def rates(dut):
 @cocotb.test()
 async def both_halves(dut):
     """The A-Core reads one half and the weight gradients while a command works on the other half."""
-    config = environment_config()
+    config, bench, rng = await begin(dut, 4)
     g = config.group
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(4)
     await bench.check(Layer(images=1, c=g, y=5, x=5, m=g, pad=1), "wg", rng)
     gradients = make_case(config, Layer(images=1, c=g, y=5, x=5, m=g, pad=1), "wg", rng)
     await bench.load(gradients)
@@ -376,11 +359,8 @@ async def both_halves(dut):
 @cocotb.test()
 async def illegal(dut):
     """Every kind of illegal command, address beyond a memory and overflow gives its fault once, and the engine goes on."""
-    config = environment_config()
+    config, bench, rng = await begin(dut, 5)
     g = config.group
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(5)
     layer = Layer(images=2, c=2 * g, y=4, x=5, m=g, pad=1)
     forward = make_case(config, layer, "fp", rng)
     gradient = make_case(config, layer, "wg", rng)
@@ -441,10 +421,7 @@ async def illegal(dut):
 @cocotb.test()
 async def random_commands(dut):
     """No command hangs: random fields, small loops; afterwards the engine computes as ever."""
-    config = environment_config()
-    bench = Bench(dut, config)
-    await bench.reset()
-    rng = np.random.default_rng(6)
+    config, bench, rng = await begin(dut, 6)
     for _ in range(4 * int(os.environ["GRADLOOM_TEST_CASES"])):
         fields = {}
         for field in COMMANDS[Opcode.CONV].fields:

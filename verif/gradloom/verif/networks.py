@@ -1,0 +1,21 @@
+"""Networks that several tests build in different sizes."""
+
+from gradloom.models.network import Conv, FullyConnected, Network
+from gradloom.models.rounding import Rounding
+
+__all__ = ["strided_shortcut"]
+
+
+def strided_shortcut(y: int, x: int, errors: str = "nearest") -> Network:
+    """Images 2 x ``y`` x ``x``; beside a convolution of stride 2 a shortcut ``s`` by a kernel of 1 x 1, as in ResNet18.
+
+    ``errors``: their rounding.
+    """
+    layers = (
+        Conv(name="a", out=4, kernel=3, pad=1),
+        Conv(name="b", out=6, kernel=3, pad=1, stride=2),
+        Conv(name="s", out=6, kernel=1, stride=2, input="a", act="none"),
+        Conv(name="c", out=6, kernel=3, pad=1, input="b", residual="s"),
+        FullyConnected(name="fc", out=3),
+    )
+    return Network("shortcut", (2, y, x), 3, layers, rounding=Rounding(errors=errors))
