@@ -4,6 +4,7 @@ import copy
 import itertools
 from collections.abc import Callable, Generator, Sequence
 
+from gradloom.host.array_sweep import psum_words
 from gradloom.host.convolution_tiles import ConvolutionTiles, growing
 from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Lane, Part, Piece, Work
@@ -12,7 +13,6 @@ from gradloom.host.sums import Sums, norm_access, port_access
 from gradloom.host.tile_inputs import InputLayout
 from gradloom.host.tile_sets import TURN, TileSet, in_turn, runs_of
 from gradloom.host.tokens import Access, row_access
-from gradloom.host.windows import psum_words
 from gradloom.rtl.config import PE_TAPS
 from gradloom.rtl.isa import Opcode, XSource
 

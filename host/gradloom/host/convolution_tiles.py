@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable
 from typing import NoReturn
 
+from gradloom.host.array_sweep import Sweep, psum_words, row_banks_conflict
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
@@ -13,7 +14,7 @@ from gradloom.host.sums import HALVES
 from gradloom.host.tile_inputs import TileInputs
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder
-from gradloom.host.windows import Shape, Sweep, psum_words, row_banks_conflict
+from gradloom.host.windows import Shape
 from gradloom.models.network import INPUT
 from gradloom.rtl.config import PE_TAPS
 

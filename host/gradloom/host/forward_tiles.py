@@ -3,8 +3,8 @@
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Part
+from gradloom.host.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.host.tiling import Builder
-from gradloom.host.windows import forward_sweep, stacked_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 
 __all__ = ["convolved_forward", "forward_work", "through"]

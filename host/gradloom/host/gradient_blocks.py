@@ -9,11 +9,11 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
+from gradloom.host.array_sweep import Sweep
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import channel_cycles
 from gradloom.host.layout import ceil_div
 from gradloom.host.spans import Span, spans
-from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_TAPS, Config
 
 __all__ = ["Blocks", "GradientShape", "choose_blocks", "fitting"]

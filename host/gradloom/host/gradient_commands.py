@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from gradloom.host.array_sweep import Sweep
 from gradloom.host.convolution import Convolution
 from gradloom.host.gradient_blocks import GradientShape
 from gradloom.host.gradient_lines import Line
@@ -10,13 +11,14 @@ from gradloom.host.gradient_tiles import Operands, Tile
 from gradloom.host.layer_sizes import shape_of
 from gradloom.host.layout import ceil_div, even
 from gradloom.host.memory import Region
+from gradloom.host.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.host.schedule_backward import dx_kind, dx_region_name
 from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.shared_rows import SharedRows
 from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.tokens import Access, row_access
-from gradloom.host.windows import Shape, Sweep, Window, forward_sweep, stacked_sweep
+from gradloom.host.windows import Shape, Window
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS

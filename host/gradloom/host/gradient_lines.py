@@ -17,9 +17,9 @@ from collections.abc import Collection
 from gradloom.host.layer_sizes import channel_cycles, shape_of
 from gradloom.host.layout import plane_beats
 from gradloom.host.pacing import Part
+from gradloom.host.phase_sweeps import forward_sweep
 from gradloom.host.places import Ring
 from gradloom.host.tiling import Builder
-from gradloom.host.windows import forward_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 

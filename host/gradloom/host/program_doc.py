@@ -67,7 +67,7 @@ states and batches and read tensors.
 
 | module | does |
 |---|---|
-| `windows` | kernel windows, row and column sequences, placement in the row banks: the fields of CONV |
+| `windows`, `phase_sweeps`, `array_sweep` | kernel windows, the array's sweep of each phase, its rows and columns: the fields of CONV |
 | `tiling`, `transfers`, `fit` | the state of a compilation, its loads and stores, what does not fit |
 | `convolution_tiles`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
 | `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation` | phases of a layer, and the loss |

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+from gradloom.host.array_sweep import psum_words, row_banks_conflict
 from gradloom.host.convolution import Convolution
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane, channel_cycles
@@ -18,7 +19,6 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.places import Pool, Ring
 from gradloom.host.sums import Sums
 from gradloom.host.tiling import STREAM_SHARES, Builder
-from gradloom.host.windows import psum_words, row_banks_conflict
 from gradloom.rtl.isa import PsumLayout
 
 __all__ = ["RowConvolution", "RowTile", "bitmap_rows", "cut_rows", "fits_beside", "row_parts", "swept_rows"]

@@ -9,11 +9,11 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.phase_sweeps import backward_sweep
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import Builder, shifts
-from gradloom.host.windows import backward_sweep
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource

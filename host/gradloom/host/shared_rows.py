@@ -12,7 +12,7 @@ from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.isa import Pattern
 
 if TYPE_CHECKING:
-    from gradloom.host.windows import Sweep
+    from gradloom.host.array_sweep import Sweep
 
 __all__ = ["SharedRows", "StoredTile", "row_groups", "shared_rows"]
 

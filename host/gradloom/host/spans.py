@@ -7,9 +7,9 @@ those of an image behind those of the one before.
 
 import dataclasses
 
+from gradloom.host.array_sweep import Sweep, row_banks_conflict
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
-from gradloom.host.windows import Sweep, row_banks_conflict
 from gradloom.rtl.config import Config
 
 __all__ = ["Rows", "Span", "spans"]

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 
+from gradloom.host.array_sweep import Sweep
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
@@ -12,7 +13,6 @@ from gradloom.host.shared_rows import SharedRows
 from gradloom.host.spans import Rows
 from gradloom.host.tile_weights import TileWeights
 from gradloom.host.tiling import Builder
-from gradloom.host.windows import Sweep
 from gradloom.rtl.config import PE_ROWS
 from gradloom.rtl.isa import Dest
 

@@ -1,8 +1,9 @@
 """Weights of a convolution's tiles: their place in the weight buffer, their loads, and the fields of CONV that find them."""
 
+from gradloom.host.array_sweep import Sweep
 from gradloom.host.layout import ceil_div
 from gradloom.host.tiling import Builder
-from gradloom.host.windows import Shape, Sweep
+from gradloom.host.windows import Shape
 from gradloom.rtl.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_ROWS, PE_TAPS

@@ -7,9 +7,9 @@ convolves the second half's images while the first half turns, and those errors 
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.layout import ceil_div
+from gradloom.host.phase_sweeps import forward_sweep
 from gradloom.host.tiling import Builder
 from gradloom.host.transfers import PARAMETER_ENTRIES
-from gradloom.host.windows import forward_sweep
 from gradloom.models.network import Conv, FullyConnected, Layer
 
 __all__ = ["last_layers", "turn"]

@@ -273,7 +273,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "a tile of rows lacks the last row of its halo",
-        f"{_HOST}/windows.py",
+        f"{_HOST}/array_sweep.py",
         "max(start + 1, min(self.rows, high))",
         "max(start + 1, min(self.rows, high - 1))",
         f"{_TESTS}/host/test_row_tiles.py::test_strips_hold_the_rows_of_their_windows",

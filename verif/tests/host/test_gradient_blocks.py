@@ -7,7 +7,8 @@ import pytest
 
 from gradloom.host.fit import ScheduleError
 from gradloom.host.gradient_blocks import GradientShape, choose_blocks
-from gradloom.host.windows import Shape, forward_sweep
+from gradloom.host.phase_sweeps import forward_sweep
+from gradloom.host.windows import Shape
 from gradloom.rtl.config import PRESETS
 
 ETA = dataclasses.replace(PRESETS["eta"], ibuf_depth=1024, ebuf_depth=1024, dw_depth=512)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gradloom.host.fit import ScheduleError
+from gradloom.host.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.pool_parts import Windows
 from gradloom.host.schedule import compile_network
-from gradloom.host.windows import Shape, backward_sweep, forward_sweep
+from gradloom.host.windows import Shape
 from gradloom.models.network import AvgPool, Conv, FullyConnected, MaxPool, Network, Subsample, load_network
 from gradloom.rtl.config import PRESETS, load_config
 from gradloom.rtl.isa import Dest, Opcode

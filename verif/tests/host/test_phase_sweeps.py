@@ -1,9 +1,10 @@
-"""Kernel windows of the array: what a layer whose kernel's rows are channels is swept with."""
+"""The sweep of a layer whose kernel's rows are channels: its windows on the array."""
 
 import numpy as np
 import pytest
 
-from gradloom.host.windows import Shape, stacked_sweep
+from gradloom.host.phase_sweeps import stacked_sweep
+from gradloom.host.windows import Shape
 from gradloom.rtl.config import PE_TAPS, PRESETS
 
 ETA = PRESETS["eta"]
