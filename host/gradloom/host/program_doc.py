@@ -67,9 +67,9 @@ states and batches and read tensors.
 
 | module | does |
 |---|---|
-| `windows`, `phase_sweeps`, `array_sweep` | kernel windows, the array's sweep of each phase, its rows and columns: the fields of CONV |
+| `windows`, `phase_sweeps`, `array_sweep` | kernel windows; the array's sweep of each phase; its rows and columns in CONV |
 | `tiling`, `transfers`, `fit` | the state of a compilation, its loads and stores, what does not fit |
-| `convolution_tiles`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
+| `convolution_tiles`, `tile_commands`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
 | `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation` | phases of a layer, and the loss |
 | `schedule_update`, `gradient_commands` | weight gradients and updates |
 | `row_tiles`, `forward_rows`, `kept_planes`, `forward_kept` | planes that do not fit: tiles of rows, planes that nearly fit |
