@@ -1,14 +1,11 @@
-"""Reads the program, executes the Sequencer's own commands and gives every engine its commands."""
+"""Walks through the program, checks every command and gives every engine its own; the rest is executed by the Sequencer itself."""
 
-from types import SimpleNamespace
-
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
+from amaranth.hdl import Array, Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.channels import Unit, unit_of, units
-from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
     COMMANDS,
@@ -16,7 +13,6 @@ from gradloom.rtl.isa import (
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
     SEMAPHORES,
-    SHIFT_FIELDS,
     Dest,
     Engine,
     Field,
@@ -24,19 +20,13 @@ from gradloom.rtl.isa import (
     Source,
     pairs,
 )
+from gradloom.rtl.own_commands import OwnCommands
 from gradloom.rtl.program_fetch import ProgramFetch
+from gradloom.rtl.program_window import HEAD_WORDS, Program, ProgramWindow
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.scale_unit import ScaleOp
 
 __all__ = ["Sequencer"]
-
-HEADER_BYTES = 16
-TID_RATE, TID_DECAY = 1, 3
-"""Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
-HEAD_WORDS = 4
-"""Words of a command, two pairs, that are there before any of them is taken: an engine's queue depends on them."""
-assert all(pairs(encoding.words) >= HEAD_WORDS // 2 for encoding in COMMANDS.values())
-assert all(encoding.words <= HEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
 
 
 def _field(opcode: Opcode, name: str) -> Field:
@@ -52,46 +42,6 @@ def _transfer_field(name: str) -> Field:
 
 _BREG, _OFFSET = _transfer_field("breg"), _transfer_field("offset")
 assert _BREG.word < HEAD_WORDS and not _OFFSET.word % 2
-
-
-class _Window(wiring.Component):
-    """The next two pairs of words of the program side by side, so that a command is checked and routed before any word is taken.
-
-    Members
-    -------
-    pairs : ``In(stream.Signature(64))``
-        Words of the program.
-    clear : ``In(1)``
-        Forget all of them; the pair of this cycle, too.
-    ahead : ``Out(ArrayLayout(32, HEAD_WORDS))``
-        The oldest first.
-    valid, full : ``Out(1)``
-        The first two words are there; all of them are.
-    take : ``In(1)``
-        The first two words are taken, if ``valid``.
-    """
-
-    def __init__(self) -> None:
-        super().__init__({"pairs": In(stream.Signature(64)), "clear": In(1), "ahead": Out(ArrayLayout(32, HEAD_WORDS)),
-                          "valid": Out(1), "full": Out(1), "take": In(1)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        held = [Signal(64, name=f"held{n}", reset_less=True) for n in range(HEAD_WORDS // 2)]
-        level, left = Signal(range(len(held) + 1)), Signal(range(len(held) + 1))
-        taken = self.take & self.valid
-        m.d.comb += [self.ahead.eq(Cat(held)), self.valid.eq(level != 0), self.full.eq(level == len(held)),
-                     left.eq(level - taken), self.pairs.ready.eq(left != len(held))]
-        for n, pair in enumerate(held):
-            with m.If(left == n):
-                m.d.sync += pair.eq(self.pairs.payload)
-            with m.Elif(taken):
-                m.d.sync += pair.eq(held[min(n + 1, len(held) - 1)])
-        with m.If(self.clear):
-            m.d.sync += level.eq(0)
-        with m.Else():
-            m.d.sync += level.eq(left + (self.pairs.valid & self.pairs.ready))
-        return m
 
 
 class Sequencer(wiring.Component):
@@ -158,26 +108,20 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        tensors = self.config.tensors
         m.submodules.fetch = fetch = self.fetch
-        m.submodules.window = window = _Window()
+        m.submodules.window = window = ProgramWindow()
         connect(m, fetch.request, flipped(self.request))
         connect(m, fetch.response, flipped(self.response))
         connect(m, fetch.pairs, window.pairs)
         word, valid, take = window.ahead[0], window.valid, window.take
         m.d.comb += [window.clear.eq(fetch.jump), self.progress.eq(valid & take)]
 
-        length = Signal(32)
-        position = Signal(32)
         place = Signal(32)
         m.d.comb += self.offset.eq(place)
-        # 33 and 34 bits: no sum wraps, so a program beyond the window cannot pass for one inside.
-        code_base = Signal(33)
-        program_end = Signal(34)
-        m.d.comb += [code_base.eq(self.program + HEADER_BYTES), program_end.eq(code_base + length)]
+        program = Program(m, fetch, window, self.program)
+        position = program.position
 
         words = [Signal(32, name=f"command{n}") for n in range(HEAD_WORDS + 1)]
-        command = Cat(words)
         opcode, size = words[0][:8], words[0][8:16]
         count = Signal(8)
         m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
@@ -186,9 +130,6 @@ class Sequencer(wiring.Component):
             m.d.comb += self.error.eq(code)
             m.next = "HALTED"
 
-        def jump(address: ValueLike, limit: ValueLike) -> None:
-            m.d.comb += [fetch.jump.eq(1), fetch.address.eq(address), fetch.limit.eq(limit)]
-
         known = Signal()
         with m.Switch(word[:8]):
             for code, encoding in COMMANDS.items():
@@ -196,45 +137,33 @@ class Sequencer(wiring.Component):
                     most = MAX_WORDS if encoding.tail else encoding.words
                     m.d.comb += known.eq((word[8:16] >= encoding.words) & (word[8:16] <= most))
         left = Signal(32)
-        m.d.comb += left.eq(length - position)
+        m.d.comb += left.eq(program.length - position)
 
-        ldhyp = decode(Opcode.LDHYP, command)
-        seed = decode(Opcode.SEED, command)
-        scale = decode(Opcode.SCALE, command)
-        expset = decode(Opcode.EXPSET, command)
-        loop = decode(Opcode.LOOP, command)
-        setbase = decode(Opcode.SETBASE, command)
         target = self._route(m, opcode, words)
-
-        # A word that is read on the way: the hyperparameters, or one of a shift list.
-        entry = Signal(32)
-        term = SimpleNamespace(**{field.name: entry[field.lsb:][:field.width] for field in SHIFT_FIELDS})
-        exponent = Signal(signed(16))
-        entry_address = Signal(33)
-        m.d.comb += entry_address.eq((Array(self.base)[ldhyp.breg] + ldhyp.offset + (self.step << 4))[:32])
+        own = OwnCommands(m, self, program, tensors=self.config.tensors, words=words, count=count, fail=fail)
 
         with m.If(~self.halt), m.FSM():
             with m.State("IDLE"), m.If(self.start):
                 m.next = "START"
             with m.State("START"):
                 with m.If((self.program[:6] != 0) | (self.program < self.window_base)
-                          | (code_base > self.window_limit)):
+                          | (program.base > self.window_limit)):
                     fail(ErrorCode.PROGRAM_ADDRESS)
                 with m.Else():
                     m.d.comb += self.seed_begin.eq(1)
-                    jump(self.program, code_base)
+                    program.read(m, self.program, program.base)
                     m.next = "HEADER"
             with m.State("HEADER"), m.If(window.full):
-                m.d.sync += length.eq(window.ahead[2])
+                m.d.sync += program.length.eq(window.ahead[2])
                 m.next = "BEGIN"
                 with m.If((word != PROGRAM_MAGIC) | (window.ahead[1] != PROGRAM_VERSION) | (window.ahead[2][:3] != 0)
                           | (window.ahead[3] != self.config.digest())):
                     fail(ErrorCode.PROGRAM_HEADER)
             with m.State("BEGIN"):
-                with m.If(program_end > self.window_limit):
+                with m.If(program.end > self.window_limit):
                     fail(ErrorCode.PROGRAM_ADDRESS)
                 with m.Else():
-                    jump(code_base, program_end)
+                    program.read(m, program.base, program.end)
                     m.next = "OPCODE"
 
             with m.State("OPCODE"):
@@ -278,112 +207,7 @@ class Sequencer(wiring.Component):
                             with m.If(count == pairs(size)):
                                 m.next = "OPCODE"
 
-            with m.State("ACQUIRE"):
-                m.d.comb += [self.sem_request.eq(1), self.waiting.eq(~self.sem_grant)]
-                with m.If(self.sem_grant):
-                    m.next = "OPERANDS"
-            with m.State("OPERANDS"):
-                m.d.sync += exponent.eq(0)
-                with m.If((size <= HEAD_WORDS) | (opcode == Opcode.EXPSET)):
-                    m.next = "EXECUTE"
-                with m.Else():
-                    m.d.comb += take.eq(1)
-                    with m.If(valid):
-                        m.d.sync += words[HEAD_WORDS].eq(word)
-                        m.next = "EXECUTE"
-            with m.State("EXECUTE"):
-                m.next = "SIGNAL"
-                m.d.comb += [self.base_index.eq(setbase.breg), self.base_value.eq(setbase.value)]
-                with m.Switch(opcode):
-                    with m.Case(Opcode.END):
-                        m.next = "END"
-                    with m.Case(Opcode.BARRIER), m.If(~self.idle.all()):
-                        m.next = "EXECUTE"
-                    with m.Case(Opcode.SETBASE):
-                        m.d.comb += self.base_write.eq(1)
-                    with m.Case(Opcode.ADDBASE):
-                        m.d.comb += [self.base_write.eq(1),
-                                     self.base_value.eq(Array(self.base)[setbase.breg] + setbase.value)]
-                    with m.Case(Opcode.LOOP):
-                        with m.If((loop.target[:3] != 0) | (loop.target >= length)):
-                            fail(ErrorCode.ILLEGAL_FIELD)
-                        with m.Else():
-                            m.d.comb += [self.loop.eq(1), self.seed_begin.eq(1)]
-                            with m.If(~self.last_step):
-                                jump(code_base + loop.target, program_end)
-                                m.d.sync += position.eq(loop.target)
-                    with m.Case(Opcode.LDHYP):
-                        with m.If(entry_address[:3] != 0):
-                            fail(ErrorCode.ILLEGAL_FIELD)
-                        with m.Elif((entry_address < self.window_base) | (entry_address + 8 > self.window_limit)):
-                            fail(ErrorCode.READ_WINDOW)
-                        with m.Else():
-                            jump(entry_address, entry_address + 8)
-                            m.next = "HYPER"
-                    with m.Case(Opcode.SEED):
-                        m.next = "SEED"
-                        with m.If(seed.tid >= tensors):
-                            fail(ErrorCode.ILLEGAL_FIELD)
-                    with m.Case(Opcode.SCALE):
-                        m.next = "SCALE"
-                        with m.If((scale.tid >= tensors) | (scale.target >= tensors)):
-                            fail(ErrorCode.ILLEGAL_FIELD)
-                    with m.Case(Opcode.EXPSET):
-                        m.next = "TERM"
-                        with m.If(expset.target >= tensors):
-                            fail(ErrorCode.ILLEGAL_FIELD)
-
-            with m.State("END"), m.If(self.idle.all()):
-                m.d.comb += self.done.eq(1)
-                m.next = "HALTED"
-            with m.State("HYPER"):
-                m.d.comb += [take.eq(1), self.hyper_write.eq(valid), self.hyper.eq(word)]
-                with m.If(valid):
-                    m.d.sync += entry.eq(word)
-                    jump(code_base + position, program_end)
-                    m.next = "RATE"
-            with m.State("RATE"):
-                m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.SET), self.scale_target.eq(TID_RATE),
-                             self.scale_value.eq(entry[8:16].as_signed())]
-                with m.If(self.scale_done):
-                    m.next = "DECAY"
-            with m.State("DECAY"):
-                m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.SET), self.scale_target.eq(TID_DECAY),
-                             self.scale_value.eq(entry[24:])]
-                with m.If(self.scale_done):
-                    m.next = "SIGNAL"
-            with m.State("SEED"):
-                m.d.comb += [self.seed_start.eq(1), self.scale_tid.eq(seed.tid)]
-                with m.If(self.seed_done):
-                    m.next = "SIGNAL"
-            with m.State("SCALE"):
-                m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.SCALE), self.scale_tid.eq(scale.tid),
-                             self.scale_target.eq(scale.target), self.scale_f.eq(scale.f)]
-                with m.If(self.scale_done):
-                    m.next = "SIGNAL"
-            with m.State("TERM"):
-                with m.If(count == size):
-                    m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.SET),
-                                 self.scale_target.eq(expset.target), self.scale_value.eq(exponent),
-                                 self.scale_clear.eq(expset.clear)]
-                    with m.If(self.scale_done):
-                        m.next = "SIGNAL"
-                with m.Else():
-                    m.d.comb += take.eq(count[0] | (count + 1 == size))
-                    with m.If(valid):
-                        m.d.sync += [entry.eq(Mux(count[0], window.ahead[1], word)), count.eq(count + 1)]
-                        m.next = "ADD"
-            with m.State("ADD"):
-                m.d.comb += [self.scale_start.eq(1), self.scale_op.eq(ScaleOp.ADD), self.scale_tid.eq(term.tid),
-                             self.scale_value.eq(exponent + term.const.as_signed()), self.scale_clear.eq(term.neg)]
-                with m.If(term.tid >= tensors):
-                    fail(ErrorCode.ILLEGAL_FIELD)
-                with m.Elif(self.scale_done):
-                    m.d.sync += exponent.eq(self.scale_result)
-                    m.next = "TERM"
-            with m.State("SIGNAL"):
-                m.d.comb += self.sem_signal.eq(words[2])
-                m.next = "OPCODE"
+            own.add_states(m)
             with m.State("HALTED"):
                 pass
         return m
