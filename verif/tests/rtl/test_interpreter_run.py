@@ -12,7 +12,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, PsumLayout
 from gradloom.verif.acore_case import AuxReference
 from gradloom.verif.interpreter import Memories
-from gradloom.verif.interpreter_acore import _Run
+from gradloom.verif.interpreter_run import Run
 
 NONE = {field.name: 0 for field in COMMANDS[Opcode.RUN].fields}
 
@@ -57,7 +57,7 @@ def test_partial_sums(wpus):
     reference = Stored(machine.config, machine.chip)
     for layout in [*PsumLayout, *[PsumLayout.ROWS] * 8] * 5:
         fields = planes(rng, wpus, layout)
-        found = _Run(machine, Instruction(Opcode.RUN, NONE | fields)).x()
+        found = Run(machine, Instruction(Opcode.RUN, NONE | fields)).x()
         shared += fields.get("shared", 0)
         for plane, beat, lane, valid, _ in reference.beats(defaultdict(int, fields)):
             for channel in range(2) if valid else ():
@@ -72,6 +72,6 @@ def test_partial_sums(wpus):
 def test_rows_that_cannot_be_shared(change):
     machine = machine_of(3)
     fields = NONE | {"planes": 1, "py": 2, "xe": 4, "nb": 8, "pj": 8, "shared": 2, "sbeats": 1}
-    _Run(machine, Instruction(Opcode.RUN, fields)).x()
+    Run(machine, Instruction(Opcode.RUN, fields)).x()
     with pytest.raises(ValueError, match="RUN"):
-        _Run(machine, Instruction(Opcode.RUN, fields | change)).x()
+        Run(machine, Instruction(Opcode.RUN, fields | change)).x()
