@@ -23,7 +23,8 @@ from gradloom.rtl.microcode import (
     encode,
 )
 from gradloom.rtl.prepare import Prepare
-from gradloom.verif.acore_case import align, command, saturate, shift_word, wrap
+from gradloom.verif.acore_commands import command, shift_word
+from gradloom.verif.plain_arith import align, saturate, wrap
 
 __all__ = ["PLANE_ENTRY", "Bench", "Reference", "conflict", "random_program"]
 

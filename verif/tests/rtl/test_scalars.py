@@ -11,7 +11,7 @@ from gradloom.rtl.microcode import ScalarFactor as Factor
 from gradloom.rtl.microcode import ScalarOperand as Operand
 from gradloom.rtl.microcode import ScalarTerm as Term
 from gradloom.rtl.scalars import Scalars, dividers
-from gradloom.verif.acore_case import align, saturate, wrap
+from gradloom.verif.plain_arith import align, saturate, wrap
 
 CONFIG = Config(name="scalars", clusters=2, wpus=1, cols=2, max_planes=4)
 GROUP = CONFIG.group
