@@ -13,7 +13,9 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.rtl.wpu import Wpu
-from gradloom.verif.conv_case import ConvCase, Layer, bank_conflict, encode_conv, make_case
+from gradloom.verif.conv_case import make_case
+from gradloom.verif.conv_fields import bank_conflict, encode_conv
+from gradloom.verif.conv_tile import ConvCase, Layer
 from gradloom.verif.shared_rows import dealt
 
 __all__ = ["Bench", "Trace", "drain_cycles", "fits", "overhead", "row_groups", "tokens"]

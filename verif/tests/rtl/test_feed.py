@@ -14,7 +14,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.rtl.rowwalk import CONV_BITS, RowWalk
-from gradloom.verif.conv_case import encode_conv
+from gradloom.verif.conv_fields import encode_conv
 
 
 class Walk(wiring.Component):

@@ -8,7 +8,9 @@ import pytest
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
 from gradloom.verif.ccore_bench import row_groups
-from gradloom.verif.conv_case import ConvCase, Layer, make_case, place_psum
+from gradloom.verif.conv_case import make_case
+from gradloom.verif.conv_fields import place_psum
+from gradloom.verif.conv_tile import ConvCase, Layer
 from gradloom.verif.interpreter import Memories
 from gradloom.verif.interpreter_ccore import conv
 

@@ -7,7 +7,7 @@ from amaranth.sim import Simulator
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.rtl.weight_network import WeightNetwork
-from gradloom.verif.conv_case import encode_conv
+from gradloom.verif.conv_fields import encode_conv
 from gradloom.verif.conv_reference import decode_code
 
 DEPTH = 24
