@@ -3,7 +3,7 @@
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.models.rounding import Rounding
 
-__all__ = ["strided_shortcut"]
+__all__ = ["strided_shortcut", "two_layers"]
 
 
 def strided_shortcut(y: int, x: int, errors: str = "nearest") -> Network:
@@ -19,3 +19,8 @@ def strided_shortcut(y: int, x: int, errors: str = "nearest") -> Network:
         FullyConnected(name="fc", out=3),
     )
     return Network("shortcut", (2, y, x), 3, layers, rounding=Rounding(errors=errors))
+
+
+def two_layers() -> Network:
+    """Images 1 x 6 x 6 in three classes; one convolution and the classifier."""
+    return Network("two", (1, 6, 6), 3, (Conv(name="c", out=4, kernel=3, pad=1), FullyConnected(name="fc", out=3)))

@@ -7,17 +7,13 @@ import pytest
 
 from gradloom.host.assembler import Instruction, assemble
 from gradloom.host.schedule import compile_network
-from gradloom.host.token_check import check_tokens
 from gradloom.host.validator import validate
-from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Pattern, Source
 from gradloom.rtl.microprograms import TABLE
+from gradloom.verif.networks import two_layers
 
 CONFIG = PRESETS["small"]
-NETWORK = Network(
-    "two", (1, 6, 6), 3, (Conv(name="c", out=4, kernel=3, pad=1), FullyConnected(name="fc", out=3))
-)
 END = Instruction(Opcode.END)
 BASE = Instruction(Opcode.SETBASE, {"breg": 0, "value": 0x1000})
 _PAIR = {"pattern": int(Pattern.PAIR), "s2": 1, "steps": 1, "units": 1, "cols": 1, "upi": 1, "nr": 1, "nk": 2}
@@ -33,7 +29,7 @@ def _texts(instructions, **options):
 
 
 def _plan():
-    return compile_network(NETWORK, CONFIG, 4, calibrate=True, slots=3, table=3)
+    return compile_network(two_layers(), CONFIG, 4, calibrate=True, slots=3, table=3)
 
 
 def test_a_compiled_program_has_no_defect():
@@ -239,75 +235,3 @@ def test_headers():
     assert [str(d) for d in validate(assemble([Instruction(Opcode.BARRIER)], CONFIG), CONFIG)] == [
         "byte 0: the program does not end with END"
     ]
-
-
-def _tokens(*pairs):
-    """Instructions from (opcode, wait mask, signal mask)."""
-    return [Instruction(opcode, {}, (), 0, wait, signal) for opcode, wait, signal in pairs] + [END]
-
-
-@pytest.mark.parametrize(
-    ("instructions", "message"),
-    [
-        (_tokens((Opcode.LOAD, 1, 0)), (1, "deadlock: LOAD waits for semaphore 0")),
-        (
-            _tokens((Opcode.LOAD, 1, 2), (Opcode.CONV, 2, 1)),
-            (2, "deadlock: LOAD waits for semaphore 0; CCORE waits for semaphore 1"),
-        ),
-        (_tokens((Opcode.LOAD, 0, 4)), (1, "semaphore 2 is 1 at END, it must be 0")),
-        (
-            _tokens((Opcode.LOAD, 0, 1), (Opcode.CONV, 0, 1), (Opcode.RUN, 1, 0)),
-            (1, "semaphore 0 is signalled by LOAD and by CCORE: it must be one engine"),
-        ),
-        (
-            _tokens((Opcode.LOAD, 0, 1), (Opcode.CONV, 1, 0), (Opcode.RUN, 1, 0)),
-            (2, "semaphore 0 is waited for by CCORE and by ACORE: it must be one engine"),
-        ),
-        (
-            _tokens((Opcode.LOAD, 0, 1), (Opcode.BARRIER, 0, 0), (Opcode.LOOP, 0, 0)),
-            (2, "semaphore 0 is 1 at LOOP, it must be 0"),
-        ),
-        (
-            _tokens((Opcode.CONV, 1, 0), (Opcode.BARRIER, 0, 0), (Opcode.LOAD, 0, 1)),
-            (1, "deadlock: CCORE waits for semaphore 0"),
-        ),
-    ],
-)
-def test_tokens(instructions, message):
-    assert message in check_tokens(instructions, CONFIG)
-
-
-def test_a_wait_that_a_full_queue_keeps_from_its_signal():
-    waiting = [(Opcode.LOAD, 1, 0)] + [(Opcode.LOAD, 0, 0)] * 20 + [(Opcode.CONV, 0, 1)]
-    assert check_tokens(_tokens(*waiting), dataclasses.replace(CONFIG, queue_words=1000)) == []
-    assert any("deadlock" in text for _, text in check_tokens(_tokens(*waiting), CONFIG))
-
-
-@pytest.mark.parametrize(("words", "fit"), [(240, True), (238, False)])
-def test_a_queue_holds_offsets_and_commands_in_pairs(words, fit):
-    waiting = [(Opcode.LOAD, 1, 0)] + [(Opcode.LOAD, 0, 0)] * 19 + [(Opcode.CONV, 0, 1)]
-    assert (check_tokens(_tokens(*waiting), dataclasses.replace(CONFIG, queue_words=words)) == []) == fit
-
-
-def test_a_semaphore_that_may_overflow():
-    many = [(Opcode.LOAD, 0, 1)] * 300 + [(Opcode.CONV, 1, 0)] * 300
-    assert any("semaphore 0 may reach 256" in text for _, text in check_tokens(_tokens(*many), CONFIG))
-
-
-def test_every_token_of_a_compiled_program_is_needed_by_the_count():
-    """Taking away any one signal or wait must be noticed."""
-    instructions = list(_plan().instructions)
-    assert check_tokens(instructions, CONFIG) == []
-    marked = [
-        number for number, instruction in enumerate(instructions) if instruction.wait or instruction.signal
-    ]
-    for number in marked[::7]:
-        instruction = instructions[number]
-        changed = (
-            dataclasses.replace(instruction, wait=0)
-            if instruction.wait
-            else dataclasses.replace(instruction, signal=0)
-        )
-        assert check_tokens(
-            [*instructions[:number], changed, *instructions[number + 1 :]], CONFIG
-        )
