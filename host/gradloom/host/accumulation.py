@@ -5,7 +5,7 @@ import functools
 
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.row_tiles import cut_rows, fits_beside, row_parts
+from gradloom.host.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.host.schedule_backward import SCALAR_CYCLES, accumulator_zero, dx_region_name, relative
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.tiling import Builder, shifts

@@ -9,7 +9,9 @@ from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.row_tiles import RowConvolution, RowTile, row_parts, swept_rows
+from gradloom.host.row_convolution import RowConvolution
+from gradloom.host.row_parts import row_parts, swept_rows
+from gradloom.host.row_tiles import RowTile
 from gradloom.host.sums import Sums
 from gradloom.host.tiling import Builder
 from gradloom.rtl.isa import XSource

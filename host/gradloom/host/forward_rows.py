@@ -10,7 +10,8 @@ from gradloom.host.forward_sweeps import activate, load_sides
 from gradloom.host.kept_planes import KeptPlane, KeptTile
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.pacing import Lane, Part, Piece, Work
-from gradloom.host.row_tiles import RowConvolution, RowTile
+from gradloom.host.row_convolution import RowConvolution
+from gradloom.host.row_tiles import RowTile
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
 from gradloom.models.network import Conv, FullyConnected

@@ -18,7 +18,8 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, channel_cycles
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.places import KeptSlots
-from gradloom.host.row_tiles import RowConvolution, RowTile
+from gradloom.host.row_convolution import RowConvolution
+from gradloom.host.row_tiles import RowTile, tile_words
 from gradloom.host.sums import HALVES, Sums
 from gradloom.rtl.isa import PsumLayout
 
@@ -95,7 +96,7 @@ class KeptPlane(RowConvolution):
         rows = config.wpus * (2 if self.sweep.layout == PsumLayout.ROWS else 1)
         # Pieces are whole grains: they begin with a row of the partial-sum banks and with a beat of the bitmap.
         self._grain = math.lcm(rows, self._step)
-        self._place = self._words(self._grain)
+        self._place = tile_words(self.sweep, config, self._grain)
         room = config.psum_depth // self._place
         count = min(HALVES * room, ceil_div(units, self._grain))
         self._rest = max(0, units - count * self._grain)

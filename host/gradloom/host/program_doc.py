@@ -72,7 +72,8 @@ states and batches and read tensors.
 | `convolution_tiles`, `tile_commands`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
 | `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation` | phases of a layer, and the loss |
 | `schedule_update`, `gradient_commands` | weight gradients and updates |
-| `row_tiles`, `forward_rows`, `kept_planes`, `forward_kept` | planes that do not fit: tiles of rows, planes that nearly fit |
+| `row_tiles`, `row_convolution`, `row_parts`, `forward_rows` | planes that do not fit: tiles of rows, parts for the A-Core |
+| `kept_planes`, `forward_kept` | planes that nearly fit |
 | `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
 | `pacing`, `acore_turns` | which piece of work comes next |
 | `schedule`, `program_loop` | a program and its checks, the loop over steps |

@@ -14,7 +14,7 @@ from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
-from gradloom.host.row_tiles import swept_rows
+from gradloom.host.row_parts import swept_rows
 from gradloom.host.schedule_rounding import plane_rounding
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts

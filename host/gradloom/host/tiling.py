@@ -279,7 +279,7 @@ class Builder(Transfers):
         refuse(self.config, layer, needs)
 
     def holds(self, plane: Plane, *, bits: bool = True) -> bool:
-        """Whether the A-Core's buffers hold a plane; else its rows are taken in parts (:mod:`gradloom.host.row_tiles`)."""
+        """Whether the A-Core's buffers hold a plane; else its rows are taken in parts (:mod:`gradloom.host.row_parts`)."""
         return plane.nb <= self.config.abuf_depth and (not bits or plane.bits <= self.config.mbuf_depth)
 
     # A-Core
