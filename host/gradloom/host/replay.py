@@ -1,38 +1,32 @@
 """The second half of the cost model: a replay that places the commands of a program (:mod:`gradloom.host.cost`) in time.
 
-Queues, semaphores, barriers, the Sequencer's pace, the program's own fetch, the memory's bandwidth and the banks that several
-channels fill are those of the machine; every event comes in the order of time.
+Queues (:mod:`gradloom.host.replay_engine`), semaphores, barriers, the Sequencer's pace, the program's own fetch
+(:mod:`gradloom.host.replay_fetch`), the memory's bandwidth and the banks that several channels fill
+(:mod:`gradloom.host.replay_memory`) are those of the machine; every event comes in the order of time.
 """
 
-import dataclasses
-import math
-from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from gradloom.host.acore_stages import AcoreStages
 from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Cost, Costs, DramCost, StagedState, in_flight
-from gradloom.host.layout import ceil_div
+from gradloom.host.cost import Cost, Costs, DramCost, in_flight
+from gradloom.host.replay_engine import Command, QueuedEngine
+from gradloom.host.replay_fetch import Fetch
+from gradloom.host.replay_memory import Memory
 from gradloom.host.trace import Timeline, cut
-from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import LOAD_UNITS, Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source, pairs
-from gradloom.rtl.program_fetch import AHEAD, CHUNK
 
 __all__ = ["replay"]
 
 _SEQUENCER = {Opcode.SCALE: 14, Opcode.EXPSET: 14, Opcode.SEED: 30, Opcode.SETBASE: 3, Opcode.ADDBASE: 3, Opcode.BARRIER: 4,
               Opcode.LOOP: 6, Opcode.LDHYP: 70}
 """Cycles of the Sequencer's own commands behind their last word."""
-_FETCH_SETUP = 12
-"""Cycles of a read of the program beside the memory's latency."""
-_READ_ISSUE = 6
-"""Cycles from a LOAD's start until its first request is at the memory."""
 _HANDOUT = 2
 """Cycles of the Sequencer for a command beside one for each pair of its words."""
 _START = 1
@@ -44,216 +38,11 @@ _ROOM = 1
 """Cycles from a command's end until its engine has room for one more."""
 
 
-@dataclasses.dataclass
-class _Command:
-    """One command of an engine, all in cycles."""
-
-    place: int
-    """In the program."""
-    start: int
-    end: int
-    """The cycle after its last beat or window."""
-    bursts: int = 0
-    rate: float = 0.0
-    """Of a load: its bursts, and the cycles of each."""
-    walks: bool = False
-    """It goes from bank to bank of the weight buffer."""
-
-
-class _Engine(StagedState):
-    """One engine with its queue."""
-
-    def __init__(self, in_flight: int) -> None:
-        super().__init__(in_flight)
-        self.handed: deque[tuple[int, int]] = deque()
-        """(position, cycle in which the last word was there) of commands that have not started."""
-        self.words = 0
-        """Words in the queue: all of ``handed`` but the first, which is collected beside the queue."""
-        self.commands: list[_Command] = []
-        """All that have started."""
-        self.held = 0
-        """Of a Loader: until then lower channels keep single banks of the weight buffer busy, so that what goes from bank to bank
-        stands."""
-
-    def delay(self, cycles: int) -> None:
-        """What its next command does comes so much later."""
-        self.bus += cycles
-        self.free += cycles
-
-    def walks(self, time: int) -> bool:
-        """Whether a load that goes from bank to bank is under way after ``time``."""
-        return self._first_walk(time) is not None
-
-    def postpone(self, time: int, cycles: int) -> list[int]:
-        """What goes from bank to bank after ``time``, and all behind it, comes so much later; the places of these commands."""
-        first = self._first_walk(time)
-        if first is None:
-            return []
-        late = self.commands[first:]
-        for command in late:
-            command.end += cycles
-        for place in range(max(-len(late), -len(self.under_way)), 0):
-            self.under_way[place] += cycles
-        self.delay(cycles)
-        return [command.place for command in late]
-
-    def _first_walk(self, time: int) -> int | None:
-        first = None
-        for place in range(len(self.commands) - 1, -1, -1):
-            if self.commands[place].end <= time:
-                break
-            if self.commands[place].walks:
-                first = place
-        return first
-
-
-_SLICE = 64
-"""Cycles in which what channels share is dealt out at a time: whoever asks first takes what is left."""
-
-
-class _Banks:
-    """Banks of the weight buffer, of which a load of kernel 1 fills one; other loads go from bank to bank and soon part, as many as
-    there are banks.
-
-    A channel waits while a lower one has a beat for its bank (:mod:`gradloom.rtl.load_arbiter`).
-    """
-
-    def __init__(self, config: Config) -> None:
-        self.beat_bytes = config.beat_bytes
-        self.used: defaultdict[tuple[range, int], list[float]] = defaultdict(lambda: [0.0] * config.load_channels)
-        """Bytes of every channel by banks and slice."""
-        self.pushed = [0.0] * config.load_channels
-        """Bytes that were dealt with before a lower channel came for the same bank."""
-
-    def take(self, banks: range, number: int, wanted: float, channel: int) -> float:
-        """Bytes of so many wanted ones that go to some banks in a slice of time."""
-        room = len(banks) * self.beat_bytes * _SLICE
-        used = self.used[banks, number]
-        wanted = max(0.0, min(wanted, room - sum(used[:channel])))
-        used[channel] += wanted
-        over = sum(used) - room
-        for other in reversed(range(channel + 1, len(used))):
-            late = max(0.0, min(over, used[other]))
-            used[other] -= late
-            self.pushed[other] += late
-            over -= late
-        return wanted
-
-    def delays(self) -> list[int]:
-        """Cycles that every channel is late since the latest call."""
-        cycles = [round(late / self.beat_bytes) for late in self.pushed]
-        self.pushed = [0.0] * len(cycles)
-        return cycles
-
-
-class _Memory:
-    """What channels share: the memory's bandwidth, and banks."""
-
-    def __init__(self, config: Config, dram: DramCost) -> None:
-        channels = config.load_channels + config.store_channels
-        self.slice_bytes = math.inf
-        if dram.bytes_per_cycle is not None and dram.bytes_per_cycle < channels * config.beat_bytes:
-            self.slice_bytes = dram.bytes_per_cycle * _SLICE
-        self.used: defaultdict[int, float] = defaultdict(float)
-        self.banks = _Banks(config)
-
-    def move(self, first: int, cycles: int, size: int, banks: range | None = None, channel: int = 0) -> int:
-        """Cycle after the last of ``size`` bytes, which take ``cycles`` if nothing is in their way, from ``first`` on.
-
-        ``banks``, ``channel``: as for :meth:`_Banks.take`.
-        """
-        if self.slice_bytes == math.inf and banks is None:
-            return first + cycles
-        rate, left, time = size / cycles, float(size), first
-        while True:
-            number = time // _SLICE
-            end = (number + 1) * _SLICE
-            taken = min(left, rate * (end - time), self.slice_bytes - self.used[number])
-            if banks is not None:
-                taken = self.banks.take(banks, number, taken, channel)
-            self.used[number] += taken
-            left -= taken
-            if left < 1:
-                return min(end, time + ceil_div(round(taken), round(rate) or 1))
-            time = end
-
-
-class _Fetch:
-    """The program on its way to the Sequencer: bursts read ahead, on the read channel that the first Loader uses too."""
-
-    def __init__(self, config: Config, dram: DramCost, memory: _Memory) -> None:
-        self.dram, self.memory = dram, memory
-        self.beats = CHUNK // config.beat_bytes
-        self.pairs = CHUNK // 8
-        self.under_way = FETCH_BEATS // self.beats
-        self.ahead = 4 * AHEAD // CHUNK
-        self.jump(0)
-
-    def jump(self, time: int) -> None:
-        """Begin anew; the first request leaves at ``time``."""
-        self.origin = time
-        self.ends: list[int] = []
-        self.taken: list[int] = []
-        self.used = 0
-
-    def take(self, count: int, time: int, loaders: Sequence[_Engine]) -> int:
-        """Cycle in which the last of ``count`` pairs of words is taken, one a cycle from ``time`` on; the first Loader shares its
-        port."""
-        while count:
-            if len(self.ends) == len(self.taken):
-                self._request(loaders)
-            step = min(count, self.pairs - self.used)
-            self.used += step
-            count -= step
-            time = max(time + step, self.ends[-1] - self.beats + ceil_div(self.used * self.beats, self.pairs))
-            if self.used == self.pairs:
-                self.taken.append(time)
-                self.used = 0
-        return time
-
-    def _request(self, loaders: Sequence[_Engine]) -> None:
-        load, number = loaders[0], len(self.ends)
-        issue = self.origin
-        if number >= self.under_way:
-            issue = max(issue, self.ends[number - self.under_way])
-        if number >= self.ahead:
-            issue = max(issue, self.taken[number - self.ahead])
-        first = issue + self.dram.latency + _FETCH_SETUP
-        # Data come in the order of the requests: those of the Loader's commands that started earlier come first, as far as they
-        # have been requested.
-        place = bisect_right(load.commands, issue - _READ_ISSUE, key=lambda command: command.start) - 1
-        if place >= 0:
-            first = max(first, self._requested(load, place, issue - _READ_ISSUE))
-        end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
-        if load.bus > first:
-            load.bus += self.beats
-        # A Loader that stands while its port brings the program falls back by a block, into the bank of the next one, which waits
-        # for it, and so on.
-        if load.walks(first):
-            for other in loaders[1:]:
-                if other.walks(first):
-                    other.delay(self.beats)
-        self.ends.append(end)
-
-    @staticmethod
-    def _requested(load: _Engine, place: int, time: int) -> int:
-        """When the data have come that the Loader has requested until ``time``, at which its command ``place`` is the latest one.
-
-        It requests a burst a cycle, and no more than can be under way.
-        """
-        command = load.commands[place]
-        before, rate = (load.commands[place - 1].end, load.commands[place - 1].rate) if place else (0, 1.0)
-        come = max(0.0, time - (command.end - command.bursts * command.rate)) / max(command.rate, 1.0)
-        earlier = max(0, before - time) / max(rate, 1.0)
-        asked = min(command.bursts, time - command.start, come + OUTSTANDING_READS - earlier)
-        return before if asked <= 0 else int(command.end - (command.bursts - asked) * command.rate)
-
-
 class _Replay:
     def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost) -> None:
         self.program, self.config, self.dram = program, config, dram
         self.costs = Costs(config, dram)
-        self.engines = {unit: _Engine(in_flight(unit)) for unit in units(config)}
+        self.engines = {unit: QueuedEngine(in_flight(unit)) for unit in units(config)}
         self.loaders = [self.engines[unit] for unit in LOAD_UNITS[:config.load_channels]]
         self.acore = self.engines[Unit.ACORE]
         self.stages = AcoreStages(self.acore, self.costs)
@@ -268,8 +57,8 @@ class _Replay:
         self.given = [[bit for bit in range(SEMAPHORES) if instruction.signal >> bit & 1] for instruction in program]
         self.start = np.full(len(program), -1, np.int64)
         self.done = np.full(len(program), -1, np.int64)
-        self.memory = _Memory(config, dram)
-        self.fetch = _Fetch(config, dram, self.memory)
+        self.memory = Memory(config, dram)
+        self.fetch = Fetch(config, dram, self.memory)
         self.place, self.time = 0, 0
         self.there = self._fetched()
         """When the words of the command at ``place`` are there."""
@@ -328,7 +117,7 @@ class _Replay:
             return self.time
         return self.fetch.take(self.lengths[self.place], self.time, self.loaders)
 
-    def _ready(self, engine: _Engine) -> int | None:
+    def _ready(self, engine: QueuedEngine) -> int | None:
         """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
         place, there = engine.handed[0]
         signalled = self._signalled(place)
@@ -339,7 +128,7 @@ class _Replay:
         signals = [self.signals[bit] for bit in self.needs[place]]
         return int(max((self.done[signal[0]] for signal in signals), default=0)) if all(signals) else None
 
-    def _begin(self, engine: _Engine, time: int) -> None:
+    def _begin(self, engine: QueuedEngine, time: int) -> None:
         place, _ = engine.handed.popleft()
         instruction = self.program[place]
         if engine.handed:
@@ -359,7 +148,7 @@ class _Replay:
             done = engine.begin(time, cost, end)
         self._parameters(instruction, time, first, end, cost.bytes // self.config.beat_bytes)
         walks = instruction.fields.get("dest") == Dest.WBUF and not instruction["linear"]
-        engine.commands.append(_Command(place, time, engine.bus, cost.bursts, (end - first) / max(1, cost.bursts), walks))
+        engine.commands.append(Command(place, time, engine.bus, cost.bursts, (end - first) / max(1, cost.bursts), walks))
         self.start[place], self.done[place] = time, done
         for bit in self.given[place]:
             self.signals[bit].append(place)
@@ -368,7 +157,7 @@ class _Replay:
         for bit in self.needs[place]:
             self.signals[bit].popleft()
 
-    def _moved(self, engine: _Engine, instruction: Instruction, cost: Cost, first: int) -> int:
+    def _moved(self, engine: QueuedEngine, instruction: Instruction, cost: Cost, first: int) -> int:
         """Cycle after the last beat of a load or store."""
         if instruction.fields.get("dest") != Dest.WBUF:
             return self.memory.move(first, cost.transfer, cost.bytes)
@@ -383,7 +172,7 @@ class _Replay:
             self._hold(loader, first, end)
         return end
 
-    def _hold(self, loader: _Engine, first: int, end: int) -> None:
+    def _hold(self, loader: QueuedEngine, first: int, end: int) -> None:
         """A lower channel keeps one bank busy, before which what goes from bank to bank stands."""
         since = max(first, loader.held)
         if end > since:
@@ -401,7 +190,7 @@ class _Replay:
         for place, done in late.items():
             self.done[place] = done
 
-    def _was_full(self, engine: _Engine, freed: int) -> bool:
+    def _was_full(self, engine: QueuedEngine, freed: int) -> bool:
         """Whether the Sequencer stood before this queue until ``freed`` words left it."""
         if self.place == len(self.program):
             return False

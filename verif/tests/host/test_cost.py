@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gradloom.host import replay as machine
 from gradloom.host.assembler import Instruction
 from gradloom.host.cost import SWEEP_APART, Costs, DramCost
 from gradloom.host.replay import replay
@@ -94,28 +93,6 @@ def test_program_that_cannot_end():
     stuck = Instruction(Opcode.CONV, {"steps": 1, "units": 1, "cols": 1}, wait=1)
     with pytest.raises(RuntimeError, match="does not end"):
         replay([(stuck, Instruction(Opcode.BARRIER))], PRESETS["small"], DramCost())
-
-
-@pytest.mark.parametrize(
-    ("earlier", "bursts", "cycles", "end", "through"),
-    [
-        (0, 10, 4, 150, 150),  # all has been requested
-        (0, 1000, 4, 4040, 40 + 4 * (13 + 32)),  # 13 of 1000 bursts have come since cycle 40, 32 more are under way
-        (222, 1000, 4, 4222, 222),  # the 32 bursts under way are those of the command before
-    ],
-)
-def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, bursts, cycles, end, through):
-    """A fetch that leaves at cycle 98 beside a command of 4 cycles a burst whose data come until ``end``."""
-    eta, dram = PRESETS["eta"], DramCost()
-    free, taken = machine._Engine(4), machine._Engine(4)
-    taken.commands = [machine._Command(0, 0, earlier, 100, 4.0), machine._Command(1, 1, end, bursts, float(cycles))]
-    times = []
-    for engine in (free, taken):
-        fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
-        fetch.jump(98)
-        times.append(fetch.take(1, 98, [engine]))
-    first = 98 + dram.latency + machine._FETCH_SETUP
-    assert times[1] - times[0] == max(0, through - first)
 
 
 @pytest.mark.parametrize(("first", "n0"), [(0, 64), (0, 65), (0, 28), (36, 28), (63, 2), (0, 300)])
@@ -257,22 +234,6 @@ def test_a_load_from_bank_to_bank_stands_before_a_bank_that_a_lower_channel_fill
         assert 240 <= done[1] - alone <= 300, (done, alone)
     lower, = ends((0, 0, 64, 10), walks=(0,))
     assert abs(ends((1, 0, 64, 4), (0, 0, 64, 10), walks=(0,))[1] - lower) <= 20
-
-
-@pytest.mark.parametrize(("walks", "late"), [((900, 900, 0), [4, 4, 0]), ((0, 900, 900), [4, 0, 0])])
-def test_channels_that_fill_the_banks_in_turns_wait_while_the_program_comes(walks, late):
-    """A fetch of 4 beats holds up channel 0's port: its load of weights, and the one behind it, which goes from bank to bank beside
-    it, are late by as much; so is no other load."""
-    eta, dram = PRESETS["eta"], DramCost()
-    loaders = [machine._Engine(4) for _ in walks]
-    for loader, end in zip(loaders, walks, strict=True):
-        loader.commands = [machine._Command(0, 0, 900, 100, 9.0, walks=bool(end))]
-        loader.bus, loader.free = 900, 10
-    fetch = machine._Fetch(eta, dram, machine._Memory(eta, dram))
-    fetch.jump(98)
-    fetch.take(1, 98, loaders)
-    assert [loader.bus - 900 for loader in loaders] == late
-    assert [loader.free - 10 for loader in loaders[1:]] == late[1:]
 
 
 def test_single_beats_take_what_the_memory_takes_for_as_many_as_are_under_way():
