@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from gradloom.host.accesses import Access, row_access
 from gradloom.host.array_sweep import Sweep
 from gradloom.host.convolution import Convolution
 from gradloom.host.gradient_blocks import GradientShape
@@ -17,7 +18,6 @@ from gradloom.host.schedule_rounding import weight_rounding
 from gradloom.host.shared_rows import SharedRows
 from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder, shifts
-from gradloom.host.tokens import Access, row_access
 from gradloom.host.windows import Shape, Window
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected

@@ -14,10 +14,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from gradloom.host.accesses import Access, row_access, tensor_access
 from gradloom.host.acore_turns import AcoreWork, Turn, acore_turn
 from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.places import Pool
-from gradloom.host.tokens import Access, Recorder, row_access, tensor_access
+from gradloom.host.tokens import Recorder
 from gradloom.rtl.channels import Unit
 
 __all__ = ["Deadlock", "Lane", "Pacer", "Part", "Piece", "Work"]

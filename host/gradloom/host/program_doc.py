@@ -78,7 +78,7 @@ states and batches and read tensors.
 | `pacing`, `acore_turns` | which piece of work comes next |
 | `schedule`, `program_loop` | a program and its checks, the loop over steps |
 | `choices`, `tune` | what is free in all of this, and the search for better values |
-| `tokens`, `places` | semaphores; addresses on chip |
+| `tokens`, `accesses`, `ring_guard`, `places` | semaphores, and what they order; addresses on chip |
 | `memory`, `layout`, `plan` | addresses, formats, images |
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by

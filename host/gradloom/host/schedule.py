@@ -8,9 +8,9 @@ from gradloom.host.memory import ALIGNMENT, memory_map
 from gradloom.host.pacing import Deadlock
 from gradloom.host.plan import Plan
 from gradloom.host.program_loop import emit_program
+from gradloom.host.ring_guard import Overwritten
 from gradloom.host.tiling import Builder
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Overwritten
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
 

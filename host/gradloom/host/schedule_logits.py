@@ -7,13 +7,13 @@ only as many images at once as the buffer holds, and all weights come again for 
 
 from collections.abc import Iterator
 
+from gradloom.host.accesses import Access
 from gradloom.host.array_sweep import psum_words
 from gradloom.host.forward_tiles import forward_work, through
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
-from gradloom.host.tokens import Access
 from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.models.network import INPUT, FullyConnected
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source

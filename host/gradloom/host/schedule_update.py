@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 
+from gradloom.host.accesses import Access
 from gradloom.host.gradient_blocks import choose_blocks, fitting
 from gradloom.host.gradient_commands import GradientCommands
 from gradloom.host.gradient_lines import GradientLines, updated
@@ -13,7 +14,6 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.schedule_backward import convolved, dx_region_name
 from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder
-from gradloom.host.tokens import Access
 from gradloom.models.network import INPUT, Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Source

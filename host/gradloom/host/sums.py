@@ -7,9 +7,9 @@ layer: their sums lie at the end of the half that the set has used last, which t
 
 import dataclasses
 
+from gradloom.host.accesses import Access
 from gradloom.host.layout import ceil_div
 from gradloom.host.pacing import Part
-from gradloom.host.tokens import Access
 
 __all__ = ["HALVES", "PartialSums", "Sums", "norm_access", "port_access"]
 

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import Self
 
+from gradloom.host.accesses import Access, row_access
 from gradloom.host.array_sweep import psum_words
 from gradloom.host.convolution_tiles import ConvolutionTiles
 from gradloom.host.layout import ceil_div
@@ -13,7 +14,6 @@ from gradloom.host.places import Ring
 from gradloom.host.sums import Sums, norm_access, port_access
 from gradloom.host.tile_inputs import InputLayout
 from gradloom.host.tile_sets import TURN, TileSet, runs_of
-from gradloom.host.tokens import Access, row_access
 from gradloom.rtl.config import PE_TAPS
 from gradloom.rtl.isa import Opcode, XSource
 

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from gradloom.host.accesses import Access
 from gradloom.host.assembler import Shift
 from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.fit import Needs, ScheduleError, refuse
@@ -15,7 +16,7 @@ from gradloom.host.pacing import Lane, Part, Piece
 from gradloom.host.places import KeptRing, Ring
 from gradloom.host.sums import PartialSums, Sums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.tokens import Access, Recorder
+from gradloom.host.tokens import Recorder
 from gradloom.host.transfers import BASE, Transfers
 from gradloom.models.network import INPUT, Layer, Network
 from gradloom.rtl import microprograms

@@ -15,169 +15,20 @@ signals and waits are made in pairs. Why none passes its largest value: a token 
 comes from a later command than it need, or a barrier takes its place.
 """
 
-import dataclasses
-import itertools
 import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
+from gradloom.host.accesses import Access, Past, Space, overlap
 from gradloom.host.assembler import Instruction
 from gradloom.host.clock import Clock
 from gradloom.host.layout import ceil_div
+from gradloom.host.ring_guard import Unused
 from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
-from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Opcode
 
-__all__ = ["Access", "Box", "Overwritten", "Recorder", "row_access", "tensor_access"]
-
-Box = tuple[tuple[int, int], ...]
-"""Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Access:
-    """A part of a memory: on-chip addresses, or two to three index ranges of a DRAM tensor."""
-
-    space: str
-    box: Box
-
-
-def row_access(space: str, first: int, count: int, banks: tuple[int, int] = (0, PE_ROWS)) -> Access:
-    """Addresses of the input or error buffer, of some of each WPU's row banks."""
-    return Access(space, ((first, first + count), banks))
-
-
-_EVERY = (0, 1 << 16)
-
-
-def tensor_access(space: str, box: Box) -> Access:
-    """A part of a tensor in DRAM: images and channel groups, or output and input groups; then rows or kernel windows, or all."""
-    return Access(space, box if len(box) == _TENSOR_DIMENSIONS else (*box, _EVERY))
-
-
-_TENSOR_DIMENSIONS = 3
-_CELL_ADDRESSES = 64
-_CELL_INDICES = 4
-"""Sizes of the cells by which past accesses are found: addresses on chip, banks or indices of a tensor."""
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class _Past:
-    position: int
-    engine: Unit
-    write: bool
-    box: Box
-    live: bool = True
-    seen: int = 0
-    """The latest search that has found it."""
-
-
-class _Space:
-    """What has been accessed of one memory or tensor, found by place: cells of some addresses or indices in the first two
-    dimensions."""
-
-    def __init__(self, dimensions: int, *, on_chip: bool) -> None:
-        self._dimensions = dimensions
-        self._sizes = (_CELL_ADDRESSES if on_chip else _CELL_INDICES, _CELL_INDICES)
-        self._cells: dict[tuple[int, ...], list[_Past]] = {}
-        self._searches = 0
-
-    def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
-        if len(box) != self._dimensions:
-            raise ValueError(f"an access of {len(box)} dimensions to a memory of {self._dimensions}")
-        return itertools.product(
-            *(range(low // size, (high - 1) // size + 1) for size, (low, high) in zip(self._sizes, box, strict=False))
-        )
-
-    def near(self, box: Box) -> list[_Past]:
-        """All that may overlap ``box``."""
-        self._searches += 1
-        search, found = self._searches, []
-        for key in self._keys(box):
-            cell = self._cells.get(key)
-            if cell:
-                dead = 0
-                for past in cell:
-                    if not past.live:
-                        dead += 1
-                    elif past.seen != search:
-                        past.seen = search
-                        found.append(past)
-                if 2 * dead > len(cell):
-                    self._cells[key] = [past for past in cell if past.live]
-        return found
-
-    def add(self, new: _Past) -> None:
-        """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
-        for past in self.near(new.box):
-            if (new.write or (past.engine == new.engine and not past.write)) and _inside(past.box, new.box):
-                past.live = False
-        for key in self._keys(new.box):
-            self._cells.setdefault(key, []).append(new)
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    # A loop takes a third of the time of all() over a generator.
-    for (low, high), (other_low, other_high) in zip(a, b, strict=True):  # noqa: SIM110
-        if low >= other_high or other_low >= high:
-            return False
-    return True
-
-
-def _inside(a: Box, b: Box) -> bool:
-    for (low, high), (other_low, other_high) in zip(a, b, strict=True):  # noqa: SIM110
-        if low < other_low or high > other_high:
-            return False
-    return True
-
-
-_BESIDE = ("dacc", "lap")
-"""Fields of a drain that leaves what its addresses hold: it adds to it, or to the lap before."""
-
-
-class Overwritten(ValueError):
-    """A command would overwrite what another one is still to use."""
-
-
-class _Unused:
-    """Addresses of on-chip rings that hold what nothing has used yet.
-
-    A ring hands out its addresses round and round; the recorder orders their reuse by the order of the program. That a command
-    reads what was meant for it takes more: between the two no one may have taken its addresses.
-    """
-
-    def __init__(self, config: Config) -> None:
-        sizes = {"AA": config.abuf_depth, "AB": config.abuf_depth, "AM": config.mbuf_depth, "DW": config.dw_depth}
-        self._held = {name: np.zeros(size, bool) for name, size in sizes.items()}
-        self._block = config.block_beats
-
-    def holds(self, access: Access) -> bool:
-        """Whether some of it has not been used."""
-        return bool(self._held[access.space][slice(*access.box[0])].any())
-
-    def note(self, instruction: Instruction, reads: Iterable[Access], writes: Iterable[Access]) -> None:
-        """What a command uses, and what it leaves for others.
-
-        Raises
-        ------
-        :exc:`Overwritten`
-            If what it overwrites has not been used.
-        """
-        for access in reads:
-            if access.space in self._held:
-                self._held[access.space][slice(*access.box[0])] = False
-        for access in writes:
-            if access.space in self._held:
-                held = self._held[access.space][slice(*access.box[0])]
-                gap = instruction.fields.get("dgap", 0)
-                # With a gap blocks of other tiles lie between.
-                own = np.arange(len(held)) // self._block % (gap + 1) == 0 if gap else slice(None)
-                beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
-                if held[own].any() and not beside:
-                    raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
-                held[own] = True
+__all__ = ["Recorder"]
 
 
 class Recorder:
@@ -214,8 +65,8 @@ class Recorder:
         self._floor = -1
         self._awaited = -1
         """Latest command of the A-Core that a command of the Sequencer has waited for."""
-        self._spaces: dict[str, _Space] = {}
-        self._unused = _Unused(config)
+        self._spaces: dict[str, Space] = {}
+        self._unused = Unused(config)
         self._running = False
 
     def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
@@ -301,9 +152,9 @@ class Recorder:
         self._known[position] = known
         self._last[engine] = position
         for access in reads:
-            self._space(access).add(_Past(position, engine, False, access.box))
+            self._space(access).add(Past(position, engine, False, access.box))
         for access in writes:
-            self._space(access).add(_Past(position, engine, True, access.box))
+            self._space(access).add(Past(position, engine, True, access.box))
         return position
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
@@ -324,11 +175,11 @@ class Recorder:
         """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""
         space, done = self._spaces.get(access.space), self.clock.done
         near = space.near(access.box) if space else ()
-        return max((done[past.position] for past in near if (write or past.write) and _overlap(past.box, access.box)), default=0)
+        return max((done[past.position] for past in near if (write or past.write) and overlap(past.box, access.box)), default=0)
 
-    def _space(self, access: Access) -> _Space:
+    def _space(self, access: Access) -> Space:
         if access.space not in self._spaces:
-            self._spaces[access.space] = _Space(len(access.box), on_chip=len(access.box) == 1 or access.space in Dest.__members__)
+            self._spaces[access.space] = Space(len(access.box), on_chip=len(access.box) == 1 or access.space in Dest.__members__)
         return self._spaces[access.space]
 
     def _conflicts(
@@ -343,7 +194,7 @@ class Recorder:
                         past.engine != engine
                         and (write or past.write)
                         and past.position > needs.get(past.engine, -1)
-                        and _overlap(past.box, access.box)
+                        and overlap(past.box, access.box)
                     ):
                         needs[past.engine] = past.position
         return needs

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from gradloom.host.accesses import Access, Box, tensor_access
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layout import ceil_div
 from gradloom.host.memory import MemoryMap, Region
 from gradloom.host.places import KeptRing, Pool, Ring
-from gradloom.host.tokens import Access, Box, Recorder, tensor_access
+from gradloom.host.tokens import Recorder
 from gradloom.models.network import INPUT
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Dest, Opcode, Source

@@ -2,9 +2,10 @@
 
 import pytest
 
+from gradloom.host.accesses import Access, row_access
 from gradloom.host.pacing import Lane, Pacer, Part, Piece
 from gradloom.host.places import Pool
-from gradloom.host.tokens import Access, Recorder, row_access
+from gradloom.host.tokens import Recorder
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.host.accesses import Access
 from gradloom.host.assembler import Instruction
 from gradloom.host.fit import ScheduleError
 from gradloom.host.places import Pool, Ring
 from gradloom.host.schedule import compile_network
 from gradloom.host.token_check import check_tokens
-from gradloom.host.tokens import Access, Recorder
+from gradloom.host.tokens import Recorder
 from gradloom.host.windows import Window, kernel_windows
 from gradloom.models.golden import evaluate, train_step
 from gradloom.models.network import (

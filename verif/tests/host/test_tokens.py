@@ -1,77 +1,20 @@
 """What commands do to memories: order of several channels, places that are in use, rings."""
 
 import dataclasses
-import re
 
 import pytest
 
+from gradloom.host.accesses import Access, row_access
 from gradloom.host.assembler import Instruction, Shift
 from gradloom.host.choices import Choices
-from gradloom.host.fit import ScheduleError
 from gradloom.host.schedule import compile_network
-from gradloom.host.tokens import Access, Overwritten, Recorder, row_access
+from gradloom.host.tokens import Recorder
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
 from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.system_bench import NETWORKS
-
-
-def load(recorder: Recorder, addr: int, length: int) -> None:
-    writes = [Access("AA", ((addr, addr + length),))]
-    recorder.emit(Opcode.LOAD, {"dest": int(Dest.AA), "n0": length, "n1": 1, "n2": 1}, writes=writes)
-
-
-def test_what_has_not_been_used_is_not_overwritten():
-    recorder = Recorder(PRESETS["eta"])
-    load(recorder, 0, 8)
-    load(recorder, 8, 8)
-    fields = {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": 6, "pool": 0}
-    recorder.emit(Opcode.RUN, fields, reads=[Access("AA", ((0, 6),))])
-    load(recorder, 0, 6)
-    with pytest.raises(ValueError, match=re.escape("addresses (6, 10) of AA would be overwritten before they are used")):
-        load(recorder, 6, 4)
-
-
-def test_what_is_read_again_is_not_overwritten():
-    recorder = Recorder(PRESETS["eta"])
-    load(recorder, 0, 8)
-    fields, reads = {"uprog": TABLE["FRN_SUM"], "planes": 1, "nb": 8, "pool": 0}, [Access("AA", ((0, 8),))]
-    recorder.emit(Opcode.RUN, fields, reads=reads, again=True)
-    with pytest.raises(Overwritten, match=re.escape("addresses (0, 8) of AA would be overwritten before they are used")):
-        load(recorder, 0, 8)
-    recorder.emit(Opcode.RUN, fields | {"uprog": TABLE["FRN_ERR"]}, reads=reads)
-    load(recorder, 0, 8)
-
-
-@pytest.mark.parametrize(("other", "refused"), [(4, False), (8, True)])
-def test_gradients_that_lie_between_those_of_other_tiles_are_not_overwritten(other, refused):
-    """Blocks of 4 beats of three tiles side by side (kernel 1): each has every third one."""
-    recorder = Recorder(PRESETS["eta"])
-
-    def drain(first: int) -> None:
-        fields = {"units": 3, "cols": 2, "steps": 1, "preload": 0, "wg": 1, "drain": 1, "nr": 2, "nk": 1}
-        fields |= {"dwbase": first, "dgap": 2}
-        recorder.emit(Opcode.CONV, fields, writes=[Access("DW", ((first, first + 16),))])
-
-    drain(0)
-    drain(8)
-    if refused:
-        with pytest.raises(Overwritten, match=re.escape("addresses (8, 24) of DW would be overwritten before they are used")):
-            drain(other)
-    else:
-        drain(other)
-
-
-def test_a_program_that_would_overwrite_is_refused(monkeypatch):
-    def refuse(*_):
-        raise Overwritten("addresses (6, 10) of AA would be overwritten before they are used")
-
-    monkeypatch.setattr("gradloom.host.tokens._Unused.note", refuse)
-    text = "network 'digits-cnn' on configuration 'small': addresses (6, 10) of AA would be overwritten before they are used: "
-    with pytest.raises(ScheduleError, match=re.escape(text + "raise abuf_depth, mbuf_depth or dw_depth, or change the batch")):
-        compile_network(load_network("digits-cnn"), PRESETS["small"], 2)
 
 
 def test_a_memory_has_one_number_of_dimensions():
