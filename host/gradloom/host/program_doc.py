@@ -70,7 +70,8 @@ states and batches and read tensors.
 | `windows`, `phase_sweeps`, `array_sweep` | kernel windows; the array's sweep of each phase; its rows and columns in CONV |
 | `tiling`, `transfers`, `fit` | the state of a compilation, its loads and stores, what does not fit |
 | `convolution_tiles`, `tile_commands`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
-| `schedule_forward`, `schedule_logits`, `schedule_backward`, `accumulation` | phases of a layer, and the loss |
+| `schedule_forward`, `schedule_logits`, `schedule_backward` | phases of a layer, and the loss |
+| `accumulation`, `accumulation_commands` | errors through normalisations, and updates of their parameters |
 | `schedule_update`, `gradient_commands` | weight gradients and updates |
 | `row_tiles`, `row_convolution`, `row_parts`, `forward_rows` | planes that do not fit: tiles of rows, parts for the A-Core |
 | `kept_planes`, `forward_kept` | planes that nearly fit |
