@@ -8,6 +8,7 @@ from gradloom.host.layer_sizes import Plane
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.host.schedule_backward import SCALAR_CYCLES, dx_region_name
+from gradloom.host.stream_fit import holds, planes_at_once
 from gradloom.host.tiling import Builder
 from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.models.network import Conv, FullyConnected
@@ -41,7 +42,7 @@ class Accumulation:
         self._tag = 8 * builder.network.index(layer.name) + 2
         self._rows: list[Range] = []
         frn, bits = layer.norm == "frn", layer.act in ("tlu", "relu")
-        self._together = builder.holds(self.plane) and (not frn or fits_beside(builder, self.plane))
+        self._together = holds(builder, self.plane) and (not frn or fits_beside(builder, self.plane))
         """Whether all rows of a plane are on chip at once."""
         if self._together:
             one = frn and builder.images[1] - builder.images[0] == 1
@@ -51,7 +52,7 @@ class Accumulation:
         # Rows have one more entry, the sum of products of their plane.
         self._entries = PARAMETER_ENTRIES + bool(self._rows)
         self._fits = self.groups * self._entries <= builder.pool["PARAMETERS"].size
-        self._limit = 1 if self._rows else builder.planes_at_once(layer.name, self.plane)
+        self._limit = 1 if self._rows else planes_at_once(builder, layer.name, self.plane)
 
     def _start(self, group: int, place: int | None = None) -> int:
         """Load a group's parameters and sums, to a place that has been taken before or to a new one."""

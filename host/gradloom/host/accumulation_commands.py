@@ -109,8 +109,8 @@ def accumulate(
 
 
 def update_parameters(builder: Builder, layer: Conv | FullyConnected, group: int, start: int) -> None:
-    """Update of a channel group's parameters, at entry ``start`` of the parameter buffer, by the batch's sums behind them, and the
-    store of both."""
+    """Update of a channel group's parameters, at entry ``start`` of the parameter buffer, by the batch's sums behind them, and
+    their store."""
     region = builder.memory[layer.name, "parameters"]
     count, dz = region.shape[1], builder.tid(layer.name, Kind.DZ)
     inv, k = reciprocal(builder.batch)

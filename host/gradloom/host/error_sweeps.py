@@ -12,6 +12,7 @@ from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.row_convolution import RowConvolution
 from gradloom.host.row_parts import row_parts, swept_rows
 from gradloom.host.row_tiles import RowTile
+from gradloom.host.stream_fit import holds, planes_at_once
 from gradloom.host.sums import Sums
 from gradloom.host.tiling import Builder
 from gradloom.rtl.isa import XSource
@@ -88,11 +89,11 @@ def error_works(
     """
     if work is None:
         return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
-    tiled = _rows(work, plane, whole=work.fits and builder.holds(plane, bits=bits), masked=masked)
+    tiled = _rows(work, plane, whole=work.fits and holds(builder, plane, bits=bits), masked=masked)
     if tiled is not None:
         return [_by_rows(tiled, plane, encode, needs, lambda images, groups: (*gives(images, groups), *convolved(images, groups)))]
     cut = swept_rows(builder, work, plane, bits=masked)
-    limit = builder.planes_at_once(layer, plane, bits=bits) if cut == [None] else 1
+    limit = planes_at_once(builder, layer, plane, bits=bits) if cut == [None] else 1
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         def prepare() -> None:
@@ -136,9 +137,9 @@ def _added(
     """The error of a tensor that is only added to another one."""
     groups = builder.groups(channels)
     limit, parts = 1, [(0, plane.y)]
-    whole = builder.holds(plane, bits=bits)
+    whole = holds(builder, plane, bits=bits)
     if whole:
-        limit = builder.planes_at_once(layer, plane, bits=bits)
+        limit = planes_at_once(builder, layer, plane, bits=bits)
     else:
         parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
     for piece, images, chosen in builder.sweeps(groups, limit, plane.nb, needs, gives):

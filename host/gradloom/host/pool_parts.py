@@ -5,7 +5,8 @@ import dataclasses
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div
-from gradloom.host.tiling import STREAM_SHARES, Builder
+from gradloom.host.stream_fit import STREAM_SHARES, planes_at_once
+from gradloom.host.tiling import Builder
 
 __all__ = ["PoolPart", "Windows", "pool_parts"]
 
@@ -79,7 +80,7 @@ def pool_parts(
     if max(out.nb, stored.nb) <= depth:
         big, small = (out, stored) if out.nb > stored.nb else (stored, out)
         needs = (("one plane takes {} beats of the A-Core's buffers", "abuf_depth", small.nb, depth),)
-        return builder.planes_at_once(layer, big, bits=False, also=needs), [PoolPart(out, stored)]
+        return planes_at_once(builder, layer, big, bits=False, also=needs), [PoolPart(out, stored)]
     for share in (_BACKWARD_SHARES, STREAM_SHARES, 1) if backward else (STREAM_SHARES, 1):
         parts = _rows(windows, out, stored, depth // share, backward=backward)
         if parts:

@@ -68,7 +68,7 @@ states and batches and read tensors.
 | module | does |
 |---|---|
 | `windows`, `phase_sweeps`, `array_sweep` | kernel windows; the array's sweep of each phase; its rows and columns in CONV |
-| `tiling`, `transfers`, `fit` | the state of a compilation, its loads and stores, what does not fit |
+| `tiling`, `transfers`, `fit`, `stream_fit` | the state of a compilation, its loads and stores, what does not fit |
 | `convolution_tiles`, `tile_commands`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
 | `schedule_forward`, `schedule_logits`, `schedule_backward` | phases of a layer, and the loss |
 | `accumulation`, `accumulation_commands` | errors through normalisations, and updates of their parameters |

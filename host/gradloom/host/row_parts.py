@@ -10,7 +10,8 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import even
-from gradloom.host.tiling import STREAM_SHARES, Builder
+from gradloom.host.stream_fit import STREAM_SHARES
+from gradloom.host.tiling import Builder
 
 __all__ = ["bitmap_rows", "cut_rows", "fits_beside", "legal_ranges", "row_parts", "swept_rows"]
 

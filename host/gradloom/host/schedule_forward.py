@@ -16,6 +16,7 @@ from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.row_parts import swept_rows
 from gradloom.host.schedule_rounding import plane_rounding
+from gradloom.host.stream_fit import holds, planes_at_once
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.transfers import PARAMETER_ENTRIES
@@ -66,7 +67,7 @@ def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convoluti
     if not isinstance(follower, Conv) or not work.fits:
         return False
     after, plane = forward_work(builder, follower)
-    return after.fits and builder.holds(plane) and any(not after.inputs.resident(high - low) for low, high in after.image_tiles())
+    return after.fits and holds(builder, plane) and any(not after.inputs.resident(high - low) for low, high in after.image_tiles())
 
 
 def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
@@ -78,7 +79,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     def needs(images: Range) -> Parts:
         return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
 
-    if not (work.fits and builder.holds(plane)):
+    if not (work.fits and holds(builder, plane)):
         works = [work]
         if work.shape.stackable:
             works.append(forward_work(builder, layer, stacked=True)[0])
@@ -88,7 +89,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 builder.part(name, "z", images, groups), convolved_forward(builder, layer, images, groups)),
         )
     cut = swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
-    limit = builder.planes_at_once(name, plane) if cut == [None] else 1
+    limit = planes_at_once(builder, name, plane) if cut == [None] else 1
 
     def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
         parts = list(itertools.product(equal_ranges(*images, limit), cut))

@@ -12,6 +12,7 @@ from gradloom.host.array_sweep import psum_words
 from gradloom.host.forward_tiles import forward_work, through
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.stream_fit import planes_at_once
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.transfers import PARAMETER_ENTRIES
@@ -135,7 +136,7 @@ class _Logits:
         builder, name = self.builder, self.layer.name
         w, source = builder.tid(name, Kind.W), builder.tid(self.layer.input, Kind.Z)
         for tap, group in enumerate(outputs):
-            for part in equal_ranges(*some, builder.planes_at_once(name, self.plane)):
+            for part in equal_ranges(*some, planes_at_once(builder, name, self.plane)):
                 first, count = self._logits + (part[0] - some[0]) * self.groups, part[1] - part[0]
                 fields = {
                     "planes": count,
@@ -159,7 +160,7 @@ class _Logits:
         """Store the logits of some images; when training, their loss gradient too."""
         size = self.builder.config.abuf_depth
         errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", self.groups, size)
-        for part in equal_ranges(*images, self.builder.planes_at_once(self.layer.name, self.plane, also=(errors,))):
+        for part in equal_ranges(*images, planes_at_once(self.builder, self.layer.name, self.plane, also=(errors,))):
             self._loss(part, self._logits + (part[0] - images[0]) * self.groups)
 
     def _loss(self, images: Range, logits: int) -> None:

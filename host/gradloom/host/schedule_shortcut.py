@@ -9,7 +9,8 @@ from gradloom.host.layout import equal_ranges
 from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
-from gradloom.host.tiling import STREAM_SHARES, Builder, shifts
+from gradloom.host.stream_fit import STREAM_SHARES
+from gradloom.host.tiling import Builder, shifts
 from gradloom.models.arith import reciprocal
 from gradloom.models.network import Subsample
 from gradloom.rtl.isa import Dest, Opcode, Source, XSource

@@ -9,7 +9,6 @@ from gradloom.host.assembler import Shift
 from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.fit import Needs, ScheduleError, refuse
 from gradloom.host.im2col import Lowered
-from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap
 from gradloom.host.pacing import Lane, Part, Piece
@@ -23,15 +22,13 @@ from gradloom.rtl import microprograms
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
 
-__all__ = ["STREAM_SHARES", "Builder", "shifts"]
+__all__ = ["Builder", "shifts"]
 
 _RUN_CYCLES = 128
 """Cycles of a command of the A-Core that its preparation does not outweigh, about."""
 _ACORE_CYCLES = 600
 """Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
 _Step = TypeVar("_Step")
-STREAM_SHARES = 4
-"""Commands of the A-Core whose planes a stream buffer holds, so that loads run ahead and stores lag behind."""
 
 
 def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...]:
@@ -244,46 +241,9 @@ class Builder(Transfers):
     def groups(self, channels: int) -> int:
         return ceil_div(channels, self.config.group)
 
-    # Fit
-
-    def planes_at_once(self, layer: str, plane: Plane, *, bits: bool = True, also: Needs = ()) -> int:
-        """Planes of one command of the A-Core: as many as a quarter of every stream buffer holds, so that loads run ahead and
-        stores lag behind, or one if the whole holds it.
-
-        Parameters
-        ----------
-        bits : :class:`bool`
-            Whether bitmaps are read or written.
-        also : tuple
-            Further needs of a plane.
-        """
-        config = self.config
-        needs = (
-            ("one plane takes {} beats of the A-Core's stream buffers", "abuf_depth", plane.nb, config.abuf_depth),
-            (
-                "one plane takes {} beats of the A-Core's bitmap buffers",
-                "mbuf_depth",
-                plane.bits if bits else 0,
-                config.mbuf_depth,
-            ),
-            *also,
-        )
-        most = min(self.ring["PBUF"].size // 2, config.max_planes, self.images[1] - self.images[0])
-        for planes in range(most, 1, -1):
-            if all(unit * planes <= size // STREAM_SHARES for _, _, unit, size in needs):
-                return planes
-        self.refuse(layer, needs)
-        return 1
-
     def refuse(self, layer: str, needs: Needs) -> None:
         """:exc:`~gradloom.host.fit.ScheduleError` if a need is more than there is."""
         refuse(self.config, layer, needs)
-
-    def holds(self, plane: Plane, *, bits: bool = True) -> bool:
-        """Whether the A-Core's buffers hold a plane; else its rows are taken in parts (:mod:`gradloom.host.row_parts`)."""
-        return plane.nb <= self.config.abuf_depth and (not bits or plane.bits <= self.config.mbuf_depth)
-
-    # A-Core
 
     def run(
         self,

@@ -8,6 +8,7 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, shape_of
 from gradloom.host.layout import ceil_div
 from gradloom.host.phase_sweeps import forward_sweep
+from gradloom.host.stream_fit import holds
 from gradloom.host.tiling import Builder
 from gradloom.host.transfers import PARAMETER_ENTRIES
 from gradloom.models.network import Conv, FullyConnected, Layer
@@ -44,6 +45,6 @@ def turn(builder: Builder) -> tuple[Range, ...]:
     sets = 1 + sum(builder.groups(builder.network.shape(name)[0]) for name in weighted)
     room = builder.pool["PARAMETERS"].size >= sets * PARAMETER_ENTRIES
     half = (low, low + ceil_div(high - low, 2))
-    if not (room and work.fits and builder.holds(Plane(y, x))) or beats > work.cycles(half):
+    if not (room and work.fits and holds(builder, Plane(y, x))) or beats > work.cycles(half):
         return (every,)
     return half, (half[1], high)
