@@ -7,6 +7,7 @@ the emulator or the simulated hardware (docs/pytorch.md).
 import re
 from typing import Any
 
+from gradloom.host.import_graph import EPSILON
 from gradloom.host.imported import Imported, build
 from gradloom.models.layers import Training
 from gradloom.models.state import State
@@ -20,13 +21,32 @@ from torch import fx, nn
 
 from gradloom.host.torch_model import Evaluation, Model, Step
 from gradloom.host.torch_tensors import LayerTensors
-from gradloom.host.torch_trace import FRN, trace
+from gradloom.host.torch_trace import trace
 
 __all__ = ["FRN", "Evaluation", "Imported", "LayerTensors", "Model", "Step", "compile", "from_module", "replace_norms",
            "to_state_dict"]
 
 compile = Model
 """A module as a :class:`~gradloom.host.torch_model.Model`; the arguments are the class's."""
+
+
+class FRN(nn.Module):
+    """L1 filter response normalisation, what the machine trains in place of BatchNorm2d (ETA, section III-C).
+
+    ``weight * x / (mean |x| + 2^-12) + bias``, the mean over the plane of each image and channel. ``tau`` is the threshold
+    of the TLU that follows the sum with a residual; :func:`replace_norms` applies it.
+    """
+
+    def __init__(self, channels: int, *, threshold: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        if threshold:
+            self.tau = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = x.abs().mean((2, 3), keepdim=True) + EPSILON
+        return self.weight[:, None, None] * (x / scale) + self.bias[:, None, None]
 
 
 def from_module(
