@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
@@ -12,14 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from gradloom.host.data import quantise
 from gradloom.host.device import device_name
 from gradloom.host.files import UserError
 from gradloom.host.imported import Imported, build
 from gradloom.host.session import MemoryOptions, Session
+from gradloom.host.torch_batches import Encoder, image_shape, images_array, labels_array
 from gradloom.host.torch_tensors import LayerTensors, Tensors
 from gradloom.host.torch_trace import trace
-from gradloom.models import golden, pint
+from gradloom.models import golden
 from gradloom.models.golden import Hyper
 from gradloom.models.layers import Training
 from gradloom.models.network import Network
@@ -28,10 +27,6 @@ from gradloom.models.state import State
 from gradloom.rtl.config import Config, load_config
 
 __all__ = ["Evaluation", "Model", "Step"]
-
-_FRACTION = 20
-"""Fraction bits with which images reach the encoder."""
-_EXPONENTS = range(-64, 128)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,14 +123,11 @@ class Model:
         device_name(device)
         if keep < 1:
             raise UserError(f"keep must be 1 or more steps, not {keep}")
-        if input_exponent is not None and input_exponent not in _EXPONENTS:
-            raise UserError(f"input_exponent must lie in -64..127, not {input_exponent}")
+        self._encoder = Encoder(input_exponent)
         self._module, self._device, self._loss, self._seed = module, device, loss, seed
         self._config = load_config(config) if isinstance(config, str) else config
         self._batch, self._keep, self._quiet = batch, keep, quiet
         self._memory = memory or MemoryOptions()
-        self._exponent = input_exponent
-        self._saturated = False
         self._name = name
         self._settings: dict[str, Any] = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         self._rounding = Rounding().changed(rounding or {})
@@ -202,12 +194,12 @@ class Model:
         :exc:`UserError`
             If they do not fit the network or the batch.
         """
-        x, y = _array(images), _labels(labels)
+        x, y = images_array(images), labels_array(labels)
         if self._imported is None:
-            self._import(_image_shape(x))
+            self._import(image_shape(x))
         if self._batch is None:
             self._batch = len(x)
-        codes = self._codes(x, y)
+        codes = self._encoder.codes(x, y, self.network)
         if len(y) != self.batch:
             raise UserError(f"a step takes {self.batch} images, this batch has {len(y)}: set drop_last=True in the DataLoader, "
                             f"or batch={len(y)}")
@@ -230,8 +222,8 @@ class Model:
             raise UserError("there is nothing to evaluate before the first step: it calibrates the exponents")
         loss, correct, count = 0.0, 0, 0
         for images, labels in loader:
-            y = _labels(labels)
-            score = self._open().evaluate(self._codes(_array(images), y), y)
+            y = labels_array(labels)
+            score = self._open().evaluate(self._encoder.codes(images_array(images), y, self.network), y)
             loss, correct, count = loss + score.loss * score.images, correct + score.correct, count + score.images
         if not count:
             raise UserError("the loader gave no images: give one with at least a batch")
@@ -283,34 +275,12 @@ class Model:
         if self._session is None:
             if self.steps:
                 raise UserError("this model is closed: compile the module anew")
-            if self._exponent is None or self._batch is None:
+            exponent = self._encoder.exponent
+            if exponent is None or self._batch is None:
                 raise UserError("the device is opened at the first step: give batch and input_exponent to have it now")
-            self._session = Session(self.network, self._config, self._batch, self._device, self._exponent, self._seed, self._memory)
-            self._session.load(self.imported.state(seed=self._seed, input_exponent=self._exponent))
+            self._session = Session(self.network, self._config, self._batch, self._device, exponent, self._seed, self._memory)
+            self._session.load(self.imported.state(seed=self._seed, input_exponent=exponent))
         return self._session
-
-    def _codes(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        if _image_shape(x) != self.network.input_shape:
-            raise UserError(f"the network takes images of {_text(self.network.input_shape)}, these are {_text(x.shape[1:])}: "
-                            "give images of one size")
-        if len(y) != len(x):
-            raise UserError(f"there are {len(x)} images and {len(y)} labels: give as many")
-        if len(y) and not 0 <= y.min() <= y.max() < self.network.classes:
-            raise UserError(f"labels must lie in 0..{self.network.classes - 1}, these are {y.min()}..{y.max()}: give class numbers")
-        if not np.isfinite(x).all():
-            raise UserError("the images hold values that are not finite: replace them")
-        if self._exponent is None:
-            self._exponent = quantise(x)[1]
-        wide = np.rint(np.ldexp(x, _FRACTION - self._exponent))
-        peak = np.ldexp(4096.0, _FRACTION)
-        if not self._saturated and (np.abs(wide) > peak).any():
-            self._saturated = True
-            warnings.warn(
-                f"images reach {np.abs(x).max():g}, and input_exponent {self._exponent} holds at most "
-                f"{np.ldexp(4032.0, self._exponent):g}: they saturate; give a larger input_exponent",
-                stacklevel=3,
-            )
-        return pint.encode(np.clip(wide, -2 * peak, 2 * peak).astype(np.int64), _FRACTION).code
 
     def _copy(self) -> dict[tuple[str, str], np.ndarray]:
         session = self._open()
@@ -324,27 +294,3 @@ class Model:
             raise UserError(f"the tensors of step {step} are gone, step {self.steps - 1} has overwritten them: give keep to keep "
                             "more")
         return np.asarray(self._open().tensor(layer, tensor))
-
-
-def _array(images: Any) -> np.ndarray:
-    array = images.detach().cpu().numpy() if isinstance(images, torch.Tensor) else np.asarray(images)
-    if array.dtype.kind not in "biuf":
-        raise UserError(f"images must hold numbers, not {array.dtype}")
-    return array.astype(np.float64)
-
-
-def _labels(labels: Any) -> np.ndarray:
-    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "biu":
-        raise UserError(f"labels must be one whole class number for each image, not {array.dtype} of shape {array.shape}")
-    return array.astype(np.int64)
-
-
-def _image_shape(x: np.ndarray) -> tuple[int, int, int]:
-    if x.ndim != 4 or 0 in x.shape:
-        raise UserError(f"images must have the shape (images, channels, rows, columns), not {x.shape}")
-    return int(x.shape[1]), int(x.shape[2]), int(x.shape[3])
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
