@@ -1,13 +1,12 @@
-"""A network: its layers in order, shapes, tensor numbers, who reads what, and the rules of the whole.
+"""A network: its layers in order, shapes, tensor numbers, and who reads what.
 
 A :class:`Network` that exists is valid: its constructor refuses what the machine cannot train with a
-:class:`NetworkError` that names the layer, the rule and the fix. Files are TOML (:func:`load_network`,
-:meth:`Network.to_toml`).
+:class:`NetworkError` that names the layer, the rule and the fix (:mod:`gradloom.models.network_rules`). Files are TOML
+(:func:`load_network`, :meth:`Network.to_toml`).
 """
 
 import copy
 import dataclasses
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +14,9 @@ from pathlib import Path
 from gradloom.models import network_file, zoo
 from gradloom.models.formats import NORMALISED_BITS, Coding, Format, Scale, find_format
 from gradloom.models.frn import XHAT_EXPONENT
-from gradloom.models.geometry import MAX_CHANNELS, MAX_SIZE, check_reference, infer
+from gradloom.models.geometry import check_reference, infer
 from gradloom.models.layers import (
     INPUT,
-    LAYER_TYPES,
     AvgPool,
     Conv,
     FullyConnected,
@@ -31,9 +29,8 @@ from gradloom.models.layers import (
     Shortcut,
     Subsample,
     Training,
-    is_integer,
-    shape_text,
 )
+from gradloom.models.network_rules import check_header, check_last, check_name, check_readers, check_training
 from gradloom.models.rounding import Rounding
 
 __all__ = [
@@ -54,11 +51,6 @@ __all__ = [
     "Training",
     "load_network",
 ]
-
-MAX_LAYERS = 255
-"""Largest number of layers (tensor numbers have 11 bits)."""
-_SCHEDULES = ("constant", "linear", "cosine")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +90,9 @@ class Network:
     _number: dict[str, int] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._check_header()
+        check_header(self.name, self.input_shape, self.classes, self.loss, self.layers)
         find_format(self.format)
-        _check_training(self.train)
+        check_training(self.train)
         object.__setattr__(self, "input_shape", tuple(self.input_shape))
         object.__setattr__(self, "_geometry", {})
         object.__setattr__(self, "_number", {INPUT: 0})
@@ -108,7 +100,7 @@ class Network:
         resolved: list[Layer] = []
         previous = INPUT
         for layer in self.layers:
-            self._check_name(layer)
+            check_name(layer, self._number)
             layer = dataclasses.replace(layer, input=layer.input or previous)
             check_reference(layer, "input", layer.input, shapes)
             self._geometry[layer.name] = infer(layer, shapes)
@@ -117,8 +109,10 @@ class Network:
             resolved.append(layer)
             previous = layer.name
         object.__setattr__(self, "layers", tuple(resolved))
-        self._check_last()
-        self._check_consumers()
+        check_last(self.layers[-1], self.classes)
+        for layer in self.layers[:-1]:
+            readers, main = self.consumers(layer.name), self.main_consumer(layer.name)
+            check_readers(layer, readers, main, needs_error=self.needs_error(layer.name))
 
     def rounded(self, changes: Mapping[str, str] | None) -> "Network":
         """The same network with some kinds of tensors rounded otherwise (:meth:`Rounding.changed`)."""
@@ -300,118 +294,6 @@ class Network:
         """The network as TOML; :func:`load_network` reads it back to an equal network."""
         return network_file.write(
             self.name, self.input_shape, self.classes, self.layers, self.loss, self.train, self.rounding, self.format
-        )
-
-    # Rules
-
-    def _check_header(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise NetworkError(
-                f"the network's name must be letters, digits, '_', '.' or '-', not {self.name!r}: rename it"
-            )
-        shape = self.input_shape
-        if (
-            not isinstance(shape, tuple | list)
-            or len(shape) != 3
-            or not all(is_integer(n) and n > 0 for n in shape)
-        ):
-            raise NetworkError(
-                f"input must be three positive integers (channels, rows, columns), not {shape!r}: give all three"
-            )
-        if max(shape[1:]) > MAX_SIZE or shape[0] > MAX_CHANNELS:
-            raise NetworkError(
-                f"input of {shape_text(shape)} is too large: give at most {MAX_CHANNELS} channels and {MAX_SIZE} "
-                "rows and columns"
-            )
-        if not is_integer(self.classes) or not 2 <= self.classes <= MAX_SIZE:
-            raise NetworkError(
-                f"classes must be an integer in 2..{MAX_SIZE}, not {self.classes!r}: give the number of outputs"
-            )
-        if self.loss not in ("softmax", "squared"):
-            raise NetworkError(f"loss must be 'softmax' or 'squared', not {self.loss!r}: choose one of the two")
-        if not isinstance(self.layers, tuple | list) or not self.layers:
-            raise NetworkError("a network must have at least one layer: end it with a fully_connected layer")
-        if len(self.layers) > MAX_LAYERS:
-            raise NetworkError(
-                f"a network may have at most {MAX_LAYERS} layers, this one has {len(self.layers)}: remove layers"
-            )
-
-    def _check_name(self, layer: object) -> None:
-        if not isinstance(layer, tuple(LAYER_TYPES.values())):
-            raise NetworkError(
-                f"{layer!r} is not a layer: give one of {', '.join(cls.__name__ for cls in LAYER_TYPES.values())}"
-            )
-        assert isinstance(layer, Layer)
-        if not isinstance(layer.name, str) or not _NAME.fullmatch(layer.name):
-            raise NetworkError(f"layer {layer.name!r}: a name must be letters, digits, '_', '.' or '-': rename it")
-        if layer.name in self._number:
-            raise NetworkError(
-                f"layer {layer.name!r}: the name is taken{' by the input' if layer.name == INPUT else ''}: "
-                "rename it"
-            )
-
-    def _check_last(self) -> None:
-        last = self.layers[-1]
-        if not isinstance(last, FullyConnected):
-            raise NetworkError(
-                f"layer {last.name!r}: the last layer must be fully_connected, it gives the logits: append one"
-            )
-        if last.act != "none":
-            raise NetworkError(
-                f"layer {last.name!r}: the last layer gives the logits and has no activation: set act to 'none'"
-            )
-        if last.out != self.classes:
-            raise NetworkError(
-                f"layer {last.name!r}: out is {last.out}, the network has {self.classes} classes: make them equal"
-            )
-
-    def _check_consumers(self) -> None:
-        for layer in self.layers[:-1]:
-            readers = self.consumers(layer.name)
-            listed = ", ".join(f"{reader.name} ({role})" for reader, role in readers)
-            if not readers:
-                raise NetworkError(
-                    f"layer {layer.name!r}: no layer reads its output: remove it, or name it as an input"
-                )
-            if isinstance(layer, Subsample) and [role for _, role in readers] != ["residual"]:
-                raise NetworkError(
-                    f"layer {layer.name!r}: a subsample layer is a shortcut, one layer adds it and nothing else "
-                    f"reads it, its output goes to {listed}: name it as one layer's residual only"
-                )
-            if not self.needs_error(layer.name) or len(readers) == 1:
-                continue
-            if len(readers) > 2:
-                raise NetworkError(
-                    f"layer {layer.name!r}: at most two layers may read a tensor, its output goes to {listed}: "
-                    "remove one of them"
-                )
-            for reader, role in readers:
-                if role == "input" and not isinstance(reader, Conv | FullyConnected | Subsample):
-                    raise NetworkError(
-                        f"layer {reader.name!r}: a pool must be the only reader of its input, {layer.name!r} "
-                        f"goes to {listed}: let the other read the pool's output"
-                    )
-            if self.main_consumer(layer.name) is None:
-                raise NetworkError(
-                    f"layer {layer.name!r}: of two layers that read a tensor one must convolve it, its output "
-                    f"goes to {listed}: remove one of them"
-                )
-
-
-def _check_training(train: Training) -> None:
-    for key in ("batch", "epochs", "warmup"):
-        value = getattr(train, key)
-        if key == "warmup" and value is None:
-            continue
-        if not is_integer(value) or value < 1:
-            raise NetworkError(f"train: {key} must be a positive integer, not {value!r}: give 1 or more")
-    for key, low, high in (("lr", 2.0**-30, 64.0), ("momentum", 0.0, 255 / 256), ("weight_decay", 0.0, 0.5)):
-        value = getattr(train, key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise NetworkError(f"train: {key} must be a number in {low:g}..{high:g}, not {value!r}: change it")
-    if train.schedule not in _SCHEDULES:
-        raise NetworkError(
-            f"train: schedule must be one of {', '.join(_SCHEDULES)}, not {train.schedule!r}: choose one"
         )
 
 
