@@ -17,9 +17,9 @@ from torch import Tensor
 from gradloom.models.arith import check_fits
 from gradloom.models.averaging import accumulate, averaged
 from gradloom.models.emulator_backward import backward
-from gradloom.models.emulator_conv import Weights
 from gradloom.models.emulator_forward import forward
 from gradloom.models.emulator_numbers import channels_last, codes
+from gradloom.models.emulator_operands import Weights
 from gradloom.models.emulator_run import Run
 from gradloom.models.emulator_update import Learnt, Parameters, update_parameters, update_weights
 from gradloom.models.formats import Coding, Format

@@ -1,9 +1,9 @@
 """Convolutions of the emulator: exact integer sums from matrix products of bytes, or of float64.
 
-* Bytes. A PINT value is split, v = 64 H + L with |H| <= 64 and |L| <= 32 (:func:`~gradloom.models.emulator_numbers.split`), so a
-  product of two values is four products of bytes; values of 8-bit formats are bytes themselves. The windows of a convolution are
-  laid out as rows (im2col), and one product of byte matrices with sums of 32 bits gives all four parts: K <= 2^16 terms of at most
-  2^14 in magnitude cannot leave 31 bits. The parts are put together in int32 where the sum is small enough, else in float64.
+* Bytes. A PINT value is two pieces of a byte (:mod:`~gradloom.models.emulator_operands`), so a product of two values is four
+  products of bytes; values of 8-bit formats are bytes themselves. The windows of a convolution are laid out as rows (im2col), and
+  one product of byte matrices with sums of 32 bits gives all four parts: K <= 2^16 terms of at most 2^14 in magnitude cannot
+  leave 31 bits. The parts are put together in int32 where the sum is small enough, else in float64.
 * float64. K terms of 2^24 each, K < 2^29, which every layer satisfies: no partial sum, in any order, needs more than 53 bits, so
   kernels that only multiply and add cannot round.
 
@@ -21,13 +21,12 @@ from torch import Tensor
 
 from gradloom.models.arith import ArithmeticFault
 from gradloom.models.conv import GRADIENT_BITS, SUM_BITS
-from gradloom.models.emulator_numbers import channels_last, power_of_two, split
+from gradloom.models.emulator_numbers import channels_last, power_of_two
+from gradloom.models.emulator_operands import UNIT, Operand, Weights
 from gradloom.models.layers import Geometry
 
-__all__ = ["Operand", "Weights", "backward", "bytes_are_exact", "forward", "weight_gradient"]
+__all__ = ["backward", "bytes_are_exact", "forward", "weight_gradient"]
 
-_UNIT = 64
-"""Weight of a value's high piece."""
 _TERMS = 1 << 16
 """Terms of a sum of byte products that 32 bits hold, whatever the bytes."""
 _NARROW_SUM = 1 << 30
@@ -36,66 +35,6 @@ _CHUNK = 1 << 24
 """Elements of windows that are held at once."""
 _SUMS = 1 << 17
 """Weight gradients that are put together at once: they stay in a processor's caches."""
-
-
-def _pieces(v: Tensor, narrow: bool) -> Tensor:
-    """int8 (P, N, Y, X, C) of values (N, C, Y, X): high and low piece, or the values themselves."""
-    rows = v.permute(0, 2, 3, 1)
-    if narrow:
-        return rows.to(torch.int8)[None]
-    high, low = split(rows)
-    found = torch.empty((2, *rows.shape), dtype=torch.int8, device=v.device)
-    found[0].copy_(high.mul_(1 / _UNIT))
-    found[1].copy_(low)
-    return found
-
-
-class Operand:
-    """Values (B, C, Y, X), float32, channels last, with their pieces, made when first asked for.
-
-    ``narrow`` : the values have 8 bits and are one piece.
-    """
-
-    def __init__(self, v: Tensor, *, narrow: bool = False) -> None:
-        self.v, self.narrow = v, narrow
-        self._pieces: Tensor | None = None
-        self._largest: int | None = None
-
-    @property
-    def largest(self) -> int:
-        """The largest magnitude."""
-        if self._largest is None:
-            self._largest = max(int(self.v.amax()), -int(self.v.amin()))
-        return self._largest
-
-    @property
-    def pieces(self) -> Tensor:
-        """int8 (P, B, Y, X, C)."""
-        if self._pieces is None:
-            self._pieces = _pieces(self.v, self.narrow)
-        return self._pieces
-
-
-class Weights:
-    """Weights (M, C, Ky, Kx), float32 values, with their pieces and norms, made when first asked for."""
-
-    def __init__(self, w: Tensor) -> None:
-        self.w = channels_last(w)
-        self._pieces: dict[bool, Tensor] = {}
-        self._norms: dict[int, int] = {}
-
-    def pieces(self, narrow: bool) -> Tensor:
-        """int8 (P, M, Ky, Kx, C)."""
-        if narrow not in self._pieces:
-            self._pieces[narrow] = _pieces(self.w, narrow)
-        return self._pieces[narrow]
-
-    def norm(self, axis: int) -> int:
-        """Largest L1 norm of an output's weights; the summed channels lie along axis 1 forward, 0 backward."""
-        if axis not in self._norms:
-            # Sums of magnitudes in float64: at most 2^29 terms of 2^12.
-            self._norms[axis] = int(self.w.abs().sum((axis, 2, 3), dtype=torch.float64).amax())
-        return self._norms[axis]
 
 
 @cache
@@ -242,7 +181,7 @@ def _joined(parts: Tensor, narrow: bool, dtype: torch.dtype) -> Tensor:
         return parts.to(dtype)
     (high, cross), (other, low) = (half.tensor_split(2, 1) for half in parts.tensor_split(2))
     # In int32 what leaves 32 bits on the way comes back: the sum itself fits.
-    return high.to(dtype, copy=True).mul_(_UNIT).add_(cross).add_(other).mul_(_UNIT).add_(low)
+    return high.to(dtype, copy=True).mul_(UNIT).add_(cross).add_(other).mul_(UNIT).add_(low)
 
 
 def _sums(

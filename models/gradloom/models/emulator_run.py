@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gradloom.models import dither, scale
-from gradloom.models.emulator_conv import Operand, Weights
 from gradloom.models.emulator_numbers import Exponent, channels_last, encode, random_increments, stat_of
+from gradloom.models.emulator_operands import Operand, Weights
 from gradloom.models.formats import Linear, Scale
 from gradloom.models.golden_run import SPREAD
 from gradloom.models.layers import INPUT, Kind, Layer
@@ -41,7 +41,7 @@ class Run:
     exponents : dict of int
         By tensor number; with ``calibrate`` every operation first finds the exponent of what it writes, as formats without
         delayed scales always do.
-    weights : dict of :class:`~gradloom.models.emulator_conv.Weights`
+    weights : dict of :class:`~gradloom.models.emulator_operands.Weights`
     masters : dict
         Parameters before the step.
     step, seed : :class:`int`
@@ -49,7 +49,7 @@ class Run:
 
     Attributes
     ----------
-    values : dict of :class:`~gradloom.models.emulator_conv.Operand`
+    values : dict of :class:`~gradloom.models.emulator_operands.Operand`
         PINT tensors by (layer, tensor).
     raw : dict of Tensor
         The other tensors of a step by (layer, tensor): bits (float32), q and le (int64), indices (int32), logits.

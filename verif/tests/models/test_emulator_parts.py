@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip insta
 
 from gradloom.models import arith, conv, dither, emulator_conv, emulator_frn, emulator_pool, frn, pint, pool  # noqa: E402
 from gradloom.models import emulator_numbers as numbers  # noqa: E402
-from gradloom.models.emulator_conv import Operand, Weights  # noqa: E402
+from gradloom.models.emulator_operands import Operand, Weights  # noqa: E402
 from gradloom.models.layers import Geometry  # noqa: E402
 
 FULL = np.array(sorted(set(pint.decode(np.arange(256)).tolist())))
