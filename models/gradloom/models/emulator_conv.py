@@ -63,7 +63,16 @@ def bytes_are_exact(device: str) -> bool:
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """int32 product of int8 matrices (R, K) and (K, N), K <= :data:`_TERMS`."""
-    return torch._int_mm(a, b)
+    return torch._int_mm(_plain(a), _plain(b))
+
+
+def _plain(x: Tensor) -> Tensor:
+    """The matrix with the strides of a new one if it has a single row or column.
+
+    Such a one may have any stride from there to the next, which is nowhere, and counts as contiguous. But PyTorch 2.13 takes the
+    stride for the length of a row, and reads what lies elsewhere.
+    """
+    return x.reshape(-1).contiguous().view(x.shape) if 1 in x.shape else x
 
 
 def forward(x: Operand, w: Weights, g: Geometry, where: str) -> Tensor:

@@ -152,6 +152,20 @@ def test_bytes_are_what_a_cpu_takes():
     assert not emulator_conv.bytes_are_exact("meta")
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((22, 1, 1, 11), (1, 27, 27, 1)), ((64, 1, 1, 11), (1, 5, 1, 1)), ((1, 6, 2, 1), (6, 4, 1, 6)), ((7, 3, 3, 1), (3, 1, 1, 9))],
+)
+def test_products_of_a_single_row_or_column(left, right):
+    """Its stride to a next one means nothing; views have any."""
+    rng = np.random.default_rng(7)
+    a, b = (torch.empty_strided((r, c), (down, along), dtype=torch.int8) for r, c, down, along in (left, right))
+    values = [rng.integers(-128, 128, tuple(each.shape)) for each in (a, b)]
+    for each, value in zip((a, b), values, strict=True):
+        each.copy_(torch.tensor(value))
+    assert np.array_equal(emulator_conv._product(a, b).numpy(), values[0] @ values[1])
+
+
 @pytest.mark.parametrize("fault", ["saturates", "rounds", "refuses", "lacks"])
 def test_products_that_are_not_exact_are_noticed(monkeypatch, fault):
     """Sums of pairs that stick at 16 bits, a lost bit, no such product: bytes are not used, and float64 takes over."""
