@@ -128,10 +128,11 @@ def test_a_gpu_gives_the_golden_models_run(desk, monkeypatch):
     import torch
 
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "models"))
-    from far_device import FarDevice
+    from far_device import FarDevice, skip_unless_linked
 
     from gradloom.models.emulator import Emulator
 
+    skip_unless_linked()
     for name in ("train_step", "evaluate"):
         monkeypatch.setattr(Emulator, name, torch.no_grad()(getattr(Emulator, name).__wrapped__))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -3,7 +3,8 @@
 import pytest
 
 from gradloom.host.accesses import Access, row_access
-from gradloom.host.pacing import Lane, Pacer, Part, Piece
+from gradloom.host.pacing import Pacer
+from gradloom.host.pieces import Lane, Part, Piece
 from gradloom.host.places import Pool
 from gradloom.host.tokens import Recorder
 from gradloom.rtl.channels import Unit

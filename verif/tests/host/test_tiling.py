@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gradloom.host.memory import memory_map
-from gradloom.host.pacing import Part
+from gradloom.host.pieces import Part
 from gradloom.host.tiling import Builder
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS

@@ -7,13 +7,21 @@ rounds it does not show (docs/emulator.md says why nothing is rounded).
 
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-__all__ = ["FarDevice", "FarTensor"]
+__all__ = ["FarDevice", "FarTensor", "skip_unless_linked"]
 
 _FAR = torch.device("cuda:0")
+
+
+def skip_unless_linked() -> None:
+    """Skip a test where PyTorch lacks the code for CUDA (wheels "+cpu"): it refuses some functions on "cuda" then before it asks
+    the tensor's own class."""
+    if not torch.backends.cuda.is_built():
+        pytest.skip("a stand-in for a GPU needs a PyTorch that is linked with CUDA, as PyPI's is")
 
 
 class FarTensor(torch.Tensor):

@@ -18,7 +18,7 @@ from gradloom.verif.random_networks import random_network  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parent))
 import test_formats_emulator as same  # noqa: E402
 from emulator_case import INPUT_EXPONENT, NETWORKS, batch, one_thread  # noqa: E402, F401
-from far_device import FarDevice, FarTensor  # noqa: E402
+from far_device import FarDevice, FarTensor, skip_unless_linked  # noqa: E402
 
 INTEGER = [name for name in FORMATS if name != "fp32"]
 
@@ -26,6 +26,7 @@ INTEGER = [name for name in FORMATS if name != "fp32"]
 @pytest.fixture
 def far(monkeypatch):
     """The stand-in; its tensors know no inference mode."""
+    skip_unless_linked()
     for name in ("train_step", "evaluate"):
         monkeypatch.setattr(Emulator, name, torch.no_grad()(getattr(Emulator, name).__wrapped__))
     with FarDevice() as device:
