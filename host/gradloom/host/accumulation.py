@@ -5,7 +5,7 @@ import functools
 
 from gradloom.host.accumulation_commands import Streams, accumulate, error_name, update_parameters
 from gradloom.host.layer_sizes import Plane
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.host.schedule_backward import SCALAR_CYCLES, dx_region_name
 from gradloom.host.stream_fit import holds, planes_at_once

@@ -9,7 +9,7 @@ last. Their exponents, seeds and hyperparameters stay those of their own step un
 import dataclasses
 
 from gradloom.host.gradient_lines import updated
-from gradloom.host.pacing import Lane, Part, Work
+from gradloom.host.pieces import Lane, Part, Work
 from gradloom.host.scales import Scale, scale_all, scales
 from gradloom.host.schedule_backward import dx_kind
 from gradloom.host.tiling import Builder

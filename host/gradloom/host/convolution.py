@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from gradloom.host.accesses import Access
 from gradloom.host.array_sweep import psum_words
 from gradloom.host.convolution_tiles import growing
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.places import Pool
 from gradloom.host.sums import norm_access
 from gradloom.host.tile_commands import TileCommands

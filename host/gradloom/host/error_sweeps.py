@@ -8,7 +8,7 @@ from gradloom.host.convolution import Convolution
 from gradloom.host.fit import ScheduleError
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.row_convolution import RowConvolution
 from gradloom.host.row_parts import row_parts, swept_rows
 from gradloom.host.row_tiles import RowTile

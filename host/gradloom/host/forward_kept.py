@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gradloom.host.accesses import Access
 from gradloom.host.kept_planes import REST, KeptPlane, KeptTile, Stage
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.sums import HALVES
 from gradloom.host.tiling import Builder
 from gradloom.host.transfers import PARAMETER_ENTRIES

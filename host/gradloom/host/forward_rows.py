@@ -9,7 +9,7 @@ from gradloom.host.forward_kept import KeptForward, KeptGroup
 from gradloom.host.forward_sweeps import activate, load_sides
 from gradloom.host.kept_planes import KeptPlane, KeptTile
 from gradloom.host.layer_sizes import Plane
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.row_convolution import RowConvolution
 from gradloom.host.row_tiles import RowTile
 from gradloom.host.sums import HALVES, Sums

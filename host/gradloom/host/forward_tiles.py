@@ -2,8 +2,8 @@
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, shape_of
-from gradloom.host.pacing import Part
 from gradloom.host.phase_sweeps import forward_sweep, stacked_sweep
+from gradloom.host.pieces import Part
 from gradloom.host.tiling import Builder
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 

@@ -16,8 +16,8 @@ from collections.abc import Collection
 
 from gradloom.host.layer_sizes import channel_cycles, shape_of
 from gradloom.host.layout import plane_beats
-from gradloom.host.pacing import Part
 from gradloom.host.phase_sweeps import forward_sweep
+from gradloom.host.pieces import Part
 from gradloom.host.places import Ring
 from gradloom.host.tiling import Builder
 from gradloom.models.network import INPUT, Conv, FullyConnected

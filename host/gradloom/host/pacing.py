@@ -1,27 +1,26 @@
 """The order of a program: pieces of independent work, emitted in about the order in which the machine could run them.
 
 Every engine takes its commands in the order of the program, so what should run side by side must be emitted side by side. A
-piece of work (:data:`Work`) is a generator of :class:`Piece`; a piece says what must have been emitted before it and what
-it gives, in images, so that a layer follows the one before it range by range. :class:`Pacer` emits the pieces of all works
-one after the other, as a list scheduler: it knows from the program's clock (:mod:`gradloom.host.clock`) when the engines
-would be through with what they have, and takes the first piece for which the array would not wait, or else the one that can
-start first. What only the A-Core works at goes where the A-Core has time.
+work (:mod:`gradloom.host.pieces`) yields pieces; a piece says what must have been emitted before it and what it gives, in images,
+so that a layer follows the one before it range by range. :class:`Pacer` emits the pieces of all works one after the other, as a
+list scheduler: it knows from the program's clock (:mod:`gradloom.host.clock`) when the engines would be through with what they
+have, and takes the first piece for which the array would not wait, or else the one that can start first. What only the A-Core
+works at goes where the A-Core has time.
 """
 
 import dataclasses
-import enum
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from gradloom.host.accesses import Access, row_access, tensor_access
+from gradloom.host.accesses import row_access, tensor_access
 from gradloom.host.acore_turns import AcoreWork, Turn, acore_turn
 from gradloom.host.choices import BY_RULES, Choices
-from gradloom.host.places import Pool
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.tokens import Recorder
 from gradloom.rtl.channels import Unit
 
-__all__ = ["Deadlock", "Lane", "Pacer", "Part", "Piece", "Work"]
+__all__ = ["Deadlock", "Pacer"]
 
 _LATENCY = 60
 """Cycles of a load beside its beats, about."""
@@ -30,91 +29,6 @@ _NEVER = 1 << 62
 
 class Deadlock(RuntimeError):
     """The works of a program wait for each other."""
-
-
-class Lane(enum.Enum):
-    """The engine that bounds a piece."""
-
-    LOAD = enum.auto()
-    ARRAY = enum.auto()
-    ACORE = enum.auto()
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Some images and channel groups of a tensor in DRAM, or of something that is done for each image."""
-
-    name: str
-    images: tuple[int, int]
-    groups: tuple[int, int] = (0, 1)
-
-    @property
-    def mask(self) -> int:
-        """A bit for each image."""
-        return (1 << self.images[1]) - (1 << self.images[0])
-
-
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """Commands that are emitted together.
-
-    Parameters
-    ----------
-    lane : the engine that bounds them
-    cycles : of that engine
-    needs, gives : what must have been emitted before, and what has been once these commands are
-    room : addresses that must be free on chip, which these commands take
-    opens, closes : a queue of operands of the array that these commands add to, or have used the oldest of
-    ahead : sets of operands in that queue, at most; ``None``: as chosen for all
-    lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
-    late : whether nobody waits for it, so that the A-Core may do anything else first
-    weights : beats of weights that must be there before its first window, or, of a load, that it brings
-    sweeps : cycles in which its results leave the array and the A-Core takes them
-    inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
-        them, and no other work's partial sums come between those of the array
-    idle : whether gradients may come before a piece that goes on, if they are through when it could start
-    takes : where it begins to gather gradients, nothing of which may wait for its update there
-    holds : whether its work has gathered gradients that wait for further spans, beside which no other work of its line has room
-    passes : whether it may come before earlier works of its line that cannot
-    silent : whether the A-Core gets nothing to do by it
-    target : where its first results go
-    apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
-    behind : says what must have been emitted beside ``needs``, at the time: who reads what its commands overwrite on chip
-    loads : whether what the A-Core needs is loaded first
-    passes_first : whether it is a first pass of the A-Core only, beside which others are swept
-    update : whether it updates weights, so that nobody waits for it but gradients that want its room
-    yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
-    """
-
-    lane: Lane
-    cycles: int
-    needs: tuple[Part, ...] = ()
-    gives: tuple[Part, ...] = ()
-    room: tuple[tuple[Pool, int], ...] = ()
-    opens: str = ""
-    closes: str = ""
-    ahead: int | None = None
-    lag: int = 0
-    late: bool = False
-    weights: int = 0
-    sweeps: int = 0
-    inside: bool = False
-    idle: bool = False
-    takes: Callable[[], Access] | None = None
-    holds: bool = False
-    passes: bool = False
-    silent: bool = False
-    target: Callable[[], Access] | None = None
-    apart: Callable[[], bool] = lambda: False
-    behind: Callable[[], Sequence[Part]] = tuple
-    loads: bool = True
-    passes_first: bool = False
-    update: bool = False
-    yields: Callable[[], bool] = lambda: False
-
-
-Work = Iterator[Piece]
-"""Yields every piece before its commands, which are emitted when it is resumed."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -138,14 +52,9 @@ def _work_of(stream: _Stream, ready: int) -> AcoreWork:
     return AcoreWork(kind, ready, piece.cycles)
 
 
-def _long_sweep(piece: Piece) -> bool:
-    """Whether the array would wait for the results of such a piece before the next one of its kind."""
-    return piece.sweeps > piece.cycles
-
-
 def _between(stream: _Stream) -> bool:
     """Whether its piece may come between the commands of a tile: only gradients, which do not add to partial sums."""
-    return bool(stream.line) and _long_sweep(stream.head)
+    return bool(stream.line) and stream.head.long_sweep
 
 
 class Pacer:
@@ -241,10 +150,10 @@ class Pacer:
             if piece.lane == Lane.LOAD or (piece.lane == Lane.ACORE and self._choices.cut):
                 # Its loads take several channels: the last command need not be the last one that is done.
                 self._note(part, clock.through(first))
-        if piece.lane != Lane.LOAD and (not _long_sweep(piece) or acore != clock.free(Unit.ACORE)):
+        if piece.lane != Lane.LOAD and (not piece.long_sweep or acore != clock.free(Unit.ACORE)):
             # One with long sweeps is part of a set, whose last one gives the A-Core its work.
             self._filled = stream if stream.line else None
-        if _long_sweep(piece):
+        if piece.long_sweep:
             self._swept = clock.free(Unit.CCORE) + piece.sweeps
         self._open[piece.opens] += 1
         self._open[piece.closes] -= 1
@@ -263,7 +172,7 @@ class Pacer:
         arrays = found[Lane.ARRAY]
         if not self._choices.cut and all(stream.line for stream in arrays) and self._acore_bound(found[Lane.ACORE]):
             # The array waits for the A-Core, which would be kept from its work by what leaves the array slowly.
-            arrays = [stream for stream in arrays if not _long_sweep(stream.head)]
+            arrays = [stream for stream in arrays if not stream.head.long_sweep]
         starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
         if self._choices.cut:
             # Gradients do not keep waiting what others wait for.
@@ -332,7 +241,7 @@ class Pacer:
     def _eager(self, stream: _Stream) -> bool:
         """Whether the piece comes before others that could start, too."""
         brief = stream.head.cycles <= self._choices.brief and not stream.head.inside and not stream.line
-        return brief or _long_sweep(stream.head)
+        return brief or stream.head.long_sweep
 
     def _acore(self, streams: list[_Stream], limit: int, urgent: int, waits: bool) -> _Stream | None:
         """What the A-Core does next, if it is through with it at ``limit`` or can start until ``urgent``.
@@ -430,7 +339,7 @@ class Pacer:
     def _start(self, stream: _Stream, now: int) -> int:
         """When the array could begin with a piece."""
         start, piece = max(now, stream.ready or 0), stream.head
-        if _long_sweep(piece):
+        if piece.long_sweep:
             start = max(start, self._swept - piece.cycles)
         if piece.target:
             start = max(start, self._recorder.when(piece.target(), write=True))

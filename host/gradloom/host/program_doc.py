@@ -76,7 +76,7 @@ states and batches and read tensors.
 | `row_tiles`, `row_convolution`, `row_parts`, `forward_rows` | planes that do not fit: tiles of rows, parts for the A-Core |
 | `kept_planes`, `forward_kept` | planes that nearly fit |
 | `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
-| `pacing`, `acore_turns` | which piece of work comes next |
+| `pieces`, `pacing`, `acore_turns` | pieces of work, and which one comes next |
 | `schedule`, `program_loop` | a program and its checks, the loop over steps |
 | `choices`, `tune` | what is free in all of this, and the search for better values |
 | `tokens`, `accesses`, `ring_guard`, `places` | semaphores, and what they order; addresses on chip |

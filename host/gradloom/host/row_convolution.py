@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from gradloom.host.convolution import Convolution
 from gradloom.host.layer_sizes import Plane, channel_cycles
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.places import Pool, Ring
 from gradloom.host.row_parts import bitmap_rows, row_parts
 from gradloom.host.row_tiles import RowTile, RowTiles, tile_words

@@ -8,8 +8,8 @@ from gradloom.host.assembler import Instruction
 from gradloom.host.convolution import Convolution
 from gradloom.host.error_sweeps import ErrorPart, error_works
 from gradloom.host.layer_sizes import Plane, shape_of
-from gradloom.host.pacing import Lane, Part, Piece, Work
 from gradloom.host.phase_sweeps import backward_sweep
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.schedule_rounding import plane_rounding

@@ -11,7 +11,7 @@ from gradloom.host.forward_sweeps import activate, load_sides
 from gradloom.host.forward_tiles import convolved_forward, forward_work, through
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import ceil_div, equal_ranges
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.row_parts import swept_rows

@@ -11,7 +11,7 @@ from gradloom.host.accesses import Access
 from gradloom.host.array_sweep import psum_words
 from gradloom.host.forward_tiles import forward_work, through
 from gradloom.host.layout import ceil_div, equal_ranges
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.stream_fit import planes_at_once
 from gradloom.host.sums import HALVES, Sums
 from gradloom.host.tiling import Builder, shifts

@@ -6,7 +6,7 @@ import itertools
 from gradloom.host.assembler import Instruction
 from gradloom.host.layer_sizes import Plane
 from gradloom.host.layout import equal_ranges
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.pool_parts import Windows, pool_parts
 from gradloom.host.pool_walk import pool_cycles
 from gradloom.host.stream_fit import STREAM_SHARES

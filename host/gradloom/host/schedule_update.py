@@ -10,7 +10,7 @@ from gradloom.host.gradient_commands import GradientCommands
 from gradloom.host.gradient_lines import GradientLines, updated
 from gradloom.host.gradient_tiles import Block, Operands, Tile
 from gradloom.host.layout import ceil_div, equal_ranges
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.schedule_backward import convolved, dx_region_name
 from gradloom.host.spans import Span
 from gradloom.host.tiling import Builder

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from gradloom.host import accumulation, schedule_backward, schedule_forward, schedule_shortcut, schedule_update
 from gradloom.host.carried import Arrivals, held_scales, seeds
 from gradloom.host.gradient_lines import GradientLines
-from gradloom.host.pacing import Pacer, Work
+from gradloom.host.pacing import Pacer
+from gradloom.host.pieces import Work
 from gradloom.host.scales import scale_all, scales
 from gradloom.host.tiling import Builder, shifts
 from gradloom.host.turn import last_layers, turn

@@ -9,7 +9,7 @@ import dataclasses
 
 from gradloom.host.accesses import Access
 from gradloom.host.layout import ceil_div
-from gradloom.host.pacing import Part
+from gradloom.host.pieces import Part
 
 __all__ = ["HALVES", "PartialSums", "Sums", "norm_access", "port_access"]
 

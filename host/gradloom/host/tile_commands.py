@@ -9,7 +9,7 @@ from gradloom.host.accesses import Access, row_access
 from gradloom.host.array_sweep import psum_words
 from gradloom.host.convolution_tiles import ConvolutionTiles
 from gradloom.host.layout import ceil_div
-from gradloom.host.pacing import Lane, Part, Piece
+from gradloom.host.pieces import Lane, Part, Piece
 from gradloom.host.places import Ring
 from gradloom.host.sums import Sums, norm_access, port_access
 from gradloom.host.tile_inputs import InputLayout

@@ -7,7 +7,7 @@ order: its first one is on chip. All but the last chunk of a tile leave the A-Co
 for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
 """
 
-from gradloom.host.pacing import Lane, Part, Piece, Work
+from gradloom.host.pieces import Lane, Part, Piece, Work
 from gradloom.host.sums import HALVES, PartialSums, Sums
 
 __all__ = ["TURN", "TileSet", "in_turn", "runs_of"]

@@ -11,7 +11,7 @@ from gradloom.host.fit import Needs, ScheduleError, refuse
 from gradloom.host.im2col import Lowered
 from gradloom.host.layout import ceil_div, equal_ranges
 from gradloom.host.memory import MemoryMap
-from gradloom.host.pacing import Lane, Part, Piece
+from gradloom.host.pieces import Lane, Part, Piece
 from gradloom.host.places import KeptRing, Ring
 from gradloom.host.sums import PartialSums, Sums
 from gradloom.host.token_check import MAXIMUM, waits_in_queue
