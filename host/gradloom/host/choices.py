@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradloom.host.cost import DramCost
+from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import UserError, write_json
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gradloom.host.cli_arguments import (
+from gradloom.host.commands.cli_arguments import (
     clock_mhz,
     decay,
     device,
@@ -23,7 +23,7 @@ from gradloom.host.cli_arguments import (
     seed,
     step_arguments,
 )
-from gradloom.host.device import DEVICES, MachineError
+from gradloom.host.devices.device import DEVICES, MachineError
 from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
 from gradloom.rtl.config import PRESETS, ConfigError
@@ -179,24 +179,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         if options.command == "doctor":
-            from gradloom.host.doctor import report
+            from gradloom.host.commands.doctor import report
             return report()
         if options.command == "verilog":
-            from gradloom.host.verilog_command import run as command
+            from gradloom.host.commands.verilog_command import run as command
         elif options.command == "train":
-            from gradloom.host.train_command import run as command
+            from gradloom.host.commands.train_command import run as command
             if options.resume is not None:
                 _check_resume(options)
         elif options.command == "bench":
-            from gradloom.host.bench_command import run as command
+            from gradloom.host.bench.bench_command import run as command
         elif options.command == "tune":
-            from gradloom.host.tune_command import run as command
+            from gradloom.host.commands.tune_command import run as command
         elif options.command == "diff":
-            from gradloom.host.diff_command import run as command
+            from gradloom.host.diff.diff_command import run as command
         elif options.command == "eval":
-            from gradloom.host.eval_command import run as command
+            from gradloom.host.commands.eval_command import run as command
         else:
-            from gradloom.host.verify_command import run as command
+            from gradloom.host.commands.verify_command import run as command
         return command(options)
     except (UserError, ConfigError, NetworkError) as error:
         print(f"gradloom: error: {error}", file=sys.stderr)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.files import UserError
-from gradloom.host.import_graph import EPSILON
-from gradloom.host.imported import Imported, build, real_weights
+from gradloom.host.frontends.import_graph import EPSILON
+from gradloom.host.frontends.imported import Imported, build, real_weights
 from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, Layer, MaxPool, Subsample, Training
 from gradloom.models.network import Network
 from gradloom.models.state import State
@@ -20,7 +20,7 @@ except ImportError:
 
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.host.onnx_graph import DOMAIN, read
+from gradloom.host.frontends.onnx_graph import DOMAIN, read
 
 __all__ = ["Imported", "from_model", "to_model"]
 

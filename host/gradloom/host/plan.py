@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.assembler import Instruction, assemble
 from gradloom.host.choices import Offer
-from gradloom.host.device import Device
-from gradloom.host.im2col import Lowered
-from gradloom.host.layout import pack_hyper
-from gradloom.host.memory import ALIGNMENT, MemoryMap, Region
+from gradloom.host.devices.device import Device
+from gradloom.host.dram.im2col import Lowered
+from gradloom.host.dram.layout import pack_hyper
+from gradloom.host.dram.memory import ALIGNMENT, MemoryMap, Region
+from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.models.golden import Hyper, expected_tensors
 from gradloom.models.network import INPUT, Kind, Network, Subsample
 from gradloom.models.state import State
@@ -32,13 +32,13 @@ class Plan:
 
     Parameters
     ----------
-    lowered : :class:`~gradloom.host.im2col.Lowered`
+    lowered : :class:`~gradloom.host.dram.im2col.Lowered`
         The network as the machine runs it.
-    memory : :class:`~gradloom.host.memory.MemoryMap`
+    memory : :class:`~gradloom.host.dram.memory.MemoryMap`
         Every tensor but the program.
     program_address : :class:`int`
         Byte address of the program's header.
-    instructions : tuple of :class:`~gradloom.host.assembler.Instruction`
+    instructions : tuple of :class:`~gradloom.host.program.assembler.Instruction`
     labels : dict
         Target of the LOOP instruction.
     offer : :class:`~gradloom.host.choices.Offer`

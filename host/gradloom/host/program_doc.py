@@ -4,7 +4,7 @@ import enum
 import sys
 from collections.abc import Iterator
 
-from gradloom.host.transfers import BASE
+from gradloom.host.compilation.transfers import BASE
 from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, Unit, semaphore
 from gradloom.rtl.isa import (
     COMMANDS,
@@ -46,8 +46,8 @@ that of [machine.md](machine.md).
 | 2 | bytes of the commands that follow |
 | 3 | digest of the configuration (register CONFIG) |
 
-`gradloom.host.assembler` turns instructions into bytes and back, `gradloom.host.disassembler` into text
-and back, and `gradloom.host.validator`
+`gradloom.host.program.assembler` turns instructions into bytes and back, `gradloom.host.program.disassembler` into text
+and back, and `gradloom.host.program.validator`
 says in sentences what is wrong with a program: lengths, opcodes, fields, on-chip addresses, DRAM
 addresses outside the window, and semaphores.
 """
@@ -65,22 +65,26 @@ _SCHEDULE = """\
 `gradloom.host.schedule.compile_network` gives a `Plan`: program, memory map, and functions that write
 states and batches and read tensors.
 
-| module | does |
-|---|---|
-| `windows`, `phase_sweeps`, `array_sweep` | kernel windows; the array's sweep of each phase; its rows and columns in CONV |
-| `tiling`, `transfers`, `fit`, `stream_fit` | the state of a compilation, its loads and stores, what does not fit |
-| `convolution_tiles`, `tile_commands`, `convolution`, `tile_sets`, `sums` | convolution tiles, commands, what they use |
-| `schedule_forward`, `schedule_logits`, `schedule_backward` | phases of a layer, and the loss |
-| `accumulation`, `accumulation_commands` | errors through normalisations, and updates of their parameters |
-| `schedule_update`, `gradient_commands` | weight gradients and updates |
-| `row_tiles`, `row_convolution`, `row_parts`, `forward_rows` | planes that do not fit: tiles of rows, parts for the A-Core |
-| `kept_planes`, `forward_kept` | planes that nearly fit |
-| `step`, `scales`, `carried` | order of a step, calibration, scales, updates that are carried over to the next step |
-| `pieces`, `pacing`, `acore_turns` | pieces of work, and which one comes next |
-| `schedule`, `program_loop` | a program and its checks, the loop over steps |
-| `choices`, `tune` | what is free in all of this, and the search for better values |
-| `tokens`, `accesses`, `ring_guard`, `places` | semaphores, and what they order; addresses on chip |
-| `memory`, `layout`, `plan` | addresses, formats, images |
+| folder | modules | what |
+|---|---|---|
+| `training_step` | `step`, `scales`, `carried`, `turn` | order of a step, calibration, scales, carried updates |
+| | `program_loop` | the loop over steps |
+| `forward` | `schedule_forward`, `forward_sweeps`, `schedule_logits` | forward pass of a layer, the loss |
+| | `forward_rows`, `forward_kept` | planes that do not fit, or only nearly |
+| `backward` | `schedule_backward`, `error_sweeps` | errors through convolutions and pools |
+| | `accumulation`, `accumulation_commands` | errors through normalisations, and updates of their parameters |
+| | `schedule_update`, `gradient_lines`, `gradient_commands` | weight gradients and updates |
+| `tiles` | `phase_sweeps`, `array_sweep`, `shared_rows` | how the array sweeps a layer: the fields of CONV |
+| | `convolution_tiles`, `tile_commands`, `convolution` | convolution tiles, their commands, their order |
+| | `row_tiles`, `row_convolution`, `row_parts`, `kept_planes` | planes that do not fit: tiles of rows, parts for the A-Core |
+| `compilation` | `tiling`, `transfers`, `sums` | the state of a compilation, its loads and stores, partial sums |
+| | `windows`, `layer_sizes`, `fit`, `stream_fit` | sizes of layers, and what does not fit |
+| `order` | `pieces`, `pacing`, `acore_turns` | pieces of work, and which one comes next |
+| | `tokens`, `accesses`, `ring_guard`, `places` | semaphores, and what they order; addresses on chip |
+| `dram` | `memory`, `layout`, `im2col` | addresses and formats of tensors |
+| `program` | `assembler`, `disassembler`, `validator` | programs as bytes and as text, and what is wrong with one |
+| `cost_model` | `cost`, `replay`, `clock` | how long a program takes |
+| | `schedule`, `plan`, `choices`, `tune` | a program and its checks; what is free, and the search for better values |
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
 cycles: rows that the WPUs cannot share evenly cost array cycles, weights are loaded once for every range of images, inputs

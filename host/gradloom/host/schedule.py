@@ -1,16 +1,16 @@
 """From a network to a program: what is checked before, and the plan that comes of it."""
 
 from gradloom.host.choices import BY_RULES, Choices, find_choices
-from gradloom.host.fit import ScheduleError
-from gradloom.host.im2col import lower
-from gradloom.host.layout import ceil_div
-from gradloom.host.memory import ALIGNMENT, memory_map
-from gradloom.host.pacing import Deadlock
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.dram.im2col import lower
+from gradloom.host.dram.layout import ceil_div
+from gradloom.host.dram.memory import ALIGNMENT, memory_map
+from gradloom.host.order.pacing import Deadlock
+from gradloom.host.order.ring_guard import Overwritten
 from gradloom.host.plan import Plan
-from gradloom.host.program_loop import emit_program
-from gradloom.host.ring_guard import Overwritten
-from gradloom.host.tiling import Builder
-from gradloom.host.token_check import MAXIMUM, waits_in_queue
+from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
+from gradloom.host.training_step.program_loop import emit_program
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
 
@@ -58,7 +58,7 @@ def compile_network(
 
     Raises
     ------
-    :exc:`~gradloom.host.fit.ScheduleError`
+    :exc:`~gradloom.host.compilation.fit.ScheduleError`
         If something does not fit; the message names layer, resource and sizes.
     """
     _check(network, config, batch, training, calibrate, parts, memory_base)

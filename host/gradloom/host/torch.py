@@ -1,14 +1,14 @@
 """PyTorch modules on gradloom: import, export, and training from a PyTorch loop.
 
-``compile(module)`` gives a :class:`~gradloom.host.torch_model.Model` whose ``step(images, labels)`` trains on the golden model,
-the emulator or the simulated hardware (docs/pytorch.md).
+``compile(module)`` gives a :class:`~gradloom.host.frontends.torch_model.Model` whose ``step(images, labels)`` trains on the golden
+model, the emulator or the simulated hardware (docs/pytorch.md).
 """
 
 import re
 from typing import Any
 
-from gradloom.host.import_graph import EPSILON
-from gradloom.host.imported import Imported, build
+from gradloom.host.frontends.import_graph import EPSILON
+from gradloom.host.frontends.imported import Imported, build
 from gradloom.models.layers import Training
 from gradloom.models.state import State
 
@@ -19,15 +19,15 @@ except ImportError:
 
 from torch import fx, nn
 
-from gradloom.host.torch_model import Evaluation, Model, Step
-from gradloom.host.torch_tensors import LayerTensors
-from gradloom.host.torch_trace import trace
+from gradloom.host.frontends.torch_model import Evaluation, Model, Step
+from gradloom.host.frontends.torch_tensors import LayerTensors
+from gradloom.host.frontends.torch_trace import trace
 
 __all__ = ["FRN", "Evaluation", "Imported", "LayerTensors", "Model", "Step", "compile", "from_module", "replace_norms",
            "to_state_dict"]
 
 compile = Model
-"""A module as a :class:`~gradloom.host.torch_model.Model`; the arguments are the class's."""
+"""A module as a :class:`~gradloom.host.frontends.torch_model.Model`; the arguments are the class's."""
 
 
 class FRN(nn.Module):

@@ -13,11 +13,11 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from gradloom.host.choices import BY_RULES, Choices, Offer, Schedule, schedule_key
-from gradloom.host.cost import DramCost
-from gradloom.host.fit import ScheduleError
-from gradloom.host.replay import replay
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.cost_model.cost import DramCost
+from gradloom.host.cost_model.replay import replay
+from gradloom.host.cost_model.trace import step_programs
 from gradloom.host.schedule import compile_network
-from gradloom.host.trace import step_programs
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
 
@@ -58,7 +58,7 @@ def estimated_cycles(
 
     Raises
     ------
-    :exc:`~gradloom.host.fit.ScheduleError`
+    :exc:`~gradloom.host.compilation.fit.ScheduleError`
         If there is no program with these choices.
     """
     plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)

@@ -2,7 +2,7 @@
 
 Engines take their commands from queues of the machine's length, ordered by semaphores alone; with a seed the
 next engine is chosen at random, so that a missing token shows as a wrong byte. Memories start with noise. The
-interpreter has the interface of :class:`gradloom.host.device.Device` and stands in for the RTL wherever only
+interpreter has the interface of :class:`gradloom.host.devices.device.Device` and stands in for the RTL wherever only
 results matter.
 """
 
@@ -10,8 +10,8 @@ import random
 
 import numpy as np
 
-from gradloom.host.assembler import Instruction, split_program
-from gradloom.host.software_device import SoftwareDevice
+from gradloom.host.devices.software_device import SoftwareDevice
+from gradloom.host.program.assembler import Instruction, split_program
 from gradloom.models import dither, scale
 from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config

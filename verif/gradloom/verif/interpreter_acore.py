@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.assembler import Instruction
+from gradloom.host.program.assembler import Instruction
 from gradloom.models import activation, arith
 from gradloom.models import softmax as loss
 from gradloom.rtl.microprograms import TABLE

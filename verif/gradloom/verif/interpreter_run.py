@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.assembler import Instruction
+from gradloom.host.program.assembler import Instruction
 from gradloom.models import dither, pint
 from gradloom.rtl.isa import PsumLayout, XSource
 

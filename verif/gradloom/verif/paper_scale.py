@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.host import cli
-from gradloom.host.bench_measure import estimate
-from gradloom.host.bench_record import compare, figures
+from gradloom.host.bench.bench_measure import estimate
+from gradloom.host.bench.bench_record import compare, figures
+from gradloom.host.devices.session import MemoryOptions
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.schedule import compile_network
-from gradloom.host.session import MemoryOptions
 from gradloom.models.network import load_network
 from gradloom.rtl.config import load_config
 from gradloom.verif.paper_scale_page import curve_figure, page

@@ -245,7 +245,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "scheduler orders no write after a read",
-        f"{_HOST}/tokens.py",
+        f"{_HOST}/order/tokens.py",
         "and (write or past.write)",
         "and past.write",
         f"{_TESTS}/host/test_schedule.py",
@@ -266,14 +266,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "operands of the array overwrite others that are in use",
-        f"{_HOST}/places.py",
+        f"{_HOST}/order/places.py",
         "start + count <= other or other + length <= start",
         "start + count <= other or other + length <= start + count",
         f"{_TESTS}/host/test_schedule.py",
     ),
     Fault(
         "a tile of rows lacks the last row of its halo",
-        f"{_HOST}/array_sweep.py",
+        f"{_HOST}/tiles/array_sweep.py",
         "max(start + 1, min(self.rows, high))",
         "max(start + 1, min(self.rows, high - 1))",
         f"{_TESTS}/host/test_row_tiles.py::test_strips_hold_the_rows_of_their_windows",
@@ -315,7 +315,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "verification skips the normalised activations",
-        f"{_HOST}/verification.py",
+        f"{_HOST}/devices/verification.py",
         "unequal = device != golden",
         'unequal = (device != golden) & (name != "xhat")',
         f"{_TESTS}/host/test_session_golden.py::test_flipped_tensors_are_told_by_name",

@@ -4,8 +4,8 @@ import numpy as np
 
 from gradloom.host.choices import Choices
 from gradloom.host.plan import Plan
+from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
-from gradloom.host.validator import validate
 from gradloom.models.golden import Hyper, train_step
 from gradloom.models.network import Network
 from gradloom.models.state import State

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.host.device import Device
-from gradloom.host.runner import ProgramRunner
-from gradloom.host.verification import Comparison, compare_tensors
-from gradloom.host.verify_command import synthetic_images
+from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.devices.device import Device
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.devices.verification import Comparison, compare_tensors
 from gradloom.models import digests, golden
 from gradloom.models.golden import Hyper
 from gradloom.models.network import Network, load_network

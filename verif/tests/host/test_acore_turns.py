@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.host.acore_turns import AcoreWork, Turn, acore_turn
+from gradloom.host.order.acore_turns import AcoreWork, Turn, acore_turn
 
 SWEEP, UPDATE, PASS, SCALARS = Turn.SWEEP, Turn.UPDATE, Turn.PASS, Turn.SCALARS
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from gradloom.host.assembler import (
+from gradloom.host.program.assembler import (
     AssemblyError,
     Instruction,
     Shift,
@@ -15,7 +15,7 @@ from gradloom.host.assembler import (
     offsets,
     split_program,
 )
-from gradloom.host.disassembler import disassemble, parse
+from gradloom.host.program.disassembler import disassemble, parse
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import (
     COMMANDS,

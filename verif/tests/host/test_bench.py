@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 import pytest
 
 from gradloom.host import cli
-from gradloom.host.bench_page import render_bench
-from gradloom.host.bench_record import LOSSES, PUBLISHED, compare, figures
-from gradloom.host.bench_work import PURPOSES, dram_bytes, layer_phase, phase_macs, purpose, windows
-from gradloom.host.cost import DramCost
-from gradloom.host.replay import replay
+from gradloom.host.bench.bench_page import render_bench
+from gradloom.host.bench.bench_record import LOSSES, PUBLISHED, compare, figures
+from gradloom.host.cost_model.cost import DramCost
+from gradloom.host.cost_model.replay import replay
+from gradloom.host.cost_model.trace import Timeline, step_programs
+from gradloom.host.cost_model.workload import PURPOSES, dram_bytes, layer_phase, phase_macs, purpose, windows
 from gradloom.host.schedule import compile_network
-from gradloom.host.trace import Timeline, step_programs
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Engine

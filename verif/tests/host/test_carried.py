@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gradloom.host.choices import Choices
+from gradloom.host.cost_model.trace import step_programs
 from gradloom.host.schedule import compile_network
-from gradloom.host.trace import step_programs
 from gradloom.models.network import INPUT, load_network
 from gradloom.models.rounding import Rounding
 from gradloom.rtl.config import PRESETS

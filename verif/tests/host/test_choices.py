@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gradloom.host import cli
 from gradloom.host.choices import FOLDER, Choices, Schedule, choose, find_choices, load_schedule, schedule_key
-from gradloom.host.cost import DramCost
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import UserError
-from gradloom.host.fit import ScheduleError
 from gradloom.host.schedule import compile_network
 from gradloom.host.tune import begin, estimated_cycles
 from gradloom.models.network import load_network

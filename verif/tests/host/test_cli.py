@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gradloom.host import cli
-from gradloom.host.device import MachineError
-from gradloom.host.train_command import schedule
+from gradloom.host.commands.train_command import schedule
+from gradloom.host.devices.device import MachineError
 from gradloom.models import atomic
 from gradloom.models.network import load_network
 
@@ -400,7 +400,7 @@ def test_machine_errors_are_told_in_one_line(monkeypatch, capsys):
     def stop(options):
         raise MachineError("the machine stopped with error 0x03")
 
-    monkeypatch.setattr("gradloom.host.verify_command.run", stop)
+    monkeypatch.setattr("gradloom.host.commands.verify_command.run", stop)
     assert cli.main(["verify"]) == 1
     assert capsys.readouterr().err == "gradloom: error: the machine stopped with error 0x03\n"
 

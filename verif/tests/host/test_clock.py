@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.host.assembler import Instruction
-from gradloom.host.clock import Clock
+from gradloom.host.cost_model.clock import Clock
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode

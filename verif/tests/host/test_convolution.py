@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from gradloom.host.choices import Choices
+from gradloom.host.order.tokens import Recorder
 from gradloom.host.schedule import compile_network
-from gradloom.host.tokens import Recorder
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, Unit
 from gradloom.rtl.config import PRESETS

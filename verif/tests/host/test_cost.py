@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gradloom.host.assembler import Instruction
-from gradloom.host.cost import SWEEP_APART, Costs, DramCost
-from gradloom.host.replay import replay
+from gradloom.host.compilation.tiling import shifts
+from gradloom.host.cost_model.cost import SWEEP_APART, Costs, DramCost
+from gradloom.host.cost_model.replay import replay
+from gradloom.host.cost_model.trace import step_programs
+from gradloom.host.program.assembler import Instruction
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import shifts
-from gradloom.host.trace import step_programs
 from gradloom.models.network import load_network
 from gradloom.rtl import microprograms
 from gradloom.rtl.config import PRESETS

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host.data import epoch_order, load_dataset, quantise
+from gradloom.host.datasets.data import epoch_order, load_dataset, quantise
 from gradloom.host.files import UserError
 from gradloom.models import pint
 

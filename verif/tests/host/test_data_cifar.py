@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host.data import load_dataset
+from gradloom.host.datasets.data import load_dataset
 from gradloom.host.files import UserError
 from gradloom.models import pint
 

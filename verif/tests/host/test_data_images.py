@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gradloom.host.data import load_dataset
+from gradloom.host.datasets.data import load_dataset
 from gradloom.host.files import UserError
 from gradloom.models import pint
 

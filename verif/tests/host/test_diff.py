@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host import cli, diff_live
-from gradloom.host.diff_order import execution_order, phase
-from gradloom.host.session import Session
+from gradloom.host import cli
+from gradloom.host.devices.session import Session
+from gradloom.host.devices.tensor_order import execution_order, phase
+from gradloom.host.diff import diff_live
 from gradloom.models import golden
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS

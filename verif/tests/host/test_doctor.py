@@ -4,7 +4,8 @@ import importlib.metadata
 
 import pytest
 
-from gradloom.host import cli, doctor
+from gradloom.host import cli
+from gradloom.host.commands import doctor
 
 
 def test_everything_is_here(capsys):

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host import cli, models
+from gradloom.host import cli
+from gradloom.host.devices import models
 from gradloom.host.files import UserError
 from gradloom.models.network import load_network
 from gradloom.models.state import State

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gradloom.host.data import epoch_order, load_dataset
+from gradloom.host.datasets.data import epoch_order, load_dataset
 from gradloom.host.files import UserError
 from gradloom.models import digests, golden
 from gradloom.models.layers import Training

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gradloom.host.gradient_lines import GradientLines
-from gradloom.host.im2col import lower
-from gradloom.host.memory import memory_map
-from gradloom.host.tiling import Builder
+from gradloom.host.backward.gradient_lines import GradientLines
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.dram.im2col import lower
+from gradloom.host.dram.memory import memory_map
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS
 

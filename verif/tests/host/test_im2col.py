@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.host.im2col import KernelRows, Lowered, Windows, lower
-from gradloom.host.runner import ProgramRunner
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.devices.software_device import SoftwareDevice
+from gradloom.host.dram.im2col import KernelRows, Lowered, Windows, lower
 from gradloom.host.schedule import compile_network
-from gradloom.host.software_device import SoftwareDevice
 from gradloom.models import conv
 from gradloom.models.network import INPUT, Conv, FullyConnected, Network, load_network
 from gradloom.models.state import State

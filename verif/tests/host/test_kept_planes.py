@@ -5,13 +5,13 @@ import itertools
 
 import pytest
 
-from gradloom.host.bench_work import windows
-from gradloom.host.forward_tiles import forward_work
-from gradloom.host.im2col import lower
-from gradloom.host.kept_planes import REST, KeptPlane, piece_sizes
-from gradloom.host.memory import memory_map
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.cost_model.workload import windows
+from gradloom.host.dram.im2col import lower
+from gradloom.host.dram.memory import memory_map
+from gradloom.host.forward.forward_tiles import forward_work
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import Builder
+from gradloom.host.tiles.kept_planes import REST, KeptPlane, piece_sizes
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode, Pattern

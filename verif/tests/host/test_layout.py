@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gradloom.host import layout
+from gradloom.host.dram import layout
 
 GROUPS = (1, 2, 4, 8)
 SHAPES = [(b, c, y, x) for b in (1, 3) for c in (1, 2, 5, 8, 9) for y in (1, 3, 4) for x in (1, 2, 5, 7)]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gradloom.host.accesses import Access, row_access
-from gradloom.host.pacing import Pacer
-from gradloom.host.pieces import Lane, Part, Piece
-from gradloom.host.places import Pool
-from gradloom.host.tokens import Recorder
+from gradloom.host.order.accesses import Access, row_access
+from gradloom.host.order.pacing import Pacer
+from gradloom.host.order.pieces import Lane, Part, Piece
+from gradloom.host.order.places import Pool
+from gradloom.host.order.tokens import Recorder
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode

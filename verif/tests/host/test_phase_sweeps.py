@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gradloom.host.phase_sweeps import stacked_sweep
-from gradloom.host.windows import Shape
+from gradloom.host.compilation.windows import Shape
+from gradloom.host.tiles.phase_sweeps import stacked_sweep
 from gradloom.rtl.config import PE_TAPS, PRESETS
 
 ETA = PRESETS["eta"]

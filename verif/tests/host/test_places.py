@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.host.places import KeptRing, KeptSlots, Ring
+from gradloom.host.order.places import KeptRing, KeptSlots, Ring
 
 
 def test_a_ring_begins_anew_unless_all_lies_ahead():

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host.golden_device import GoldenDevice
+from gradloom.host.devices.golden_device import GoldenDevice
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.program_doc import text
-from gradloom.host.runner import ProgramRunner
 from gradloom.host.schedule import compile_network
-from gradloom.host.software_device import SoftwareDevice
 from gradloom.models.golden import Hyper, evaluate, expected_tensors, train_step
 from gradloom.models.network import INPUT, load_network
 from gradloom.models.state import State

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gradloom.host.cost import DramCost
-from gradloom.host.replay_engine import Command, QueuedEngine
-from gradloom.host.replay_fetch import FETCH_SETUP, Fetch
-from gradloom.host.replay_memory import Memory
+from gradloom.host.cost_model.cost import DramCost
+from gradloom.host.cost_model.replay_engine import Command, QueuedEngine
+from gradloom.host.cost_model.replay_fetch import FETCH_SETUP, Fetch
+from gradloom.host.cost_model.replay_memory import Memory
 from gradloom.rtl.config import PRESETS
 
 

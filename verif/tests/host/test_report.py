@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gradloom.host.report import render
+from gradloom.host.runs.report import render
 
 ENGINES = ("load", "ccore", "acore", "store")
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from gradloom.host.accesses import Access
-from gradloom.host.fit import ScheduleError
-from gradloom.host.ring_guard import Overwritten
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.ring_guard import Overwritten
+from gradloom.host.order.tokens import Recorder
 from gradloom.host.schedule import compile_network
-from gradloom.host.tokens import Recorder
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
@@ -65,7 +65,7 @@ def test_a_program_that_would_overwrite_is_refused(monkeypatch):
     def refuse(*_):
         raise Overwritten("addresses (6, 10) of AA would be overwritten before they are used")
 
-    monkeypatch.setattr("gradloom.host.ring_guard.Unused.note", refuse)
+    monkeypatch.setattr("gradloom.host.order.ring_guard.Unused.note", refuse)
     text = "network 'digits-cnn' on configuration 'small': addresses (6, 10) of AA would be overwritten before they are used: "
     with pytest.raises(ScheduleError, match=re.escape(text + "raise abuf_depth, mbuf_depth or dw_depth, or change the batch")):
         compile_network(load_network("digits-cnn"), PRESETS["small"], 2)

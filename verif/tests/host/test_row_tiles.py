@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.host.fit import ScheduleError
-from gradloom.host.phase_sweeps import backward_sweep, forward_sweep
-from gradloom.host.pool_parts import Windows
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.compilation.windows import Shape
 from gradloom.host.schedule import compile_network
-from gradloom.host.windows import Shape
+from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
+from gradloom.host.tiles.pool_parts import Windows
 from gradloom.models.network import AvgPool, Conv, FullyConnected, MaxPool, Network, Subsample, load_network
 from gradloom.rtl.config import PRESETS, load_config
 from gradloom.rtl.isa import Dest, Opcode

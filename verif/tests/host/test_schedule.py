@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host.accesses import Access
-from gradloom.host.assembler import Instruction
-from gradloom.host.fit import ScheduleError
-from gradloom.host.places import Pool, Ring
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.compilation.windows import Window, kernel_windows
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.places import Pool, Ring
+from gradloom.host.order.tokens import Recorder
+from gradloom.host.program.assembler import Instruction
+from gradloom.host.program.token_check import check_tokens
 from gradloom.host.schedule import compile_network
-from gradloom.host.token_check import check_tokens
-from gradloom.host.tokens import Recorder
-from gradloom.host.windows import Window, kernel_windows
 from gradloom.models.golden import evaluate, train_step
 from gradloom.models.network import (
     AvgPool,

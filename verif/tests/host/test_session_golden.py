@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host.golden_device import GoldenDevice
-from gradloom.host.runner import ProgramRunner
+from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.devices.golden_device import GoldenDevice
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, Session
+from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.schedule import compile_network
-from gradloom.host.session import STEPS_PER_START, MemoryOptions, Session
-from gradloom.host.verification import compare_tensors
-from gradloom.host.verify_command import synthetic_images
 from gradloom.models import digests, golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State

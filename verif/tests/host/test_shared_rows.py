@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from gradloom.host.array_sweep import psum_words
 from gradloom.host.choices import Choices
-from gradloom.host.phase_sweeps import backward_sweep, forward_sweep
-from gradloom.host.shared_rows import StoredTile, shared_rows
-from gradloom.host.windows import Shape
+from gradloom.host.compilation.windows import Shape
+from gradloom.host.tiles.array_sweep import psum_words
+from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
+from gradloom.host.tiles.shared_rows import StoredTile, shared_rows
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode

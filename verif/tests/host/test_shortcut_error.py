@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gradloom.host.choices import Choices
-from gradloom.host.fit import ScheduleError
+from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.schedule import compile_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Kind, Opcode, PsumLayout, Source, tensor_id

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.host.array_sweep import Sweep
-from gradloom.host.phase_sweeps import forward_sweep
-from gradloom.host.spans import Span, spans
-from gradloom.host.windows import Shape
+from gradloom.host.compilation.windows import Shape
+from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.phase_sweeps import forward_sweep
+from gradloom.host.tiles.spans import Span, spans
 from gradloom.rtl.config import PRESETS
 
 ETA = PRESETS["eta"]

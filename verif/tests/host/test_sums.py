@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.host.accesses import Access
-from gradloom.host.sums import PartialSums, Sums, norm_access
+from gradloom.host.compilation.sums import PartialSums, Sums, norm_access
+from gradloom.host.order.accesses import Access
 
 
 def test_tiles_take_the_halves_in_turns():

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from gradloom.host.memory import memory_map
-from gradloom.host.pieces import Part
-from gradloom.host.tiling import Builder
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.dram.memory import memory_map
+from gradloom.host.order.pieces import Part
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS
 

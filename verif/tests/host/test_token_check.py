@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from gradloom.host.assembler import Instruction
+from gradloom.host.program.assembler import Instruction
+from gradloom.host.program.token_check import check_tokens
 from gradloom.host.schedule import compile_network
-from gradloom.host.token_check import check_tokens
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode
 from gradloom.verif.networks import two_layers

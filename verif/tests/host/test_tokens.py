@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from gradloom.host.accesses import Access, row_access
-from gradloom.host.assembler import Instruction, Shift
 from gradloom.host.choices import Choices
+from gradloom.host.order.accesses import Access, row_access
+from gradloom.host.order.tokens import Recorder
+from gradloom.host.program.assembler import Instruction, Shift
 from gradloom.host.schedule import compile_network
-from gradloom.host.tokens import Recorder
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
 from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
 from gradloom.rtl.config import PRESETS, Config

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from torch_modules import Plain, ResNet  # noqa: E402
 
 import gradloom.host.torch as bridge  # noqa: E402
-from gradloom.host.data import quantise  # noqa: E402
+from gradloom.host.datasets.data import quantise  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 from gradloom.models import digests, floatref, golden, pint  # noqa: E402
 from gradloom.models.golden import Hyper  # noqa: E402

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from gradloom.host.assembler import Instruction
-from gradloom.host.trace import SEQUENCER, Timeline, TraceError, chrome_trace, cut, step_programs, timelines
+from gradloom.host.cost_model.trace import SEQUENCER, Timeline, TraceError, chrome_trace, cut, step_programs, timelines
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode

@@ -9,8 +9,8 @@ import pytest
 
 from gradloom.host import cli
 from gradloom.host.choices import Choices, load_schedule
-from gradloom.host.cost import DramCost
-from gradloom.host.fit import ScheduleError
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.tune import _changed, begin, estimated_cycles, search
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS, load_config
@@ -97,7 +97,7 @@ def test_wrong_requests_are_refused(more, told, tmp_path, capsys):
 
 
 def test_an_interrupted_search_keeps_what_it_has(tmp_path, monkeypatch):
-    from gradloom.host import tune_command
+    from gradloom.host.commands import tune_command
 
     def interrupted(*arguments, **options):
         yield dataclasses.replace(begin(DIGITS, SMALL, 4, DramCost(), 1), trials=1, choices=Choices(ahead=2))

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from gradloom.host.memory import memory_map
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.dram.memory import memory_map
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiling import Builder
-from gradloom.host.turn import last_layers, turn
+from gradloom.host.training_step.turn import last_layers, turn
 from gradloom.models.layers import AvgPool, Conv, FullyConnected
 from gradloom.models.network import Network, load_network
 from gradloom.rtl.config import PRESETS

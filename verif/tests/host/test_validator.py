@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from gradloom.host.assembler import Instruction, assemble
+from gradloom.host.program.assembler import Instruction, assemble
+from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
-from gradloom.host.validator import validate
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Pattern, Source
 from gradloom.rtl.microprograms import TABLE

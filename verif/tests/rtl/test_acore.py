@@ -11,9 +11,9 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge, Timer
 
-from gradloom.host.acore_stages import AcoreStages
-from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Costs, DramCost, StagedState
+from gradloom.host.cost_model.acore_stages import AcoreStages
+from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.acore import ACore
 from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
 from gradloom.rtl.microcode import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from cocotb.triggers import FallingEdge
 
-from gradloom.host.assembler import Instruction
-from gradloom.host.cost import Costs, DramCost, StagedState
+from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern, pairs

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.host.assembler import Instruction
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, PsumLayout
 from gradloom.verif.acore_case import AuxReference

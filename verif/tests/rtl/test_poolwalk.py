@@ -9,8 +9,8 @@ import pytest
 from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
-from gradloom.host.assembler import Instruction
-from gradloom.host.pool_walk import pool_cycles
+from gradloom.host.cost_model.pool_walk import pool_cycles
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.isa import Opcode
 from gradloom.rtl.poolwalk import PoolWalk
 

@@ -5,8 +5,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.host.assembler import Instruction
-from gradloom.host.preparation import preparation
+from gradloom.host.cost_model.preparation import preparation
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode
 from gradloom.rtl.microcode import (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gradloom.host.assembler import Instruction, assemble
-from gradloom.host.device import Device
-from gradloom.host.runner import PHASES, ProgramRunner
+from gradloom.host.devices.device import Device
+from gradloom.host.devices.runner import PHASES, ProgramRunner
+from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.models import digests
 from gradloom.rtl.channels import units
 from gradloom.rtl.config import PRESETS

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from gradloom.host import bench_measure, cli
-from gradloom.host.bench_record import figures
-from gradloom.host.bench_work import windows
-from gradloom.host.cost import in_flight
-from gradloom.host.session import MemoryOptions
-from gradloom.host.trace import engine_name
-from gradloom.host.verify_command import synthetic_images
+from gradloom.host import cli
+from gradloom.host.bench import bench_measure
+from gradloom.host.bench.bench_record import figures
+from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.cost_model.cost import in_flight
+from gradloom.host.cost_model.trace import engine_name
+from gradloom.host.cost_model.workload import windows
+from gradloom.host.devices.session import MemoryOptions
 from gradloom.models.network import load_network
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from gradloom.host import cli, session
-from gradloom.host.runner import ProgramRunner
+from gradloom.host import cli
+from gradloom.host.devices import session
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.devices.verification import Difference, compare_tensors
 from gradloom.host.schedule import compile_network
-from gradloom.host.verification import Difference, compare_tensors
 from gradloom.models import golden
 from gradloom.models.golden import StepResult
 from gradloom.models.state import State

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from gradloom.host.session import MemoryOptions, Session
-from gradloom.host.verification import compare_tensors
-from gradloom.host.verify_command import synthetic_images
+from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.devices.session import MemoryOptions, Session
+from gradloom.host.devices.verification import compare_tensors
 from gradloom.models import golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State

@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from gradloom.host.assembler import HEADER_BYTES, Instruction, assemble, offsets
-from gradloom.host.runner import ProgramRunner
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.program.assembler import HEADER_BYTES, Instruction, assemble, offsets
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import COMMANDS, PROGRAM_VERSION, SEMAPHORES, Opcode

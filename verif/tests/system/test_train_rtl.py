@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradloom.host import cli
-from gradloom.host.runner import PHASES
+from gradloom.host.devices.runner import PHASES
 from gradloom.host.schedule import compile_network
 from gradloom.models import digests, golden, pint
 from gradloom.models.digits import load_digits_split

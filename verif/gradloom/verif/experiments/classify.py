@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradloom.host.data import Dataset, epoch_order, load_dataset
+from gradloom.host.datasets.data import Dataset, epoch_order, load_dataset
+from gradloom.host.devices.models import check_torch_device
 from gradloom.host.files import UserError
-from gradloom.host.models import check_torch_device
 from gradloom.models.layers import Conv, FullyConnected, Layer, Training
 from gradloom.models.network import Network, NetworkError, load_network
 from gradloom.verif.experiments.contestants import CONTESTANTS, learner

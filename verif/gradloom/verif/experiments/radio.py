@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradloom.host.data import quantise
+from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
 from gradloom.models import pint
 from gradloom.models.layers import FullyConnected, Training

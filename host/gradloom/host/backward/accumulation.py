@@ -1,0 +1,194 @@
+"""Backward pass of a normalisation and activation: the order in which it takes images, channel groups and rows, piece by piece."""
+
+import dataclasses
+import functools
+
+from gradloom.host.backward.accumulation_commands import Streams, accumulate, error_name, update_parameters
+from gradloom.host.backward.schedule_backward import SCALAR_CYCLES, dx_region_name
+from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.stream_fit import holds, planes_at_once
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.tiles.row_parts import cut_rows, fits_beside, row_parts
+from gradloom.models.network import Conv, FullyConnected
+from gradloom.rtl.isa import Source
+
+__all__ = ["Accumulation"]
+
+_UPDATE_CYCLES, _BIAS_CYCLES = 250, 60
+"""Cycles of the A-Core for an update of parameters, and of a bias alone, about."""
+_OTHERS = 4
+"""Bunches of parameters that nobody but their update waits for, below which a work makes room itself before it needs any."""
+_BUNCH = 8
+"""Groups for which it is taken together, so that the next ones' parameters come while one is worked at."""
+Range = tuple[int, int]
+
+
+class Accumulation:
+    """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update.
+
+    By images it takes range after range of images, and the sums of all channel groups are on chip meanwhile. Where they do
+    not fit, it takes one channel group after the other.
+    """
+
+    def __init__(
+        self, builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False, first: bool = True, last: bool = True
+    ) -> None:
+        self.builder, self.layer = builder, layer
+        self.dry, self.first, self.last = dry, first, last
+        channels, y, x = builder.network.shape(layer.name)
+        self.plane, self.groups = Plane(y, x), builder.groups(channels)
+        self._tag = 8 * builder.network.index(layer.name) + 2
+        self._rows: list[Range] = []
+        frn, bits = layer.norm == "frn", layer.act in ("tlu", "relu")
+        self._together = holds(builder, self.plane) and (not frn or fits_beside(builder, self.plane))
+        """Whether all rows of a plane are on chip at once."""
+        if self._together:
+            one = frn and builder.images[1] - builder.images[0] == 1
+            self._rows = cut_rows(builder, self.plane, bits=bits) if one else []
+        else:
+            self._rows = row_parts(builder, layer.name, self.plane, (0, y), bits=bits)
+        # Rows have one more entry, the sum of products of their plane.
+        self._entries = PARAMETER_ENTRIES + bool(self._rows)
+        self._fits = self.groups * self._entries <= builder.pool["PARAMETERS"].size
+        self._limit = 1 if self._rows else planes_at_once(builder, layer.name, self.plane)
+
+    def _start(self, group: int, place: int | None = None) -> int:
+        """Load a group's parameters and sums, to a place that has been taken before or to a new one."""
+        memory = self.builder.memory
+        sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
+        return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries, place=place)
+
+    def _part(self, images: Range, groups: Range) -> Part:
+        name = self.layer.name
+        return self.builder.part(name, error_name(self.builder, self.layer), images, groups)
+
+    def _forward(self) -> tuple[Part, ...]:
+        """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers leave room for it."""
+        if self.layer in self.builder.last_layers:
+            return ()
+        return (self.builder.part(self.builder.network.logits.name, "error", self.builder.images),)
+
+    def emit(self) -> list[Work]:
+        """All commands."""
+        low, high = self.builder.images
+        if self.builder.apart and self._fits and self._together and self.layer.norm == "frn" and high - low <= self._limit:
+            works = [self._one_group(group) for group in range(self.groups)]
+        else:
+            works = [self._by_images() if self._fits else self._by_groups()]
+        return [self.builder.tagged(self._tag, work) for work in works]
+
+    def _one_group(self, group: int) -> Work:
+        """One channel group of all images, which others of the A-Core's pieces may come between."""
+        builder, layer, images = self.builder, self.layer, self.builder.images
+        room, gives = ((builder.pool["PARAMETERS"], self._entries),), self._gives(images, (group, group + 1))
+        if not self._rows:
+            cycles = (images[1] - images[0]) * max(self.plane.nb, SCALAR_CYCLES)
+            yield Piece(Lane.ACORE, cycles, (self._part(images, (group, group + 1)), *self._forward()), gives, room)
+            place = builder.pool["PARAMETERS"].take(self._entries)
+            self._start(group, place)
+            accumulate(builder, layer, images, group, place, self.plane, self.dry)
+        else:
+            place, streams = 0, Streams(builder, layer, group, self._rows)
+            for number, rows in enumerate(self._rows):
+                needs = (builder.row_part(layer.name, "dz", images[0], rows, group), *self._forward())
+                cycles = Plane(rows[1] - rows[0], self.plane.x).nb
+                yield Piece(Lane.ACORE, cycles, needs, room=() if number else room, passes_first=True)
+                if not number:
+                    place = builder.pool["PARAMETERS"].take(self._entries)
+                    self._start(group, place)
+                streams.load(images, rows)
+                accumulate(
+                    builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ADD" if number else "FRN_SUM", streams
+                )
+            for rows in self._rows:
+                last = rows is self._rows[-1]
+                yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, gives=gives if last else (), loads=False)
+                accumulate(builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ERR", streams)
+        yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
+        self._end(group, place)
+
+    def _by_images(self) -> Work:
+        pool, places = self.builder.pool["PARAMETERS"], dict[int, int]()
+
+        def needs(images: Range, groups: Range) -> tuple[Part, ...]:
+            return self._part(images, groups), *self._forward()
+
+        for piece, images, groups in self.builder.sweeps(
+            self.groups, self._limit, self.plane.nb, needs, self._gives, SCALAR_CYCLES
+        ):
+            piece = dataclasses.replace(piece, cycles=piece.cycles // max(1, len(self._rows)))
+            once = images == self.builder.images
+            """Each group has its turn once, with all images."""
+            wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
+            fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
+            room = ((pool, self._entries * len(fresh)),) if fresh else ()
+            makes_room = functools.partial(self._make_room, places, groups.start, len(fresh) if once else 0)
+            if once and self.builder.late_sets < _OTHERS * len(fresh) and pool.find(self._entries * len(fresh)) is None:
+                # Hardly anybody else will.
+                makes_room()
+            yield dataclasses.replace(piece, room=room, yields=makes_room)
+            places |= {group: pool.take(self._entries) for group in fresh}
+            for group in groups:
+                if images[0] == self.builder.images[0]:
+                    # Not those of all groups at once, which would keep the Sequencer busy.
+                    self._start(group, places[group])
+                yield from self._accumulate(images, group, places[group])
+        self.builder.late_sets += len(places)
+        for group, place in places.items():
+            yield Piece(Lane.ACORE, _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES, late=True)
+            self._end(group, place)
+            self.builder.late_sets -= 1
+
+    def _make_room(self, places: dict[int, int], before: int, count: int) -> bool:
+        """End the oldest of the groups ``before`` one, each of which has had its turn; whether there were any."""
+        oldest = [group for group in places if group < before][:count]
+        self.builder.recorder.tag = self._tag
+        for group in oldest:
+            self._end(group, places.pop(group))
+        return bool(oldest)
+
+    def _by_groups(self) -> Work:
+        every, place = self.builder.images, 0
+        for group in range(self.groups):
+            for images in self.builder.ranges(every, self._limit, self.plane.nb):
+                first, last = images[0] == every[0], images[1] == every[1]
+                room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
+                gives = self._gives(every, (group, group + 1)) if last else ()
+                needs = (self._part(every, (group, group + 1)), *self._forward())
+                cycles = (images[1] - images[0]) * self.plane.nb // max(1, len(self._rows))
+                yield Piece(Lane.ACORE, cycles, needs, gives, room)
+                place = self._start(group) if first else place
+                yield from self._accumulate(images, group, place)
+                if last:
+                    self._end(group, place)
+
+    def _gives(self, images: Range, groups: Range) -> tuple[Part, ...]:
+        region = dx_region_name(self.builder, self.layer)
+        return (self.builder.part(self.layer.name, region, images, groups),) if region == "dx" else ()
+
+    def _accumulate(self, images: Range, group: int, place: int) -> Work:
+        """One channel group of some images; of a plane in rows all sums come first, then all errors, piece by piece."""
+        builder, layer = self.builder, self.layer
+        if not self._rows:
+            accumulate(builder, layer, images, group, place, self.plane, self.dry)
+            return
+        parts = [(rows, self.dry, "FRN_ERR") for rows in self._rows]
+        if layer.norm == "frn":
+            parts = [(rows, False, "FRN_ADD" if number else "FRN_SUM") for number, rows in enumerate(self._rows)] + parts
+        for number, (rows, dry, program) in enumerate(parts):
+            if number:
+                yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
+            accumulate(builder, layer, images, group, place, self.plane, dry, rows, program)
+
+    def _end(self, group: int, place: int) -> None:
+        self.builder.pool["PARAMETERS"].give_back(place)
+        if self.dry:
+            return
+        if self.last:
+            update_parameters(self.builder, self.layer, group, place)
+            return
+        region = self.builder.memory[self.layer.name, "sums"]
+        box = [((group, group + 1), (0, 1))]
+        self.builder.store(Source.PBUF, region, box, region.at(group), n0=12, addr=place + 3, length=3)

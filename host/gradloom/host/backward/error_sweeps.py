@@ -1,0 +1,190 @@
+"""Errors that leave the array or only the A-Core, in the pieces that the buffers hold: planes of some images, or rows of one."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.stream_fit import holds, planes_at_once
+from gradloom.host.compilation.sums import Sums
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.dram.layout import equal_ranges
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.row_convolution import RowConvolution
+from gradloom.host.tiles.row_parts import row_parts, swept_rows
+from gradloom.host.tiles.row_tiles import RowTile
+from gradloom.rtl.isa import XSource
+
+__all__ = ["ErrorPart", "error_works"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
+_WORTH = 0.97
+"""Share of the cycles that must be left."""
+
+
+@dataclasses.dataclass
+class ErrorPart:
+    """One command of the A-Core.
+
+    Parameters
+    ----------
+    images, group : planes of one channel group
+    plane, rows : size of what is written of each of them, and which rows that are (``None``: all)
+    fields, reads : of RUN, where the sums lie
+    """
+
+    images: Range
+    group: int
+    plane: Plane
+    rows: Range | None
+    fields: dict[str, int]
+    reads: list[tuple[str, int, int]]
+
+    @property
+    def row(self) -> int:
+        """First row."""
+        return self.rows[0] if self.rows else 0
+
+    @property
+    def count(self) -> int:
+        return self.images[1] - self.images[0]
+
+    @property
+    def beats(self) -> int:
+        return self.count * self.plane.nb
+
+
+def error_works(
+    builder: Builder,
+    layer: str,
+    work: Convolution | None,
+    plane: Plane,
+    channels: int,
+    encode: Callable[[ErrorPart], None],
+    needs: Callable[[Range, Range | None], Parts],
+    gives: Callable[[Range, Range | None], Parts],
+    *,
+    bits: bool,
+    masked: bool,
+    convolved: Callable[[Range, Range | None], Parts] = lambda *_: (),
+    rows_given: Callable[[int, Range, int], Part] | None = None,
+    fetch: Callable[[Range, int, Sequence[Range | None]], None] = lambda *_: None,
+    made: Callable[[Range, Range], Parts] | None = None,
+    early: Parts = (),
+) -> list[Work]:
+    """A backward convolution (``None``: nothing but what is added), ``encode`` for each part of its results.
+
+    Parameters
+    ----------
+    channels : of the results
+    needs, gives : of some images; of what is only added, of some channel groups; results of some or (``None``) of all of them
+    bits, masked : whether bitmaps may be read, whether they are
+    convolved : what is there when the array is through with some or all results, beside these
+    fetch : loads what is added to some rows of planes ahead of their sums
+    rows_given : what some rows of a plane of the results are, if others follow them
+    made, early : as for :meth:`~gradloom.host.tiles.convolution.Convolution.works`
+    """
+    if work is None:
+        return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
+    tiled = _rows(work, plane, whole=work.fits and holds(builder, plane, bits=bits), masked=masked)
+    if tiled is not None:
+        return [_by_rows(tiled, plane, encode, needs, lambda images, groups: (*gives(images, groups), *convolved(images, groups)))]
+    cut = swept_rows(builder, work, plane, bits=masked)
+    limit = planes_at_once(builder, layer, plane, bits=bits) if cut == [None] else 1
+
+    def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
+        def prepare() -> None:
+            if builder.apart:
+                for group, part in itertools.product(tile, equal_ranges(*images, limit)):
+                    fetch(part, group, cut)
+
+        sums = yield from work.compute(images, tile, inputs, prepare=prepare)
+        builder.sweep(sums, lambda made: sweeps(images, tile, sums, made))
+
+    def sweeps(images: Range, tile: list[int], sums: Sums, made: Part) -> Work:
+        for tap, group in enumerate(tile):
+            for part, rows in itertools.product(equal_ranges(*images, limit), cut):
+                found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
+                if rows_given:
+                    found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, (made,), found, loads=False)
+                fields = work.psum_fields(sums, tap, images, part, rows)
+                encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
+
+    def given(images: Range, tile: list[int]) -> Parts:
+        groups = [(group, group + 1) for group in tile]
+        swept = () if builder.apart else tuple(part for some in groups for part in gives(images, some))
+        return (*swept, *(part for some in groups for part in convolved(images, some)))
+
+    return work.works(work.image_tiles(), lambda images: needs(images, None), given, emit, made, early)
+
+
+def _added(
+    builder: Builder,
+    layer: str,
+    plane: Plane,
+    channels: int,
+    encode: Callable[[ErrorPart], None],
+    needs: Callable[[Range, Range | None], Parts],
+    gives: Callable[[Range, Range | None], Parts],
+    *,
+    bits: bool,
+    masked: bool,
+) -> Work:
+    """The error of a tensor that is only added to another one."""
+    groups = builder.groups(channels)
+    limit, parts = 1, [(0, plane.y)]
+    whole = holds(builder, plane, bits=bits)
+    if whole:
+        limit = planes_at_once(builder, layer, plane, bits=bits)
+    else:
+        parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
+    for piece, images, chosen in builder.sweeps(groups, limit, plane.nb, needs, gives):
+        # Those who wait for it have other things to do first.
+        each = dataclasses.replace(piece, cycles=piece.cycles // len(chosen), update=True) if builder.apart else piece
+        yield each
+        for group in chosen:
+            if builder.apart and group != chosen[0]:
+                yield Piece(Lane.ACORE, each.cycles, inside=True, update=True)
+            for rows in parts:
+                part = Plane(rows[1] - rows[0], plane.x)
+                encode(ErrorPart(images, group, part, None if whole else rows, {"xsrc": int(XSource.NONE)}, []))
+
+
+def _rows(work: Convolution, plane: Plane, *, whole: bool, masked: bool) -> RowConvolution | None:
+    """Tiles of rows where an image does not fit, or where it does (``whole``), but its inputs not for all output groups.
+
+    Of a tile of rows they do; a layer that would wait for them is better off so.
+    """
+    if not whole:
+        return RowConvolution(work, plane, bits=masked, kept=False)
+    if work.inputs.resident(1):
+        return None
+    try:
+        tiled = RowConvolution(work, plane, bits=masked, kept=False)
+    except ScheduleError:
+        return None
+    low, high = work.builder.images
+    return tiled if tiled.resident and tiled.bound * (high - low) < work.bound() * _WORTH else None
+
+
+def _by_rows(
+    tiled: RowConvolution,
+    plane: Plane,
+    encode: Callable[[ErrorPart], None],
+    needs: Callable[[Range, Range | None], Parts],
+    gives: Callable[[Range, Range | None], Parts],
+) -> Work:
+    """One image after the other, its rows in tiles."""
+
+    def emit(image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
+        sums = tiled.compute(image, outs, tile, inputs)
+        for tap, group in enumerate(outs):
+            for rows in tiled.parts(tile):
+                fields, part = tiled.place_fields(tile, sums, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
+                encode(ErrorPart((image, image + 1), group, part, rows, fields, sums.read))
+
+    return tiled.by_tiles(lambda images: needs(images, None), lambda images: gives(images, None), emit)

@@ -1,0 +1,311 @@
+"""The commands of weight gradients and of what becomes of them: loads, tiles of the array, updates, stores."""
+
+import dataclasses
+import itertools
+
+from gradloom.host.backward.gradient_blocks import GradientShape
+from gradloom.host.backward.gradient_lines import Line
+from gradloom.host.backward.gradient_tiles import Operands, Tile
+from gradloom.host.backward.schedule_backward import dx_kind, dx_region_name
+from gradloom.host.compilation.layer_sizes import shape_of
+from gradloom.host.compilation.schedule_rounding import weight_rounding
+from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.compilation.windows import Shape, Window
+from gradloom.host.dram.layout import ceil_div, even
+from gradloom.host.dram.memory import Region
+from gradloom.host.order.accesses import Access, row_access
+from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
+from gradloom.host.tiles.shared_rows import SharedRows
+from gradloom.host.tiles.spans import Span
+from gradloom.models.arith import reciprocal
+from gradloom.models.network import Conv, FullyConnected
+from gradloom.rtl.config import PE_ROWS, PE_TAPS
+from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
+
+__all__ = ["GradientCommands"]
+
+_INDEX_MASK = (1 << 24) - 1
+
+
+class GradientCommands:
+    """Commands of a layer's weight gradients and update.
+
+    Parameters
+    ----------
+    line : where and when they are made
+    dry : only the statistics of the velocities
+    export : also store the weight gradients
+    first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
+    """
+
+    def __init__(
+        self, builder: Builder, layer: Conv | FullyConnected, line: Line, *, dry: bool, export: bool, first: bool, last: bool
+    ) -> None:
+        self.builder, self.layer, self.line, self.dry = builder, layer, line, dry
+        self.first, self.last = first, last
+        self.store_dw = (export or not last) and not dry
+        self.shape: Shape = shape_of(builder.network, layer, builder.config)
+        self.stacked = stacked_sweep(self.shape, builder.config, pairs=False) if self.shape.stackable else None
+        """Output groups one by one, with columns of the kernel on the taps, where that takes fewer commands than several do."""
+        self.work = Convolution(
+            builder,
+            layer.name,
+            self.shape,
+            forward_sweep(self.shape, builder.config),
+            builder.memory[layer.input, "z"],
+            self.shape.mg,
+            transpose=False,
+            share=4,
+        )
+        self.sweep = self.work.sweep
+        self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
+        self.ee = even(self.shape.xo) // 2
+        self.bb = builder.config.block_beats
+        self.block = self.bb * builder.config.beat_bytes
+        self.columns = self.shape.kx
+        self.gradients = GradientShape(
+            layer=layer.name,
+            sweep=self.sweep,
+            tiles=len(self.work.tiles()),
+            outputs=self.shape.mg,
+            steps=self.work.steps,
+            error_entries=self.ee,
+            beats=self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx)),
+            room=self.line.ring.size,
+            share=self.line.share,
+            alone=bool(self.line.needs),
+        )
+
+    def _sweep(self, tile: Tile) -> Sweep:
+        return self.stacked if self.stacked and tile.stacked else self.sweep
+
+    def _window(self, tile: Tile) -> Window:
+        return self._sweep(tile).windows[tile.window]
+
+    def _columns(self, tile: Tile) -> range:
+        """Columns of the kernel."""
+        window = self._window(tile)
+        first, each = (self.stacked.columns[window.col], self.shape.stride) if self.stacked and tile.stacked else (window.col, 1)
+        return range(first, first + window.cols * each, each)
+
+    def _extent(self, tile: Tile) -> tuple[int, int]:
+        """Valid rows and taps."""
+        if self._sweep(tile).k1:
+            return len(tile.inputs), len(tile.outputs)
+        window = self._window(tile)
+        return window.rows, window.cols
+
+    def _beats(self, tile: Tile) -> int:
+        rows, taps = self._extent(tile)
+        return rows * taps * self.bb
+
+    # Loads and stores
+
+    def _load_errors(self, span: Span, outputs: tuple[int, ...], addr: int, place: int) -> None:
+        builder, region = self.builder, self.errors
+        length = self.gradients.error_addresses(builder.config, span)
+        for (tap, m), part in itertools.product(enumerate(outputs), span.outputs):
+            (first, last), (low, high) = part.images, part.rows
+            turns, wpu = divmod(part.skipped, builder.config.wpus)
+            builder.load(
+                Dest.EBUF,
+                region,
+                [(part.images, (m, m + 1))],
+                region.at(first, m) + low * self.ee * builder.config.beat_bytes,
+                (place + tap, place + tap + 1),
+                n0=(high - low) * self.ee,
+                n1=last - first,
+                stride1=region.outer_bytes,
+                addr=addr + turns * self.ee,
+                length=length - turns * self.ee,
+                bank0=place + tap + PE_ROWS * wpu,
+                bstep=PE_ROWS,
+                xe=self.ee,
+                xb=self.ee,
+                ostep=length,
+            )
+        shared = span.shared(builder.config)
+        if shared:
+            for tap, m in enumerate(outputs):
+                self._load_shares(span, shared, m, addr, place + tap)
+
+    def _load_shares(self, span: Span, shared: SharedRows, m: int, addr: int, bank: int) -> None:
+        """Errors of an output group for the parts of the rows that the WPUs share, each row at the addresses of its row group."""
+        builder, region, config = self.builder, self.errors, self.builder.config
+        length, image, beats = self.gradients.error_addresses(config, span), span.images[1] - 1, ceil_div(shared.last, 2)
+        for unit in range(shared.units):
+            row = (span.last - 1) % span.sweep.upi + 1 - shared.units + unit
+            place = (span.units // config.wpus + unit) * self.ee
+            builder.load(
+                Dest.EBUF,
+                region,
+                [((image, image + 1), (m, m + 1))],
+                region.at(image, m) + row * self.ee * config.beat_bytes,
+                (bank, bank + 1),
+                n0=beats,
+                n1=config.wpus,
+                stride1=shared.beats * config.beat_bytes,
+                addr=addr + place,
+                length=length - place,
+                bank0=bank,
+                bstep=PE_ROWS,
+                xe=self.ee,
+                xb=beats,
+                ostep=length,
+            )
+
+    def _transfer(
+        self, region: Region, part: list[Tile], scale: int
+    ) -> tuple[dict[str, int], int, list[tuple]]:
+        """Runs, byte offset and conflict boxes of a set in the order of the weight-gradient buffer; ``scale`` 8 for dW."""
+        tile, block, beats = part[0], self.block * scale, self.bb * scale
+        m, c = tile.outputs[0], tile.inputs[0]
+        every = (tile.window, tile.window + 1)
+        window, columns = self._window(tile), self._columns(tile)
+        if tile.stacked:
+            boxes = [((m, m + 1), (0, window.rows), (column, column + 1)) for column in columns]
+            runs = {"n0": beats, "n1": len(columns), "n2": window.rows, "stride1": columns.step * block, "stride2": region.unit}
+            return runs, region.at(m, c) + columns[0] * block, boxes
+        if self.sweep.k1:
+            # Of several windows each is a set of its own.
+            count = len(part)
+            boxes = [((o, o + 1), (i, i + count), every) for o in tile.outputs for i in tile.inputs]
+            runs = {
+                "n0": count * beats,
+                "n1": len(tile.outputs),
+                "n2": len(tile.inputs),
+                "stride2": self.work.steps * region.unit,
+                "stride1": ceil_div(self.shape.mg, PE_TAPS) * region.outer_bytes,
+            }
+            return runs, region.at(m, c) + columns[0] * block, boxes
+        boxes = [((m, m + 1), (c, part[-1].inputs[0] + 1), every)]
+        offset = region.at(m, c) + (window.row * self.columns + window.col) * block
+        if len(part) > 1 or window.cols == self.columns:
+            return {"n0": len(part) * window.rows * window.cols * beats}, offset, boxes
+        return {"n0": window.cols * beats, "n1": window.rows, "stride1": self.columns * block}, offset, boxes
+
+    def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: int, scale: int = 1) -> None:
+        runs, offset, boxes = self._transfer(region, part, scale)
+        length = sum(self._beats(tile) for tile in part)
+        self.builder.load(dest, region, boxes, offset, addr=addr, length=length, **runs)
+
+    def _store_stream(
+        self, src: Source, region: Region, part: list[Tile], addr: int, scale: int = 1
+    ) -> None:
+        runs, offset, boxes = self._transfer(region, part, scale)
+        length = sum(self._beats(tile) for tile in part)
+        self.builder.store(src, region, boxes, offset, addr=addr, length=length, **runs)
+
+    # Array and A-Core
+
+    def _accumulate(self, tile: Tile, operands: Operands, dw: int, gap: int, fresh: bool) -> None:
+        """One command of the array for each lap; its blocks begin at beat ``dw``, ``gap`` blocks apart.
+
+        A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
+        """
+        config, sweep, span = self.builder.config, self._sweep(tile), operands.span
+        size = span.addresses(config)
+        layout = self.work.inputs.layout(size, operands.steps[1] - operands.steps[0])
+        base = operands.inputs + (tile.step - operands.steps[0]) * layout.apart
+        errors, place = operands.errors[tile.outputs]
+        rows, taps = self._extent(tile)
+        fields = dataclasses.replace(span, sweep=sweep).row_fields(config, tile.window, base, layout.entries) | {
+            "wg": 1,
+            "clear": 1,
+            "drain": 1,
+            "dacc": int(not fresh),
+            "steps": 1,
+            "nr": rows,
+            "nk": taps,
+            "ebase": errors,
+            "ebank": place,
+            "ee": self.ee,
+            "dwbase": dw,
+            "dgap": gap,
+        }
+        if sweep.k1:
+            fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
+        length = self.gradients.error_addresses(config, span)
+        drained = self._beats(tile) + (rows * taps - 1) * gap * self.bb
+        for lap in range(config.laps if fresh else sweep.laps):
+            self.builder.recorder.emit(
+                Opcode.CONV,
+                fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1, "shared": 0}),
+                reads=[
+                    row_access("IBUF", *layout.read(operands.inputs, base, size)),
+                    row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
+                ],
+                writes=[Access("DW", ((dw, dw + drained),))],
+            )
+
+    def _finish(self, part: list[Tile], dw: int, beats: int, streams: dict[str, int]) -> None:
+        """Update the weights of a drained set of tiles, or only export its sums."""
+        builder, tile = self.builder, part[0]
+        rows, taps = self._extent(tile)
+        planes = 1 if self.sweep.k1 else len(part)
+        fields = {
+            "planes": planes,
+            "nb": beats // planes,
+            "xe": beats // planes,
+            "py": 1,
+            "n": 1,
+            "xsrc": int(XSource.DW),
+            "nr": rows,
+            "nk": taps,
+            "side": len(part) // planes - 1,
+            "dwbase": dw,
+            "xin": int(not self.first),
+            "dry": int(self.dry),
+            **self._indices(tile),
+        }
+        reads = [("DW", dw, beats)] + ([] if self.first else [("XIN", 0, builder.config.export_depth)])
+        writes = [("XOUT", 0, builder.config.export_depth)] if self.store_dw else []
+        if not self.last:
+            builder.run("DW_EXPORT", fields, (), reads=reads, writes=writes)
+            return
+        w, v, w_next, v_next = (
+            builder.tid(self.layer.name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT)
+        )
+        dx, source = builder.tid(self.layer.name, dx_kind(self.layer)), builder.tid(self.layer.input, Kind.Z)
+        inv, k = reciprocal(builder.batch)
+        fields |= {
+            "inv": inv,
+            **weight_rounding(builder, self.layer.name, dry=self.dry),
+            "sa0": streams["AA"],
+            "sb0": streams["AB"],
+            "oa0": streams["OA"],
+            "ob0": streams["OB"],
+        }
+        tail = shifts(
+            SH0=(1 - k, (dx, source), (v,)),
+            SH1=(16, (v_next,), (v,)),
+            SH2=(16, (w,), (3, v)),
+            SH3=(16, (v_next,), (1, w)),
+            SH4=(16, (w_next,), (w,)),
+        )
+        reads += [("AA", streams["AA"], beats), ("AB", streams["AB"], beats)]
+        builder.run(
+            "WU",
+            fields,
+            tail,
+            reads=reads,
+            writes=[*writes, ("OA", streams["OA"], beats), ("OB", streams["OB"], beats)],
+        )
+
+    def _indices(self, tile: Tile) -> dict[str, int]:
+        """Element indices (logical OIHW positions) for stochastic rounding."""
+        g = self.builder.config.group
+        index, window, columns = self.builder.lowered.index(self.layer.name, g), self._window(tile), self._columns(tile)
+        start = tile.outputs[0] * g * index.out + window.row * index.row + columns[0] * index.column
+        step = columns.step * index.column
+        if tile.stacked or self.sweep.k1:
+            first = [start + index.start(c) for c in tile.inputs]
+            if not tile.stacked:
+                step = ceil_div(self.shape.mg, PE_TAPS) * g * index.out
+        else:
+            first = [start + index.start(tile.inputs[0]) + r * index.row for r in range(window.rows)]
+        found = {"s_k": step, "s_t": index.group if len(self.sweep.windows) == 1 else 0, "s_lane": index.out, "s_ch": index.lane}
+        found |= {f"idx{row}": value for row, value in enumerate(first)}
+        return {key: value & _INDEX_MASK for key, value in found.items()}

@@ -1,0 +1,296 @@
+"""Weight gradients on the array, output stationary, and the update of weights and velocities tile by tile."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+from gradloom.host.backward.gradient_blocks import choose_blocks, fitting
+from gradloom.host.backward.gradient_commands import GradientCommands
+from gradloom.host.backward.gradient_lines import GradientLines, updated
+from gradloom.host.backward.gradient_tiles import Block, Operands, Tile
+from gradloom.host.backward.schedule_backward import convolved, dx_region_name
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.dram.layout import ceil_div, equal_ranges
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.tiles.spans import Span
+from gradloom.models.network import INPUT, Conv, FullyConnected
+from gradloom.rtl.config import PE_ROWS, PE_TAPS
+from gradloom.rtl.isa import Dest, Source
+
+__all__ = ["WeightUpdate"]
+
+Range = tuple[int, int]
+
+_FULL_SETS = 4
+"""Sets of tiles of which the stream buffers hold several at once, so that loads and stores run ahead."""
+_DRAINED = 2
+"""Updates whose gradients the weight-gradient buffer holds at once: one is swept while the next one's are drained."""
+_DRAINED_CYCLES = 800
+"""Array cycles of the tiles of one update, at most: more tiles save hardly any, and until all are drained they hold the buffer."""
+_MOST_BESIDE = 256
+"""Tiles that the fields of CONV and RUN can lay beside each other."""
+
+
+def _lists(tiles: list[Tile], limit: int) -> Iterator[list[Tile]]:
+    """Lists of at most ``limit`` tiles, as equal as can be."""
+    return (tiles[first:last] for first, last in equal_ranges(0, len(tiles), max(1, limit)))
+
+
+class WeightUpdate(GradientCommands):
+    """Weight gradients of a layer and what becomes of them.
+
+    Parameters
+    ----------
+    lines : say where and when they are made
+    dry : only the statistics of the velocities
+    export : also store the weight gradients
+    first, last : whether this is the first, the last part of the batch; parts before the last only store their sums
+    late : whether the step before has left it, so that nothing of this one is needed
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        layer: Conv | FullyConnected,
+        lines: GradientLines,
+        *,
+        dry: bool = False,
+        export: bool = False,
+        first: bool = True,
+        last: bool = True,
+        late: bool = False,
+    ) -> None:
+        super().__init__(builder, layer, lines.of(layer), dry=dry, export=export, first=first, last=last)
+        self.late = late
+        self._later: list[Part] = []
+        """What says that updates are done that are works of their own."""
+        counts = fitting(self.gradients, builder.config, builder.images)
+        chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
+        self.blocks = choose_blocks(self.gradients, builder.config, builder.images, chosen)
+        inputs = builder.pool["IBUF"]
+        # Sets of tiles take most of the input buffer from its begin on. Gradients that are alone take either end in turns: blocks
+        # of different sizes leave no gaps that the next one does not fit in.
+        self._inputs = inputs.from_end() if builder.by_sets or self.gradients.alone else inputs
+        self._others = inputs.from_begin() if self.gradients.alone else self._inputs
+
+    # Order
+
+    def emit(self) -> list[Work]:
+        """The loads of operands, and everything else. Nothing of it comes before the last use of the weights in the backward
+        pass."""
+        tiles = [tuple(tile) for tile in self.work.tiles()]
+        blocks = [
+            Block(windows, tuple(tiles[slice(*outputs)]), steps, span)
+            for windows, outputs, steps, span in self.blocks
+        ]
+        loaded, places = self.builder.step(), dict[int, Operands]()
+        works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
+        return [self.builder.tagged(8 * self.builder.network.index(self.layer.name) + 3, work) for work in works]
+
+    def _loads(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
+        """Inputs of some steps and errors of some output tiles, unless they are on chip."""
+        builder, sweep, config, every = self.builder, self.sweep, self.builder.config, self.builder.images
+        needs = [*self.line.needs]
+        if not self.late:
+            needs.append(builder.part(self.layer.name, dx_region_name(builder, self.layer), every))
+            if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
+                needs.append(convolved(builder, self.layer, every))
+        before: Block | None = None
+        pool, other = self._inputs, self._others
+        for n, block in enumerate(blocks):
+            span, size = block.span, block.span.addresses(config)
+            inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, span)
+            sets = 1 if self.sweep.k1 else PE_TAPS
+            errors = ceil_div(len(block.outputs), sets) * length
+            new_inputs = before is None or before.inputs != block.inputs
+            new_errors = before is None or before.errors != block.errors
+            if new_inputs:
+                pool, other = other, pool
+            room = [(pool, inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
+            beats = span.rows * sweep.groups_in * sweep.xe
+            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
+            start = pool.take(inputs) if new_inputs else places[n - 1].inputs
+            first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
+            found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
+            if new_errors:
+                for outs, (address, place) in found.items():
+                    self._load_errors(span, outs, address, place)
+            if self.stacked:
+                found |= {(m,): (address, n) for outs, (address, _) in found.items() for n, m in enumerate(outs)}
+            places[n] = Operands(*block.inputs, start, first, found)
+            if new_inputs:
+                windows = sum(self._cycles(part, span) for part in self._parts(block))
+                copied = span.shared(config)
+                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, copied, span.images[0], together=True)
+            before = block
+
+    def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
+        first, last = self.blocks.spans[0], self.blocks.spans[-1]
+        several = first != last
+        for n, block in enumerate(blocks):
+            after = blocks[n + 1] if n + 1 < len(blocks) else None
+            parts = self._parts(block)
+            if block.span == first:
+                self._places: dict[Tile, int] = {}
+            for part in parts:
+                cycles, end = self._cycles(part[:1], block.span), part is parts[-1]
+                drained = self._beats(part[0]) if self._drained(part[0]) else 0
+                target = functools.partial(self._target, part, block.span == first)
+                # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
+                alone = bool(drained) or self.builder.apart
+                count = 1 if alone else len(part)
+                alike = parts if several and part is parts[0] else [part]
+                closes = self.line.name if end and count == len(part) else ""
+                yield Piece(
+                    Lane.ARRAY,
+                    count * cycles,
+                    (loaded(n),),
+                    lag=count * cycles,
+                    closes=closes,
+                    sweeps=drained,
+                    target=target,
+                    silent=block.span != last,
+                    takes=functools.partial(self._takes, alike, together=several) if block.span == first else None,
+                    holds=several and not (block.span == first and part is parts[0]),
+                    passes=not several,
+                )
+                if block.span == first != last and part is parts[0]:
+                    self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
+                tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=alone)
+                for place, _ in enumerate(tiles, 2):
+                    if alone:
+                        closes = self.line.name if end and place == len(part) else ""
+                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
+                                    passes=not several, holds=several)
+            if after is None or after.inputs != block.inputs:
+                self._inputs.give_back(places[n].inputs)
+            if after is None or after.errors != block.errors:
+                self.builder.pool["EBUF"].give_back(places[n].first)
+        yield Piece(Lane.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
+
+    def _parts(self, block: Block) -> list[list[Tile]]:
+        """Sets of a block's tiles."""
+        return [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
+
+    def _target(self, part: list[Tile], fresh: bool) -> Access:
+        """Where the gradients of a set's first tiles go."""
+        beats = sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
+        start = self.line.ring.find(beats) if fresh else self._places[part[0]]
+        return Access("DW", ((start, start + beats),))
+
+    def _takes(self, parts: list[list[Tile]], *, together: bool) -> Access:
+        """Where the gradients of some sets may go: ``together`` to successive addresses, which stay taken over several spans, else
+        from the next address on, or anywhere if that is not enough."""
+        ring, total = self.line.ring, sum(self._beats(tile) for part in parts for tile in part)
+        if together:
+            start = ring.find(total)
+            return Access("DW", ((start, start + total),))
+        start = ring.find(sum(self._beats(tile) for tile in next(_lists(parts[0], self._at_once(parts[0])))))
+        end = ring.first + ring.size
+        return Access("DW", ((start, start + total) if start + total <= end else (ring.first, end),))
+
+    def _drained(self, tile: Tile) -> bool:
+        """Whether gradients leave the array more slowly than it makes them, in any span."""
+        return any(self._cycles([tile], span) < self._beats(tile) for span in self.blocks.spans)
+
+    def _cycles(self, part: list[Tile], span: Span) -> int:
+        """Cycles of the array for the tiles of a set."""
+        return len(part) * span.cycles(self.builder.config)
+
+    def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> Tile:
+        if not self.sweep.k1:
+            return Tile(step, outputs, (step,), window)
+        inputs = (row * self.work.steps + step for row in range(PE_ROWS))
+        return Tile(step, outputs, tuple(c for c in inputs if c < self.shape.cg), window)
+
+    def _sets(self, outputs: tuple[int, ...], low: int, high: int, chosen: range) -> Iterator[list[Tile]]:
+        """Tiles of successive steps whose weights are loaded and stored together, as many as fit and as equal as can be.
+
+        Kernel 1: tiles with the same input rows. Wider ones: those whose weights lie one behind the other in DRAM, which a window
+        that leaves out rows or columns of the kernel does not allow. Where output groups are left over by threes, those of a first
+        layer may come one by one with three columns of its kernel in place of themselves on the taps.
+        """
+        if len(self.sweep.windows) > 1:
+            if self.stacked and len(outputs) * len(self.stacked.windows) < len(chosen) == len(self.sweep.windows):
+                columns, inputs = range(len(self.stacked.windows)), tuple(range(self.shape.cg))
+                yield from ([Tile(0, (m,), inputs, window, stacked=True)] for m in outputs for window in columns)
+                return
+            for step in range(low, high):
+                for window in chosen:
+                    yield [self._tile(step, outputs, window)]
+            return
+        tiles = [self._tile(step, outputs, 0) for step in range(low, high)]
+        for _, alike in itertools.groupby(tiles, key=lambda tile: len(tile.inputs)):
+            part = list(alike)
+            limit = self.builder.config.abuf_depth // _FULL_SETS // self._beats(part[0])
+            yield from _lists(part, min(limit, self._at_once(part)) if self.sweep.k1 or self._drained(part[0]) else limit)
+
+    def _at_once(self, part: list[Tile]) -> int:
+        """Tiles of a set that one command of the A-Core may update."""
+        config, beats = self.builder.config, self._beats(part[0])
+        moved, drained = self.store_dw or not self.first, self.line.ring.size // _DRAINED
+        return max(1, min(
+            _MOST_BESIDE if self.sweep.k1 else config.max_planes,
+            (min(drained, config.export_depth) if moved else drained) // beats,
+            _DRAINED_CYCLES // self.sweep.cycles(config, self.builder.images[1] - self.builder.images[0]),
+        ))
+
+    # Tiles
+
+    def _tiles(self, part: list[Tile], operands: Operands, fresh: bool, final: bool, *, apart: bool) -> Iterator[None]:
+        """Accumulate and drain the tiles of a set; after the last images update their weights. Stops before each but the first.
+
+        ``apart``: other commands come between the tiles. What the A-Core needs is loaded with the last one then, as nothing keeps
+        others from its addresses.
+        """
+        builder, memory, name = self.builder, self.builder.memory, self.layer.name
+        total = sum(self._beats(tile) for tile in part)
+        streams = {"AA": 0, "AB": 0, "OA": 0, "OB": 0}
+        later = builder.apart and final and self.first and self.last
+        loads = part[-1 if apart else 0] if final and self.last and not later else None
+        offset = 0
+        for group in _lists(part, self._at_once(part)):
+            beats = sum(self._beats(tile) for tile in group)
+            if fresh:
+                self._places[group[0]] = self.line.ring.take(beats)
+            dw = self._places[group[0]]
+            if final and not self.first:
+                self._load_stream(Dest.XIN, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+            step, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
+            for place, tile in enumerate(group):
+                if tile is not part[0]:
+                    yield
+                if tile is loads:
+                    streams = {key: builder.ring[key].take(total) for key in streams}
+                    self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
+                    self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
+                self._accumulate(tile, operands, dw + place * step, gap, fresh)
+            if later:
+                self._update_later(group, dw, beats)
+            elif final:
+                self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})
+                if self.store_dw:
+                    self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+            offset += beats
+        if final and self.last and not self.dry and not later:
+            self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
+            self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
+
+    def _update_later(self, group: list[Tile], dw: int, beats: int) -> None:
+        """The update of some drained tiles as a work of the A-Core's own."""
+        builder, memory, name = self.builder, self.builder.memory, self.layer.name
+
+        def update(drained: Part, done: Part) -> Work:
+            yield Piece(Lane.ACORE, beats, (drained,), (done,), update=True)
+            streams = {key: builder.ring[key].take(beats) for key in ("AA", "AB", "OA", "OB")}
+            self._load_stream(Dest.AA, memory[name, "w"], group, streams["AA"])
+            self._load_stream(Dest.AB, memory[name, "v"], group, streams["AB"])
+            self._finish(group, dw, beats, streams)
+            if self.store_dw:
+                self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+            if not self.dry:
+                self._store_stream(Source.OB, memory[name, "v"], group, streams["OB"])
+                self._store_stream(Source.OA, memory[name, "w"], group, streams["OA"])
+
+        self._later.append(builder.later(Access("DW", ((dw, dw + beats),)), update))

@@ -1,0 +1,203 @@
+"""``gradloom bench``: what a training step costs on a machine, by layer and phase: table, JSON, page and trace."""
+
+import argparse
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, estimate, measure
+from gradloom.host.bench.bench_page import render_bench
+from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_TARGET, PUBLISHED, compare, figures
+from gradloom.host.choices import Choices, choose
+from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.cost_model.trace import Timeline, chrome_trace
+from gradloom.host.cost_model.workload import layer_phase
+from gradloom.host.datasets.data import epoch_order, load_dataset
+from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, check_fit
+from gradloom.host.files import UserError, write_json, write_text
+from gradloom.host.runs.run_folder import RunFolder
+from gradloom.host.schedule import compile_network
+from gradloom.models.network import Network, load_network
+from gradloom.rtl.config import Config, load_config
+
+__all__ = ["run"]
+
+
+def _estimate(network: Network, config: Config, batch: int, memory: MemoryOptions, choices: Choices) -> Timeline:
+    try:
+        plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)
+    except ScheduleError as error:
+        raise UserError(str(error)) from None
+    return estimate(plan, memory)
+
+
+def _steps(options: argparse.Namespace, network: Network, batch: int) -> Steps:
+    """Batches of the calibration step and the steps after it."""
+    count = options.steps + 1
+    if options.data is None:
+        images, labels, exponent = synthetic_images(network, batch * count, options.seed)
+        source = f"hashed images, seed {options.seed}"
+    else:
+        data = load_dataset(options.data)
+        check_fit(network, data, batch)
+        orders = [epoch_order(len(data.train_y), options.seed, epoch) for epoch in range(1 + batch * count // len(data.train_y))]
+        chosen = np.concatenate(orders)[: batch * count]
+        images, labels, exponent, source = data.train_x[chosen], data.train_y[chosen], data.exponent, data.name
+    parts = [slice(step * batch, (step + 1) * batch) for step in range(count)]
+    return Steps([images[part] for part in parts], [labels[part] for part in parts], exponent, source)
+
+
+def _peak_bytes(config: Config, memory: MemoryOptions) -> float:
+    """Bytes a cycle that the memory gives at most: as set, or a beat for every channel of the machine."""
+    channels = config.load_channels + config.store_channels
+    return float(channels * config.beat_bytes) if memory.bytes_per_cycle is None else memory.bytes_per_cycle
+
+
+def _memory_text(memory: MemoryOptions) -> str:
+    share = "a beat for every channel" if memory.bytes_per_cycle is None else f"{memory.bytes_per_cycle:g} bytes"
+    return f"{share} a cycle, latency {memory.latency} cycles" + (f", stalls {memory.stalls:g}" if memory.stalls else "")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0, or 1 if a step differs from the golden model."""
+    memory = MemoryOptions.from_arguments(options)
+    network, config = load_network(options.network).formatted(options.format).rounded(options.rounding), load_config(options.config)
+    batch = options.batch or network.train.batch
+    if options.steps > STEPS_PER_START:
+        raise UserError(f"--steps must lie in 1..{STEPS_PER_START}, the most of one start, not {options.steps}: give fewer")
+    if options.device == "model" and options.compare:
+        raise UserError("--compare sets the cost model beside the simulated machine: give --device rtl with it")
+    if options.trace is not None and options.trace.exists():
+        raise UserError(f"{options.trace} exists already: give another --trace, nothing is overwritten")
+    folder = options.out or RunFolder.free_name(Path("runs"), f"bench-{network.name}-{config.name}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already and is not empty: give another --out, nothing is overwritten")
+    choices = choose(options.schedule, network, config, batch)
+    steps = _steps(options, network, batch) if options.device == "rtl" else None
+    print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
+          f"{batch} images a step, {_memory_text(memory)}, {'tuned schedule' if choices.record() else 'schedule by rules'}",
+          flush=True)
+    peak = _peak_bytes(config, memory)
+    bench: dict[str, Any] = {
+        "format": BENCH_FORMAT,
+        "network": {"name": network.name, "source": options.network, "toml": network.to_toml()},
+        "configuration": dataclasses.asdict(config),
+        "macs": config.macs,
+        "device": options.device,
+        "batch": batch,
+        "seed": options.seed,
+        "clock_mhz": options.clock_mhz,
+        "memory": memory.record(),
+        "memory_text": _memory_text(memory),
+        "schedule": choices.record(),
+    }
+    traffic, found, began = None, None, time.monotonic()
+    if steps is None:
+        timeline = _estimate(network, config, batch, memory, choices)
+    else:
+        try:
+            found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
+                            calibrate=options.calibrate, choices=choices)
+        except CheckFailed as error:
+            print(f"gradloom: DIFFERENT: {error}")
+            return 1
+        timeline, traffic = found.timeline, found.traffic
+    bench |= _circumstances(options, steps, found) | {"seconds": time.monotonic() - began}
+    bench |= figures(timeline, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak, traffic=traffic)
+    bench["published"] = PUBLISHED.get(network.name)
+    bench["compare"] = None
+    if options.compare and found is not None:
+        other = figures(found.estimated, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak)
+        bench["compare"] = compare(bench, other)
+    _print(bench)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "bench.json", bench)
+    write_text(folder / "bench.html", render_bench(bench))
+    if options.trace is not None:
+        title = f"{network.name} on {config.name}, {batch} images ({timeline.kind})"
+        names = {tag: " ".join(layer_phase(network, tag)).strip() for tag in {command.tag for command in timeline.program}}
+        trace = chrome_trace(timeline, lambda command: f"{names[command.tag]} {command.opcode.name}", title=title)
+        write_json(options.trace, trace)
+        print(f"gradloom: trace {options.trace} (open it at ui.perfetto.dev)")
+    print(f"gradloom: report {folder / 'bench.html'}")
+    return 0
+
+
+def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Measured | None) -> dict[str, Any]:
+    """What was run."""
+    if steps is None or found is None:
+        return {"step": "a steady step, the second of one start", "data": "none", "check": None, "simulation": None,
+                "program": None, "parameters": None, "check_text": "none, the cost model computes no tensors"}
+    checked = found.checked
+    text = "none (--check off)"
+    if checked["steps"]:
+        text = f"equal to the golden model: {checked['steps']} steps, {checked['tensors']:,} tensors, {checked['bytes']:,} bytes"
+    alone = steps.steady == 1 or options.check == "all"
+    return {
+        "step": f"step {steps.steady} of a run whose step 0 calibrates"
+                + (" (computed by the golden model)" if options.calibrate == "golden" else "")
+                + (", in a start of its own, with the program's head" if alone else ", the last of one start"),
+        "data": steps.source,
+        "check": checked,
+        "check_text": text,
+        "program": found.program,
+        "parameters": found.parameters,
+        "simulation": found.simulated,
+    }
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _print(bench: dict[str, Any]) -> None:
+    """Table of the phases, totals, and what keeps phases below the target."""
+    kind, total, engines = bench["kind"], bench["total"], list(bench["engines"])
+    print(f"\n{'layer':<16} {'phase':<8} {'span':>11} {'PE use':>8} " + " ".join(f"{name:>10}" for name in engines)
+          + f" {'read B':>12} {'written B':>12}   ({kind} cycles)")
+    for entry in bench["layers"]:
+        moved = entry["dram_bytes"]
+        read, written = (sum(value for key, value in moved.items() if key.startswith(way)) for way in ("Rd", "Wr"))
+        span, use = (f"{entry['span_cycles']:,}", _percent(entry["pe_use"])) if entry["span_cycles"] else ("", "")
+        print(f"{entry['layer']:<16.16} {entry['phase']:<8} {span:>11} {use:>8} "
+              + " ".join(f"{entry['busy'][name]:>10,}" for name in engines) + f" {read:>12,} {written:>12,}")
+    print(f"\ncycles of a step      {total['cycles']:,} ({kind}), PE use {_percent(total['pe_use'])} of {bench['macs']} MACs")
+    print(f"at {bench['clock_mhz']:g} MHz            {total['images_per_second']:,.1f} images/s, {total['gops']:.2f} GOPS useful, "
+          f"{total['gops_with_inserted_zeros']:.2f} with inserted zeros, peak {total['peak_gops']:.1f} ({kind})")
+    print(f"DRAM                  {total['read_bytes']:,} bytes read, {total['written_bytes']:,} written, "
+          f"{total['bytes_per_cycle']:.2f} bytes a cycle ({kind})")
+    busy = ", ".join(
+        f"{name} {_percent(engine['busy'] / total['cycles'])}"
+        + (f" (memory wait {_percent(engine['memory_wait'] / total['cycles'])})" if engine["memory_wait"] else "")
+        for name, engine in bench["engines"].items()
+    )
+    path = ", ".join(f"{name} {_percent(cycles / total['cycles'])}" for name, cycles in bench["critical_path"].items())
+    print(f"busy                  {busy}\ncritical path         {path}")
+    if bench["published"] is not None:
+        paper = bench["published"]
+        images = "not given" if paper["images_per_second"] is None else f"{paper['images_per_second']:,.1f} images/s"
+        zeros = " with inserted zeros" if paper["zeros_counted"] else ""
+        print(f"ETA reports           PE use {_percent(paper['pe_use'])}, {images}, {paper['gops']:.2f} GOPS{zeros}, "
+              "1728 MACs at 200 MHz (simulated by its authors)")
+    if bench["below_target"]:
+        print(f"\nbelow {100 * ETA_TARGET:.0f} % of the array:")
+        for entry in bench["below_target"]:
+            print(f"  {entry['layer']} {entry['phase']}: {_percent(entry['pe_use'])}, {entry['lost_cycles']:,.0f} cycles lost, "
+                  f"most to {entry['cause']} ({entry['cause_cycles']:,.0f})")
+    if bench["compare"] is not None:
+        print(f"\ncost model against RTL: whole step {_percent(bench['compare']['cycles_error'])}")
+        for row in bench["compare"]["layers"]:
+            true, guessed = row["span_cycles"]
+            busy = ", ".join(f"{name} {_percent(value)}" for name, value in row["busy_error"].items() if value is not None)
+            span = f"span {true:,} simulated, {guessed:,} estimated ({_percent(row['span_error'])}); " if true else ""
+            print(f"  {row['layer']} {row['phase']}: {span}busy {busy}")
+    if bench["simulation"] is not None:
+        run = bench["simulation"]
+        print(f"\nsimulated {run['cycles']:,} cycles in {run['seconds']:.1f} s, {run['cycles_per_second']:,.0f} cycles a second; "
+              f"check: {bench['check_text']}; parameters {bench['parameters'][:16]}")
+    sys.stdout.flush()

@@ -1,0 +1,165 @@
+"""Arguments of the command line that several subcommands take, and what their values may be.
+
+A value's function takes the text and raises :exc:`argparse.ArgumentTypeError` if it is not one.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from gradloom.host.devices.device import DEVICES, device_name
+from gradloom.host.files import UserError
+from gradloom.models.formats import FORMATS, find_format
+from gradloom.models.network import NetworkError
+from gradloom.models.rounding import parse_rounding
+from gradloom.rtl.config import PRESETS
+
+__all__ = [
+    "clock_mhz",
+    "decay",
+    "device",
+    "dram_arguments",
+    "format_argument",
+    "machine_arguments",
+    "memory_arguments",
+    "momentum",
+    "positive",
+    "rate",
+    "rounding_argument",
+    "schedule_argument",
+    "seed",
+    "step_arguments",
+]
+
+_MOST = 10_000_000
+"""Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 to the largest that a run may have of anything."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+    if not 1 <= value <= _MOST:
+        raise argparse.ArgumentTypeError(f"must lie in 1..{_MOST}, not {text}")
+    return value
+
+
+def seed(text: str) -> int:
+    """A seed of 32 bits, decimal or with its base before it (``0x``)."""
+    try:
+        value = int(text, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"must lie in 0..2^32-1, not {value}")
+    return value
+
+
+def _between(low: float, high: float, range_text: str) -> Callable[[str], float]:
+    """Numbers in a range, both ends included."""
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must lie in {range_text}, not {text}")
+        return value
+
+    return convert
+
+
+def _rounding(text: str) -> dict[str, str]:
+    try:
+        return parse_rounding(text)
+    except NetworkError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("rounding: ")) from None
+
+
+def device(text: str) -> str:
+    """Name of a device."""
+    try:
+        return device_name(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+rate = _between(2.0**-30, 64.0, "2^-30..64")
+"""A learning rate."""
+momentum = _between(0.0, 255 / 256, "0..255/256")
+"""A momentum."""
+decay = _between(0.0, 0.5, "0..0.5")
+"""A weight decay."""
+clock_mhz = _between(0.001, 100000.0, "0.001..100000 MHz")
+"""A clock in MHz."""
+
+
+def _format(text: str) -> str:
+    try:
+        return find_format(text).name
+    except NetworkError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("format ")) from None
+
+
+def format_argument(parser: argparse.ArgumentParser) -> None:
+    """The number format."""
+    parser.add_argument("--format", type=_format, metavar="NAME",
+                        help=f"number format, with its own rounding: {', '.join(FORMATS)}; the machine runs pint8, golden model "
+                             f"and emulator all (default: the network's)")
+
+
+def rounding_argument(parser: argparse.ArgumentParser, default: str = "the network's") -> None:
+    """How each kind of tensor is rounded; ``default`` says in the help whose rounding is taken else."""
+    parser.add_argument("--rounding", type=_rounding, metavar="KIND=HOW,...",
+                        help="nearest or stochastic rounding of activations, normalised, errors, weights, velocities "
+                             f"(default: {default})")
+
+
+def machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Network, machine, data and device."""
+    parser.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
+    parser.add_argument("--config", default="small", metavar="NAME|FILE",
+                        help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
+    parser.add_argument("--data", default="digits", metavar="NAME|FILE",
+                        help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
+                             "images (default: digits)")
+    parser.add_argument("--device", type=device, default="rtl", metavar="NAME",
+                        help=f"{', '.join(DEVICES)}: simulated hardware, the numpy golden model, or its exact emulator in PyTorch, "
+                             f"there on a GPU (default: rtl)")
+
+
+def dram_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the DRAM model does beside a simulated machine."""
+    parser.add_argument("--dram-latency", type=int, default=40, metavar="CYCLES", help="read latency of the DRAM model")
+    parser.add_argument("--dram-bytes-per-cycle", type=float, default=None, metavar="N",
+                        help="bandwidth of the DRAM model, reads and writes together (default: one beat each way)")
+    parser.add_argument("--stalls", type=float, default=0.0, metavar="P",
+                        help="probability of a random stall on every AXI4 channel and cycle (default: 0)")
+
+
+def memory_arguments(parser: argparse.ArgumentParser) -> None:
+    """The DRAM model and the waveform of a simulation."""
+    dram_arguments(parser)
+    parser.add_argument("--trace-fst", type=Path, default=None, metavar="FILE", help="write an FST waveform")
+    parser.add_argument("--trace-cycles", default="0:20000", metavar="FROM:TO", help="cycles of the waveform")
+
+
+def schedule_argument(parser: argparse.ArgumentParser) -> None:
+    """Where the schedule comes from."""
+    parser.add_argument("--schedule", default=None, metavar="FILE|rules",
+                        help="file of gradloom tune, or the scheduler's rules alone (default: the package's for this network, "
+                             "machine and batch, if it has one, else the rules)")
+
+
+def step_arguments(parser: argparse.ArgumentParser) -> None:
+    """Steps that are compared with another device's."""
+    parser.add_argument("--batch", type=positive, default=4)
+    parser.add_argument("--steps", type=positive, default=5)
+    parser.add_argument("--lr", type=rate)
+    parser.add_argument("--momentum", type=momentum)
+    parser.add_argument("--weight-decay", type=decay)
+    format_argument(parser)
+    rounding_argument(parser)
+    parser.add_argument("--seed", type=seed, default=1)

@@ -1,0 +1,59 @@
+"""``gradloom eval``: accuracy of trained weights on the test images, by forward-only programs."""
+
+import argparse
+import dataclasses
+
+from gradloom.host.datasets.data import load_dataset
+from gradloom.host.devices.session import MemoryOptions, Session, check_fit
+from gradloom.host.files import UserError, write_json
+from gradloom.host.runs.run_folder import load_checkpoint
+from gradloom.models import digests
+from gradloom.models.network import Kind, load_network
+from gradloom.rtl.config import load_config
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.out is not None and options.out.exists():
+        raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
+    memory = MemoryOptions.from_arguments(options)
+    network, config = load_network(options.network).formatted(options.format), load_config(options.config)
+    data = load_dataset(options.data)
+    batch = options.batch or network.train.batch
+    check_fit(network, data, batch)
+    state = load_checkpoint(options.weights, network)
+    network = dataclasses.replace(network, rounding=state.rounding).rounded(options.rounding)
+    if not state.calibrated:
+        raise UserError(f"{options.weights} holds an untrained state: train at least one step first")
+    if not len(data.test_y):
+        raise UserError(f"{data.name} has no test images: give an .npz file with x_test and y_test")
+    digest = digests.parameters_digest(network, state)
+    state.exponents[Kind.Z] = data.exponent
+    with Session(network, config, batch, options.device, data.exponent, state.seed, memory) as session:
+        session.load(state)
+        outcome = session.evaluate(data.test_x, data.test_y)
+        cycles = session.cycles
+    text = "" if cycles is None else f", {cycles:,} simulated cycles"
+    print(
+        f"gradloom: {network.name} after {state.step} steps: test accuracy {100 * outcome.correct / outcome.images:.2f} % "
+        f"({outcome.correct} of {outcome.images}), loss {outcome.loss:.4f}{text}"
+    )
+    if options.out is not None:
+        write_json(
+            options.out,
+            {
+                "network": network.name,
+                "configuration": config.name,
+                "device": options.device,
+                "number_format": network.format,
+                "rounding": dataclasses.asdict(network.rounding),
+                "steps": state.step,
+                "test_accuracy": outcome.correct / outcome.images,
+                "test_loss": outcome.loss,
+                "images": outcome.images,
+                "cycles": cycles,
+                "sha256": digest,
+            },
+        )
+    return 0

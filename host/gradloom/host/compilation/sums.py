@@ -1,0 +1,112 @@
+"""The partial sums on chip while a program is made: which half a tile takes, and what lies beside the tiles of a set.
+
+The array writes one half while the A-Core sweeps the other one. Tiles take the halves in turns, those of a set
+(:mod:`gradloom.host.tiles.tile_sets`) several places of each. The tiles of a first layer may come between those of a set of the
+next layer: their sums lie at the end of the half that the set has used last, which the A-Core sweeps while the set goes on in the
+other.
+"""
+
+import dataclasses
+
+from gradloom.host.dram.layout import ceil_div
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.pieces import Part
+
+__all__ = ["HALVES", "PartialSums", "Sums", "norm_access", "port_access"]
+
+HALVES = 2
+"""Of the partial sums: tiles whose results can leave them at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """Partial sums of a tile: their half, and addresses of each bank."""
+
+    half: int
+    base: int
+    words: int
+
+    @property
+    def read(self) -> list[tuple[str, int, int]]:
+        """What the A-Core reads: the sums, through the read ports of their half."""
+        return [(f"PSUM{self.half}", self.base, self.words), (f"PORT{self.half}", 0, 1)]
+
+    @property
+    def norms(self) -> tuple[str, int, int]:
+        """The half's sums of magnitudes, as the A-Core reads them."""
+        return f"NORM{self.half}", 0, 1
+
+    def written(self, *, added: bool) -> list[Access]:
+        """What the array writes. Where it adds to sums it reads them, and the half's read ports are not the A-Core's meanwhile."""
+        ports = [port_access(self.half)] if added else []
+        return [Access(f"PSUM{self.half}", ((self.base, self.base + self.words),)), *ports]
+
+
+def _meet(sums: Sums, other: Sums) -> bool:
+    return sums.half == other.half and sums.base < other.base + other.words and other.base < sums.base + sums.words
+
+
+def norm_access(half: int) -> Access:
+    """The sums of magnitudes of a half."""
+    return Access(f"NORM{half}", ((0, 1),))
+
+
+def port_access(half: int) -> Access:
+    """The read ports of a half of the partial sums."""
+    return Access(f"PORT{half}", ((0, 1),))
+
+
+class PartialSums:
+    """Who has which half.
+
+    Parameters
+    ----------
+    depth : :class:`int`
+        Addresses of a half.
+
+    Attributes
+    ----------
+    kept : :class:`int`
+        Addresses of either half that sets leave to the tiles that come between their own.
+    used : :class:`int`
+        The half of the array's latest command.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.kept = self.used = 0
+        self._half = self._set = 0
+        self._unread: list[tuple[Sums, Part]] = []
+
+    def note(self, sums: Sums, read: Part) -> None:
+        """Sums that the A-Core has not taken until ``read`` is there."""
+        self._unread = [(other, part) for other, part in self._unread if not _meet(other, sums)] + [(sums, read)]
+
+    def unread(self, sums: Sums | None = None, *, half: bool = False) -> list[Part]:
+        """What must be there before others take the place of sums, or of any in their ``half``; by default of the next half's."""
+        where = sums or Sums(self._half ^ 1, 0, self.depth)
+        return [part for other, part in self._unread if other.half == where.half and (half or _meet(other, where))]
+
+    def next(self) -> Access:
+        """What has to be free for the next tile of its own, or of a set: a half."""
+        return Access(f"PSUM{self._half ^ 1}", ((0, 1),))
+
+    def take(self, words: int | None = None, base: int = 0) -> Sums:
+        """``words`` addresses, or all, of the next half."""
+        self._half ^= 1
+        return Sums(self._half, base, self.depth if words is None else words)
+
+    def begin_set(self, tiles: int, words: int) -> None:
+        """A set of so many tiles, of ``words`` addresses each, takes half of them to either half."""
+        self._set = ceil_div(tiles, HALVES) * words
+
+    def end_set(self) -> None:
+        """Its last command has been emitted."""
+        self._set = 0
+
+    def beside(self, words: int) -> Sums | None:
+        """``words`` addresses beside those of the set under way, in the half that it has used last; ``None`` if there is none, or
+        less room."""
+        if not self._set or words > self.depth - self._set:
+            return None
+        return Sums(self.used, self.depth - words, words)

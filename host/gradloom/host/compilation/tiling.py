@@ -1,0 +1,282 @@
+"""What all phases of a compilation share: its state, pieces of the A-Core's work, and RUN commands with their accesses."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from gradloom.host.choices import BY_RULES, Choices, Offer
+from gradloom.host.compilation.fit import Needs, ScheduleError, refuse
+from gradloom.host.compilation.sums import PartialSums, Sums
+from gradloom.host.compilation.transfers import BASE, Transfers
+from gradloom.host.dram.im2col import Lowered
+from gradloom.host.dram.layout import ceil_div, equal_ranges
+from gradloom.host.dram.memory import MemoryMap
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.pieces import Lane, Part, Piece
+from gradloom.host.order.places import KeptRing, Ring
+from gradloom.host.order.tokens import Recorder
+from gradloom.host.program.assembler import Shift
+from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
+from gradloom.models.network import INPUT, Layer, Network
+from gradloom.rtl import microprograms
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Opcode
+
+__all__ = ["Builder", "shifts"]
+
+_RUN_CYCLES = 128
+"""Cycles of a command of the A-Core that its preparation does not outweigh, about."""
+_ACORE_CYCLES = 600
+"""Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
+_Step = TypeVar("_Step")
+
+
+def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...]:
+    """Shift list from ``SHi = (constant, tensors added, tensors subtracted)``."""
+    found: list[Shift] = []
+    for name, (constant, plus, minus) in sums.items():
+        terms = [(tid, 0) for tid in plus] + [(tid, 1) for tid in minus] or [(0, 0)]
+        for place, (tid, negative) in enumerate(terms):
+            found.append(Shift(int(name[2:]), tid, constant if place == 0 else 0, negative, int(place == 0)))
+    return tuple(found)
+
+
+class Builder(Transfers):
+    """State of one compilation: network, machine, choices, and what is under way.
+
+    Attributes
+    ----------
+    between : callable
+        Whether the pieces of another work may come between the commands of a convolution's tile.
+    last_layers, turn : tuple
+        Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
+    sums : :class:`~gradloom.host.compilation.sums.PartialSums`
+        Who has which half of them.
+    beside_sets : :class:`str`
+        The first layer, if its tiles come between those of sets of the next one.
+    by_sets : set of (layer, backward)
+        Convolutions whose tiles come in sets.
+    late_sets : :class:`int`
+        Parameter sets that wait for nothing but their update.
+    lowered : :class:`~gradloom.host.dram.im2col.Lowered`
+        How the network became this one.
+    choices, offer : :class:`~gradloom.host.choices.Choices`, :class:`~gradloom.host.choices.Offer`
+        What has been chosen, and what there is to choose from.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Config,
+        memory: MemoryMap,
+        *,
+        batch: int,
+        training: bool,
+        choices: Choices = BY_RULES,
+        lowered: Lowered | None = None,
+    ) -> None:
+        self.lowered = lowered or Lowered(network)
+        super().__init__(config, memory, Recorder(config, MAXIMUM - waits_in_queue(config.queue_words), staged=choices.cut > 0))
+        self.network, self.choices = network, choices
+        self.offer = Offer(carriable=[layer.name for layer in network.weighted if layer.input != INPUT])
+        self.batch, self.training = batch, training
+        self.images = (0, batch)
+        self.late_sets = 0
+        self.between: Callable[[], bool] = lambda: False
+        self.last_layers: tuple[Layer, ...] = ()
+        self.turn: tuple[tuple[int, int], ...] = ()
+        self.sums = PartialSums(config.psum_depth)
+        self._set_region = Ring(config.ibuf_depth)
+        self.by_sets: set[tuple[str, bool]] = set()
+        self.beside_sets = ""
+        self._works = 0
+        self._seeded: set[int] = set()
+        self.hyperparameters_due = False
+        """Whether the step's hyperparameters are still to be fetched."""
+        self._first_tag: int | None = None
+
+    def begin_step(
+        self,
+        between: Callable[[], bool],
+        add: Callable[[Iterator[Piece]], None],
+        give: Callable[[Part, int], None],
+        seeded: set[int],
+    ) -> None:
+        """Nothing is on chip, and no seed is there but of the tensors ``seeded``.
+
+        ``between``, ``add``, ``give``: of the pacer that orders the step's works.
+        """
+        self.between, self._seeded = between, set(seeded)
+        self._add, self._give = add, give
+        self.sums = PartialSums(self.config.psum_depth)
+        self.weights = KeptRing(self.config.wbuf_depth)
+        self._first_tag = None
+        self.hyperparameters_due = False
+
+    def tid(self, layer: str, kind: int) -> int:
+        return 8 * self.network.index(layer) + kind
+
+    def tagged(self, tag: int, steps: Iterator[_Step]) -> Iterator[_Step]:
+        """The same steps; what each emits gets ``tag``."""
+        while True:
+            self.recorder.tag = tag
+            try:
+                step = next(steps)
+            except StopIteration:
+                return
+            yield step
+
+    @property
+    def apart(self) -> bool:
+        """Whether what the A-Core does with a tile is a work of its own, so that it takes turns with others piece by piece."""
+        return self.choices.cut > 0
+
+    def sweep(self, sums: Sums, sweeps: Callable[[Part], Iterator[Piece]]) -> None:
+        """What the A-Core does with a tile whose last command has been emitted: now, or as a work of its own.
+
+        ``sweeps`` takes what says that the sums are there; its last piece gives what says that they have been read.
+        """
+        if not self.apart:
+            for _ in sweeps(Part("", (0, 0))):
+                pass
+            return
+        place = Access(f"PSUM{sums.half}", ((sums.base, sums.base + sums.words),))
+        read = self.later(place, lambda made, read: self._closed(sweeps(made), read))
+        self.sums.note(sums, read)
+
+    def later(self, access: Access, make: Callable[[Part, Part], Iterator[Piece]]) -> Part:
+        """Add a work of the A-Core's own that reads a part of an on-chip memory. Returns what says that it is done.
+
+        ``make`` takes what says that the memory has been written, and what its last piece gives.
+        """
+        made, done = self.step()(0), self.step()(0)
+        self._give(made, self.recorder.when(access))
+        self._add(self.tagged(self.recorder.tag, make(made, done)))
+        return done
+
+    @staticmethod
+    def _closed(work: Iterator[Piece], read: Part) -> Iterator[Piece]:
+        yield from work
+        # Comes at once, whatever the A-Core has to do.
+        yield Piece(Lane.LOAD, 0, gives=(read,))
+
+    def row_part(self, layer: str, name: str, image: int, rows: tuple[int, int], group: int) -> Part:
+        """Some rows of one plane of a tensor, as pieces of work name them."""
+        return Part(f"{self.memory[layer, name].space} rows of {image}", rows, (group, group + 1))
+
+    def every_row(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int]) -> tuple[Part, ...]:
+        """All rows of some planes one by one, if they are asked for."""
+        rows = (0, self.memory[layer, name].shape[2])
+        each = itertools.product(range(*images), range(*groups)) if self.apart else ()
+        return tuple(self.row_part(layer, name, image, rows, group) for image, group in each)
+
+    def set_region(self, start: int, room: int, step: int) -> Ring:
+        """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had
+        the same ones its last chunk, which is the last one in use, lies behind the first that are taken now."""
+        if (self._set_region.first, self._set_region.size) != (start, room):
+            self._set_region = Ring(room, first=start)
+        self._set_region.align(step)
+        return self._set_region
+
+    def step(self) -> Callable[[int], Part]:
+        """Names for what one work has done for another one, by numbers."""
+        self._works += 1
+        name = f"work {self._works}"
+        return lambda number: Part(name, (number, number + 1))
+
+    def part(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int] | None = None) -> Part:
+        """Some images of a tensor, all channel groups or some, as pieces of work name them."""
+        region = self.memory[layer, name]
+        return Part(region.space, images, groups or (0, region.inner))
+
+    def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
+        """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
+        return equal_ranges(*images, min(limit, max(1, _ACORE_CYCLES // cycles)))
+
+    def sweeps(
+        self,
+        groups: int,
+        limit: int,
+        cycles: int,
+        needs: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
+        gives: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
+        prepared: int = 0,
+        chosen: range | None = None,
+    ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
+        """Planes of all images as the A-Core's pieces of work: the piece, its images and channel groups.
+
+        Parameters
+        ----------
+        groups : channel groups
+        limit : images at a time, at most
+        cycles : for a plane
+        needs, gives : of some images and channel groups
+        prepared : cycles that its scalars take beside
+        """
+        for images in equal_ranges(*self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
+            each = (images[1] - images[0]) * max(cycles, prepared)
+            size = max(1, _ACORE_CYCLES // each)
+            every = chosen or range(groups)
+            for first in range(every.start, every.stop, size):
+                some = range(first, min(first + size, every.stop))
+                part = some.start, some.stop
+                yield Piece(Lane.ACORE, len(some) * each, needs(images, part), gives(images, part)), images, some
+
+    def chosen(self, key: str, fitting: list[int], usual: int) -> int:
+        """Images of a tile: the usual number, or another one that has been chosen and fits."""
+        if fitting:
+            self.offer.tiles[key] = fitting
+        return found if (found := self.choices.tiles.get(key)) in fitting else usual
+
+    def check_choices(self) -> None:
+        """:exc:`~gradloom.host.compilation.fit.ScheduleError` if something has been chosen that there is not."""
+        for key, images in self.choices.tiles.items():
+            if images not in self.offer.tiles.get(key, ()):
+                raise ScheduleError(f"schedule: {key!r} cannot take {images} images at a time: make it anew with gradloom tune")
+        for name in sorted(set(self.choices.carried) - set(self.offer.carriable)):
+            raise ScheduleError(f"schedule: there are no gradients of {name!r} to carry over: make it anew with gradloom tune")
+        for key in self.choices.order.keys() - set(self.offer.works):
+            raise ScheduleError(f"schedule: there is no work {key!r}: make it anew with gradloom tune")
+
+    def groups(self, channels: int) -> int:
+        return ceil_div(channels, self.config.group)
+
+    def refuse(self, layer: str, needs: Needs) -> None:
+        """:exc:`~gradloom.host.compilation.fit.ScheduleError` if a need is more than there is."""
+        refuse(self.config, layer, needs)
+
+    def run(
+        self,
+        program: str,
+        fields: dict[str, int],
+        tail: tuple[Shift, ...],
+        *,
+        reads: Sequence[tuple[str, int, int]] = (),
+        writes: Sequence[tuple[str, int, int]] = (),
+        again: bool = False,
+    ) -> None:
+        """RUN a microprogram, behind the SEED of a tensor that it rounds first; accesses are (memory, first address, count).
+
+        The first one that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
+        and by then the engines have enough to do while the Sequencer reads them and then the program anew.
+
+        ``again``: as for :meth:`~gradloom.host.order.tokens.Recorder.emit`.
+        """
+        if self._first_tag is None:
+            self._first_tag = self.recorder.tag
+        if self.hyperparameters_due and self.recorder.tag != self._first_tag:
+            self.hyperparameters_due = False
+            self.recorder.aside(Opcode.LDHYP, breg=BASE["hyper"])
+        for number in (1, 2):
+            tid = fields.get(f"t{number}", 0)
+            if fields.get(f"r{number}") and tid not in self._seeded:
+                self._seeded.add(tid)
+                self.recorder.aside(Opcode.SEED, tid=tid)
+        self.recorder.emit(
+            Opcode.RUN,
+            {"uprog": microprograms.TABLE[program], "f1": 8, "f2": 8, **fields},
+            tail=tail,
+            reads=[Access(name, ((addr, addr + count),)) for name, addr, count in reads if count],
+            writes=[Access(name, ((addr, addr + count),)) for name, addr, count in writes if count],
+            again=again,
+        )

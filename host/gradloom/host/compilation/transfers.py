@@ -1,0 +1,270 @@
+"""Where operands and results lie on chip, and the commands that bring them from DRAM and back."""
+
+from collections.abc import Sequence
+
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.dram.layout import ceil_div
+from gradloom.host.dram.memory import MemoryMap, Region
+from gradloom.host.order.accesses import Access, Box, tensor_access
+from gradloom.host.order.places import KeptRing, Pool, Ring
+from gradloom.host.order.tokens import Recorder
+from gradloom.models.network import INPUT
+from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.isa import Dest, Opcode, Source
+
+__all__ = ["BASE", "PARAMETER_ENTRIES", "Transfers"]
+
+PARAMETER_ENTRIES = 6
+"""Entries of a parameter set: parameters and sums of a channel group."""
+BASE = {"memory": 0, "input": 1, "labels": 2, "logits": 3, "hyper": 4}
+"""Base registers: start of the memory, this step's inputs, labels and logits, hyperparameter table."""
+_RECIPROCALS = 128
+"""Entries that the reciprocals take turns in, if they are not more than half of the buffer."""
+_BASE_OF = {(INPUT, "z"): BASE["input"], (INPUT, "labels"): BASE["labels"]}
+_ENTRY_BEATS = 4
+
+
+class Transfers:
+    """Loads and stores of one compilation.
+
+    Attributes
+    ----------
+    ring : dict
+        Addresses of the A-Core's stream buffers, of reciprocals and of logits, handed out round and round.
+    pool : dict
+        Addresses of the array's buffers and of parameter sets, which stay taken until they are given back.
+    weights : :class:`~gradloom.host.order.places.KeptRing`
+        Addresses of the weight buffer.
+    parameter_sets : :class:`int`
+        Parameter sets that the parameter buffer holds.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.compilation.fit.ScheduleError`
+        If the parameter buffer is too small for any network.
+    """
+
+    def __init__(self, config: Config, memory: MemoryMap, recorder: Recorder) -> None:
+        self.config, self.memory, self.recorder = config, memory, recorder
+        depth = config.abuf_depth
+        # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones.
+        self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB")} | {
+            name: Ring(size)
+            for name, size in (
+                ("AM", config.mbuf_depth),
+                ("OA", depth),
+                ("OB", depth),
+                ("OM", config.mbuf_depth),
+                ("LOGIT", config.logit_depth),
+            )
+        }
+        self.weights = KeptRing(config.wbuf_depth)
+        sets = max(2, (config.pbuf_depth - min(_RECIPROCALS, config.pbuf_depth // 2)) // PARAMETER_ENTRIES)
+        if config.pbuf_depth < PARAMETER_ENTRIES * sets + 2:
+            raise ScheduleError(
+                f"configuration {config.name!r} has a pbuf_depth of {config.pbuf_depth}: "
+                f"raise it to {PARAMETER_ENTRIES * sets + 2}"
+            )
+        self.parameter_sets = sets
+        self.pool = {
+            name: Pool(name, size)
+            for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
+        }
+        self.ring["PBUF"] = Ring(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
+        self._fetched: dict[tuple[Dest, str, tuple[int, int], int, tuple[int, int] | None], int] = {}
+        """Addresses of planes that have been loaded ahead."""
+
+    def _where(self, region: Region) -> tuple[int, int]:
+        """Base register and offset."""
+        if region.kind == "logits":
+            return BASE["logits"], 0
+        breg = _BASE_OF.get((region.layer, region.name))
+        return (BASE["memory"], region.address) if breg is None else (breg, 0)
+
+    def load(
+        self,
+        dest: Dest,
+        region: Region,
+        boxes: Sequence[Box],
+        offset: int,
+        banks: tuple[int, int] = (0, PE_ROWS),
+        /,
+        *,
+        n0: int,
+        n1: int = 1,
+        stride1: int = 0,
+        n2: int = 1,
+        stride2: int = 0,
+        addr: int,
+        length: int,
+        **fields: int,
+    ) -> None:
+        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses.
+
+        ``banks``: of each WPU's row banks, in the input and the error buffer.
+        """
+        # Addresses of XIN and XOUT wrap: whole, as no other program part uses them.
+        place: Box = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
+        if dest in (Dest.IBUF, Dest.EBUF):
+            place = (*place, banks)
+        breg, start = self._where(region)
+        self.recorder.emit(
+            Opcode.LOAD,
+            {
+                "dest": int(dest),
+                "breg": breg,
+                "offset": start + offset,
+                "n0": n0,
+                "n1": n1,
+                "stride1": stride1,
+                "n2": n2,
+                "stride2": stride2,
+                "addr0": addr,
+                **fields,
+            },
+            reads=[tensor_access(region.space, box) for box in boxes],
+            writes=[Access(dest.name, place)],
+        )
+
+    def store(
+        self,
+        src: Source,
+        region: Region,
+        boxes: Sequence[Box],
+        offset: int,
+        *,
+        n0: int,
+        n1: int = 1,
+        stride1: int = 0,
+        n2: int = 1,
+        stride2: int = 0,
+        addr: int,
+        length: int,
+    ) -> None:
+        """STORE ``n2 x n1 x n0`` beats to the parts ``boxes`` of a tensor."""
+        breg, start = self._where(region)
+        self.recorder.emit(
+            Opcode.STORE,
+            {
+                "src": int(src),
+                "breg": breg,
+                "offset": start + offset,
+                "n0": n0,
+                "n1": n1,
+                "stride1": stride1,
+                "n2": n2,
+                "stride2": stride2,
+                "addr0": addr,
+            },
+            reads=[Access(src.name, ((0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length),))],
+            writes=[tensor_access(region.space, box) for box in boxes],
+        )
+
+    def _planes(
+        self, memory: Dest | Source, region: Region, images: tuple[int, int], group: int, rows: tuple[int, int] | None
+    ) -> tuple[list[Box], int, dict[str, int]]:
+        """Planes of one channel group, or some of their rows, as :meth:`load` and :meth:`store` take them: the parts of the tensor,
+        the byte offset of the first one, and the runs with the addresses that they take in a memory."""
+        first, beats = region.rows(*rows) if rows else (0, region.unit // self.config.beat_bytes)
+        # By name: the same number is another memory for a load than for a store.
+        count, entries = images[1] - images[0], memory.name == Dest.PBUF.name
+        boxes = [(images, (group, group + 1), *((rows,) if rows else ()))]
+        length = count * (beats // _ENTRY_BEATS if entries else beats)
+        runs = {"n0": beats, "n1": count, "stride1": region.outer_bytes, "length": length}
+        return boxes, region.at(images[0], group) + first * self.config.beat_bytes, runs
+
+    def load_planes(
+        self,
+        dest: Dest,
+        region: Region,
+        images: tuple[int, int],
+        group: int,
+        rows: tuple[int, int] | None = None,
+        place: int | None = None,
+    ) -> int:
+        """Planes (or entries) of one channel group, or some of their rows, image after image, to the next addresses of the ring,
+        or to those from ``place`` on. Returns the first address."""
+        if (found := self._fetched.pop((dest, region.space, images, group, rows), None)) is not None:
+            return found
+        boxes, offset, runs = self._planes(dest, region, images, group, rows)
+        addr = self.ring[dest.name].take(runs["length"]) if place is None else place
+        self.load(dest, region, boxes, offset, addr=addr, **runs)
+        return addr
+
+    def fetch_planes(
+        self, dest: Dest, region: Region, images: tuple[int, int], group: int, parts: Sequence[tuple[int, int] | None]
+    ) -> None:
+        """Load rows of planes ahead of the works that will ask for them (:meth:`load_planes`)."""
+        for rows in parts:
+            place = self.load_planes(dest, region, images, group, rows)
+            self._fetched[dest, region.space, images, group, rows] = place
+
+    def store_planes(
+        self,
+        src: Source,
+        region: Region,
+        images: tuple[int, int],
+        group: int,
+        addr: int,
+        rows: tuple[int, int] | None = None,
+        every: int = 1,
+    ) -> None:
+        """Inverse of :meth:`load_planes`. ``every`` 2: what is stored are the even rows of the tensor's planes, or ``rows`` of
+        these."""
+        if every > 1:
+            self._store_rows(src, region, images, group, addr, rows or (0, ceil_div(region.shape[2], every)), every)
+            return
+        boxes, offset, runs = self._planes(src, region, images, group, rows)
+        self.store(src, region, boxes, offset, addr=addr, **runs)
+
+    def _store_rows(
+        self, src: Source, region: Region, images: tuple[int, int], group: int, addr: int, rows: tuple[int, int], every: int
+    ) -> None:
+        first, count = every * rows[0], rows[1] - rows[0]
+        start, beats = region.rows(first, first + 1)
+        self.store(
+            src,
+            region,
+            [(images, (group, group + 1), (first, every * (rows[1] - 1) + 1))],
+            region.at(images[0], group) + start * self.config.beat_bytes,
+            n0=beats,
+            n1=count,
+            stride1=every * beats * self.config.beat_bytes,
+            n2=images[1] - images[0],
+            stride2=region.outer_bytes,
+            addr=addr,
+            length=(images[1] - images[0]) * count * beats,
+        )
+
+    def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES,
+                        place: int | None = None) -> int:
+        """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
+
+        Returns the first of ``entries``: those at ``place``, or new ones, which are to be given back to the pool.
+        """
+        region = self.memory[layer, "parameters"]
+        count = region.shape[1]
+        start = self.pool["PARAMETERS"].take(entries) if place is None else place
+        first = start if count == 3 else start + 1
+        self.load(
+            Dest.PBUF,
+            region,
+            [((group, group + 1), (0, 1))],
+            region.at(group),
+            n0=_ENTRY_BEATS * count,
+            addr=first,
+            length=count,
+        )
+        if sums is not None:
+            place = group if sums.kind == "sums" else 0
+            self.load(
+                Dest.PBUF,
+                sums,
+                [((place, place + 1), (0, 1))],
+                sums.at(place),
+                n0=_ENTRY_BEATS * 3,
+                addr=start + 3,
+                length=3,
+            )
+        return start
+

@@ -1,0 +1,298 @@
+"""The cost model: how long a program takes, from its commands alone, in seconds where the RTL simulation takes minutes.
+
+Every command gets its cycles from its own fields (:class:`Costs`); a replay of queues, semaphores, barriers and the shared
+memory (:func:`gradloom.host.cost_model.replay.replay`) then places all commands in time, as the Sequencer and the engines would.
+Both lie in ``host`` and not beside the networks' models because they read programs, whose encoding belongs to the machine, and the
+models know no machine.
+
+The constants are those of the RTL (its pipelines' depths); ``gradloom bench --compare`` shows what is left as error.
+"""
+
+import dataclasses
+from collections import deque
+
+from gradloom.host.cost_model.pool_walk import pool_cycles
+from gradloom.host.cost_model.preparation import preparation
+from gradloom.host.cost_model.workload import rows as walked
+from gradloom.host.cost_model.workload import windows
+from gradloom.host.program.assembler import Instruction
+from gradloom.rtl import microprograms
+from gradloom.rtl.acore import ACore
+from gradloom.rtl.apu import ADD1, CODE1, CODE2
+from gradloom.rtl.axi import BURST_BEATS
+from gradloom.rtl.axi_read import OUTSTANDING_READS
+from gradloom.rtl.ccore import CCore
+from gradloom.rtl.channels import Unit, engine_of
+from gradloom.rtl.config import PE_ROWS, Config
+from gradloom.rtl.isa import Engine, Opcode, Pattern
+from gradloom.rtl.loader import Loader
+from gradloom.rtl.microcode import Kind, Operand
+from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
+from gradloom.rtl.storer import Storer
+from gradloom.rtl.sweep import FETCH
+
+__all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState", "in_flight"]
+
+_READ_SETUP, _READ_END = 8, 3
+"""Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
+_WRITE_SETUP, _WRITE_END = 6, 3
+_FEED, _CONV_END, _DRAIN_END = 3, 13, 11
+_FIRST_PASS_END, _SWEEP_START, SWEEP_LEAST = 9, 2, 18
+"""A-Core: from the last beat of a first pass to its sums; before a sweep's first beat; least from there to the last one."""
+_POOL_PREPARE = 19
+"""A-Core: from the acceptance of a pool to its first beat, and its tail."""
+_LANES_END = FETCH + ADD1 + CODE2 + 2
+"""From a sweep's last beat to done, on the short path."""
+SWEEP_APART = 35
+"""A-Core: from a sweep's first beat to the next one's, at least."""
+_STORE_FIFO = 16
+"""Beats that the Storer has read and not written."""
+
+
+
+@dataclasses.dataclass(frozen=True)
+class DramCost:
+    """The memory.
+
+    Parameters
+    ----------
+    latency : :class:`int`
+        Cycles from an address to its first beat, and from a write's last beat to its answer.
+    bytes_per_cycle : :class:`float`, optional
+        Reads and writes of all channels together; ``None``: a beat each way and channel.
+    """
+
+    latency: int = 40
+    bytes_per_cycle: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of one command, all in cycles from its start.
+
+    Parameters
+    ----------
+    issue : :class:`int`
+        Until its engine can take the next command, at least.
+    ahead : :class:`int`
+        Cycles by which that may come before its last beat or window, at most.
+    latency : :class:`int`
+        Until its first beat or window is in the engine's one pipeline.
+    transfer : :class:`int`
+        From there until its last one.
+    end : :class:`int`
+        From there until it is done.
+    apart : :class:`int`
+        Least cycles from the end of the engine's previous command to its own.
+    prepare : :class:`int`
+        The part of ``latency`` in a stage of its own that holds one command, until the pipeline takes it; 0: there is none. The
+        replay follows that stage; for a clock ``issue`` and ``ahead`` are near enough.
+    bytes, bursts : :class:`int`
+        What it moves, and the bursts of a load.
+    row : :class:`int`
+        Of a convolution: windows of its last row.
+    passed, swept : :class:`int`
+        Of the A-Core: beats of the first pass, and beats, or taps, that the sweep reads from the streams.
+    tapped : :class:`bool`
+        Those of a pool.
+    """
+
+    issue: int
+    ahead: int
+    latency: int
+    transfer: int
+    end: int = 0
+    apart: int = 2
+    prepare: int = 0
+    bytes: int = 0
+    bursts: int = 0
+    row: int = 0
+    passed: int = 0
+    swept: int = 0
+    tapped: bool = False
+
+    @property
+    def drains(self) -> bool:
+        """Whether its results leave the array behind its last window, which waits until those of the command before have left."""
+        return self.apart != Cost.apart
+
+
+class Costs:
+    """Cycles of single commands on one machine."""
+
+    def __init__(self, config: Config, dram: DramCost) -> None:
+        self.config, self.dram = config, dram
+        self._programs = {address: microprograms.PROGRAMS[name] for name, address in microprograms.TABLE.items()}
+
+    def __call__(self, instruction: Instruction) -> Cost:
+        opcode = instruction.opcode
+        if opcode == Opcode.CONV:
+            return self._conv(instruction)
+        if opcode == Opcode.RUN:
+            return self._run(instruction)
+        if opcode == Opcode.UCODE:
+            cycles = len(instruction.tail) + 3
+            return Cost(cycles, 0, 0, cycles)
+        if opcode == Opcode.SOFTMAX:
+            a_class, an_image = SQUARED_CYCLES if instruction["squared"] else SOFTMAX_CYCLES
+            cycles = 1 + instruction["images"] * (instruction["classes"] * a_class + an_image)
+            return Cost(cycles, 0, 0, cycles)
+        return self._move(instruction, read="dest" in instruction.fields)
+
+    def _move(self, instruction: Instruction, *, read: bool) -> Cost:
+        beats = instruction["n0"] * instruction["n1"] * instruction["n2"]
+        size = beats * self.config.beat_bytes
+        if not read:
+            return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
+        bursts = self._bursts(instruction)
+        latency = _READ_SETUP + self.dram.latency
+        transfer = max(beats, bursts * latency // OUTSTANDING_READS)
+        late = bursts - OUTSTANDING_READS
+        waiting = latency + late * transfer // bursts if late > 0 else 0
+        ahead = latency + OUTSTANDING_READS * transfer // bursts
+        return Cost(4 + max(bursts, waiting), ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
+
+    def _bursts(self, instruction: Instruction) -> int:
+        """Of a load: a run is cut where an address is a multiple of a burst's length."""
+        n0, beat = instruction["n0"], self.config.beat_bytes
+        starts = (instruction["offset"] + first * instruction["stride1"] + second * instruction["stride2"]
+                  for second in range(instruction["n2"]) for first in range(instruction["n1"]))
+        return sum((start // beat % BURST_BEATS + n0 - 1) // BURST_BEATS + 1 for start in starts)
+
+    def _conv(self, instruction: Instruction) -> Cost:
+        own, shared = walked(instruction, self.config)
+        # A WPU's part of a shared row begins with a preload.
+        tokens = windows(instruction, self.config) + instruction["preload"] * own + shared
+        # Rows are walked two ahead of their windows; the next command may come when the last one is walked.
+        whole, part = instruction["cols"] + instruction["preload"], instruction["scols"] + 1
+        last = instruction["units"] % self.config.wpus if shared else 0
+        row = part if last else whole
+        ahead = row + (part if last > 1 else whole)
+        issue = max(2, tokens + _FEED - ahead)
+        if not (instruction["wg"] and instruction["drain"]):
+            return Cost(issue, ahead, _FEED, tokens, _CONV_END + self.config.cols, row=row)
+        rows = instruction["nr"]
+        if instruction["pattern"] == Pattern.K1:
+            rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
+        blocks = rows * instruction["nk"] * self.config.block_beats // self.config.laps + PE_ROWS - rows
+        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END + self.config.cols, apart=blocks, row=row)
+
+    # A-Core
+
+    def program(self, instruction: Instruction) -> list[microprograms.Micro]:
+        """The microprogram of a RUN; empty if it is none of the package's."""
+        return self._programs.get(instruction["uprog"], [])
+
+    def _run(self, instruction: Instruction) -> Cost:
+        """First pass and preparation come before the sweep; each of the three may hold a command."""
+        program = self.program(instruction)
+        beats = instruction["planes"] * instruction["nb"]
+        passed = beats if program and program[0]["kind"] == Kind.SUMS else 0
+        first = 3 + (passed + _FIRST_PASS_END if passed else 0)
+        prepare = preparation(instruction, program, self.config)
+        sweep = program[-1] if program and program[-1]["kind"] == Kind.SWEEP else {}
+        pooled = bool(sweep.get("x") == Operand.POOL and instruction["pool"])
+        swept = beats if sweep else 1
+        if pooled:
+            swept = instruction["planes"] * pool_cycles(instruction)
+        transfer = max(swept + (_POOL_PREPARE if pooled else 0), SWEEP_LEAST) + _SWEEP_START
+        end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
+        return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare, passed=passed, swept=swept,
+                    tapped=pooled)
+
+
+def in_flight(unit: Unit) -> int:
+    """Commands that an engine may have under way."""
+    depths = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT, Engine.ACORE: ACore.IN_FLIGHT,
+              Engine.STORE: Storer.IN_FLIGHT}
+    return depths[engine_of(unit)]
+
+
+class EngineState:
+    """When an engine takes its next command, and its one pipeline the next beat or window.
+
+    Attributes
+    ----------
+    free, bus : :class:`int`
+        First cycle in which it could.
+    under_way : :class:`~collections.deque` of :class:`int`
+        Ends of the latest commands, as many as it may have under way.
+    """
+
+    def __init__(self, in_flight: int) -> None:
+        self.free = 0
+        self.bus = 0
+        self.under_way: deque[int] = deque([0] * in_flight, maxlen=in_flight)
+
+    def first(self, time: int, cost: Cost) -> int:
+        """When the first beat or window of a command that starts at ``time`` is in the pipeline."""
+        return max(time + cost.latency, self.bus)
+
+    def begin(self, time: int, cost: Cost, end: int) -> int:
+        """A command that starts at ``time`` and whose last beat or window is through at ``end``. Returns when it is done."""
+        self.bus = end + (1 if cost.bytes else 0)
+        self.free = max(time + cost.issue, end - cost.ahead)
+        done = self._done(cost, end)
+        self.under_way.append(done)
+        return done
+
+    def _done(self, cost: Cost, end: int) -> int:
+        return max(end + cost.end, self.under_way[-1] + cost.apart)
+
+
+class StagedState(EngineState):
+    """The same, where a command may be prepared in a stage of its own while others pass the pipeline: the A-Core's three stages,
+    gradients on their way out of the array, and rows that are walked ahead of their windows."""
+
+    def __init__(self, in_flight: int) -> None:
+        super().__init__(in_flight)
+        self.prepared = self.tail = 0
+        """Of the latest command that was prepared: when the pipeline took it, and its cycles from the last beat to its end."""
+        self.row = 0
+        """When the windows of the latest row began."""
+        self.drained = 0
+        """When the latest gradients had left the array."""
+
+    def copy(self) -> "StagedState":
+        """All that :meth:`begin` changes."""
+        found = StagedState(len(self.under_way))
+        found.restore(self)
+        return found
+
+    def restore(self, other: "StagedState") -> None:
+        """Be as another one is, or was."""
+        self.free, self.bus, self.under_way = other.free, other.bus, other.under_way.copy()
+        self.prepared, self.tail, self.row, self.drained = other.prepared, other.tail, other.row, other.drained
+
+    def entered(self, time: int, cost: Cost) -> int:
+        """When a command that starts at ``time`` enters the stage in which it is prepared: it holds one, until the pipeline is
+        through with those before that."""
+        return max(time + cost.latency - cost.prepare, self.prepared)
+
+    def first(self, time: int, cost: Cost) -> int:
+        """When the first beat or window of a command that starts at ``time`` is in the pipeline."""
+        if not cost.prepare:
+            return max(time + cost.latency, self.bus)
+        # What takes a shorter way through the lanes does not overtake what is ahead of it.
+        return max(self.entered(time, cost) + cost.prepare, self.bus + max(0, self.tail - cost.end))
+
+    def _done(self, cost: Cost, end: int) -> int:
+        if not cost.drains:
+            return super()._done(cost, end)
+        self.drained = max(end + cost.end, self.under_way[-1] + Cost.apart, self.drained + cost.apart)
+        return self.drained
+
+    def begin(self, time: int, cost: Cost, end: int) -> int:
+        entered = self.entered(time, cost)
+        done = super().begin(time, cost, end)
+        if cost.row:
+            if cost.transfer == cost.row:
+                # Two rows ahead of its windows: of a single row, when those of the row before begin, which is another command's.
+                self.free = max(time + cost.issue, self.row)
+            self.row = end - cost.row
+        if cost.drains:
+            self.bus += max(0, done - end - cost.end)
+        if cost.prepare:
+            self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
+            self.bus = max(end, self.prepared + SWEEP_APART)
+        return done

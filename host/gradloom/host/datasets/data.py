@@ -1,0 +1,239 @@
+"""Training data as PINT images: scikit-learn's digits, ``.npz`` files, MNIST idx files, CIFAR-10, folders of images.
+
+Every source becomes a :class:`Dataset` of PINT(8, 3) codes with one exponent. The order of the images of an epoch and
+the split of sources without test images come from the project's own hash, so they are the same with every library version.
+"""
+
+import dataclasses
+import gzip
+import hashlib
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.host.files import UserError
+from gradloom.models import digits, dither, pint
+
+__all__ = ["DAMAGED", "Dataset", "epoch_order", "load_dataset", "make_dataset", "quantise"]
+
+DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What numpy, zipfile and gzip raise on files that are no archive, damaged, encrypted or larger than the memory."""
+_EXPONENTS = range(-64, 128)
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Images as PINT codes.
+
+    Parameters
+    ----------
+    train_x, test_x : uint8 array (N, C, Y, X)
+        PINT(8, 3) codes.
+    train_y, test_y : int64 array (N,)
+        Class numbers from 0.
+    exponent : :class:`int`
+        Value of an element = decode(code) * 2^exponent.
+    """
+
+    name: str
+    train_x: np.ndarray
+    train_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+    exponent: int
+
+    @property
+    def classes(self) -> int:
+        return int(max(self.train_y.max(), self.test_y.max() if len(self.test_y) else 0)) + 1
+
+    def digest(self) -> str:
+        """SHA-256 over images, class numbers and exponent."""
+        digest = hashlib.sha256(f"{self.train_x.shape} {self.test_x.shape} {self.exponent}".encode())
+        for array in (self.train_x, self.train_y, self.test_x, self.test_y):
+            digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
+
+
+def quantise(images: np.ndarray) -> tuple[np.ndarray, int]:
+    """Real images to PINT codes; the largest magnitude lands in [2048, 4095], as the delayed scale would put it.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If the exponent leaves the range of the machine's exponent file.
+    """
+    if images.dtype == np.uint8:
+        # By a table: millions of pixels as float64 would take eight times their memory.
+        levels = np.arange(int(images.max(initial=0)) + 1, dtype=np.float64)
+        codes, exponent = quantise(levels)
+        return codes[images], exponent
+    images = np.asarray(images, dtype=np.float64)
+    peak = float(np.abs(images).max()) if images.size else 0.0
+    exponent = 0 if peak == 0.0 else int(np.floor(np.log2(peak))) - 11
+    if exponent not in _EXPONENTS:
+        raise UserError(f"the largest magnitude of the images is {peak:g}, it must lie in 2^-53..2^139: rescale them")
+    fraction_bits = 20
+    wide = np.rint(np.ldexp(images, fraction_bits - exponent)).astype(np.int64)
+    return pint.encode(wide, fraction_bits).code, exponent
+
+
+def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
+    """Permutation of ``range(count)`` for one epoch: indices sorted by a hash of (seed, epoch, index)."""
+    start = dither.mix32(seed + 0x51ED2701 * (epoch + 1))
+    keys = np.array([dither.mix32(start + index) for index in range(count)], np.int64)
+    return np.argsort(keys, kind="stable")
+
+
+def make_dataset(
+    name: str, x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray] | None = None, *, seed: int = 0
+) -> Dataset:
+    """Images (N, C, Y, X) and class numbers (N,) to a data set with one exponent.
+
+    Without ``test`` a fifth of the images, the first ones in the order ``epoch_order(N, seed, -1)``, is held out for testing.
+    """
+    if test is None:
+        order = epoch_order(len(x), seed, -1)
+        held_out, kept = order[: len(x) // 5], order[len(x) // 5 :]
+        x, y, test = x[kept], y[kept], (x[held_out], y[held_out])
+    codes, exponent = quantise(np.concatenate([x, test[0]]))
+    return Dataset(name, codes[: len(x)], y, codes[len(x) :], test[1], exponent)
+
+
+def load_dataset(source: str, *, seed: int = 0) -> Dataset:
+    """A built-in data set (``digits``), an ``.npz`` file, MNIST idx files, CIFAR-10, or a folder of images (docs/bench.md).
+
+    Raises
+    ------
+    :exc:`UserError`
+        If there is no such data, or its arrays cannot be used.
+    """
+    if source == "digits":
+        try:
+            train_x, train_y, test_x, test_y, exponent = digits.load_digits_split()
+        except ImportError:
+            raise UserError(
+                "the digits come with scikit-learn, which is not installed: pip install 'gradloom[data]'"
+            ) from None
+        return Dataset("digits", train_x, np.asarray(train_y, np.int64), test_x, np.asarray(test_y, np.int64), exponent)
+    path = Path(source)
+    if not path.exists():
+        raise UserError(f"there is no data {source!r}: give digits, an .npz file, or a folder of MNIST idx files, of CIFAR-10 "
+                        f"batches or of images (a sub-folder for each class)")
+    from gradloom.host.datasets import data_cifar, data_images
+
+    if data_cifar.recognises(path):
+        return data_cifar.load(path, seed)
+    if data_images.recognises(path):
+        return data_images.load(path, seed)
+    if path.is_dir() or "idx" in path.name:
+        return _from_idx(path)
+    if path.suffix == ".npz":
+        return _from_npz(path, seed)
+    raise UserError(f"{path} is no .npz file, MNIST idx file or CIFAR-10 batch: convert it to .npz with arrays x and y")
+
+
+def _images(name: str, x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind not in "biuf":
+        raise UserError(f"{name} must hold numbers, not {x.dtype}")
+    if x.ndim == 3:
+        x = x[:, None]
+    if x.ndim != 4 or 0 in x.shape:
+        raise UserError(
+            f"{name} must have the shape (images, channels, rows, columns) or (images, rows, columns), not {x.shape}"
+        )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise UserError(f"{name} holds values that are not finite: replace them before training")
+    return x
+
+
+def _labels(name: str, y: np.ndarray, count: int) -> np.ndarray:
+    if y.ndim != 1 or len(y) != count:
+        raise UserError(f"{name} must hold one class number for each of the {count} images, its shape is {y.shape}")
+    if y.dtype.kind not in "biuf":
+        raise UserError(f"{name} must hold whole class numbers from 0, not {y.dtype}")
+    if y.dtype.kind == "f" and not np.array_equal(y, np.rint(np.asarray(y, np.float64))):
+        raise UserError(f"{name} must hold whole class numbers from 0, not {y.dtype}")
+    if len(y) and not 0 <= float(y.min()) <= float(y.max()) <= 65535:
+        raise UserError(f"{name} must hold class numbers in 0..65535, it holds {y.min()}..{y.max()}")
+    return y.astype(np.int64)
+
+
+def _from_npz(path: Path, seed: int) -> Dataset:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except DAMAGED as error:
+        raise UserError(f"{path} cannot be read as an .npz file: {error}") from None
+    for key in ("x", "y"):
+        if key not in arrays:
+            raise UserError(
+                f"{path} has no array {key!r}: it needs x (images) and y (class numbers), "
+                f"and may have x_test and y_test; it has {', '.join(arrays) or 'none'}"
+            )
+    x = _images(f"{path}: x", arrays["x"])
+    y = _labels(f"{path}: y", arrays["y"], len(x))
+    if ("x_test" in arrays) != ("y_test" in arrays):
+        raise UserError(f"{path} has only one of x_test and y_test: give both or none")
+    if "x_test" in arrays:
+        test_x = _images(f"{path}: x_test", arrays["x_test"])
+        test_y = _labels(f"{path}: y_test", arrays["y_test"], len(test_x))
+        if test_x.shape[1:] != x.shape[1:]:
+            raise UserError(
+                f"{path}: images of x_test are {test_x.shape[1:]}, those of x are {x.shape[1:]}: make them equal"
+            )
+        return make_dataset(path.stem, x, y, (test_x, test_y))
+    return make_dataset(path.stem, x, y, seed=seed)
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            raw = gzip.decompress(raw)
+        except DAMAGED as error:
+            raise UserError(f"{path} is a damaged gzip file: {error}") from None
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
+        raise UserError(
+            f"{path} is not an idx file: it must start with two zero bytes, a type and a number of dimensions"
+        )
+    dims = raw[3]
+    if len(raw) < 4 + 4 * dims:
+        raise UserError(f"{path} is cut short: its header promises {dims} dimensions")
+    shape = struct.unpack(f">{dims}I", raw[4 : 4 + 4 * dims])
+    dtype = np.dtype(_IDX_TYPES[raw[2]])
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if len(raw) - 4 - 4 * dims != expected:
+        raise UserError(
+            f"{path} is cut short or too long: shape {shape} needs {expected} bytes of data, "
+            f"it has {len(raw) - 4 - 4 * dims}"
+        )
+    return np.frombuffer(raw, dtype, offset=4 + 4 * dims).reshape(shape)
+
+
+def _from_idx(path: Path) -> Dataset:
+    folder = path if path.is_dir() else path.parent
+    found: dict[str, np.ndarray] = {}
+    for part in ("train-images", "train-labels", "t10k-images", "t10k-labels"):
+        files = sorted(file for file in folder.iterdir() if file.name.startswith(part))
+        if not files:
+            raise UserError(
+                f"{folder} has no file {part}-idx...: MNIST needs train-images, train-labels, t10k-images "
+                f"and t10k-labels (gzip is fine); CIFAR-10 needs data_batch_1, images a sub-folder for each class"
+            )
+        found[part] = _read_idx(files[0])
+    train_x = _images(f"{folder}: train-images", found["train-images"])
+    test_x = _images(f"{folder}: t10k-images", found["t10k-images"])
+    train_y = _labels(f"{folder}: train-labels", found["train-labels"], len(train_x))
+    test_y = _labels(f"{folder}: t10k-labels", found["t10k-labels"], len(test_x))
+    if train_x.shape[1:] != test_x.shape[1:]:
+        raise UserError(
+            f"{folder}: training images are {train_x.shape[1:]}, test images {test_x.shape[1:]}: they must be equal"
+        )
+    return make_dataset(folder.name or "idx", train_x, train_y, (test_x, test_y))

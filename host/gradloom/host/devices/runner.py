@@ -1,0 +1,247 @@
+"""Drive a machine through programs: compile, load, start, poll, read back; the same for every kind of device."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradloom.host.choices import Choices
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.devices.device import Device, MachineError
+from gradloom.host.files import UserError
+from gradloom.host.plan import Plan
+from gradloom.host.schedule import compile_network
+from gradloom.models import golden
+from gradloom.models.golden import Hyper
+from gradloom.models.network import Network
+from gradloom.models.state import State
+from gradloom.rtl.channels import units
+from gradloom.rtl.config import Config
+from gradloom.rtl.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
+
+__all__ = ["PHASES", "MachineError", "Outcome", "ProgramRunner", "merge_cycles"]
+
+PHASES = ("FP", "BP", "norm BP", "WG + WU")
+"""Phases by the low bits of a command's tag (8 * layer + phase)."""
+
+_POLL_CYCLES = 1 << 19
+"""Simulated cycles between two looks at STATUS and STEP."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Mean loss of a step's batch and how many of its images were classified correctly, before the step's update."""
+
+    loss: float
+    correct: int
+
+
+def _shifted(report: Callable[[float], None], done: int, steps: float) -> None:
+    report(done + steps)
+
+
+def _field(name: str, bits: str, value: int) -> int:
+    field = register(name).field(bits)
+    return (value & field.mask) >> field.lsb
+
+
+class ProgramRunner:
+    """One network on one device.
+
+    Parameters
+    ----------
+    slots : :class:`int`
+        The most steps of one start.
+    open_device : callable
+        Takes the bytes of memory needed and gives the device.
+    export_dw : :class:`bool`
+        Store the weight gradients too, so that they can be compared; it costs memory traffic.
+    choices : :class:`~gradloom.host.choices.Choices`, optional
+        Of the training steps' schedule; by default those of the package or the rules'.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If the network does not fit the machine.
+    """
+
+    def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
+                 export_dw: bool = True, choices: Choices | None = None) -> None:
+        self.network, self.config, self.batch, self.slots = network, config, batch, slots
+        self.export_dw, self._choices = export_dw, choices
+        try:
+            self.steady = self._compile(calibrate=False)
+            """The program of every step but a run's first."""
+            self._first = self._compile(calibrate=True)
+            base = max(self.steady.size, self._first.size)
+            self._forward = compile_network(network, config, batch, training=False, memory_base=base)
+        except ScheduleError as error:
+            raise UserError(str(error)) from None
+        self._limit = base + self._forward.size
+        self.device = open_device(self._limit)
+        self.cycles = 0
+        """Cycles in which a program ran, since the device was opened."""
+        self._step, self._seed, self._calibrated = 0, 0, False
+        self._tids: tuple[int, ...] = ()
+        found = self.device.csr_read(offset("CONFIG"))
+        if found != config.digest():
+            raise UserError(f"the device was built for configuration digest {found:#010x}, "
+                            f"{config.name} has {config.digest():#010x}: build it anew")
+        for name, value in (("WINDOW_BASE", 0), ("WINDOW_LIMIT", self._limit)):
+            self.device.csr_write(offset(name), value)
+
+    def _compile(self, *, calibrate: bool) -> Plan:
+        return compile_network(self.network, self.config, self.batch, calibrate=calibrate, slots=self.slots, table=self.slots,
+                               export_dw=self.export_dw, choices=self._choices)
+
+    def close(self) -> None:
+        self.device.close()
+
+    # State
+
+    def load(self, state: State) -> None:
+        """Put weights, velocities, parameters and exponents on the device."""
+        self.steady.write_state(self.device, state)
+        exponents = self.steady.exponents(state)
+        for tid, value in exponents.items():
+            self.device.csr_write(offset("EXP_INDEX"), tid)
+            self.device.csr_write(offset("EXP_VALUE"), value & 0xFFFF)
+        self._tids = tuple(exponents)
+        self._step, self._seed, self._calibrated = state.step, state.seed, state.calibrated
+
+    def exponents(self) -> dict[int, int]:
+        """The exponent file's entries that the network uses."""
+        found = {}
+        for tid in self._tids:
+            self.device.csr_write(offset("EXP_INDEX"), tid)
+            raw = self.device.csr_read(offset("EXP_VALUE")) & 0xFFFF
+            found[tid] = raw - (1 << 16) if raw >> 15 else raw
+        return found
+
+    def state(self) -> State:
+        state = self.steady.read_state(self.device, self.exponents(), step=self._step, seed=self._seed)
+        state.calibrated = self._calibrated
+        return state
+
+    # Programs
+
+    def train(self, images: Sequence[np.ndarray], labels: Sequence[np.ndarray], hypers: Sequence[Hyper],
+              report: Callable[[float], None] | None = None) -> list[Outcome]:
+        """One step per batch. The first step of a run calibrates the exponents and takes a start of its own."""
+        outcomes: list[Outcome] = []
+        place = 0
+        while place < len(labels):
+            count = min(self.slots, len(labels) - place) if self._calibrated else 1
+            plan = self.steady if self._calibrated else self._first
+            for slot in range(count):
+                plan.write_batch(self.device, slot, images[place + slot], labels[place + slot])
+            plan.write_hyper(self.device, hypers[place:place + count])
+            plan.write_program(self.device, self._step)
+            self._run(plan, count, functools.partial(_shifted, report, place) if report else None)
+            self._step += count
+            self._calibrated = True
+            for slot in range(count):
+                loss, correct = golden.score(self.network, plan.read_logits(self.device, slot), np.asarray(labels[place + slot]))
+                outcomes.append(Outcome(loss, correct))
+            place += count
+            self._latest = count - 1
+        return outcomes
+
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        """Logits (N, classes), int32 Q8, of at most a batch of images with the state that is loaded; the state stays."""
+        batch = np.zeros((self.batch, *self.network.input_shape), np.uint8)
+        batch[:len(images)] = images
+        plan = self._forward
+        plan.write_state(self.device, self.state())
+        plan.write_batch(self.device, 0, batch, np.zeros(self.batch, np.int64))
+        plan.write_program(self.device)
+        self._run(plan, 1, None)
+        return plan.read_logits(self.device)[:len(images)]
+
+    def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None) -> None:
+        device = self.device
+        for name, value in (("PROGRAM", plan.program_address), ("STEPS", steps), ("STEP", self._step), ("SEED", self._seed)):
+            device.csr_write(offset(name), value)
+        control = register("CONTROL")
+        device.csr_write(offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask)
+        while True:
+            device.run(_POLL_CYCLES)
+            status = device.csr_read(offset("STATUS"))
+            if _field("STATUS", "done", status) or _field("STATUS", "error", status):
+                break
+            if report is not None:
+                report(float(device.csr_read(offset("STEP")) - self._step))
+        self.cycles = device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
+        if _field("STATUS", "error", status):
+            raise MachineError(self._error_text())
+
+    def _error_text(self) -> str:
+        value = self.device.csr_read(offset("ERROR"))
+        code = ErrorCode(_field("ERROR", "code", value))
+        tag = _field("ERROR", "tag", value)
+        layer = self.network.layers[tag // 8 - 1].name if 8 <= tag < 8 * (len(self.network.layers) + 1) else "none"
+        place = self.device.csr_read(offset("ERROR_OFFSET"))
+        return f"the machine stopped with error {int(code):#04x} ({ERROR_DOCS[code]}), layer {layer!r}, command at byte {place}"
+
+    # Results
+
+    def tensor(self, layer: str, name: str) -> np.ndarray:
+        """A tensor that the latest training step wrote, in its logical shape."""
+        return np.asarray(self.steady.read(self.device, layer, name, self._latest if name == "logits" else 0))
+
+    def written_at(self, layer: str, name: str, index: tuple[int, ...]) -> int | None:
+        """Cycle in which the element was last written, if the device remembers."""
+        remember: Any = getattr(self.device, "last_write", None)
+        key = (layer, name)
+        if remember is None or key not in self.steady.memory:
+            return None
+        region = self.steady.memory[key]
+        weights = name in ("w", "v", "dw")
+        marked = np.zeros(self.network.weight_shape(layer) if weights else region.shape, np.int64)
+        marked[index] = 1
+        if weights:
+            marked = self.steady.lowered.weights(layer, marked)
+        data = np.frombuffer(region.pack(marked, self.config.group), np.uint8)
+        return int(remember(region.address + int(np.flatnonzero(data)[0])))
+
+    def cycle_table(self, previous: dict[str, Any] | None) -> dict[str, Any]:
+        """Busy cycles of every engine by layer and phase since power-up, added to an earlier table."""
+        rows = []
+        for layer in self.network.layers:
+            for number, phase in enumerate(PHASES):
+                tag = 8 * self.network.index(layer.name) + number
+                busy = {unit.name.lower(): self._counter(unit, tag) for unit in units(self.config)}
+                if any(busy.values()):
+                    windows = self._counter(PERF_MAC_USE, tag)
+                    rows.append({"layer": layer.name, "phase": phase, "busy": busy, "windows": windows})
+        return merge_cycles(previous, {"kind": "simulated", "total": self.cycles, "by_layer_phase": rows})
+
+    def _counter(self, table: int, tag: int) -> int:
+        self.device.csr_write(offset("PERF_INDEX"), perf_index(table, tag))
+        return self.device.csr_read(offset("PERF_LOW")) | self.device.csr_read(offset("PERF_HIGH")) << 32
+
+
+def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict[str, Any]:
+    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / busy cycles of the C-Core).
+
+    Busy cycles count for the oldest command under way, windows for the one that takes them: where they are taken beside another
+    layer's drain, a row's occupancy may be above 1.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for source in (previous or {}).get("by_layer_phase", []), table["by_layer_phase"]:
+        for row in source:
+            key = (row["layer"], row["phase"])
+            old = rows.get(key, {"busy": {}, "windows": 0})
+            busy = {name: old["busy"].get(name, 0) + cycles for name, cycles in row["busy"].items()}
+            windows = old["windows"] + row["windows"]
+            use = windows / busy["ccore"] if busy["ccore"] else None
+            rows[key] = {"layer": row["layer"], "phase": row["phase"], "busy": busy, "windows": windows, "use": use}
+    names = dict.fromkeys(name for row in rows.values() for name in row["busy"])
+    return {
+        "kind": "simulated",
+        "total": (previous or {}).get("total", 0) + table["total"],
+        "engines": {name: sum(row["busy"].get(name, 0) for row in rows.values()) for name in names},
+        "by_layer_phase": list(rows.values()),
+    }

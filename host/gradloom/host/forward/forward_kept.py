@@ -1,0 +1,154 @@
+"""Forward pass of a layer whose planes stay in the partial sums (:mod:`gradloom.host.tiles.kept_planes`)."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+from gradloom.host.compilation.sums import HALVES
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.tiles.kept_planes import REST, KeptPlane, KeptTile, Stage
+
+__all__ = ["KeptForward", "KeptGroup"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
+
+
+@dataclasses.dataclass(eq=False)
+class KeptGroup:
+    """Output groups of an image that are computed together.
+
+    Parameters
+    ----------
+    pieces : of the plane, by number
+    lam : entry of the first one's lambda
+    parameters : entries of their parameters, if they stay on chip
+    begun : whether magnitudes have been gathered
+    """
+
+    image: int
+    outs: list[int]
+    pieces: dict[int, KeptTile]
+    lam: int
+    parameters: list[int]
+    begun: bool = False
+
+
+class KeptForward:
+    """Output groups one after the other, each while the A-Core sweeps the one before (:meth:`work`).
+
+    Parameters
+    ----------
+    sweep : emits the sweeps of a piece; last argument: whether they find lambda
+    """
+
+    def __init__(
+        self, builder: Builder, layer: str, kept: KeptPlane, sweep: Callable[[KeptGroup, KeptTile, bool], None]
+    ) -> None:
+        self.builder, self.layer, self.kept, self._sweep = builder, layer, kept, sweep
+        self._most = max(len(outs) for outs in kept.outputs)
+        pool, entries = builder.pool["PARAMETERS"], HALVES * self._most * (PARAMETER_ENTRIES + 1)
+        # Parameters come once, ahead of all other loads of their group, if there is room for those of two groups.
+        self._stay = entries <= pool.size
+        self._room = pool, entries if self._stay else HALVES * self._most
+        self._entries = -1
+        self._last = max(n for n, stage in enumerate(kept.stages) if stage.sweeps)
+        """The stage in which the last piece of the group before is swept."""
+
+    def work(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> Work:
+        """All commands; ``needs``: of some images; ``gives``: of some output groups of them."""
+        before: KeptGroup | None = None
+        for number, (image, outs) in enumerate(itertools.product(range(*self.builder.images), self.kept.outputs)):
+            group = self._group(number, image, outs)
+            for stage in self.kept.stages:
+                if before or stage.computes:
+                    yield from self._stage(stage, group, before, needs, gives)
+            before = group
+        for stage in self.kept.stages[: self._last + 1]:
+            yield from self._stage(stage, None, before, needs, gives)
+        self._room[0].give_back(self._entries)
+        self.kept.close()
+
+    def _group(self, number: int, image: int, outs: list[int]) -> KeptGroup:
+        """The next one; its entries are those of every other one. They are taken with the first piece."""
+        place = number % HALVES * self._most
+        return KeptGroup(image, outs, self.kept.pieces(up=number % 2 == 0), place, [])
+
+    def _stage(
+        self,
+        stage: Stage,
+        group: KeptGroup | None,
+        before: KeptGroup | None,
+        needs: Callable[[Range], Parts],
+        gives: Callable[[Range, Range | None], Parts],
+    ) -> Work:
+        kept, number = self.kept, self.kept.stages.index(stage)
+        begins = group is not None and bool(stage.computes) and not group.begun
+        opens, turns = begins and before is None, group is not None and number == len(kept.stages) - 1
+        piece = self._piece(stage, group, before)
+        yield dataclasses.replace(
+            piece,
+            needs=needs((group.image, group.image + 1)) if group and begins else (),
+            gives=self._given(before, gives) if before and number == self._last else (),
+            room=(kept.room, self._room) if opens else (),
+            inside=not opens,
+            silent=piece.silent and not turns,
+        )
+        if opens:
+            kept.open()
+            self._entries = self._room[0].take(self._room[1])
+        if group and begins:
+            self._take_entries(group)
+        if before and stage.again:
+            rest = before.pieces[REST]
+            kept.compute(before.image, before.outs, rest.tile, sums=rest.sums)
+        if group:
+            self._compute(stage, group)
+        if before:
+            for n in stage.sweeps:
+                self._sweep(before, before.pieces[n], False)
+        if group and turns:
+            self._sweep(group, group.pieces[0], True)
+
+    def _take_entries(self, group: KeptGroup) -> None:
+        """Give a group its entries, and load its parameters if they stay on chip."""
+        place, load = group.lam, self.builder.load_parameters
+        group.lam += self._entries
+        if self._stay:
+            first = self._entries + HALVES * self._most + place * PARAMETER_ENTRIES
+            group.parameters = [load(self.layer, m, place=first + n * PARAMETER_ENTRIES) for n, m in enumerate(group.outs)]
+
+    def _compute(self, stage: Stage, group: KeptGroup) -> None:
+        for number in stage.computes:
+            sums = group.pieces[self._place(number)].sums
+            self.kept.compute(group.image, group.outs, group.pieces[number].tile, norms=True, further=group.begun, sums=sums)
+            group.begun = True
+
+    @staticmethod
+    def _place(number: int) -> int:
+        """The piece in whose place a piece is computed for its magnitudes."""
+        return 1 if number == REST else number
+
+    def _given(self, group: KeptGroup, gives: Callable[[Range, Range | None], Parts]) -> Parts:
+        images = group.image, group.image + 1
+        return tuple(part for m in group.outs for part in gives(images, (m, m + 1)))
+
+    def _piece(self, stage: Stage, group: KeptGroup | None, before: KeptGroup | None) -> Piece:
+        """The array's work of a stage; the A-Core may lag behind by what its sweeps leave of that time."""
+        kept, tiles, places = self.kept, [], []
+        if stage.again and before:
+            tiles.append(before.pieces[REST].tile)
+            places.append(before.pieces[REST].sums)
+        if group:
+            tiles += [group.pieces[number].tile for number in stage.computes]
+            places += [group.pieces[self._place(number)].sums for number in stage.computes]
+        cycles = sum(kept.tile_cycles(tile) for tile in tiles)
+        swept = sum(kept.swept_cycles(before.pieces[n].tile, before.outs) for n in stage.sweeps) if before else 0
+        piece = Piece(Lane.ARRAY, cycles, lag=max(0, cycles - swept), silent=not swept)
+        if not places:
+            return piece
+        first = Access(f"PSUM{places[0].half}", ((places[0].base, places[0].base + places[0].words),))
+        return dataclasses.replace(piece, target=lambda: first)

@@ -1,0 +1,37 @@
+"""What the forward passes of all layers with weights begin from."""
+
+from gradloom.host.compilation.layer_sizes import Plane, shape_of
+from gradloom.host.compilation.tiling import Builder
+from gradloom.host.order.pieces import Part
+from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
+from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
+
+__all__ = ["convolved_forward", "forward_work", "through"]
+
+
+def convolved_forward(builder: Builder, layer: Layer, images: tuple[int, int], groups: tuple[int, int] | None = None) -> Part:
+    """Says that the array is through with some output groups of a layer."""
+    return Part(f"{layer.name} forward", images, groups or (0, builder.groups(builder.network.shape(layer.name)[0])))
+
+
+def forward_work(builder: Builder, layer: Conv | FullyConnected, *, stacked: bool = False) -> tuple[Convolution, Plane]:
+    """A layer's convolution in tiles, and its output's plane."""
+    network, name = builder.network, layer.name
+    _, y, x = network.shape(name)
+    plane, shape = Plane(y, x), shape_of(network, layer, builder.config)
+    sweep = (stacked_sweep if stacked else forward_sweep)(shape, builder.config)
+    region = builder.memory[layer.input, "z"]
+    ordered = name == network.logits.name
+    return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
+
+
+def through(builder: Builder, layer: Layer, *, emitted: bool = False) -> tuple[Part, ...]:
+    """The results of the last layer with weights before a layer: then the array is free for it. ``emitted``: only that its commands
+    come before."""
+    source = builder.network.layer(layer.input) if layer.input != INPUT else None
+    while source is not None and not isinstance(source, Conv | FullyConnected):
+        source = builder.network.layer(source.input) if source.input != INPUT else None
+    if source is None:
+        return ()
+    return (convolved_forward(builder, source, builder.images) if emitted else builder.part(source.name, "z", builder.images),)

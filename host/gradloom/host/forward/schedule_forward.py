@@ -1,0 +1,210 @@
+"""Forward pass: convolution, normalisation and activation by tiles; pools; logits and loss gradient."""
+
+import dataclasses
+import itertools
+
+from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.schedule_rounding import plane_rounding
+from gradloom.host.compilation.stream_fit import holds, planes_at_once
+from gradloom.host.compilation.sums import HALVES, Sums
+from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
+from gradloom.host.cost_model.pool_walk import pool_cycles
+from gradloom.host.dram.layout import ceil_div, equal_ranges
+from gradloom.host.forward import schedule_logits, schedule_shortcut
+from gradloom.host.forward.forward_rows import RowForward
+from gradloom.host.forward.forward_sweeps import activate, load_sides
+from gradloom.host.forward.forward_tiles import convolved_forward, forward_work, through
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.program.assembler import Instruction
+from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.pool_parts import Windows, pool_parts
+from gradloom.host.tiles.row_parts import swept_rows
+from gradloom.models.arith import reciprocal
+from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
+from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
+
+__all__ = ["forward", "forward_zero"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
+_POOL_PARTS = 8
+"""Works of a pool behind sets of tiles, of some channel groups each."""
+
+
+def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Exponent of z at which the converter's shift is 0: constant, tensors added, tensors subtracted."""
+    source = builder.tid(layer.input, Kind.Z)
+    if isinstance(layer, Conv | FullyConnected):
+        return (-20, (), ()) if layer.norm == "frn" else (0, (builder.tid(layer.name, Kind.W), source), ())
+    if isinstance(layer, MaxPool):
+        return 0, (source,), ()
+    return -15 - reciprocal(builder.network.geometry(layer.name).kernel[0] ** 2)[1], (source,), ()
+
+
+def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
+    """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
+    if isinstance(layer, FullyConnected) and layer.name == builder.network.logits.name:
+        works = schedule_logits.forward(builder, layer, dry=dry)
+    elif isinstance(layer, Conv | FullyConnected):
+        works = _conv(builder, layer, dry)
+    elif isinstance(layer, Subsample):
+        works = [schedule_shortcut.forward(builder, layer)]
+    else:
+        groups = builder.groups(builder.network.shape(layer.input)[0])
+        # The last tiles of sets come at their end: their groups are not to keep those before waiting.
+        parts = _POOL_PARTS if (layer.input, False) in builder.by_sets else 1
+        works = [_pool(builder, layer, dry, range(*chunk)) for chunk in equal_ranges(0, groups, ceil_div(groups, parts))]
+    return [builder.tagged(8 * builder.network.index(layer.name), work) for work in works]
+
+
+def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convolution) -> bool:
+    """Whether a first layer's tiles may come between those of sets of the next one: tiles of one command, which adds to no sums."""
+    followers = [other for other, _ in builder.network.consumers(layer.name)]
+    if layer.input != INPUT or not (work.steps == len(work.sweep.windows) == 1) or len(followers) != 1:
+        return False
+    follower = followers[0]
+    if not isinstance(follower, Conv) or not work.fits:
+        return False
+    after, plane = forward_work(builder, follower)
+    return after.fits and holds(builder, plane) and any(not after.inputs.resident(high - low) for low, high in after.image_tiles())
+
+
+def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
+    name = layer.name
+    work, plane = forward_work(builder, layer)
+    if _beside_sets(builder, layer, work):
+        builder.beside_sets = name
+
+    def needs(images: Range) -> Parts:
+        return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
+
+    if not (work.fits and holds(builder, plane)):
+        works = [work]
+        if work.shape.stackable:
+            works.append(forward_work(builder, layer, stacked=True)[0])
+        return RowForward(builder, layer, works, plane, dry).works(
+            needs,
+            lambda images, groups: (
+                builder.part(name, "z", images, groups), convolved_forward(builder, layer, images, groups)),
+        )
+    cut = swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
+    limit = planes_at_once(builder, name, plane) if cut == [None] else 1
+
+    def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
+        parts = list(itertools.product(equal_ranges(*images, limit), cut))
+        (some, rows), frn = parts[0], layer.norm == "frn"
+        # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
+        early = HALVES * (some[1] - some[0]) * plane.of(rows).nb <= builder.ring["AA"].size
+        sides: tuple[int | None, int] = (None, 0)
+
+        def prepare() -> None:
+            nonlocal sides, early
+            if builder.apart and builder.pool["PARAMETERS"].find(PARAMETER_ENTRIES) is None:
+                early = False
+                return
+            parameters = builder.load_parameters(name, tile[0])
+            if builder.apart and layer.residual:
+                builder.fetch_planes(Dest.AA, builder.memory[layer.residual, "z"], some, tile[0], cut)
+            sides = load_sides(builder, layer, some, tile[0], parameters, rows) if early else (parameters, 0)
+
+        sums = yield from work.compute(images, tile, inputs, norms=frn, prepare=prepare)
+        builder.sweep(sums, lambda made: _sweeps(images, tile, sums, sides, made, early=early))
+
+    def _sweeps(images: Range, tile: list[int], sums: Sums, sides: tuple[int | None, int], made: Part, *, early: bool) -> Work:
+        parts, frn, lam = list(itertools.product(equal_ranges(*images, limit), cut)), layer.norm == "frn", 0
+        parameters, residual = sides
+        for tap, m in enumerate(tile):
+            for number, (part, rows) in enumerate(parts):
+                swept, fresh = plane.of(rows), not rows or rows[0] == 0
+                whole = (builder.part(name, "z", images, (m, m + 1)),) if number == len(parts) - 1 else ()
+                if tap and not number:
+                    parameters = None
+                room = ((builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, (made,), whole, room, loads=False)
+                if tap or number or not early or parameters is None:
+                    parameters, residual = load_sides(builder, layer, part, m, parameters, rows)
+                fields = {
+                    "planes": part[1] - part[0],
+                    # A dry run leaves lambda for the rows that follow, too; nothing of it reaches the memory.
+                    "dry": int(dry and not (rows and fresh)),
+                    **swept.fields(),
+                    **work.psum_fields(sums, tap, images, part, rows),
+                    "n": plane.fields()["n"],
+                }
+                if frn and rows and fresh:
+                    lam = builder.ring["PBUF"].take(1)
+                shared = (lam, fresh) if frn and rows else None
+                activate(builder, layer, part, m, fields, sums, (parameters, residual), swept, dry, rows, shared)
+            assert parameters is not None
+            builder.pool["PARAMETERS"].give_back(parameters)
+
+    def gives(images: Range, tile: list[int]) -> Parts:
+        groups = [(group, group + 1) for group in tile]
+        swept = () if builder.apart else tuple(builder.part(name, "z", images, some) for some in groups)
+        return (*swept, *(convolved_forward(builder, layer, images, some) for some in groups))
+
+    def made(images: Range, groups: Range) -> Parts:
+        return (builder.part(layer.input, "z", images, groups),)
+
+    if builder.choices.cut and layer.input != INPUT:
+        return work.works(work.image_tiles(), needs, gives, emit, made, through(builder, layer, emitted=True))
+    return work.works(work.image_tiles(), needs, gives, emit, early=through(builder, layer))
+
+
+def _pool(builder: Builder, layer: Layer, dry: bool, every: range) -> Work:
+    network, name = builder.network, layer.name
+    geometry = network.geometry(name)
+    (_, yi, xi), (channels, yo, xo) = geometry.in_shape, geometry.out_shape
+    big, small = Plane(yi, xi), Plane(yo, xo)
+    z, source = builder.tid(name, Kind.Z), builder.tid(layer.input, Kind.Z)
+    maximum = isinstance(layer, MaxPool)
+    inv, k = reciprocal(geometry.kernel[0] ** 2)
+    constant = 0 if maximum else 15 + k
+    windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
+    limit, pieces = pool_parts(builder, name, windows, small, big, backward=False)
+    groups = builder.groups(channels)
+    pool = {"pool": 1, "pmax": int(maximum), "pkern": geometry.kernel[0], "pstride": geometry.stride, "ppad": geometry.pad}
+    for work, images, chosen in builder.sweeps(
+        groups,
+        limit,
+        sum(pool_cycles(Instruction(Opcode.RUN, pool | part.fields())) for part in pieces),
+        lambda images, groups: (builder.part(layer.input, "z", images, groups),),
+        lambda images, groups: (builder.part(name, "z", images, groups),),
+        chosen=every,
+    ):
+        # Rows of a plane one by one: a whole one would keep others waiting.
+        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
+        yield each
+        count = images[1] - images[0]
+        for number, (group, part) in enumerate(itertools.product(chosen, pieces)):
+            if number and len(pieces) > 1:
+                yield Piece(Lane.ACORE, each.cycles, inside=True)
+            beats = count * part.out.nb
+            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
+            oa = builder.ring["OA"].take(beats)
+            ob = builder.ring["OB"].take(beats) if maximum else 0
+            fields = {
+                "planes": count,
+                "dry": int(dry),
+                **part.fields(),
+                "xsrc": int(XSource.NONE),
+                "sa0": aa,
+                "oa0": oa,
+                "ob0": ob,
+                "inv": inv,
+                **plane_rounding(builder, name, Kind.Z, network.shape(name), images, group, part.row),
+                **pool,
+            }
+            builder.run(
+                "MAXPOOL_FWD" if maximum else "AVGPOOL_FWD",
+                fields,
+                shifts(SH1=(constant, (z,), (source,))),
+                reads=[("AA", aa, count * part.stored.nb)],
+                writes=[("OA", oa, beats), ("OB", ob, beats if maximum else 0)],
+            )
+            if dry:
+                continue
+            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, part.rows)
+            if maximum and builder.training:
+                builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob, part.rows)

@@ -1,0 +1,110 @@
+"""The nodes that a traced PyTorch module becomes, and the rules of what PyTorch has both as a module and as a function."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import fx
+
+from gradloom.host.frontends.import_graph import Node, Op, adaptive, pair, refuse, window
+
+__all__ = ["BATCH", "Shape", "Writer"]
+
+BATCH = 2
+"""Images of the run on zeros that gives the values."""
+
+
+class Shape(tuple[int, ...]):
+    """Shape of a tensor, as distinct from a tuple that the module computes."""
+
+
+class Writer:
+    """Writes nodes of a :class:`~gradloom.host.frontends.import_graph.Graph` for those of a traced graph.
+
+    ``where`` is what messages call a traced node, ``layer`` the name that its layer shall have. All methods raise
+    :exc:`~gradloom.host.files.UserError` for what the machine does not have.
+
+    Parameters
+    ----------
+    values : dict
+        By name of a traced node: the :class:`Shape` of a tensor for :data:`BATCH` images, any other value itself.
+
+    Attributes
+    ----------
+    nodes : list of :class:`~gradloom.host.frontends.import_graph.Node`
+        Those written so far.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.nodes: list[Node] = []
+
+    def source(self, node: fx.Node, where: str) -> fx.Node:
+        """The traced node whose output is the first argument of ``node``."""
+        source = node.args[0] if node.args else node.kwargs.get("input")
+        if not isinstance(source, fx.Node) or not isinstance(self.values[source.name], Shape) or source.op == "get_attr":
+            raise refuse(where, "its input is no output of a layer", "compute only from the network's input")
+        return source
+
+    def shape_of_input(self, node: fx.Node, where: str) -> tuple[int, ...]:
+        """Shape of one image."""
+        return tuple(self.values[self.source(node, where).name][1:])
+
+    def argument(self, node: fx.Node, position: int, key: str, default: Any = None) -> Any:
+        """An argument's value, whether it is given by its position or by its key."""
+        value = node.args[position] if position < len(node.args) else node.kwargs.get(key, default)
+        return fx.node.map_arg(value, lambda argument: self.values[argument.name])
+
+    def emit(self, node: fx.Node, op: str, where: str, layer: str, settings: dict[str, Any] | None = None,
+             arrays: dict[str, tuple[str, np.ndarray]] | None = None, inputs: tuple[str, ...] | None = None) -> None:
+        """Write a :class:`~gradloom.host.frontends.import_graph.Node`; ``inputs`` is by default the :meth:`source` alone."""
+        inputs = inputs or (self.source(node, where).name,)
+        self.nodes.append(Node(node.name, op, where, layer, inputs, settings or {}, arrays or {}))
+
+    def max_pool(self, node: fx.Node, where: str, layer: str, settings: Mapping[str, Any]) -> None:
+        """``settings`` by the names that MaxPool2d gives them."""
+        if pair(settings["dilation"] or 1) != (1, 1) or settings["ceil_mode"] or settings["return_indices"]:
+            raise refuse(where, "dilation, ceil_mode and return_indices are not supported", "leave them at their defaults")
+        self.emit(node, Op.MAX_POOL, where, layer, _pool_window(where, settings))
+
+    def avg_pool(self, node: fx.Node, where: str, layer: str, settings: Mapping[str, Any]) -> None:
+        """``settings`` by the names that AvgPool2d gives them."""
+        without_pad = settings["count_include_pad"] is False and any(pair(settings["padding"] or 0))
+        if settings["ceil_mode"] or without_pad or settings["divisor_override"]:
+            raise refuse(where, "padding counts as zeros in the mean, and ceil_mode and divisor_override are not supported",
+                         "leave these settings at their defaults")
+        self.emit(node, Op.AVG_POOL, where, layer, _pool_window(where, settings))
+
+    def adaptive_pool(self, node: fx.Node, where: str, layer: str, size: Any) -> None:
+        """Means to an output of ``size``: one number, or (rows, columns), ``None`` for the input's."""
+        shape = self.shape_of_input(node, where)
+        sizes = tuple(size) if isinstance(size, tuple | list) else (size, size)
+        op, settings = adaptive(where, (shape[0], shape[1], shape[2]), (sizes[0], sizes[-1]))
+        self.emit(node, op, where, layer, settings)
+
+    def dropout(self, node: fx.Node, where: str, p: float) -> None:
+        """Nothing, if its probability ``p`` is 0."""
+        if p > 0:
+            raise refuse(where, f"the machine has no dropout, and p is {p:g}", "set p to 0 or remove it")
+        self.emit(node, Op.SAME, where, node.name)
+
+    def flatten(self, node: fx.Node, where: str) -> None:
+        """Nothing, if every image is flattened or keeps its shape."""
+        source = self.values[self.source(node, where).name]
+        if self.values[node.name] not in (source, (BATCH, int(np.prod(source[1:])))):
+            raise refuse(
+                where,
+                f"it reshapes images of {_text(source[1:])} to {_text(self.values[node.name][1:])}",
+                "only flattening each image is supported, as torch.flatten(x, 1) does",
+            )
+        self.emit(node, Op.SAME, where, node.name)
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
+
+def _pool_window(where: str, settings: Mapping[str, Any]) -> dict[str, int]:
+    kernel = settings["kernel_size"]
+    stride = settings["stride"]
+    return window(where, kernel, kernel if stride in (None, ()) else stride, settings["padding"] or 0)

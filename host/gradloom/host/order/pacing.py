@@ -1,0 +1,348 @@
+"""The order of a program: pieces of independent work, emitted in about the order in which the machine could run them.
+
+Every engine takes its commands in the order of the program, so what should run side by side must be emitted side by side. A
+work (:mod:`gradloom.host.order.pieces`) yields pieces; a piece says what must have been emitted before it and what it gives, in
+images, so that a layer follows the one before it range by range. :class:`Pacer` emits the pieces of all works one after the other,
+as a list scheduler: it knows from the program's clock (:mod:`gradloom.host.cost_model.clock`) when the engines would be through
+with what they have, and takes the first piece for which the array would not wait, or else the one that can start first. What only
+the A-Core works at goes where the A-Core has time.
+"""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+from gradloom.host.choices import BY_RULES, Choices
+from gradloom.host.order.accesses import row_access, tensor_access
+from gradloom.host.order.acore_turns import AcoreWork, Turn, acore_turn
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tokens import Recorder
+from gradloom.rtl.channels import Unit
+
+__all__ = ["Deadlock", "Pacer"]
+
+_LATENCY = 60
+"""Cycles of a load beside its beats, about."""
+_NEVER = 1 << 62
+
+
+class Deadlock(RuntimeError):
+    """The works of a program wait for each other."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Stream:
+    """A work under way: its next piece, and when what that needs is there."""
+
+    work: Work
+    line: str
+    place: float
+    head: Piece
+    ready: int | None = None
+    carried: tuple[Part, ...] = ()
+    """What is there with the last of the pieces that go on with each other."""
+    closing: str = ""
+    """The queue that loses its oldest operands with that piece."""
+
+
+def _work_of(stream: _Stream, ready: int) -> AcoreWork:
+    piece = stream.head
+    kind = Turn.PASS if piece.passes_first else Turn.SCALARS if piece.late else Turn.UPDATE if piece.update else Turn.SWEEP
+    return AcoreWork(kind, ready, piece.cycles)
+
+
+def _between(stream: _Stream) -> bool:
+    """Whether its piece may come between the commands of a tile: only gradients, which do not add to partial sums."""
+    return bool(stream.line) and stream.head.long_sweep
+
+
+class Pacer:
+    """Emits works side by side (:meth:`add`, then :meth:`finish`).
+
+    Parameters
+    ----------
+    recorder : :class:`~gradloom.host.order.tokens.Recorder`
+        Where they emit.
+    loaders : dict
+        The Loader of each of the array's buffers.
+    choices : :class:`~gradloom.host.choices.Choices`
+        How long the array waits, and which works come earlier or later than they are added.
+    """
+
+    def __init__(self, recorder: Recorder, loaders: dict[str, Unit], choices: Choices = BY_RULES) -> None:
+        self._recorder, self._loaders, self._choices = recorder, loaders, choices
+        self._added = 0
+        self._streams: list[_Stream] = []
+        self._given: dict[tuple[str, int], int] = {}
+        self._times: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        """Since when which images of some group of a part are there: what is not found in memory."""
+        self._open: Counter[str] = Counter()
+        self._under_way: _Stream | None = None
+        self._lanes = 0
+        """When the A-Core's lanes are through with what they have to sweep."""
+        self._filled: _Stream | None = None
+        self._crowded = False
+        """Whether A-Core's work waits for room in a buffer."""
+        self._swept = 0
+        """When the results of the last piece with long sweeps have left the array, about."""
+
+    def give(self, part: Part, when: int | None = None) -> None:
+        """Note what is there, perhaps since when."""
+        if when is not None:
+            self._note(part, when)
+        for group in range(*part.groups):
+            self._given[part.name, group] = self._given.get((part.name, group), 0) | part.mask
+
+    def _note(self, part: Part, when: int) -> None:
+        for group in range(*part.groups):
+            self._times.setdefault((part.name, group), []).append((part.mask, when))
+
+    def _missing(self, part: Part) -> bool:
+        # The last group is there last.
+        return any(part.mask & ~self._given.get((part.name, group), 0) for group in reversed(range(*part.groups)))
+
+    def add(self, *works: Work, line: str = "", name: str = "") -> None:
+        """Emit works among the others.
+
+        Parameters
+        ----------
+        name : :class:`str`
+            Under which the choices may move them in the order of service. Works that others add while they are emitted stand there.
+        line : :class:`str`
+            Works of one line run one after the other, and only where the array would wait for works that are in none. Of several
+            lines the first one in the alphabet is served first.
+        """
+        for number, work in enumerate(works):
+            head = next(work, None)
+            if head is not None:
+                self._added += 1
+                place = self._added + self._choices.order.get(name, 0) if self._under_way is None else self._under_way.place
+                self._streams.append(_Stream(work, f"{line} {number}" if line else "", place, head))
+        self._streams.sort(key=lambda stream: stream.place)
+
+    def sweeps_wait(self) -> bool:
+        """Whether a piece could come now that had better come between the commands of others."""
+        return any(_between(stream) and stream.ready is not None for stream in self._streams)
+
+    def finish(self) -> None:
+        """Emit all that has been added."""
+        while self._streams:
+            self._emit(self._choose())
+
+    def _emit(self, stream: _Stream) -> None:
+        """The stream's present piece."""
+        clock = self._recorder.clock
+        acore = clock.free(Unit.ACORE)
+        first = len(self._recorder.instructions)
+        self._under_way = stream
+        piece, head = stream.head, next(stream.work, None)
+        self._under_way = None
+        if not piece.inside:
+            stream.carried, stream.closing = piece.gives, piece.closes
+            piece = dataclasses.replace(piece, gives=(), closes="")
+        if head is None or not head.inside:
+            piece = dataclasses.replace(piece, gives=piece.gives + stream.carried, closes=stream.closing)
+        if piece.lane == Lane.ACORE and not (piece.passes_first or piece.late):
+            self._lanes = clock.free(Unit.ACORE)
+        for part in piece.gives:
+            self.give(part)
+            if piece.lane == Lane.LOAD or (piece.lane == Lane.ACORE and self._choices.cut):
+                # Its loads take several channels: the last command need not be the last one that is done.
+                self._note(part, clock.through(first))
+        if piece.lane != Lane.LOAD and (not piece.long_sweep or acore != clock.free(Unit.ACORE)):
+            # One with long sweeps is part of a set, whose last one gives the A-Core its work.
+            self._filled = stream if stream.line else None
+        if piece.long_sweep:
+            self._swept = clock.free(Unit.CCORE) + piece.sweeps
+        self._open[piece.opens] += 1
+        self._open[piece.closes] -= 1
+        if head is None:
+            self._streams.remove(stream)
+        else:
+            stream.head, stream.ready = head, None
+
+    # Choice
+
+    def _choose(self) -> _Stream:
+        """The stream whose piece comes next."""
+        found = self._candidates()
+        clock = self._recorder.clock
+        now = clock.free(Unit.CCORE)
+        arrays = found[Lane.ARRAY]
+        if not self._choices.cut and all(stream.line for stream in arrays) and self._acore_bound(found[Lane.ACORE]):
+            # The array waits for the A-Core, which would be kept from its work by what leaves the array slowly.
+            arrays = [stream for stream in arrays if not stream.head.long_sweep]
+        starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
+        if self._choices.cut:
+            # Gradients do not keep waiting what others wait for.
+            limit = min((time for time, n in starts if not arrays[n].line), default=_NEVER) + self._choices.patience
+            starts = [(time, n) for time, n in starts if not arrays[n].line or time + arrays[n].head.cycles <= limit]
+        # Results that leave the array more slowly than it makes them go between what leaves none. What hardly takes the array
+        # any time lets the A-Core go on.
+        eager = (pair for pair in starts if pair[0] <= now and self._eager(arrays[pair[1]]))
+        soon = (pair for pair in starts if pair[0] <= now + self._choices.patience)
+        first = min(starts, key=lambda pair: (pair[0], self._burden(arrays[pair[1]]), pair[1]), default=None)
+        chosen = next(itertools.chain(eager, soon), first)
+        loads = [(self._load_start(stream), n) for n, stream in enumerate(found[Lane.LOAD])]
+        if loads:
+            time, n = min(loads)
+            if chosen is None or time <= chosen[0]:
+                return found[Lane.LOAD][n]
+        if self._choices.cut:
+            piece = self._acore_turn(found[Lane.ACORE], _NEVER if chosen is None else chosen[0])
+            if piece is not None:
+                return piece
+        limit, urgent = _NEVER, -1
+        if chosen is not None:
+            stream = arrays[chosen[1]]
+            # With nothing but fillers left for the array, others wait for the A-Core: fillers take turns with them.
+            limit = chosen[0] + stream.head.lag
+            if stream.head.silent:
+                # It takes no turns, but does not go on behind the time at which the A-Core could begin.
+                urgent = chosen[0] + stream.head.cycles
+            elif stream is self._filled:
+                urgent = max(chosen[0], clock.free(Unit.ACORE))
+        waits = chosen is None or chosen[0] > now + self._choices.starved
+        acore = None if self._choices.cut else self._acore(found[Lane.ACORE], limit, urgent, waits)
+        if acore is not None:
+            return acore
+        if chosen is not None:
+            return arrays[chosen[1]]
+        if any(stream.ready is not None and stream.head.yields() for stream in self._streams):
+            return self._choose()
+        raise Deadlock("the works of a program wait for each other")
+
+    def _acore_turn(self, streams: list[_Stream], limit: int) -> _Stream | None:
+        """What the A-Core does next, if it can begin until ``limit``, where it takes everything in small pieces."""
+        if not streams:
+            return None
+        clock = self._recorder.clock
+        turn = acore_turn(
+            [_work_of(stream, self._loaded_at(stream)) for stream in streams],
+            clock.accepts(Unit.ACORE),
+            clock.free(Unit.ACORE),
+            self._lanes,
+            crowded=self._crowded,
+        )
+        return streams[turn[1]] if turn[0] <= limit else None
+
+    def _acore_bound(self, streams: list[_Stream]) -> bool:
+        """Whether the A-Core has more to do that others wait for as soon as it is through with what it has."""
+        free = self._recorder.clock.free(Unit.ACORE)
+        return any(not stream.head.late and (stream.ready or 0) <= free for stream in streams)
+
+    def _burden(self, stream: _Stream) -> tuple[bool, float]:
+        """What a piece gives the A-Core to do for each cycle of the array; those of a line come last. All alike unless chosen."""
+        if not self._choices.balance:
+            return False, 0.0
+        return bool(stream.line), stream.head.sweeps / max(1, stream.head.cycles)
+
+    def _eager(self, stream: _Stream) -> bool:
+        """Whether the piece comes before others that could start, too."""
+        brief = stream.head.cycles <= self._choices.brief and not stream.head.inside and not stream.line
+        return brief or stream.head.long_sweep
+
+    def _acore(self, streams: list[_Stream], limit: int, urgent: int, waits: bool) -> _Stream | None:
+        """What the A-Core does next, if it is through with it at ``limit`` or can start until ``urgent``.
+
+        Of several that could start, the first one in the order of the program, or, if the array ``waits`` for any, the last one, as
+        that is nearest to the array's next tile.
+        """
+        times = [(self._acore_start(stream), -n if waits else n, stream) for n, stream in enumerate(streams)]
+        # Others may wait for the room that what is late takes.
+        first = min((entry for entry in times if self._crowded or not entry[2].head.late), default=None)
+        late = min((entry for entry in times if entry[2].head.late), default=None)
+        if late and late[0] + late[2].head.cycles <= min(limit, first[0] if first else limit):
+            return late[2]
+        return first[2] if first and (first[0] + first[2].head.cycles <= limit or first[0] <= urgent) else None
+
+    def _loaded_at(self, stream: _Stream) -> int:
+        """When a piece of the A-Core has what it needs: that is loaded when it is in memory."""
+        there = stream.ready or 0
+        if there and stream.head.needs and stream.head.loads and self._choices.operands:
+            there += _LATENCY + stream.head.cycles
+        return there
+
+    def _acore_start(self, stream: _Stream) -> int:
+        """When the A-Core could begin with a piece."""
+        there = self._loaded_at(stream)
+        return max(self._recorder.clock.free(Unit.ACORE), there)
+
+    def _candidates(self) -> dict[Lane, list[_Stream]]:
+        """Streams whose next piece may come now; those of a line last."""
+        found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
+        lines, waiting = set[str](), set[str]()
+        inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == Lane.ARRAY]
+        gap = self._gap(inside)
+        self._crowded = False
+        for stream in self._streams:
+            piece = stream.head
+            between = piece.inside or _between(stream) or piece.apart()
+            outside = inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap))
+            if outside or (piece.takes and self._recorder.waits_for_use(piece.takes())):
+                (lines if stream.line and piece.holds else waiting).add(stream.line)
+                continue
+            if stream.line and stream.line in waiting and not piece.passes:
+                continue
+            if inside and piece.lane == Lane.LOAD and piece.weights:
+                # The weights of the commands that are still to come lie on chip.
+                continue
+            if stream.line:
+                if stream.line in lines:
+                    continue
+                lines.add(stream.line)
+            if not self._there(stream) or any(self._missing(part) for part in piece.behind()):
+                continue
+            if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
+                continue
+            if all(pool.find(count) is not None for pool, count in piece.room):
+                found[bool(stream.line)][piece.lane].append(stream)
+            elif piece.lane == Lane.ACORE:
+                self._crowded = True
+        return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in Lane}
+
+    def _there(self, stream: _Stream) -> bool:
+        """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
+        needs = stream.head.needs
+        if stream.ready is None and not any(self._missing(part) for part in needs):
+            stream.ready = max((self._written(part) for part in needs), default=0)
+        return stream.ready is not None
+
+    def _gap(self, inside: Sequence[_Stream]) -> int:
+        """When the array can go on with pieces that leave it to gradients until then; 0 if there are none."""
+        now = self._recorder.clock.free(Unit.CCORE)
+        return min((self._start(stream, now) for stream in inside if stream.head.idle and self._there(stream)), default=0)
+
+    def _fits(self, stream: _Stream, gap: int) -> bool:
+        """Whether a piece of gradients is through before a gap ends."""
+        if not stream.line or not self._there(stream):
+            return False
+        return self._start(stream, self._recorder.clock.free(Unit.CCORE)) + stream.head.cycles <= gap
+
+    def _written(self, part: Part) -> int:
+        """When some images of a tensor are in memory, or operands on chip."""
+        times = [self._times.get((part.name, group)) for group in range(*part.groups)]
+        if all(times):
+            return max((when for found in times for mask, when in found or () if mask & part.mask), default=0)
+        return self._recorder.when(tensor_access(part.name, (part.images, part.groups)))
+
+    def _load_start(self, stream: _Stream) -> int:
+        """When a Loader could begin with a piece."""
+        start = stream.ready or 0
+        for pool, count in stream.head.room:
+            first = pool.find(count) or 0
+            free = self._recorder.when(row_access(pool.name, first, count), write=True)
+            start = max(start, free, self._recorder.clock.free(self._loaders[pool.name]))
+        return start
+
+    def _start(self, stream: _Stream, now: int) -> int:
+        """When the array could begin with a piece."""
+        start, piece = max(now, stream.ready or 0), stream.head
+        if piece.long_sweep:
+            start = max(start, self._swept - piece.cycles)
+        if piece.target:
+            start = max(start, self._recorder.when(piece.target(), write=True))
+        if piece.weights:
+            start = max(start, self._recorder.clock.free(self._loaders["WBUF"]) + piece.weights + _LATENCY)
+        return start

@@ -1,0 +1,101 @@
+"""Pieces of work: commands that are emitted together, and what they need, give and take (:mod:`gradloom.host.order.pacing`)."""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.places import Pool
+
+__all__ = ["Lane", "Part", "Piece", "Work"]
+
+
+class Lane(enum.Enum):
+    """The engine that bounds a piece."""
+
+    LOAD = enum.auto()
+    ARRAY = enum.auto()
+    ACORE = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some images and channel groups of a tensor in DRAM, or of something that is done for each image."""
+
+    name: str
+    images: tuple[int, int]
+    groups: tuple[int, int] = (0, 1)
+
+    @property
+    def mask(self) -> int:
+        """A bit for each image."""
+        return (1 << self.images[1]) - (1 << self.images[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Commands that are emitted together.
+
+    Parameters
+    ----------
+    lane : the engine that bounds them
+    cycles : of that engine
+    needs, gives : what must have been emitted before, and what has been once these commands are
+    room : addresses that must be free on chip, which these commands take
+    opens, closes : a queue of operands of the array that these commands add to, or have used the oldest of
+    ahead : sets of operands in that queue, at most; ``None``: as chosen for all
+    lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
+    late : whether nobody waits for it, so that the A-Core may do anything else first
+    weights : beats of weights that must be there before its first window, or, of a load, that it brings
+    sweeps : cycles in which its results leave the array and the A-Core takes them
+    inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
+        them, and no other work's partial sums come between those of the array
+    idle : whether gradients may come before a piece that goes on, if they are through when it could start
+    takes : where it begins to gather gradients, nothing of which may wait for its update there
+    holds : whether its work has gathered gradients that wait for further spans, beside which no other work of its line has room
+    passes : whether it may come before earlier works of its line that cannot
+    silent : whether the A-Core gets nothing to do by it
+    target : where its first results go
+    apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
+    behind : says what must have been emitted beside ``needs``, at the time: who reads what its commands overwrite on chip
+    loads : whether what the A-Core needs is loaded first
+    passes_first : whether it is a first pass of the A-Core only, beside which others are swept
+    update : whether it updates weights, so that nobody waits for it but gradients that want its room
+    yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
+    """
+
+    lane: Lane
+    cycles: int
+    needs: tuple[Part, ...] = ()
+    gives: tuple[Part, ...] = ()
+    room: tuple[tuple[Pool, int], ...] = ()
+    opens: str = ""
+    closes: str = ""
+    ahead: int | None = None
+    lag: int = 0
+    late: bool = False
+    weights: int = 0
+    sweeps: int = 0
+    inside: bool = False
+    idle: bool = False
+    takes: Callable[[], Access] | None = None
+    holds: bool = False
+    passes: bool = False
+    silent: bool = False
+    target: Callable[[], Access] | None = None
+    apart: Callable[[], bool] = lambda: False
+    behind: Callable[[], Sequence[Part]] = tuple
+    loads: bool = True
+    passes_first: bool = False
+    update: bool = False
+    yields: Callable[[], bool] = lambda: False
+
+    @property
+    def long_sweep(self) -> bool:
+        """Whether the array would wait for its results before the next one of its kind."""
+        return self.sweeps > self.cycles
+
+
+Work: TypeAlias = Iterator[Piece]
+"""Yields every piece before its commands, which are emitted when it is resumed."""

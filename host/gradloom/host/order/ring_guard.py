@@ -1,0 +1,58 @@
+"""A guard of on-chip rings: what has been put there is used before anything overwrites it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gradloom.host.order.accesses import Access
+from gradloom.host.program.assembler import Instruction
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Opcode
+
+__all__ = ["Overwritten", "Unused"]
+
+_BESIDE = ("dacc", "lap")
+"""Fields of a drain that leaves what its addresses hold: it adds to it, or to the lap before."""
+
+
+class Overwritten(ValueError):
+    """A command would overwrite what another one is still to use."""
+
+
+class Unused:
+    """Addresses of on-chip rings that hold what nothing has used yet.
+
+    A ring hands out its addresses round and round; the recorder orders their reuse by the order of the program. That a command
+    reads what was meant for it takes more: between the two no one may have taken its addresses.
+    """
+
+    def __init__(self, config: Config) -> None:
+        sizes = {"AA": config.abuf_depth, "AB": config.abuf_depth, "AM": config.mbuf_depth, "DW": config.dw_depth}
+        self._held = {name: np.zeros(size, bool) for name, size in sizes.items()}
+        self._block = config.block_beats
+
+    def holds(self, access: Access) -> bool:
+        """Whether some of it has not been used."""
+        return bool(self._held[access.space][slice(*access.box[0])].any())
+
+    def note(self, instruction: Instruction, reads: Iterable[Access], writes: Iterable[Access]) -> None:
+        """What a command uses, and what it leaves for others.
+
+        Raises
+        ------
+        :exc:`Overwritten`
+            If what it overwrites has not been used.
+        """
+        for access in reads:
+            if access.space in self._held:
+                self._held[access.space][slice(*access.box[0])] = False
+        for access in writes:
+            if access.space in self._held:
+                held = self._held[access.space][slice(*access.box[0])]
+                gap = instruction.fields.get("dgap", 0)
+                # With a gap blocks of other tiles lie between.
+                own = np.arange(len(held)) // self._block % (gap + 1) == 0 if gap else slice(None)
+                beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
+                if held[own].any() and not beside:
+                    raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
+                held[own] = True

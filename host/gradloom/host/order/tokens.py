@@ -1,0 +1,255 @@
+"""A program in the order of its meaning, and the semaphores that let the engines run it side by side.
+
+The scheduler emits commands in an order in which they would be right one after the other, and says which part
+of which memory each reads and writes. :class:`Recorder` finds, for every command, the latest command of every
+other engine that it conflicts with and has not yet been ordered behind, and orders the two by a token.
+Every Loader and every Storer is an engine by itself (:class:`~gradloom.rtl.channels.Unit`). Engines take their
+commands in order and finish them in order, so one semaphore for each ordered pair of engines is enough: the n-th
+wait of a pair matches its n-th signal. Pairs that other tokens order have no semaphore
+(:data:`gradloom.rtl.channels.TOKENS`); should two commands of such a pair conflict all the same, and no other
+tokens order them, a barrier does.
+
+Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the
+earliest unfinished command can always run, however short the queues are. Why every semaphore ends at 0:
+signals and waits are made in pairs. Why none passes its largest value: a token that would span too many others
+comes from a later command than it need, or a barrier takes its place.
+"""
+
+import operator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+from gradloom.host.cost_model.clock import Clock
+from gradloom.host.dram.layout import ceil_div
+from gradloom.host.order.accesses import Access, Past, Space, overlap
+from gradloom.host.order.ring_guard import Unused
+from gradloom.host.program.assembler import Instruction
+from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Opcode
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Collects the commands of a program.
+
+    Parameters
+    ----------
+    config : :class:`~gradloom.rtl.config.Config`
+        Its channels say which engine executes a command.
+    most_tokens : :class:`int`
+        Tokens of a pair of engines that may be signalled and not yet waited for, in the order of the program.
+    staged : :class:`bool`
+        As for :class:`~gradloom.host.cost_model.clock.Clock`.
+
+    Attributes
+    ----------
+    instructions : list of :class:`~gradloom.host.program.assembler.Instruction`
+    tag : :class:`int`
+        Given to every command that is emitted.
+    clock : :class:`~gradloom.host.cost_model.clock.Clock`
+        When they would run.
+    """
+
+    def __init__(self, config: Config, most_tokens: int = 128, *, staged: bool = False) -> None:
+        self._config = config
+        self.clock = Clock(config, staged=staged)
+        self._most_tokens = most_tokens
+        self._emitted: dict[Unit, list[int]] = {unit: [] for unit in units(config)}
+        self._waits: dict[tuple[Unit, Unit], list[int]] = {}
+        self.instructions: list[Instruction] = []
+        self.tag = 0
+        self._known: dict[int, dict[Unit, int]] = {}
+        self._last: dict[Unit, int] = {}
+        self._floor = -1
+        self._awaited = -1
+        """Latest command of the A-Core that a command of the Sequencer has waited for."""
+        self._spaces: dict[str, Space] = {}
+        self._unused = Unused(config)
+        self._running = False
+
+    def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
+        """A command of the Sequencer itself; engines have finished all earlier ones when it runs.
+
+        Returns its position.
+        """
+        self.barrier()
+        self.instructions.append(Instruction(opcode, fields, tail, self.tag))
+        return len(self.instructions) - 1
+
+    def aside(self, opcode: Opcode, **fields: int) -> None:
+        """A command of the Sequencer that no command under way depends on: it waits for none of them."""
+        self.instructions.append(Instruction(opcode, fields, (), self.tag))
+
+    def since_barrier(self) -> Iterator[tuple[int, Instruction]]:
+        """Commands since the last barrier, with their positions."""
+        return ((place, self.instructions[place]) for place in range(self._floor + 1, len(self.instructions)))
+
+    def behind_acore(self, commands: Sequence[tuple[int, Instruction]]) -> None:
+        """Commands of the Sequencer, each behind a command of the A-Core while engines go on.
+
+        Parameters
+        ----------
+        commands : (position, command)
+            Position of the A-Core's command; -1 if there is none since the last barrier.
+        """
+        # What has been waited for before is done, and a token of it would come ahead of those that are yet to be waited for.
+        known = max(self._floor, self._awaited)
+        places = sorted({place for place, _ in commands if place > known})
+        # More tokens than a semaphore may hold are thinned out: a command waits for the next one that is left.
+        left = places[:: -max(1, ceil_div(len(places), self._most_tokens))][::-1]
+        number = semaphore(Unit.ACORE, Unit.SEQ)
+        assert number is not None
+        for place, command in sorted(commands, key=operator.itemgetter(0)):
+            if place > known:
+                known = left[bisect_left(left, place)]
+                self.instructions[known].signal |= 1 << number
+                command.wait |= 1 << number
+            command.tag = self.tag
+            self.instructions.append(command)
+        self._awaited = known
+
+    def barrier(self) -> None:
+        """All earlier commands have finished before any later one starts."""
+        if not self._running:
+            return
+        self.instructions.append(Instruction(Opcode.BARRIER, {}, (), self.tag))
+        self._floor = len(self.instructions) - 1
+        self.clock.barrier()
+        self._known.clear()
+        self._last.clear()
+        self._spaces.clear()
+        self._running = False
+
+    def emit(
+        self,
+        opcode: Opcode,
+        fields: dict[str, int],
+        *,
+        reads: Iterable[Access] = (),
+        writes: Iterable[Access] = (),
+        tail: tuple = (),
+        again: bool = False,
+    ) -> int:
+        """A command of an engine with all that it reads and writes. Returns its position.
+
+        ``again``: what it reads in rings is read again, and may not be overwritten before.
+        """
+        instruction = Instruction(opcode, fields, tail, self.tag)
+        engine, reads, writes = instruction.unit(self._config), tuple(reads), tuple(writes)
+        self._unused.note(instruction, () if again else reads, writes)
+        needs = self._conflicts(engine, reads, writes)
+        if self._needs_barrier(engine, needs):
+            self.barrier()
+            needs = {}
+        self._running = True
+        position = len(self.instructions)
+        self.clock.place(position, engine, instruction, needs.values())
+        known = self._order(engine, needs, instruction)
+        self.instructions.append(instruction)
+        self._emitted[engine].append(position)
+        self._known[position] = known
+        self._last[engine] = position
+        for access in reads:
+            self._space(access).add(Past(position, engine, False, access.box))
+        for access in writes:
+            self._space(access).add(Past(position, engine, True, access.box))
+        return position
+
+    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
+        """The one of the channels that fill a memory that will be through first, if they share the work, else the usual one.
+
+        ``most``: of so many channels only.
+        """
+        channels = load_channels(self._config, dest)[:most]
+        if not shared:
+            return 0
+        return min(range(len(channels)), key=lambda way: self.clock.free(LOAD_UNITS[channels[way]]))
+
+    def waits_for_use(self, access: Access) -> bool:
+        """Whether anything in a part of an on-chip ring has not been used yet."""
+        return self._unused.holds(access)
+
+    def when(self, access: Access, *, write: bool = False) -> int:
+        """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""
+        space, done = self._spaces.get(access.space), self.clock.done
+        near = space.near(access.box) if space else ()
+        return max((done[past.position] for past in near if (write or past.write) and overlap(past.box, access.box)), default=0)
+
+    def _space(self, access: Access) -> Space:
+        if access.space not in self._spaces:
+            self._spaces[access.space] = Space(len(access.box), on_chip=len(access.box) == 1 or access.space in Dest.__members__)
+        return self._spaces[access.space]
+
+    def _conflicts(
+        self, engine: Unit, reads: tuple[Access, ...], writes: tuple[Access, ...]
+    ) -> dict[Unit, int]:
+        needs: dict[Unit, int] = {}
+        for write, accesses in ((False, reads), (True, writes)):
+            for access in accesses:
+                space = self._spaces.get(access.space)
+                for past in space.near(access.box) if space else ():
+                    if (
+                        past.engine != engine
+                        and (write or past.write)
+                        and past.position > needs.get(past.engine, -1)
+                        and overlap(past.box, access.box)
+                    ):
+                        needs[past.engine] = past.position
+        return needs
+
+    def _before(self, engine: Unit) -> dict[Unit, int]:
+        """What has finished, at the latest, when the engine is done with a next command that waits for nothing."""
+        if engine not in self._last:
+            return {}
+        before = self._last[engine]
+        return {**self._known[before], engine: before}
+
+    def _needs_barrier(self, engine: Unit, needs: dict[Unit, int]) -> bool:
+        """Tokens cannot order a command of ``engine`` behind all of ``needs``."""
+        known = self._before(engine)
+        for other, place in needs.items():
+            if place <= known.get(other, self._floor):
+                continue
+            if semaphore(other, engine) is None:
+                implied = any(
+                    self._known[p].get(other, self._floor) >= place
+                    for o, p in needs.items()
+                    if semaphore(o, engine) is not None
+                )
+                if not implied:
+                    return True
+            elif self._producer(other, engine, place) is None:
+                return True
+        return False
+
+    def _order(self, engine: Unit, needs: dict[Unit, int], instruction: Instruction) -> dict[Unit, int]:
+        """Add the tokens that ``needs`` asks for. Returns what has finished when the command is done, itself aside."""
+        known = self._before(engine)
+        open_needs = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
+        for other, place in list(open_needs.items()):
+            if any(
+                self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other
+            ):
+                continue
+            late_enough, number = self._producer(other, engine, place), semaphore(other, engine)
+            assert late_enough is not None and number is not None, "emit() has put a barrier here"
+            place = late_enough
+            self._waits.setdefault((other, engine), []).append(len(self.instructions))
+            bit = 1 << number
+            self.instructions[place].signal |= bit
+            instruction.wait |= bit
+            known[other] = max(known.get(other, -1), place)
+            for third, reach in self._known[place].items():
+                known[third] = max(known.get(third, -1), reach)
+        return known
+
+    def _producer(self, other: Unit, engine: Unit, place: int) -> int | None:
+        """The first command of ``other`` from ``place`` on whose token to ``engine`` spans few enough others, if there is one."""
+        waits = self._waits.get((other, engine), [])
+        if len(waits) < self._most_tokens or waits[-self._most_tokens] <= place:
+            return place
+        emitted = self._emitted[other]
+        found = bisect_left(emitted, waits[-self._most_tokens])
+        return emitted[found] if found < len(emitted) else None

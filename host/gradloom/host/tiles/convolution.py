@@ -1,0 +1,205 @@
+"""A convolution on the array: the works of its tiles, whose inputs stay on chip for all of them or come set by set."""
+
+from collections.abc import Callable, Sequence
+
+from gradloom.host.compilation.sums import norm_access
+from gradloom.host.order.accesses import Access
+from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.places import Pool
+from gradloom.host.tiles.array_sweep import psum_words
+from gradloom.host.tiles.convolution_tiles import growing
+from gradloom.host.tiles.tile_commands import TileCommands
+from gradloom.host.tiles.tile_sets import TileSet, in_turn
+
+__all__ = ["Convolution"]
+
+Range = tuple[int, int]
+Parts = tuple[Part, ...]
+
+_FIRST_STEPS = 4
+"""Of inputs that the array takes as they are made, at least: fewer would be mere commands."""
+
+
+class Convolution(TileCommands):
+    """Forward or backward convolution of one layer: its tiles in order, tile by tile or set by set."""
+
+    def works(
+        self,
+        tiles: Sequence[Range],
+        needs: Callable[[Range], Parts],
+        gives: Callable[[Range, list[int]], Parts],
+        emit: Callable[[Range, list[int], int | None], Work],
+        made: Callable[[Range, Range], Parts] | None = None,
+        early: Parts = (),
+    ) -> list[Work]:
+        """The loads of inputs that stay on chip for all output groups, and everything else.
+
+        Parameters
+        ----------
+        tiles : ranges of images, as from :meth:`image_tiles`
+        needs : what a range needs; nothing is loaded before all of it is there, as its place on chip is freed by its end only
+        gives : what is there once some output groups of a range are done
+        emit : emits an output tile of a range; last argument: where its inputs are, or ``None``
+        early : what is there when the array is through with the layer before
+        made : what some input groups of a range need beside that, if they are made so slowly that the array had better take the
+            first ones before the others are there
+        """
+        if made and len(tiles) == 1 and self._by_parts(tiles[0]):
+            self._made, needs = made, lambda _: early
+        # Decided once: what loads and what computes must agree.
+        self._wholes = {images: self._whole(images[1] - images[0]) for images in tiles}
+        if not all(self._wholes.values()):
+            self.builder.by_sets.add((self.layer, self._transpose))
+        loaded, places = self.builder.step(), dict[int, int]()
+        return [
+            self._loads(tiles, needs, loaded, places, early if len(tiles) == 1 and self.sweep.k1 else ()),
+            self._computes(tiles, needs, gives, emit, loaded, places),
+        ]
+
+    def _loads(
+        self,
+        tiles: Sequence[Range],
+        needs: Callable[[Range], Parts],
+        loaded: Callable[[int], Part],
+        places: dict[int, int],
+        early: Parts,
+    ) -> Work:
+        pool, ahead = self._pool, 1 if self._beside else None
+        before: Parts = ()
+        if early:
+            chunk = self.inputs.chunks(tiles[0][1] - tiles[0][0])[0]
+            words = (chunk[1] - chunk[0]) * self.weights.per_step + 1
+            first = self.tiles()[: self.builder.config.wbuf_depth * 3 // 4 // words]
+            if first:
+                yield Piece(Lane.LOAD, 0, early, weights=len(first) * words)
+            for outputs in first:
+                self.weights.load(outputs, chunk, 0)
+        for n, images in enumerate(tiles):
+            count = images[1] - images[0]
+            if not self._wholes[images]:
+                # Its sets take their room themselves: those behind must not be there first.
+                before = (loaded(n),)
+                continue
+            beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
+            yield Piece(
+                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens=self._queue, ahead=ahead
+            )
+            places[n] = pool.take(room)
+            self.inputs.load(images, (0, self.steps), places[n], self.cycles(images), together=True)
+
+    def _computes(
+        self,
+        tiles: Sequence[Range],
+        needs: Callable[[Range], Parts],
+        gives: Callable[[Range, list[int]], Parts],
+        emit: Callable[[Range, list[int], int | None], Work],
+        loaded: Callable[[int], Part],
+        places: dict[int, int],
+    ) -> Work:
+        pool, outputs = self._pool, self.tiles()
+        if self._beside:
+            self.builder.sums.kept = max(psum_words(self.sweep, self.builder.config, last - first) for first, last in tiles)
+        for n, images in enumerate(tiles):
+            if not self._wholes[images]:
+                yield from self._by_sets(images, needs(images), loaded(n), gives, emit)
+                continue
+            for tile in outputs:
+                last = tile is outputs[-1]
+                yield self._piece(tile, images, (*needs(images), loaded(n)), gives(images, tile), last=last)
+                yield from emit(images, tile, places[n])
+                if last:
+                    pool.give_back(places[n])
+        if self._beside:
+            self.builder.sums.kept = 0
+
+    def _whole(self, images: int) -> bool:
+        """Whether the array takes all inputs of a tile at once: they fit and those of the next images beside them, or else they
+        would be loaded more than once in sets."""
+        ahead = self._transpose or self.steps * self.inputs.size(images) <= self.inputs.half
+        return self._made is None and self.inputs.resident(images) and (ahead or len(self._sets(images)) > 1)
+
+    def _piece(self, tile: list[int], images: Range, needs: Parts, gives: Parts, *, last: bool) -> Piece:
+        """A tile with all its commands; the ``last`` one that uses the images' inputs."""
+        count = images[1] - images[0]
+        cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
+        chunk = self.inputs.chunks(count)[0]
+        weights = self.weights.waited(tile, chunk, (chunk[1] - chunk[0]) * self._step_cycles(count))
+        return Piece(
+            Lane.ARRAY,
+            cycles,
+            needs,
+            gives,
+            closes=self._queue if last else "",
+            lag=max(0, 2 * cycles - swept),
+            weights=weights,
+            sweeps=swept * len(tile),
+            target=lambda: self._target(count),
+            behind=self.builder.sums.unread,
+            apart=lambda: self._beside_set(count) is not None,
+        )
+
+    @property
+    def _queue(self) -> str:
+        return "tiles beside sets" if self._beside else "tiles"
+
+    @property
+    def _pool(self) -> Pool:
+        """Of the input buffer; a layer whose tiles come between those of sets takes places at its end."""
+        pool = self.builder.pool["IBUF"]
+        return pool.from_end() if self._beside else pool
+
+    def _target(self, images: int) -> Access:
+        """What a tile of its own waits for: the results before, or beside a set the sums of magnitudes before."""
+        sums = self._beside_set(images)
+        return norm_access(sums.half) if sums else self.builder.sums.next()
+
+    def _by_sets(
+        self,
+        images: Range,
+        needs: Parts,
+        loaded: Part,
+        gives: Callable[[Range, list[int]], Parts],
+        emit: Callable[[Range, list[int], int | None], Work],
+    ) -> Work:
+        """All tiles of some images whose inputs come chunk by chunk, set by set."""
+        pool, count = self.builder.pool["IBUF"], images[1] - images[0]
+        # The first layer is through before the last images begin.
+        kept = self.builder.sums.kept if self._follows and images[1] < self.builder.images[1] else 0
+        room, sets = self.inputs.region(count, self._last_steps(count, kept)), self._sets(count, kept)
+        if self._made:
+            room = self.steps * self.inputs.size(count)
+        words = psum_words(self.sweep, self.builder.config, count)
+        start = -1
+        for number, tiles in enumerate(sets):
+            begins, ends = number == 0, number == len(sets) - 1
+            chunks = self._chunks(count, kept, begins=begins)
+            if number % 2:
+                chunks.reverse()
+            chunk = chunks[0]
+            yield Piece(
+                Lane.ARRAY,
+                (chunk[1] - chunk[0]) * self._step_cycles(count),
+                (*needs, *self._groups_made(images, chunk)),
+                (loaded,) if ends else (),
+                room=((pool, room),) if begins else (),
+                silent=True,
+                weights=self.weights.waited(tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
+                target=self.builder.sums.next,
+                behind=self.builder.sums.unread,
+            )
+            if begins:
+                start = pool.take(room)
+                self._region = self.builder.set_region(start, room, self.inputs.size(count))
+            there = self._set.there if self._set and not begins else {}
+            self._set = TileSet(self.builder.sums, words, len(tiles), chunks, there)
+            self.builder.sums.begin_set(len(tiles), words)
+            yield from in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
+        self._set = None
+        self.builder.sums.end_set()
+        pool.give_back(start)
+
+    def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
+        """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
+        if self._made:
+            return growing(0, self.steps, self.inputs.chunks(images)[0][1], 1 if self.builder.choices.cut else _FIRST_STEPS)
+        return super()._chunks(images, kept, begins=begins)
