@@ -5,25 +5,25 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from gradloom.rtl import emit
-from gradloom.rtl.acore import ACore
-from gradloom.rtl.axi import lite_members, port_prefix, read_members, write_members
-from gradloom.rtl.axi_read import ReadManager
-from gradloom.rtl.axi_write import WriteManager
-from gradloom.rtl.ccore import CCore
+from gradloom.rtl.acore.acore import ACore
+from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
 from gradloom.rtl.config import Config
-from gradloom.rtl.control import Control
-from gradloom.rtl.counters import Counters
-from gradloom.rtl.csr import Csr
 from gradloom.rtl.isa import Engine
-from gradloom.rtl.load_arbiter import LoadArbiter
-from gradloom.rtl.loader import Loader
-from gradloom.rtl.queue import CommandQueue, command_words
-from gradloom.rtl.scale_unit import ScaleUnit
-from gradloom.rtl.seed_unit import SeedUnit
-from gradloom.rtl.semaphores import Semaphores
-from gradloom.rtl.sequencer import Sequencer
-from gradloom.rtl.storer import Storer
+from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
+from gradloom.rtl.memory_path.axi_read import ReadManager
+from gradloom.rtl.memory_path.axi_write import WriteManager
+from gradloom.rtl.memory_path.load_arbiter import LoadArbiter
+from gradloom.rtl.memory_path.loader import Loader
+from gradloom.rtl.memory_path.storer import Storer
+from gradloom.rtl.registers.control import Control
+from gradloom.rtl.registers.counters import Counters
+from gradloom.rtl.registers.csr import Csr
+from gradloom.rtl.sequencer.queue import CommandQueue, command_words
+from gradloom.rtl.sequencer.scale_unit import ScaleUnit
+from gradloom.rtl.sequencer.seed_unit import SeedUnit
+from gradloom.rtl.sequencer.semaphores import Semaphores
+from gradloom.rtl.sequencer.sequencer import Sequencer
 
 __all__ = ["Accelerator"]
 
@@ -36,7 +36,7 @@ class Accelerator(wiring.Component):
     """Sequencer, queues, engines and memories behind their bus interfaces.
 
     Everything that a fault must bring back to its initial state lives in the clock domain ``engine``: the same clock,
-    and a reset that :class:`gradloom.rtl.control.Control` adds to the machine's own. Registers and counters live in
+    and a reset that :class:`gradloom.rtl.registers.control.Control` adds to the machine's own. Registers and counters live in
     ``sync``.
 
     Members

@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "load_config"]
 
 MACS = ("decode_once", "double_pumped", "post_shift")
-"""Kinds of MAC (:mod:`gradloom.rtl.mac`)."""
+"""Kinds of MAC (:mod:`gradloom.rtl.ccore.mac`)."""
 PE_ROWS = 3
 """PE rows of a window processing unit (kernel rows)."""
 PE_TAPS = 3

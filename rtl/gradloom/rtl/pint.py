@@ -36,7 +36,7 @@ def decode(code: Value) -> Value:
 def code_of(v: Value) -> Value:
     """Code of a representable value ``v``, signed(13) -> unsigned(8), combinational; never 0x80 or 0xFF.
 
-    Bits of ``v`` below its segment's step are dropped: round first (:class:`gradloom.rtl.converter.Rounder`).
+    Bits of ``v`` below its segment's step are dropped: round first (:class:`gradloom.rtl.acore.converter.Rounder`).
     """
     low = Cat(v[:7], Const(0, 1))
     middle = Cat(v[3:10], Const(1, 1))

@@ -10,7 +10,7 @@ half of a cycle, which its top module makes.
 
 import re
 
-from gradloom.rtl.mac import PRODUCT_BITS
+from gradloom.rtl.ccore.mac import PRODUCT_BITS
 
 __all__ = ["with_dsp48"]
 

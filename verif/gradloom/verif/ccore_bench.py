@@ -7,12 +7,12 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
-from gradloom.rtl.ccore import CCore
+from gradloom.rtl.ccore.ccore import CCore
+from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
-from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.rtl.wpu import Wpu
 from gradloom.verif.conv_case import make_case
 from gradloom.verif.conv_fields import bank_conflict, encode_conv
 from gradloom.verif.conv_tile import ConvCase, Layer

@@ -10,7 +10,7 @@ import numpy as np
 from gradloom.host.program.assembler import Instruction
 from gradloom.models import activation, arith
 from gradloom.models import softmax as loss
-from gradloom.rtl.microprograms import TABLE
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.verif import interpreter_frn as frn
 from gradloom.verif import interpreter_update as update
 from gradloom.verif.interpreter_run import Run

@@ -1,7 +1,8 @@
 """The A-Core's second stage alone: its memories, a reference of LOAD and SCALAR in plain integers, programs within the rules.
 
-The reference executes one microinstruction after the other, value by value, from the docstrings of :mod:`gradloom.rtl.microcode`;
-it knows no pipeline. So it shows whether microinstructions that overlap in :mod:`gradloom.rtl.prepare` see what they should.
+The reference executes one microinstruction after the other, value by value, from the docstrings of
+:mod:`gradloom.rtl.acore.microcode`; it knows no pipeline. So it shows whether microinstructions that overlap in
+:mod:`gradloom.rtl.acore.prepare` see what they should.
 """
 
 import copy
@@ -9,9 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
-from gradloom.rtl.microcode import (
+from gradloom.rtl.acore.microcode import (
     Each,
     Kind,
     Register,
@@ -22,7 +21,9 @@ from gradloom.rtl.microcode import (
     Shift,
     encode,
 )
-from gradloom.rtl.prepare import Prepare
+from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Opcode
 from gradloom.verif.acore_commands import command, shift_word
 from gradloom.verif.plain_arith import align, saturate, wrap
 

@@ -9,41 +9,41 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
-from gradloom.rtl.acore import ACore
-from gradloom.rtl.align import Align, Shifter
-from gradloom.rtl.apu import Apu
-from gradloom.rtl.axi_read import ReadManager
-from gradloom.rtl.axi_write import WriteManager
-from gradloom.rtl.ccore import CCore
+from gradloom.rtl.acore.acore import ACore
+from gradloom.rtl.acore.align import Align, Shifter
+from gradloom.rtl.acore.apu import Apu
+from gradloom.rtl.acore.converter import Converter
+from gradloom.rtl.acore.dither import Dither
+from gradloom.rtl.acore.divider import Divider
+from gradloom.rtl.acore.first_pass import ChannelSums
+from gradloom.rtl.acore.scalars import Scalars
+from gradloom.rtl.acore.softmax import Softmax
+from gradloom.rtl.ccore.ccore import CCore
+from gradloom.rtl.ccore.drain import Drain
+from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.mac import Mac
+from gradloom.rtl.ccore.operands import Weights, Windows
+from gradloom.rtl.ccore.pe import Pe
+from gradloom.rtl.ccore.psum import PsumStore
+from gradloom.rtl.ccore.weight_network import WeightNetwork
+from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.channels import units
 from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.control import Control
-from gradloom.rtl.converter import Converter
-from gradloom.rtl.counters import Counters
-from gradloom.rtl.csr import Csr
-from gradloom.rtl.dither import Dither
-from gradloom.rtl.divider import Divider
-from gradloom.rtl.drain import Drain
 from gradloom.rtl.emission import TOP, emit_verilog
-from gradloom.rtl.feed import Feed
-from gradloom.rtl.first_pass import ChannelSums
 from gradloom.rtl.isa import Engine
-from gradloom.rtl.loader import Loader
-from gradloom.rtl.mac import Mac
-from gradloom.rtl.operands import Weights, Windows
-from gradloom.rtl.pe import Pe
+from gradloom.rtl.memory_path.axi_read import ReadManager
+from gradloom.rtl.memory_path.axi_write import WriteManager
+from gradloom.rtl.memory_path.loader import Loader
+from gradloom.rtl.memory_path.storer import Storer
 from gradloom.rtl.pint import V_BITS, decode
-from gradloom.rtl.psum import PsumStore
-from gradloom.rtl.queue import CommandQueue, command_words
-from gradloom.rtl.scalars import Scalars
-from gradloom.rtl.scale_unit import ScaleUnit
-from gradloom.rtl.seed_unit import SeedUnit
-from gradloom.rtl.semaphores import Semaphores
-from gradloom.rtl.sequencer import Sequencer
-from gradloom.rtl.softmax import Softmax
-from gradloom.rtl.storer import Storer
-from gradloom.rtl.weight_network import WeightNetwork
-from gradloom.rtl.wpu import Wpu
+from gradloom.rtl.registers.control import Control
+from gradloom.rtl.registers.counters import Counters
+from gradloom.rtl.registers.csr import Csr
+from gradloom.rtl.sequencer.queue import CommandQueue, command_words
+from gradloom.rtl.sequencer.scale_unit import ScaleUnit
+from gradloom.rtl.sequencer.seed_unit import SeedUnit
+from gradloom.rtl.sequencer.semaphores import Semaphores
+from gradloom.rtl.sequencer.sequencer import Sequencer
 
 __all__ = ["MACHINES", "PARTS", "Decoder", "Part", "component_part", "machine_part"]
 

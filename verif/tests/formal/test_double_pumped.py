@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import Timer
 
 from gradloom.rtl import emit
-from gradloom.rtl.mac import Mac
+from gradloom.rtl.ccore.mac import Mac
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.verif.cocotb_run import run_cocotb
 

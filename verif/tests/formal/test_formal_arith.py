@@ -58,7 +58,7 @@ def test_multiplier(kind):
 
 @pytest.mark.parametrize(("kind", "old", "new"), MULTIPLIER_BUGS)
 def test_multiplier_bug(kind, old, new):
-    assert not run_formal(lambda: MultiplierSpec(kind, planted_bug("gradloom.rtl.mac", old, new)), "bmc", 1)
+    assert not run_formal(lambda: MultiplierSpec(kind, planted_bug("gradloom.rtl.ccore.mac", old, new)), "bmc", 1)
 
 
 @pytest.mark.parametrize(("f16", "left"), CONVERTER_CASES)
@@ -68,7 +68,7 @@ def test_converter(f16, left):
 
 @pytest.mark.parametrize(("f16", "left", "old", "new"), CONVERTER_BUGS)
 def test_converter_bug(f16, left, old, new):
-    design = planted_bug("gradloom.rtl.converter", old, new)
+    design = planted_bug("gradloom.rtl.acore.converter", old, new)
     assert not run_formal(lambda: ConverterSpec(f16=f16, left=left, design=design), "bmc", CONVERTER_DEPTH)
 
 

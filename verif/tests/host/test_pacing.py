@@ -7,10 +7,10 @@ from gradloom.host.order.pacing import Pacer
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import Pool
 from gradloom.host.order.tokens import Recorder
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.rtl.microprograms import TABLE
 
 CONFIG = PRESETS["eta"]
 

@@ -10,9 +10,9 @@ from gradloom.host.order.ring_guard import Overwritten
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.rtl.microprograms import TABLE
 
 
 def load(recorder: Recorder, addr: int, length: int) -> None:

@@ -13,9 +13,9 @@ from gradloom.host.schedule import compile_network
 from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.tiles.pool_parts import Windows
 from gradloom.models.network import AvgPool, Conv, FullyConnected, MaxPool, Network, Subsample, load_network
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.config import PRESETS, load_config
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.step_check import check_steps
 
 TESTS = Path(__file__).parents[1]

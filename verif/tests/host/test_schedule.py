@@ -26,10 +26,10 @@ from gradloom.models.network import (
     load_network,
 )
 from gradloom.models.state import State
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
-from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.interpreter import Interpreter
 from gradloom.verif.step_check import HYPERS, check_steps, random_images, start_machine
 

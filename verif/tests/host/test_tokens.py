@@ -10,10 +10,10 @@ from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Instruction, Shift
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
-from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.system_bench import NETWORKS
 
 

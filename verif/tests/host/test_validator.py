@@ -8,9 +8,9 @@ import pytest
 from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Pattern, Source
-from gradloom.rtl.microprograms import TABLE
 from gradloom.verif.networks import two_layers
 
 CONFIG = PRESETS["small"]

@@ -14,9 +14,8 @@ from cocotb.triggers import RisingEdge, Timer
 from gradloom.host.cost_model.acore_stages import AcoreStages
 from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore import ACore
-from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
-from gradloom.rtl.microcode import (
+from gradloom.rtl.acore.acore import ACore
+from gradloom.rtl.acore.microcode import (
     Each,
     Kind,
     Operand,
@@ -29,7 +28,8 @@ from gradloom.rtl.microcode import (
     Term3,
     encode,
 )
-from gradloom.rtl.microprograms import TABLE, WORDS
+from gradloom.rtl.acore.microprograms import TABLE, WORDS
+from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
 from gradloom.verif.acore_bench import Bench, bench_config, fill
 from gradloom.verif.acore_case import AuxReference
 from gradloom.verif.acore_commands import command, reciprocal, shift_sum, shift_word

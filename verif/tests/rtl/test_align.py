@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.align import Align, AlignNarrow, ProductAlign, lean_sum, narrow_settings, product_over, saturated
+from gradloom.rtl.acore.align import Align, AlignNarrow, ProductAlign, lean_sum, narrow_settings, product_over, saturated
 from gradloom.rtl.delay import Line
 from gradloom.verif.plain_arith import align, saturate
 

@@ -7,8 +7,8 @@ import pytest
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiReadBus
 
-from gradloom.rtl.axi_read import ReadManager
 from gradloom.rtl.config import PRESETS
+from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import BurstLog, FaultyRead, put, stall, start_clock
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.banks import RowBanks, WeightBanks, address_bits
+from gradloom.rtl.ccore.banks import RowBanks, WeightBanks, address_bits
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest
 

@@ -13,7 +13,7 @@ from cocotb.triggers import FallingEdge
 
 from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
+from gradloom.rtl.ccore.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern, pairs
 from gradloom.verif.ccore_bench import Bench, Trace, drain_cycles, fits, tokens

@@ -10,7 +10,7 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from gradloom.rtl.converter import Converter
+from gradloom.rtl.acore.converter import Converter
 from gradloom.verif.cocotb_run import run_cocotb
 
 VECTORS = Path(__file__).parents[1] / "models" / "vectors" / "encoder.json"

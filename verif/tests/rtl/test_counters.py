@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.counters import Counters
+from gradloom.rtl.registers.counters import Counters
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS
 
 SETTLE = 3

@@ -6,7 +6,7 @@ import cocotb
 from cocotb.triggers import RisingEdge
 
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.csr import Csr
+from gradloom.rtl.registers.csr import Csr
 from gradloom.rtl.regmap import REGISTERS, TOTALS, Access, offset, register
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.machine_bench import RegisterBench

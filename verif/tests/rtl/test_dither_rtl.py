@@ -8,7 +8,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from gradloom.rtl.dither import Dither
+from gradloom.rtl.acore.dither import Dither
 from gradloom.verif.cocotb_run import run_cocotb
 
 VECTORS = Path(__file__).parents[1] / "models" / "vectors" / "dither.json"

@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.divider import Divider
+from gradloom.rtl.acore.divider import Divider
 
 
 def expected(n: int, s: int) -> tuple[int, int]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.rtl.ccore.drain import Drain
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.drain import Drain
 
 LATENCY = 3
 

@@ -9,11 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.colwalk import ColumnWalk, token_layout
+from gradloom.rtl.ccore.colwalk import ColumnWalk, token_layout
+from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
 from gradloom.rtl.config import Config
-from gradloom.rtl.feed import Feed
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.rtl.rowwalk import CONV_BITS, RowWalk
 from gradloom.verif.conv_fields import encode_conv
 
 

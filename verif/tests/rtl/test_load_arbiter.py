@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from gradloom.rtl.channels import LOAD_MAP
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest
-from gradloom.rtl.load_arbiter import LoadArbiter
+from gradloom.rtl.memory_path.load_arbiter import LoadArbiter
 
 FIELDS = ("dest", "bank", "addr", "sub", "data")
 

@@ -11,14 +11,14 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiReadBus
 
-from gradloom.rtl.axi import read_members
-from gradloom.rtl.axi_read import ReadManager
-from gradloom.rtl.buses import LoadBus
 from gradloom.rtl.command import CommandPort
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.rtl.loader import Loader
-from gradloom.rtl.runs import BASES
+from gradloom.rtl.memory_path.axi import read_members
+from gradloom.rtl.memory_path.axi_read import ReadManager
+from gradloom.rtl.memory_path.buses import LoadBus
+from gradloom.rtl.memory_path.loader import Loader
+from gradloom.rtl.memory_path.runs import BASES
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import BurstLog, FaultyRead, command_bits, stall, start_clock, stream_commands
 

@@ -9,14 +9,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import Timer
 
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.mac import (
+from gradloom.rtl.ccore.mac import (
     PRODUCT_BITS,
     factor_of,
     factor_shape,
     mac_factor,
     multiply,
 )
+from gradloom.rtl.config import PRESETS
 from gradloom.verif.cocotb_run import run_cocotb
 
 

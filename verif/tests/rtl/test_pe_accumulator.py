@@ -3,8 +3,8 @@
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.rtl.ccore.pe import Pe
 from gradloom.rtl.config import MACS
-from gradloom.rtl.pe import Pe
 
 WIDTH = 30
 

@@ -8,9 +8,9 @@ import pytest
 from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
+from gradloom.rtl.acore.planes import PlaneWalk
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import COMMANDS, Opcode, XSource
-from gradloom.rtl.planes import PlaneWalk
 
 
 @pytest.mark.parametrize("machine", ["nano", "ulx3s", "eta", "eta2x"])

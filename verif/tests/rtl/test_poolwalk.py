@@ -11,8 +11,8 @@ from amaranth.sim import Simulator
 
 from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.program.assembler import Instruction
+from gradloom.rtl.acore.poolwalk import PoolWalk
 from gradloom.rtl.isa import Opcode
-from gradloom.rtl.poolwalk import PoolWalk
 
 Expected = Callable[[int, int], set[tuple[int, int, int]]]
 WIDTHS = {"pool": 2, "pkern": 4, "pstride": 4, "ppad": 4, "poff": signed(6), "pyi": 12, "pxi": 12}

@@ -7,9 +7,7 @@ from amaranth.sim import Simulator
 
 from gradloom.host.cost_model.preparation import preparation
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import Opcode
-from gradloom.rtl.microcode import (
+from gradloom.rtl.acore.microcode import (
     Each,
     Kind,
     Register,
@@ -18,8 +16,10 @@ from gradloom.rtl.microcode import (
     ScalarOperand,
     ScalarTerm,
 )
-from gradloom.rtl.microprograms import PROGRAMS, TABLE
-from gradloom.rtl.prepare import Prepare
+from gradloom.rtl.acore.microprograms import PROGRAMS, TABLE
+from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.config import PRESETS, Config
+from gradloom.rtl.isa import Opcode
 from gradloom.verif.prepare_bench import Bench, Reference, random_program
 
 MACHINES = {group: Config(name=f"g{group}", clusters=group, cols=min(group, 8), wpus=wpus, max_planes=4,

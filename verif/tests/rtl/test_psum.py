@@ -8,10 +8,10 @@ from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.colwalk import token_layout
+from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.psum import PsumControl, PsumStore, psum_read_layout
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
-from gradloom.rtl.psum import PsumControl, PsumStore, psum_read_layout
 
 LATENCY = 5
 WIDTH = 32

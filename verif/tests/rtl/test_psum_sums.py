@@ -7,10 +7,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.colwalk import token_layout
+from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
-from gradloom.rtl.psum_sums import SUM_BITS, SumControl, SumStore
 
 LATENCY = 4
 WIDTH = 32

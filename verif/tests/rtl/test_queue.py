@@ -8,8 +8,8 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from gradloom.rtl.isa import SEMAPHORES, Engine, Opcode
-from gradloom.rtl.queue import CommandQueue, command_words
-from gradloom.rtl.semaphores import Semaphores
+from gradloom.rtl.sequencer.queue import CommandQueue, command_words
+from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.verif.program_case import command
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl import axi
 from gradloom.rtl.config import PRESETS
+from gradloom.rtl.memory_path import axi
 from gradloom.rtl.regmap import (
     ERROR_DOCS,
     REGISTERS,

@@ -5,12 +5,12 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.rtl.acore.microcode import ScalarDestination as To
+from gradloom.rtl.acore.microcode import ScalarFactor as Factor
+from gradloom.rtl.acore.microcode import ScalarOperand as Operand
+from gradloom.rtl.acore.microcode import ScalarTerm as Term
+from gradloom.rtl.acore.scalars import Scalars, dividers
 from gradloom.rtl.config import Config
-from gradloom.rtl.microcode import ScalarDestination as To
-from gradloom.rtl.microcode import ScalarFactor as Factor
-from gradloom.rtl.microcode import ScalarOperand as Operand
-from gradloom.rtl.microcode import ScalarTerm as Term
-from gradloom.rtl.scalars import Scalars, dividers
 from gradloom.verif.plain_arith import align, saturate, wrap
 
 CONFIG = Config(name="scalars", clusters=2, wpus=1, cols=2, max_planes=4)

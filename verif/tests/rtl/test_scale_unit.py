@@ -4,8 +4,8 @@ import random
 
 from amaranth.sim import Simulator
 
-from gradloom.rtl.scale_unit import ScaleOp, ScaleUnit
-from gradloom.rtl.seed_unit import SeedUnit
+from gradloom.rtl.sequencer.scale_unit import ScaleOp, ScaleUnit
+from gradloom.rtl.sequencer.seed_unit import SeedUnit
 from gradloom.verif.program_case import next_exponent, tensor_seed
 
 TENSORS = 40

@@ -11,12 +11,12 @@ from amaranth.sim import Simulator
 from gradloom.rtl.channels import Unit, unit_of, units
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode, pairs
-from gradloom.rtl.queue import CommandQueue
 from gradloom.rtl.regmap import ErrorCode
-from gradloom.rtl.scale_unit import ScaleUnit
-from gradloom.rtl.seed_unit import SeedUnit
-from gradloom.rtl.semaphores import Semaphores
-from gradloom.rtl.sequencer import Sequencer
+from gradloom.rtl.sequencer.queue import CommandQueue
+from gradloom.rtl.sequencer.scale_unit import ScaleUnit
+from gradloom.rtl.sequencer.seed_unit import SeedUnit
+from gradloom.rtl.sequencer.semaphores import Semaphores
+from gradloom.rtl.sequencer.sequencer import Sequencer
 from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 
 PROGRAM = 0x1000

@@ -8,10 +8,10 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
+from gradloom.rtl.acore.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES, Softmax
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode
 from gradloom.rtl.regmap import ErrorCode
-from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES, Softmax
 from gradloom.verif.cocotb_run import run_cocotb
 
 MAX_CLASSES = {1: 40, 2: 40, 8: 1024, 16: 100}

@@ -11,14 +11,14 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiWriteBus
 
-from gradloom.rtl.axi import write_members
-from gradloom.rtl.axi_write import WriteManager
-from gradloom.rtl.buses import StoreBus
 from gradloom.rtl.command import CommandPort
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode, Source
-from gradloom.rtl.runs import BASES
-from gradloom.rtl.storer import Storer
+from gradloom.rtl.memory_path.axi import write_members
+from gradloom.rtl.memory_path.axi_write import WriteManager
+from gradloom.rtl.memory_path.buses import StoreBus
+from gradloom.rtl.memory_path.runs import BASES
+from gradloom.rtl.memory_path.storer import Storer
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import BurstLog, FaultyWrite, command_bits, stall, start_clock, stream_commands
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.rtl.ccore.weight_network import WeightNetwork
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.rtl.weight_network import WeightNetwork
 from gradloom.verif.conv_fields import encode_conv
 from gradloom.verif.conv_reference import decode_code
 

@@ -5,7 +5,7 @@ import random
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from gradloom.rtl.window import in_window
+from gradloom.rtl.memory_path.window import in_window
 
 EDGES = [0, 1, 2, 0xFFF, 0x1000, 0x7FFFFFFF, 0x80000000, 0xFFFFF000, 0xFFFFFFFE, 0xFFFFFFFF]
 

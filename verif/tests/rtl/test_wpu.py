@@ -12,10 +12,10 @@ from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
+from gradloom.rtl.ccore.operands import Weights, Windows
+from gradloom.rtl.ccore.wpu import WPU_ASK, WPU_CTL, Wpu
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
-from gradloom.rtl.operands import Weights, Windows
-from gradloom.rtl.wpu import WPU_ASK, WPU_CTL, Wpu
 from gradloom.verif.cocotb_run import run_cocotb
 
 # The widest post-shift unit is left out: a C++ compiler needs ten minutes for its public signals.

@@ -9,11 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect
 
 from gradloom.rtl import emit
-from gradloom.rtl.axi import lite_members, port_prefix, read_members, write_members
-from gradloom.rtl.axi_read import ReadManager
-from gradloom.rtl.axi_write import WriteManager
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.fifo import Fifo
+from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
+from gradloom.rtl.memory_path.axi_read import ReadManager
+from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.sim import verilate
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 
@@ -217,7 +217,7 @@ def test_latency(small_files):
 
 
 def errors(device):
-    """Errors of the managers. They are told some cycles after the answer (``gradloom.rtl.axi.SETTLE``), and each read takes two."""
+    """Errors of the managers. They are told some cycles after the answer (``axi.SETTLE``), and each read takes two."""
     for _ in range(8):
         count = device.csr_read(START)
     return count

@@ -18,7 +18,7 @@ from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
 from gradloom.models.network import INPUT, Layer, Network
-from gradloom.rtl import microprograms
+from gradloom.rtl.acore import microprograms
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
 

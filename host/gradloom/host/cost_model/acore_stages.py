@@ -13,7 +13,7 @@ from gradloom.host.cost_model.cost import Cost, Costs, StagedState
 from gradloom.host.cost_model.preparation import preparation
 from gradloom.host.cost_model.stream_reads import StreamReads
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore import ACore
+from gradloom.rtl.acore.acore import ACore
 
 __all__ = ["AcoreStages"]
 

@@ -16,20 +16,20 @@ from gradloom.host.cost_model.preparation import preparation
 from gradloom.host.cost_model.workload import rows as walked
 from gradloom.host.cost_model.workload import windows
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl import microprograms
-from gradloom.rtl.acore import ACore
-from gradloom.rtl.apu import ADD1, CODE1, CODE2
-from gradloom.rtl.axi import BURST_BEATS
-from gradloom.rtl.axi_read import OUTSTANDING_READS
-from gradloom.rtl.ccore import CCore
+from gradloom.rtl.acore import microprograms
+from gradloom.rtl.acore.acore import ACore
+from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2
+from gradloom.rtl.acore.microcode import Kind, Operand
+from gradloom.rtl.acore.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
+from gradloom.rtl.acore.sweep import FETCH
+from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.channels import Unit, engine_of
 from gradloom.rtl.config import PE_ROWS, Config
 from gradloom.rtl.isa import Engine, Opcode, Pattern
-from gradloom.rtl.loader import Loader
-from gradloom.rtl.microcode import Kind, Operand
-from gradloom.rtl.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
-from gradloom.rtl.storer import Storer
-from gradloom.rtl.sweep import FETCH
+from gradloom.rtl.memory_path.axi import BURST_BEATS
+from gradloom.rtl.memory_path.axi_read import OUTSTANDING_READS
+from gradloom.rtl.memory_path.loader import Loader
+from gradloom.rtl.memory_path.storer import Storer
 
 __all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState", "in_flight"]
 

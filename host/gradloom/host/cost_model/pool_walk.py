@@ -1,4 +1,4 @@
-"""Taps of the A-Core's pools in the order of :mod:`gradloom.rtl.poolwalk`: one stored beat a cycle."""
+"""Taps of the A-Core's pools in the order of :mod:`gradloom.rtl.acore.poolwalk`: one stored beat a cycle."""
 
 import functools
 

@@ -1,14 +1,14 @@
-"""How long a RUN command stays in the A-Core's second stage, cycle by cycle as :mod:`gradloom.rtl.prepare` does it."""
+"""How long a RUN command stays in the A-Core's second stage, cycle by cycle as :mod:`gradloom.rtl.acore.prepare` does it."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from gradloom.host.program.assembler import Instruction
+from gradloom.rtl.acore.divider import Divider
+from gradloom.rtl.acore.microcode import Each, Kind, ScalarDestination, Shift
+from gradloom.rtl.acore.scalars import Scalars, dividers
 from gradloom.rtl.config import Config
-from gradloom.rtl.divider import Divider
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, PsumLayout
-from gradloom.rtl.microcode import Each, Kind, ScalarDestination, Shift
-from gradloom.rtl.scalars import Scalars, dividers
 
 __all__ = ["preparation"]
 

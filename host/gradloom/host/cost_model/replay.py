@@ -17,7 +17,7 @@ from gradloom.host.cost_model.replay_fetch import Fetch
 from gradloom.host.cost_model.replay_memory import Memory
 from gradloom.host.cost_model.trace import Timeline, cut
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.banks import WEIGHT_BANKS
+from gradloom.rtl.ccore.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import LOAD_UNITS, Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source, pairs

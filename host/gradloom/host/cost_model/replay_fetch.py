@@ -7,9 +7,9 @@ from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay_engine import QueuedEngine
 from gradloom.host.cost_model.replay_memory import Memory
 from gradloom.host.dram.layout import ceil_div
-from gradloom.rtl.axi_read import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.config import Config
-from gradloom.rtl.program_fetch import AHEAD, CHUNK
+from gradloom.rtl.memory_path.axi_read import FETCH_BEATS, OUTSTANDING_READS
+from gradloom.rtl.sequencer.program_fetch import AHEAD, CHUNK
 
 __all__ = ["FETCH_SETUP", "Fetch"]
 

@@ -17,7 +17,7 @@ class Banks:
     """Banks of the weight buffer, of which a load of kernel 1 fills one; other loads go from bank to bank and soon part, as many as
     there are banks.
 
-    A channel waits while a lower one has a beat for its bank (:mod:`gradloom.rtl.load_arbiter`).
+    A channel waits while a lower one has a beat for its bank (:mod:`gradloom.rtl.memory_path.load_arbiter`).
     """
 
     def __init__(self, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Cycles in which the A-Core's first pass waits for the sweeps before it, as :mod:`gradloom.rtl.first_pass` does.
+"""Cycles in which the A-Core's first pass waits for the sweeps before it, as :mod:`gradloom.rtl.acore.first_pass` does.
 
 Even and odd addresses of a stream are memories of their own, with one side that reads; the sweep goes first. A sweep of successive
 addresses keeps a first pass for a cycle, and from then on the two alternate. A pool reads one address for several taps, or those of
@@ -14,7 +14,7 @@ from gradloom.host.cost_model.cost import SWEEP_LEAST, Cost
 from gradloom.host.cost_model.pool_walk import pool_addresses
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore import ACore
+from gradloom.rtl.acore.acore import ACore
 
 __all__ = ["StreamReads"]
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.program.address_check import within
 from gradloom.host.program.assembler import Instruction
+from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import PsumLayout, XSource
-from gradloom.rtl.microprograms import TABLE
 
 __all__ = ["check_run", "check_softmax"]
 

@@ -4,7 +4,7 @@ from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.array_sweep import Sweep
-from gradloom.rtl.banks import WEIGHT_BANKS
+from gradloom.rtl.ccore.banks import WEIGHT_BANKS
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest

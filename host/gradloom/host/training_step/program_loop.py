@@ -16,7 +16,7 @@ from gradloom.host.training_step.carried import carried_layers
 from gradloom.host.training_step.scales import scales
 from gradloom.host.training_step.step import Step
 from gradloom.models.network import INPUT
-from gradloom.rtl import microprograms
+from gradloom.rtl.acore import microprograms
 from gradloom.rtl.isa import Opcode
 
 __all__ = ["emit_program"]

@@ -6,7 +6,9 @@ from amaranth.hdl import Array, Assert, Assume, Const, Module, Mux, ResetSignal,
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl import converter, mac, pint
+from gradloom.rtl import pint
+from gradloom.rtl.acore import converter
+from gradloom.rtl.ccore import mac
 
 __all__ = ["CODE_VALUES", "CONVERTER_DEPTH", "CodecSpec", "ConverterSpec", "MultiplierSpec"]
 

@@ -1,0 +1,159 @@
+"""The A-Core's on-chip memories with their Loader and Storer sides (docs/machine.md section 3)."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory, ReadPort
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.channels import load_channels, store_channel
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Dest, Source
+from gradloom.rtl.memories import make_memory
+from gradloom.rtl.memory_path.buses import LoadBus, StoreBus
+
+__all__ = ["Buffers"]
+
+
+class Buffers(wiring.Component):
+    """AA, AB, AM, XIN, LABEL (from the Loader), OA, OB, OM, XOUT, LOGIT (for the Storer) and PBUF (both).
+
+    Every ``*_data`` output follows its address by one cycle, ``logit_data`` by two. Addresses beyond a memory wrap.
+
+    A block RAM has one side that reads. Where two parts of the machine read a memory, one of them goes first, and the other one
+    can wait: the lanes' sweep before the first pass at the even, resp. odd, addresses of AA and of AB, a Storer before the
+    A-Core at PBUF and LOGIT. Only AM, which is small, is there twice.
+
+    Members
+    -------
+    load, store : ``In(LoadBus).array(load_channels)``, ``In(StoreBus).array(store_channels)``
+        A memory listens to the bus of its channel (:mod:`gradloom.rtl.channels`).
+    streams_en : ``In(1)``, aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
+        Read side of the lanes.
+    first_aa_addr, first_ab_addr, first_am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
+        Read side of the first pass; in a cycle of ``streams_en`` not at addresses of AA and AB of the same parity as the lanes'.
+    xin_addr : ``In(16)`` -> ``xin_data`` ``Out(128 G)``
+    label_addr : ``In(16)`` -> ``label_data`` ``Out(16)``
+    logit_addr : ``In(16)`` -> ``logit_data`` ``Out(32 G)``, in a cycle of ``logit_free`` ``Out(1)``
+    p_addr : ``In(16)`` -> ``p_data`` ``Out(64 G)``, in a cycle of ``p_free`` ``Out(1)``
+        ``*_free``: no Storer reads the memory in this cycle (it cannot wait, the A-Core can).
+    p_we, p_waddr, p_wdata : ``In(G)``, ``In(16)``, ``In(64)``
+        Write channels of a PBUF entry, in a cycle of ``p_ready``.
+    p_ready : ``Out(1)``
+        The Loader is not writing PBUF in this cycle (it cannot wait, the A-Core can).
+    oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        beat = config.beat_bytes * 8
+        self.widths = {"oa": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
+        members = {"load": In(LoadBus(config)).array(config.load_channels),
+                   "store": In(StoreBus(config)).array(config.store_channels), "streams_en": In(1), "p_ready": Out(1),
+                   "p_free": Out(1), "logit_free": Out(1)}
+        for name, width in (("aa", beat), ("ab", beat), ("am", beat), ("first_aa", beat), ("first_ab", beat), ("first_am", beat),
+                            ("xin", 8 * beat), ("label", 16), ("logit", 2 * beat), ("p", 4 * beat)):
+            members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
+        for name, width in self.widths.items():
+            members |= {f"{name}_we": In(config.group if name == "p" else 1), f"{name}_waddr": In(16),
+                        f"{name}_wdata": In(64 if name == "p" else width)}
+        super().__init__(members)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self.config
+        beat = config.beat_bytes * 8
+
+        def memory(name: str, width: int, depth: int) -> Memory:
+            m.submodules[name] = made = make_memory(width, max(depth, 2), config.lutram_bits)
+            return made
+
+        def read(made: Memory, name: str) -> None:
+            port = made.read_port()
+            m.d.comb += [port.addr.eq(getattr(self, f"{name}_addr")), getattr(self, f"{name}_data").eq(port.data)]
+
+        for name, dest in (("aa", Dest.AA), ("ab", Dest.AB)):
+            self._stream(m, name, dest, [memory(f"{name}_{side}", beat, -(-config.abuf_depth // 2)) for side in ("even", "odd")])
+        for name, dest, depth in (("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.export_depth),
+                                  ("label", Dest.LABEL, config.max_planes)):
+            width = len(getattr(self, f"{name}_data"))
+            made = memory(name, width, depth)
+            read(made, name)
+            if name == "am":
+                read(made, "first_am")
+            write = made.write_port(granularity=min(width, beat))
+            load = self._loader(dest)
+            taken = load.valid & (load.dest == dest)
+            m.d.comb += [write.addr.eq(load.addr), write.en.eq(taken << (load.sub[:3] if dest == Dest.XIN else 0)),
+                         write.data.eq(load.data[:width] if width <= beat else load.data.replicate(width // beat))]
+
+        made = {name: memory(name, width, depth) for name, width, depth in (
+            ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
+            ("xout", 8 * beat, config.export_depth), ("logit", 2 * beat, config.logit_depth),
+            ("p", 4 * beat, config.pbuf_depth))}
+        load = self._loader(Dest.PBUF)
+        to_p = Signal()
+        m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
+        part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
+        for name, of in made.items():
+            we, addr, data = (getattr(self, f"{name}_{suffix}") for suffix in ("we", "waddr", "wdata"))
+            write = of.write_port(granularity=part if name == "p" else None)
+            if name == "p":
+                channels = Cat(bit.replicate(64 // part) for bit in we)
+                whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
+                m.d.comb += [write.addr.eq(Mux(to_p, load.addr, addr)),
+                             write.en.eq(Mux(to_p, whole, channels)),
+                             write.data.eq(Mux(to_p, load.data.replicate(4), data.replicate(config.group)))]
+            else:
+                m.d.comb += [write.addr.eq(addr), write.en.eq(we), write.data.eq(data)]
+        sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
+                   "logit": Source.LOGIT}
+        ports = {name: made[name].read_port() for name in sources}
+        for channel, bus in enumerate(self.store):
+            mine = {name: number for name, number in sources.items() if store_channel(config, number) == channel}
+            for name, number in mine.items():
+                m.d.comb += ports[name].addr.eq(bus.addr)
+                if name in ("p", "logit"):
+                    free = getattr(self, f"{name}_free")
+                    m.d.comb += free.eq(~(bus.en & (bus.src == number)))
+                    with m.If(free):
+                        m.d.comb += ports[name].addr.eq(getattr(self, f"{name}_addr"))
+            self._store_side(m, bus, {name: (number, ports[name]) for name, number in mine.items()})
+        m.d.comb += self.p_data.eq(ports["p"].data)
+        m.d.sync += self.logit_data.eq(ports["logit"].data)
+        return m
+
+    def _stream(self, m: Module, name: str, dest: Dest, halves: list[Memory]) -> None:
+        """One memory for the even and one for the odd addresses of a stream: the lanes read the one, the first pass the other."""
+        load = self._loader(dest)
+        readers = {reader: getattr(self, f"{reader}_addr") for reader in (name, f"first_{name}")}
+        reads = []
+        for odd, half in enumerate(halves):
+            write, port = half.write_port(), half.read_port()
+            lanes, first = readers.values()
+            m.d.comb += [write.addr.eq(load.addr[1:]), write.data.eq(load.data),
+                         write.en.eq(load.valid & (load.dest == dest) & (load.addr[0] == odd)),
+                         port.addr.eq(Mux(self.streams_en & (lanes[0] == odd), lanes, first)[1:])]
+            reads.append(port.data)
+        for reader, addr in readers.items():
+            odd = Signal(name=f"{reader}_odd", reset_less=True)
+            m.d.sync += odd.eq(addr[0])
+            m.d.comb += getattr(self, f"{reader}_data").eq(Mux(odd, reads[1], reads[0]))
+
+    def _loader(self, dest: Dest) -> LoadBus:
+        """The bus of the one channel that fills a memory."""
+        channel, = load_channels(self.config, dest)
+        return self.load[channel]
+
+    def _store_side(self, m: Module, store: StoreBus, ports: dict[str, tuple[Source, ReadPort]]) -> None:
+        """What one Storer has read from its memories."""
+        beat = self.config.beat_bytes * 8
+        source = Signal(4)
+        sub = Signal(3)
+        m.d.sync += [source.eq(store.src), sub.eq(store.sub)]
+        with m.Switch(source):
+            for name, (number, port) in ports.items():
+                beats = self.widths[name] // beat
+                data = port.data
+                with m.Case(number):
+                    m.d.sync += store.data.eq(
+                        data.word_select(sub[:(beats - 1).bit_length()], beat) if beats > 1 else data)

@@ -1,0 +1,299 @@
+"""Third stage of the A-Core, its data: the lanes of all channels, their settings on the way, statistics, completion."""
+
+import functools
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl import emit
+from gradloom.rtl.acore.align import narrow_settings, product_over
+from gradloom.rtl.acore.apu import (
+    ADD1,
+    ADD2,
+    BACK,
+    CHANNEL_BACK,
+    CHANNEL_FRONT,
+    CODE1,
+    CODE2,
+    FRONT,
+    LANES,
+    STAT1,
+    STAT2,
+    STEP_BITS,
+    Apu,
+    ChannelSettings,
+    Settings,
+    Source,
+)
+from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, larger, statistic
+from gradloom.rtl.acore.microcode import Y3, Base, Factor, Operand, OutB, Term3
+from gradloom.rtl.acore.outputs import Outputs
+from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.acore.scalars import PlaneScalars
+from gradloom.rtl.acore.sweep import FETCH, Issue, prepared
+from gradloom.rtl.command import decode
+from gradloom.rtl.config import Config
+from gradloom.rtl.delay import Line, delayed
+from gradloom.rtl.isa import Opcode, XSource
+from gradloom.rtl.pint import V_BITS
+from gradloom.rtl.regmap import ErrorCode
+
+__all__ = ["Lanes"]
+
+_WIDE_STAGE = 2
+_BIT_STAGE = ADD2 + 1
+_MERGING = 2
+"""Registered levels of pairs before the statistics of all channels meet."""
+
+
+class Lanes(wiring.Component):
+    """A beat takes 26 cycles from its issue to output A, with ``long`` 33; ``done`` comes 3 cycles after the last one.
+
+    Settings change in each stage when ``go`` passes it, so that the first beat of a command follows the last one of
+    the command before through the pipeline.
+
+    Members
+    -------
+    go, present, issue : ``In``
+        From :class:`gradloom.rtl.acore.sweep.Sweep`.
+    aa_data, ab_data, am_data, xin_data : ``In``
+        Two cycles after the issue.
+    prd_data, drd_data : ``In(signed)`` x 2 x G
+        ``FETCH`` cycles after the issue.
+    at : ``Out(8)`` -> planes ``In(PlaneScalars)`` x G in the next cycle
+    lm, momentum : ``In(8)``, decay_off : ``In(1)``
+    stat_valid, stat_tid, stat_value : ``Out(1)``, ``Out(11)``, ``Out(64)``
+    done, fault : ``Out(1)``, ``Out(8)``
+        The command's last output is written; the fault is not 0 in this cycle if there was one.
+    oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``Out``
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        group, beat = config.group, 8 * config.beat_bytes
+        self.outputs = Outputs(config)
+        writes = {f"{name}_{part}": self.outputs.signature.members[f"{name}_{part}"]
+                  for name in ("oa", "ob", "om", "xout", "logit") for part in ("we", "waddr", "wdata")}
+        super().__init__({
+            "go": In(1), "present": In(prepared(config)), "issue": In(Issue),
+            "aa_data": In(beat), "ab_data": In(beat), "am_data": In(beat), "xin_data": In(8 * beat),
+            "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
+            "drd_data": In(ArrayLayout(ArrayLayout(signed(config.wg_width), group), LANES)),
+            "at": Out(8), "planes": In(ArrayLayout(PlaneScalars, group)),
+            "lm": In(8), "momentum": In(8), "decay_off": In(1),
+            "stat_valid": Out(1), "stat_tid": Out(11), "stat_value": Out(64), "done": Out(1), "fault": Out(8), **writes})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        present = self.present
+        self.run, self.op = decode(Opcode.RUN, present.cmd), present.op
+        self.apus = [emit.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.group)]
+
+        # Beats and the change of settings, by stage; the E stages begin behind encoder 1 for the long path.
+        self.go_line = Line(m, Cat(self.go, self.op.long), "go", reset=True)
+        beats = Line(m, Cat(self.issue.beat, self.op.long), "beat", reset=True)
+        short, late = beats[FETCH + ADD1], beats[FETCH + CODE1]
+        behind = Signal()
+        first = Signal(Beat)
+        m.d.comb += [behind.eq(late[-1] & Beat(late[:-1]).v),
+                     first.eq(Mux(behind, late[:-1], short[:-1])), first.v.eq(behind | (Beat(short[:-1]).v & ~short[-1]))]
+        go_short, go_late = self.go_line[FETCH + ADD1], self.go_line[FETCH + CODE1]
+        self.e_go_line = Line(m, (go_short[0] & ~go_short[1]) | (go_late[0] & go_late[1]), "e_go", reset=True)
+        e_beats = Line(m, first, "e_beat", reset=True)
+        self.behind = behind
+        self.beat = lambda stage: Beat(beats[FETCH + stage][:-1])
+        self.e_beat = lambda stage: Beat(e_beats[stage])
+
+        self._settings(m)
+        self._operands(m)
+        self._indices(m)
+        self._outputs(m)
+        bad = self._overflow(m)
+        self._complete(m, bad)
+        return m
+
+    # -- settings --------------------------------------------------------------------------------------------------------
+
+    def _at(self, m: Module, stage: int, value: Value, name: str) -> Signal:
+        """``value`` of the command whose beats are in ``stage``."""
+        register = Signal(Value.cast(value).shape(), name=name, reset_less=True)
+        with m.If(self.go_line[FETCH + stage][0]):
+            m.d.sync += register.eq(value)
+        return register
+
+    def _e_at(self, m: Module, stage: int, value: Value, name: str) -> Signal:
+        """The same for an E stage."""
+        register = Signal(Value.cast(value).shape(), name=f"e_{name}", reset_less=True)
+        with m.If(self.e_go_line[stage]):
+            m.d.sync += register.eq(value)
+        return register
+
+    def _settings(self, m: Module) -> None:
+        run, op, present = self.run, self.op, self.present
+        values = {name: op[name] for name in ("keep", "t2", "c1le", "long", "m2a", "m2b", "y2", "y3", "cmp", "c2le")}
+        values |= {name: present[name] for name in ("c1", "c2", "seed1", "seed2")}
+        values |= {
+            "pool_max": (run.pool == 1) & run.pmax, "pool_match": (run.pool == 2) & run.pmax, "scaled": op.factor == Factor.Q,
+            "factor": Mux(op.factor == Factor.INV, run.inv, 1) << present.sh1[:3],
+            "coarse1": present.sh1[5:], "fine1": present.sh1[3:5].replicate(2), "over1": product_over(present.sh1),
+            # What is only exported may be wider than what MUL1 takes.
+            "check": op.wa | op.wm | op.wl | (op.wb != OutB.NONE), "momentum": self.momentum, "lm": self.lm,
+            "t3": (op.t3 == Term3.D) | ((op.t3 == Term3.DECAY) & ~self.decay_off), "index": op.wb == OutB.INDEX,
+            "r1": run.r1, "r2": run.r2, "f1": run.f1[4], "f2": run.f2[4], "whole": op.wl,
+            "based": op.base == Base.PRODUCT, "base_t": op.base == Base.T,
+            "minus": (op.y3 == Y3.PRODUCT) & (op.base != Base.T)}
+        for which, amount, width in (("3", present.sh3, V_BITS), ("y", present.shy, STEP_BITS)):
+            values |= {f"{name}{which}": value for name, value in narrow_settings(amount, width).items()}
+        settings = Signal(Settings)
+        m.d.comb += [settings[name].eq(self._at(m, stage, values[name], name)) for name, (_, stage) in FRONT.items()]
+        m.d.comb += [settings[name].eq(self._e_at(m, stage, values[name], name)) for name, (_, stage) in BACK.items()]
+        sources = {"offset1": "offsets", "offset2": "offsets"}
+        for c, apu in enumerate(self.apus):
+            m.d.comb += apu.settings.eq(settings)
+            for name in ChannelSettings.members:
+                value = present[sources.get(name, name)][c]
+                taken = (self._at(m, CHANNEL_FRONT[name][1], value, f"{name}_{c}") if name in CHANNEL_FRONT else
+                         self._e_at(m, CHANNEL_BACK[name][1], value, f"{name}_{c}"))
+                m.d.comb += apu.channel[name].eq(taken)
+
+    # -- operands --------------------------------------------------------------------------------------------------------
+
+    def _operands(self, m: Module) -> None:
+        run, group = self.run, self.config.group
+        adds = self._at(m, -1, run.xin & (run.xsrc == XSource.DW), "adds")
+        sources = {XSource.PSUM: Source.PSUM, XSource.DW: Source.DW}
+        taken = Signal(Source)
+        with m.Switch(self.op.x):
+            with m.Case(Operand.IN), m.Switch(run.xsrc):
+                for xsrc, source in sources.items():
+                    with m.Case(xsrc):
+                        m.d.comb += taken.eq(source)
+            with m.Case(Operand.POOL):
+                m.d.comb += taken.eq(Source.POOL)
+        source = self._at(m, 0, Value.cast(taken), "source")
+        bytes_a, bytes_b, bits, addend = (Signal.like(data, name=f"{name}_operand", reset_less=True) for name, data in (
+            ("a", self.aa_data), ("b", self.ab_data), ("m", self.am_data), ("xin", self.xin_data)))
+        m.d.sync += [bytes_a.eq(self.aa_data), bytes_b.eq(self.ab_data), bits.eq(self.am_data),
+                     addend.eq(Mux(adds, self.xin_data, 0))]
+        slot, zeros = Line(m, self.issue.slot, "slot")[FETCH], Line(m, self.issue.zeros, "zeros")[FETCH]
+        tap = Line(m, self.issue.tap, "tap", reset=True)[FETCH]
+        mask = Signal(LANES * group)
+        m.d.comb += [mask.eq(bits.word_select(slot, LANES * group)),
+                     self.at.eq(self.beat(0).plane | (self._at(m, 0, self.present.bank, "bank") << 7))]
+        for c, apu in enumerate(self.apus):
+            m.d.comb += [apu.tap.eq(tap), apu.plane.eq(self.planes[c])]
+            for lane in range(LANES):
+                at = lane * group + c
+                m.d.comb += [
+                    Value.cast(apu.source[lane]).eq(Mux(zeros[lane], 0, source)),
+                    apu.psum[lane].eq(self.prd_data[lane][c]), apu.dw[lane].eq(self.drd_data[lane][c]),
+                    apu.xin[lane].eq(addend[64 * at:64 * at + 64]),
+                    apu.a[lane].eq(bytes_a[8 * at:8 * at + 8]),
+                    apu.b[lane].eq(bytes_b[8 * at:8 * at + 8]),
+                    apu.mask[lane].eq(mask[at]),
+                ]
+
+    def _indices(self, m: Module) -> None:
+        """Element indices of channel 0 for the dithers."""
+        run = self.run
+        at1, at2 = CHANNEL_FRONT["offset1"][1], CHANNEL_BACK["offset2"][1]
+        step = Mux(run.xsrc == XSource.DW, run.s_lane, 1)
+        index = Line(m, self.issue.idx, "idx")
+        idx1 = index[FETCH + at1]
+        idx2 = Mux(self._e_at(m, at2, self.op.long, "long_idx"), index[FETCH + CODE1 + at2], index[FETCH + ADD1 + at2])
+        next1 = idx1 + self._at(m, at1, step, "step")
+        next2 = idx2 + self._e_at(m, at2, step, "step")
+        for apu in self.apus:
+            m.d.comb += [apu.idx1[0].eq(idx1), apu.idx1[1].eq(next1), apu.idx2[0].eq(idx2), apu.idx2[1].eq(next2)]
+
+    # -- results ---------------------------------------------------------------------------------------------------------
+
+    def _outputs(self, m: Module) -> None:
+        run, op = self.run, self.op
+        m.submodules.outputs = outputs = self.outputs
+
+        def connect(name: str, go: Value, first: Value, beat: Beat, enable: Value, port: str) -> None:
+            gated = Signal(Beat, name=f"{name}_gated")
+            m.d.comb += [gated.eq(beat), gated.v.eq(beat.v & enable), getattr(outputs, f"{name}_go").eq(go),
+                         getattr(outputs, f"{name}_first").eq(first), getattr(outputs, f"{name}_beat").eq(gated)]
+            m.d.comb += [getattr(outputs, f"{name}_data")[c].eq(getattr(apu, port)) for c, apu in enumerate(self.apus)]
+            m.d.comb += [getattr(self, f"{name}_{part}").eq(getattr(outputs, f"{name}_{part}"))
+                         for part in ("we", "waddr", "wdata")]
+
+        def go(stage: int) -> Value:
+            return self.go_line[FETCH + stage][0]
+
+        e_go = self.e_go_line
+        enable_b = self._at(m, CODE1, op.wb != OutB.NONE, "wb")
+        enable_a = self._e_at(m, CODE2, op.wa, "wa")
+        connect("oa", e_go[CODE2], run.oa0, self.e_beat(CODE2), enable_a, "code2")
+        connect("ob", go(CODE1), run.ob0, self.beat(CODE1), enable_b, "code1")
+        connect("om", e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), self._e_at(m, _BIT_STAGE, op.wm, "wm"), "bit")
+        connect("xout", go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self._at(m, _WIDE_STAGE, op.wx, "wx"), "wide")
+        connect("logit", e_go[CODE2], run.ob0, self.e_beat(CODE2), self._e_at(m, CODE2, op.wl, "wl"), "logit")
+        m.d.comb += outputs.logit_step.eq(run.om0)
+
+        enable1 = self._valid(self.beat(ADD1)) & self._at(m, ADD1, op.wb == OutB.CODE1, "encodes").replicate(LANES)
+        enable2 = self._valid(self.e_beat(_BIT_STAGE)) & self._e_at(m, _BIT_STAGE, op.wa | op.wl, "encodes").replicate(LANES)
+        for apu in self.apus:
+            m.d.comb += [apu.enable1.eq(enable1), apu.enable2.eq(enable2)]
+
+    @staticmethod
+    def _valid(beat: Beat) -> Value:
+        return Cat(beat.v0, beat.v1) & beat.v.replicate(LANES)
+
+    def _overflow(self, m: Module) -> Value:
+        """Whether anything went wrong with the beat in E stage ``CODE2``, on its way through the lanes."""
+        def flagged(port: str, beat: Beat) -> Value:
+            lanes = 0
+            for apu in self.apus:
+                lanes = lanes | getattr(apu, port)
+            return (lanes & self._valid(beat)).any()
+
+        bad = Line(m, flagged("wide_operand", self.beat(3)), "bad3")[ADD1 - 3] | flagged("lost_t", self.beat(ADD1))
+        bad = Mux(self.behind, Line(m, bad, "bad10")[Converter.LATENCY], bad)
+        bad = Line(m, bad, "bad_e0")[ADD2] | flagged("lost_y", self.e_beat(ADD2))
+        return Line(m, bad, "bad_e5")[CODE2 - ADD2]
+
+    def _complete(self, m: Module, bad: Value) -> None:
+        """Statistics of the command's encoders, then ``done``."""
+        run = self.run
+        taken = [Signal(LENGTH_BITS, name=f"taken{i}") for i in (1, 2)]
+        for target, port, clear, beat in (
+                (taken[0], "stat1", self.go_line[FETCH + STAT1 + _MERGING][0], self.beat(STAT1 + _MERGING + 1)),
+                (taken[1], "stat2", self.e_go_line[STAT2 + _MERGING], self.e_beat(STAT2 + _MERGING + 1))):
+            merged = Signal(LENGTH_BITS, name=f"merged_{port}")
+            found = [getattr(apu, port) for apu in self.apus]
+            for level in range(_MERGING):
+                found = [delayed(m, functools.reduce(larger, found[i:i + 2]), f"{port}_{level}_{i}")
+                         for i in range(0, len(found), 2)]
+            m.d.sync += merged.eq(larger(Mux(clear, 0, merged), functools.reduce(larger, found)))
+            with m.If(beat.v & beat.final):
+                m.d.sync += target.eq(merged)
+        last = self.e_beat(CODE2)
+
+        sticky = Signal()
+        with m.If(self.e_go_line[CODE2]):
+            m.d.sync += sticky.eq(0)
+        with m.Elif(last.v):
+            m.d.sync += sticky.eq(sticky | bad)
+        tids = [self._e_at(m, CODE2, tid, f"tid{i}") for i, tid in enumerate((run.t1, run.t2))]
+        found = self._e_at(m, CODE2, self.present.fault, "fault")
+        final = Line(m, last.v & last.final, "final2", reset=True)
+        f16 = [self._e_at(m, CODE2, bit, f"f16_{i}") for i, bit in enumerate((run.f1[4], run.f2[4]))]
+        tids_then, f16_then, fault_then = [Signal.like(tid) for tid in tids], Signal(2), Signal(8)
+        with m.If(final[0]):
+            m.d.sync += [then.eq(now) for then, now in zip(tids_then, tids, strict=True)]
+            m.d.sync += f16_then.eq(Cat(*f16))
+            m.d.sync += fault_then.eq(Mux((found == 0) & (sticky | bad), ErrorCode.GRADIENT_SUM_OVERFLOW, found))
+        second = final[2]
+        length = statistic(Mux(second, taken[1], taken[0]), Mux(second, f16_then[1], f16_then[0]))
+        m.d.comb += [
+            self.stat_valid.eq((final[1] & (tids_then[0] != 0)) | (second & (tids_then[1] != 0))),
+            self.stat_tid.eq(Mux(second, tids_then[1], tids_then[0])),
+            # Of a statistic only the bit length counts.
+            self.stat_value.eq((1 << length) >> 1),
+            self.done.eq(final[3]), self.fault.eq(Mux(final[3], fault_then, 0)),
+        ]

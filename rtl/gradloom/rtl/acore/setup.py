@@ -1,0 +1,131 @@
+"""Set-up of a RUN command: shift registers from the exponent file, seeds, channel offsets, the place of the first unit."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.acore.align import chosen
+from gradloom.rtl.acore.planes import row_stride
+from gradloom.rtl.command import COMMAND_BITS
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS
+
+__all__ = ["SHIFT_REGISTER_BITS", "Setup"]
+
+SHIFT_REGISTER_BITS = 18
+_PRODUCT = 16
+
+
+class Setup(wiring.Component):
+    """One word of the shift list a cycle, everything else beside it; at most 20 cycles.
+
+    Parameters
+    ----------
+    fields : namespace
+        Fields of the RUN command, stable from ``start`` on as long as the results are used.
+
+    Members
+    -------
+    start : ``In(1)``
+    done : ``Out(1)``
+        The results hold; low from the cycle after ``start``.
+    shifted : ``Out(1)``
+        ``sh`` does, which is sooner.
+    cmd : ``In(COMMAND_BITS)``
+        The command's words.
+    exp_en, exp_tid : ``Out(1)``, ``Out(11)`` -> exp_e ``In(signed(16))`` in the next cycle
+    seed_en, seed_tid : ``Out(1)``, ``Out(11)`` -> seed_value ``In(32)`` in the next cycle
+    sh : ``Out(signed(18))`` x 8
+        SH0 .. SH7.
+    seeds : ``Out(32)`` x 2
+        Of the tensors of converters 1 and 2.
+    offsets : ``Out(24)`` x G
+        Element index of each channel relative to channel 0.
+    row0 : ``Out(16)``
+        Bank words before the first unit's row; pooling: beats of a stored plane.
+    stride : ``Out(13)``
+        Bank words from row to row.
+    """
+
+    def __init__(self, config: Config, fields: SimpleNamespace) -> None:
+        self.config = config
+        self.fields = fields
+        super().__init__({
+            "start": In(1), "done": Out(1), "shifted": Out(1), "cmd": In(COMMAND_BITS),
+            "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
+            "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32),
+            "sh": Out(ArrayLayout(signed(SHIFT_REGISTER_BITS), 8)), "seeds": Out(ArrayLayout(32, 2)),
+            "offsets": Out(ArrayLayout(24, config.group)), "row0": Out(16), "stride": Out(13)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        busy = Signal()
+        step = Signal(5)
+        m.d.sync += step.eq(Mux(self.start, 0, step + (step != 31)))
+        listing, multiplying = self._shifts(m), self._multiply(m)
+        steps = max(2, self.config.group)
+        m.d.comb += [self.done.eq(~busy), self.shifted.eq(~listing)]
+        with m.If(self.start):
+            m.d.sync += busy.eq(1)
+        with m.Elif(~listing & ~multiplying & (step >= steps)):
+            m.d.sync += busy.eq(0)
+
+        run = self.fields
+        m.d.comb += [self.seed_en.eq(self.start | (busy & (step == 0))), self.seed_tid.eq(Mux(self.start, run.t1, run.t2))]
+        for i in range(2):
+            with m.If(busy & (step == i)):
+                m.d.sync += self.seeds[i].eq(self.seed_value)
+        offset = Signal(24)
+        m.d.sync += offset.eq(Mux(self.start, 0, offset + run.s_ch))
+        for c in range(self.config.group):
+            with m.If(busy & (step == c)):
+                m.d.sync += self.offsets[c].eq(offset)
+        return m
+
+    def _shifts(self, m: Module) -> Value:
+        """One shift word a cycle; its exponent arrives in the next."""
+        words = [self.cmd[32 * i:32 * i + 32] for i in range(FIRST_SHIFT_WORD, MAX_WORDS)]
+        index, at = Signal(range(MAX_WORDS + 1), init=MAX_WORDS), Signal(range(MAX_WORDS + 1))
+        word = Signal(32)
+        listed, pending = Signal(), Signal()
+        m.d.comb += [
+            at.eq(index - FIRST_SHIFT_WORD), word.eq(chosen(at, words)),
+            listed.eq((index < self.cmd[8:16]) & (index < MAX_WORDS)),
+            self.exp_en.eq(listed), self.exp_tid.eq(word[5:16]),
+        ]
+        with m.If(self.start):
+            m.d.sync += index.eq(FIRST_SHIFT_WORD)
+        with m.Elif(listed):
+            m.d.sync += index.eq(index + 1)
+        target, negative, first, constant = Signal(3), Signal(), Signal(), Signal(signed(16))
+        m.d.sync += [pending.eq(listed & ~self.start), target.eq(word[:3]), negative.eq(word[3]), first.eq(word[4]),
+                     constant.eq(word[16:])]
+        before, after = Signal(signed(SHIFT_REGISTER_BITS)), Signal(signed(SHIFT_REGISTER_BITS))
+        with m.If(~first):
+            m.d.comb += before.eq(self.sh[target])
+        m.d.comb += after.eq(before + constant + Mux(negative, -self.exp_e, self.exp_e))
+        for i in range(8):
+            with m.If(self.start):
+                m.d.sync += self.sh[i].eq(0)
+            with m.Elif(pending & (target == i)):
+                m.d.sync += self.sh[i].eq(after)
+        return listed | pending
+
+    def _multiply(self, m: Module) -> Value:
+        """The one product of two fields, bit by bit."""
+        run = self.fields
+        stride, rows, statements = row_stride(run)
+        m.d.comb += statements
+        multiplicand, multiplier = Signal(_PRODUCT), Signal(_PRODUCT)
+        with m.If(self.start):
+            m.d.sync += [self.row0.eq(0), self.stride.eq(stride),
+                         multiplicand.eq(Mux(run.pool != 0, (run.pxi + 1) >> 1, stride)),
+                         multiplier.eq(Mux(run.pool != 0, run.pyi, rows))]
+        with m.Elif(multiplier != 0):
+            m.d.sync += [multiplicand.eq(multiplicand << 1), multiplier.eq(multiplier >> 1)]
+            with m.If(multiplier[0]):
+                m.d.sync += self.row0.eq(self.row0 + multiplicand)
+        return multiplier != 0

@@ -1,0 +1,237 @@
+"""Loss gradient of a batch of logits: softmax cross-entropy or squared error (docs/arithmetic.md, softmax).
+
+It is the one function of a training step that crosses channels, so it has a unit beside the A-Core's lanes.
+"""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradloom.rtl.acore.converter import Rounder
+from gradloom.rtl.command import CommandPort, decode
+from gradloom.rtl.config import Config
+from gradloom.rtl.isa import Opcode
+from gradloom.rtl.pint import CODE_BITS, code_of
+from gradloom.rtl.regmap import ErrorCode
+
+__all__ = ["SOFTMAX_CYCLES", "SQUARED_CYCLES", "Softmax"]
+
+_EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
+_EXP_BITS = 16
+_QUOTIENT_DIGITS = 8
+"""Radix-4 digits of the fraction of p = floor(2^16 ex / sum)."""
+_QUOTIENT = _QUOTIENT_DIGITS + 2
+"""Cycles from the read of an exponential to its quotient."""
+_ERROR_BITS = 34
+SOFTMAX_CYCLES, SQUARED_CYCLES = (3, 21), (1, 6)
+"""Cycles a class and an image; a command takes one more."""
+_READ = 2
+"""Cycles from ``lrd_en`` to ``lrd_data``."""
+
+
+class Softmax(wiring.Component):
+    """Reads logits (Q8) and labels, writes the encoded error of every class.
+
+    Softmax: d = min(lmax - l, 32767), t = (369 d) >> 8, ex = LUT[t & 255] >> min(t >> 8, 16),
+    p = floor(2^16 ex / sum), code of p - 65536 onehot at shift 4 (exponent -12).
+    Squared: code of l - 256 onehot at shift 0 (exponent -8). Both round to nearest with F = 8.
+    An image takes a cycle a class for the maximum, one for the sum and one for the quotients (squared: one in all).
+
+    Parameters
+    ----------
+    config : :class:`Config`
+        ``cols`` (G) and ``max_classes`` count.
+
+    Members
+    -------
+    port : ``In(CommandPort())``
+        SOFTMAX commands. In the cycle of ``done``, ``fault`` is LABEL_RANGE if a label is not below the
+        number of classes, ILLEGAL_FIELD if that number is 0 or above ``max_classes``.
+    lrd_en, lrd_free, lrd_addr, lrd_data : ``Out(1)``, ``In(1)``, ``Out(16)``, ``In(ArrayLayout(signed(32), G))``
+        Logit buffer, data 2 cycles after a cycle with ``lrd_en`` and ``lrd_free``. Class c of image n: channel c mod G at
+        logit0 + n ceil(classes / G) + c div G.
+    lab_addr, lab_data : ``Out(16)``, ``In(16)``
+        Label of an image, data 1 cycle later.
+    oa_we, oa_addr, oa_data : ``Out(1)``, ``Out(16)``, ``Out(16 G)``
+        Output A: beats [image][class group], lane 0 the codes of G classes, lane 1 and padding classes 0.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        g = config.group
+        super().__init__({
+            "port": In(CommandPort()),
+            "lrd_en": Out(1), "lrd_free": In(1, init=1), "lrd_addr": Out(16), "lrd_data": In(data.ArrayLayout(signed(32), g)),
+            "lab_addr": Out(16), "lab_data": In(16),
+            "oa_we": Out(1), "oa_addr": Out(16), "oa_data": Out(2 * CODE_BITS * g),
+        })
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        g = self.config.group
+        cmd = decode(Opcode.SOFTMAX, self.port.cmd)
+
+        def delay(value: Value, cycles: int, name: str) -> Signal:
+            for i in range(cycles):
+                register = Signal(Value.cast(value).shape(), name=f"{name}_{i + 1}")
+                m.d.sync += register.eq(value)
+                value = register
+            return value
+
+        # One read sweep over the classes of an image, from a pulse of ``begin`` until the last class.
+        index = Signal(12)
+        channel = Signal(range(max(2, g)))
+        base, address = Signal(16), Signal(16)
+        sweep, begin, read = Signal(), Signal(), Signal()
+        last = Signal()
+        m.d.comb += [last.eq(index == cmd.classes - 1), self.lrd_en.eq(sweep), self.lrd_addr.eq(address),
+                     read.eq(sweep & self.lrd_free)]
+        with m.If(begin):
+            m.d.sync += [sweep.eq(1), index.eq(0), channel.eq(0), address.eq(base)]
+        with m.Elif(read):
+            m.d.sync += [index.eq(index + 1), channel.eq(channel + 1), sweep.eq(~last)]
+            with m.If((channel == g - 1) | last):
+                m.d.sync += [channel.eq(0), address.eq(address + 1)]
+
+        arrived = delay(Cat(read, last, index), _READ, "arrived")
+        valid, final, number = arrived[0], arrived[0] & arrived[1], arrived[2:]
+        where = delay(channel, _READ, "where")
+        logit = Signal(signed(32))
+        m.d.comb += logit.eq(Array(self.lrd_data[c] for c in range(g))[where])
+
+        image, label = Signal(16), Signal(16)
+        maximum = Signal(signed(32))
+        fresh, maximize, exponentiate, squaring = Signal(), Signal(), Signal(), Signal()
+        with m.If(valid & maximize):
+            m.d.sync += fresh.eq(0)
+            with m.If(fresh | (logit > maximum)):
+                m.d.sync += maximum.eq(logit)
+
+        # Exponentials, one a cycle, into a buffer and a sum.
+        depth = self.config.max_classes
+        m.submodules.exponentials = exponentials = memory.Memory(shape=_EXP_BITS, depth=depth, init=[])
+        stored, fetched = exponentials.write_port(), exponentials.read_port()
+        m.submodules.table = table = memory.Memory(shape=_EXP_BITS, depth=256, init=_EXP)
+        entry = table.read_port()
+        total = Signal(_EXP_BITS + ceil_log2(depth) + 1)
+
+        difference = Signal(33)
+        distance = Signal(15)
+        t = Signal(16)
+        exponential = Signal(_EXP_BITS)
+        m.d.comb += [difference.eq(maximum - logit), t.eq((distance * 369) >> 8), entry.addr.eq(t[:8])]
+        m.d.sync += [distance.eq(Mux(difference[15:].any(), 32767, difference)),
+                     exponential.eq(entry.data >> delay(Mux(t[8:] > 16, 16, t[8:])[:5], 1, "fall"))]
+        arrived = delay(Cat(valid & exponentiate, final, number), 3, "summand")
+        m.d.comb += [stored.en.eq(arrived[0]), stored.addr.eq(arrived[2:]), stored.data.eq(exponential)]
+        with m.If(arrived[0]):
+            m.d.sync += total.eq(total + exponential)
+        summed = Signal()
+        m.d.comb += summed.eq(arrived[0] & arrived[1])
+
+        # Division, radix 4, a class a cycle: ex <= sum, so p has an integer bit (ex = sum) and eight digits of fraction.
+        divide = Signal()
+        m.d.comb += fetched.addr.eq(index)
+        with m.If(divide):
+            m.d.sync += [index.eq(index + 1), channel.eq(Mux(channel == g - 1, 0, channel + 1))]
+        quotient = self._quotient(m, fetched.data, total)
+
+        # Encoder and packer. ``error_*`` describe the value that enters the encoder.
+        was = delay(Cat(last, channel, index), _QUOTIENT, "was")
+        divided = delay(divide, _QUOTIENT, "divided")
+        error = Signal(signed(_ERROR_BITS))
+        error_valid, error_last = Signal(), Signal()
+        error_channel = Signal.like(channel)
+        with m.If(cmd.squared):
+            m.d.comb += [error.eq(logit - Mux(number == label, 256, 0)), error_valid.eq(valid & squaring),
+                         error_last.eq(final), error_channel.eq(where)]
+        with m.Else():
+            m.d.comb += [error.eq(quotient - Mux(was[1 + len(channel):] == label, 65536, 0)),
+                         error_valid.eq(divided), error_last.eq(was[0]),
+                         error_channel.eq(was[1:1 + len(channel)])]
+        m.submodules.rounder = rounder = Rounder(_ERROR_BITS + 9)
+        m.d.comb += rounder.g.eq(Mux(cmd.squared, error << 9, error << 5))
+        leaving = delay(Cat(error_valid, error_last, error_channel), Rounder.LATENCY, "leaving")
+        code_valid, code_last, code_channel = leaving[0], leaving[1], leaving[2:]
+
+        codes, packed = (Signal(CODE_BITS * g, name=name) for name in ("codes", "packed"))
+        m.d.comb += [packed.eq(codes), self.oa_data.eq(packed)]
+        for c in range(g):
+            with m.If(code_channel == c):
+                m.d.comb += packed[CODE_BITS * c:CODE_BITS * (c + 1)].eq(code_of(rounder.v))
+        written = Signal(16)
+        m.d.comb += [self.oa_we.eq(code_valid & (code_last | (code_channel == g - 1))),
+                     self.oa_addr.eq(written)]
+        with m.If(code_valid):
+            m.d.sync += codes.eq(Mux(self.oa_we, 0, packed))
+        with m.If(self.oa_we):
+            m.d.sync += written.eq(written + 1)
+
+        m.d.comb += self.lab_addr.eq(image)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [image.eq(0), base.eq(cmd.logit0), written.eq(cmd.oa0), codes.eq(0)]
+                with m.If(self.port.start):
+                    m.next = "IMAGE"
+            with m.State("IMAGE"):
+                m.next = "LABEL"
+                with m.If(image == cmd.images):
+                    m.d.comb += self.port.done.eq(1)
+                    m.next = "IDLE"
+            with m.State("LABEL"):
+                m.d.sync += [label.eq(self.lab_data), fresh.eq(1), total.eq(0)]
+                with m.If((cmd.classes == 0) | (cmd.classes > depth)):
+                    m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.ILLEGAL_FIELD)]
+                    m.next = "IDLE"
+                with m.Elif(self.lab_data >= cmd.classes):
+                    m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.LABEL_RANGE)]
+                    m.next = "IDLE"
+                with m.Else():
+                    m.d.comb += begin.eq(1)
+                    m.next = "MAXIMUM"
+                    with m.If(cmd.squared):
+                        m.next = "SQUARE"
+            with m.State("MAXIMUM"):
+                m.d.comb += maximize.eq(1)
+                with m.If(final):
+                    m.d.comb += begin.eq(1)
+                    m.next = "SUM"
+            with m.State("SUM"):
+                m.d.comb += exponentiate.eq(1)
+                with m.If(summed):
+                    m.d.sync += [index.eq(0), channel.eq(0)]
+                    m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                m.d.comb += divide.eq(1)
+                with m.If(last):
+                    m.next = "FLUSH"
+            with m.State("SQUARE"):
+                m.d.comb += squaring.eq(1)
+                with m.If(final):
+                    m.next = "FLUSH"
+            with m.State("FLUSH"), m.If(self.oa_we & code_last):
+                m.d.sync += [image.eq(image + 1), base.eq(address)]
+                m.next = "IMAGE"
+        return m
+
+    def _quotient(self, m: Module, ex: Value, total: Signal) -> Value:
+        """floor(2^16 ex / total), ``_QUOTIENT`` - 1 cycles later; ``total`` stays, and its triple is known a cycle after it."""
+        triple = Signal(len(total) + 2)
+        m.d.sync += triple.eq(total + (total << 1))
+        whole = ex == total
+        remainder, quotient = Signal(len(total), name="remainder0"), Signal(1, name="quotient0")
+        m.d.sync += [remainder.eq(Mux(whole, 0, ex)), quotient.eq(whole)]
+        for n in range(1, _QUOTIENT_DIGITS + 1):
+            digit, shifted = Signal(2, name=f"digit{n}"), remainder << 2
+            with m.If(shifted >= triple):
+                m.d.comb += digit.eq(3)
+            with m.Elif(shifted >= (total << 1)):
+                m.d.comb += digit.eq(2)
+            with m.Elif(shifted >= total):
+                m.d.comb += digit.eq(1)
+            part = Mux(digit[1], Mux(digit[0], triple, total << 1), Mux(digit[0], total, 0))
+            left, digits = Signal(len(total), name=f"remainder{n}"), Signal(2 * n + 1, name=f"quotient{n}")
+            m.d.sync += [left.eq(shifted - part), digits.eq(Cat(digit, quotient))]
+            remainder, quotient = left, digits
+        return quotient

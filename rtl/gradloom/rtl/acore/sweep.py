@@ -1,0 +1,175 @@
+"""Third stage of the A-Core, its control: takes a prepared command and issues its beats, one a cycle."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout, StructLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.acore.align import SHIFT_BITS
+from gradloom.rtl.acore.apu import CODE1, CODE2, CONVERTER_SHIFT_BITS
+from gradloom.rtl.acore.microcode import MicroLayout, Operand
+from gradloom.rtl.acore.planes import Beat, PlaneWalk
+from gradloom.rtl.acore.pool import POOL_LATENCY
+from gradloom.rtl.acore.poolwalk import PoolWalk, Tap
+from gradloom.rtl.command import decode
+from gradloom.rtl.config import Config
+from gradloom.rtl.delay import Line
+from gradloom.rtl.isa import FIRST_SHIFT_WORD, Opcode, XSource
+
+__all__ = ["FETCH", "Issue", "Prepared", "Sweep", "prepared"]
+
+FETCH = 3
+"""Cycles from the issue of a beat to its operands at the APUs (stage 0)."""
+_SPAN = FETCH + CODE1 + CODE2
+"""Cycles from ``go`` after which the last stage has taken its settings, so that the next command may replace them."""
+_FINALS = 17
+"""Least cycles from ``go`` to the command's last beat; so two last beats never meet in the statistics."""
+_GAP = 7
+"""Cycles in which a command on the short path must wait behind one with ``long``."""
+
+
+def prepared(config: Config) -> StructLayout:
+    """A command that is ready for the lanes: the words of RUN, its microinstruction and what the set-up made of them.
+
+    ``sweep`` 0: there are no beats (``op`` is 0); one empty beat keeps the order of the commands. ``bank``: half of the plane
+    registers.
+    """
+    group = config.group
+    return StructLayout({
+        "cmd": 32 * FIRST_SHIFT_WORD, "op": MicroLayout(), "sweep": 1, "bank": 1, "fault": 8, "row0": 16, "stride": 13,
+        **dict.fromkeys(("sh1", "sh3", "shy"), SHIFT_BITS), **dict.fromkeys(("c1", "c2"), CONVERTER_SHIFT_BITS),
+        "seed1": 32, "seed2": 32, "offsets": ArrayLayout(24, group), "gamma": ArrayLayout(16, group),
+        "beta": ArrayLayout(16, group), "tau": ArrayLayout(16, group), "r": ArrayLayout(64, group)})
+
+
+class Prepared(wiring.Signature):
+    """``command`` is taken in a cycle in which ``valid`` and ``ready`` are high."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__({"valid": Out(1), "ready": In(1), "command": Out(prepared(config))})
+
+
+Issue = StructLayout({"beat": Beat, "tap": Tap, "idx": 24, "slot": 3, "zeros": 2})
+"""What leaves with a beat: the beat, a pooling tap, element index of lane 0 and channel 0, which eighth of the bitmap beat, and
+the lanes whose partial sum is nowhere stored (0)."""
+
+
+class Sweep(wiring.Component):
+    """Between the last beat of a command and the first one of the next are 2 cycles; with pools at most 23.
+
+    A command on the short path behind one with ``long`` waits 7 cycles more. The present command's settings must have
+    reached the lanes' last stage: from one command's first beat to the next one's are at least 35 cycles.
+
+    Members
+    -------
+    i : ``In(Prepared)``
+    go : ``Out(1)``
+        A command begins: its first beat is issued in the next cycle or later.
+    present : ``Out(prepared(config))``
+        The command, from ``go`` on for at least 33 cycles and while its beats are issued.
+    issue : ``Out(Issue)``
+    reads, aa_odd, ab_odd : ``Out(1)``
+        With the issue: the beat reads the streams, at an odd address.
+    aa_addr, ab_addr, am_addr, xin_addr : ``Out(16)``, streams_en ``Out(1)``
+        One cycle after the issue.
+    prd_*, drd_*
+        Reads of the C-Core's buffers, one cycle after the issue.
+    drd_wait : ``In(1)``
+        Weight gradients cannot be read in the next cycle.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "i": In(Prepared(config)), "go": Out(1), "present": Out(prepared(config)), "issue": Out(Issue),
+            "reads": Out(1), "aa_odd": Out(1), "ab_odd": Out(1),
+            "aa_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16), "streams_en": Out(1),
+            "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
+            "prd_bank1": Out(2), "prd_addr1": Out(16), "drd_en": Out(1), "drd_addr": Out(16), "drd_wait": In(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        present = self.present
+        run, op = decode(Opcode.RUN, present.cmd), present.op
+        m.submodules.walk = walk = PlaneWalk(self.config, run)
+        m.submodules.pool = pool = PoolWalk(run)
+
+        pooling = Signal()
+        step, last = Signal(), Signal()
+        age = Signal(range(_SPAN + 1))
+        gap = Signal(range(_GAP + 1))
+        m.d.comb += [pooling.eq((op.x == Operand.POOL) & (run.pool != 0)), last.eq(walk.beat.final | ~present.sweep)]
+        hold = (last & (age < _FINALS)) | (self.drd_wait & (run.xsrc == XSource.DW))
+        with m.If(self.go):
+            m.d.sync += age.eq(0)
+        with m.Elif(age != _SPAN):
+            m.d.sync += age.eq(age + 1)
+        with m.If(step & last & op.long):
+            m.d.sync += gap.eq(_GAP)
+        with m.Elif(gap != 0):
+            m.d.sync += gap.eq(gap - 1)
+
+        tapping = Signal()
+        m.d.comb += [walk.start.eq(self.go), pool.start.eq(self.go), walk.row0.eq(present.row0), walk.stride.eq(present.stride),
+                     pool.plane_beats.eq(present.row0), pool.row_last.eq(walk.row_last), pool.plane_last.eq(walk.beat.last),
+                     pool.single.eq(~walk.beat.v1), walk.step.eq(step), pool.step.eq(tapping)]
+        with m.FSM(name="sweep"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq((age == _SPAN) & ((gap == 0) | self.i.command.op.long))
+                with m.If(self.i.ready & self.i.valid):
+                    m.d.sync += present.eq(self.i.command)
+                    m.next = "START"
+            with m.State("START"):
+                with m.If(pooling):
+                    m.d.comb += pool.prepare.eq(1)
+                    m.next = "POOL"
+                with m.Else():
+                    m.d.comb += self.go.eq(1)
+                    m.next = "SWEEP"
+            with m.State("POOL"), m.If(pool.ready):
+                m.d.comb += self.go.eq(1)
+                m.next = "SWEEP"
+            with m.State("SWEEP"):
+                with m.If(pooling):
+                    m.d.comb += [tapping.eq(~hold), step.eq(tapping & pool.beat_done)]
+                with m.Else():
+                    m.d.comb += step.eq(~hold)
+                with m.If(step & last):
+                    m.next = "IDLE"
+                    with m.If(pooling):
+                        m.next = "TAIL0"
+            # The settings of a pool stay until its last beat has left.
+            for i in range(POOL_LATENCY - 1):
+                with m.State(f"TAIL{i}"):
+                    m.next = f"TAIL{i + 1}" if i < POOL_LATENCY - 2 else "IDLE"
+        self._issue(m, run, op, walk, pool, pooling, step, last, tapping)
+        return m
+
+    def _issue(self, m: Module, run, op, walk, pool, pooling, step, last, tapping) -> None:
+        beat = Signal(Beat)
+        m.d.comb += [beat.eq(walk.beat), beat.v.eq(step), beat.final.eq(last)]
+        # Only a pooling command's: the next command may be here before the last beat of the one before it is held no more.
+        pooled = Signal(Beat)
+        m.d.comb += pooled.eq(Mux(pooling, beat.as_value(), 0))
+        held_beat = Beat(Line(m, pooled, "held_beat", reset=True)[POOL_LATENCY])
+        held_idx = Line(m, walk.idx, "held_idx")[POOL_LATENCY]
+        from_psum = run.xsrc == XSource.PSUM
+        m.d.comb += [
+            self.issue.beat.eq(Mux(pooling, held_beat.as_value(), beat.as_value())),
+            self.issue.idx.eq(Mux(pooling, held_idx, walk.idx)),
+            self.issue.tap.eq(pool.tap), self.issue.tap.v.eq(tapping),
+            self.issue.slot.eq(walk.bits_slot), self.issue.zeros.eq(Cat(walk.psum.zero0, walk.psum.zero1) & from_psum.replicate(2)),
+        ]
+        offset = Mux(pooling, pool.addr, walk.offset)
+        wide = step & (op.x == Operand.IN)
+        m.d.comb += [self.reads.eq(Mux(pooling, tapping, step)), self.aa_odd.eq(run.sa0[0] ^ offset[0]),
+                     self.ab_odd.eq(run.sb0[0] ^ offset[0])]
+        m.d.sync += [
+            self.streams_en.eq(self.reads),
+            self.aa_addr.eq(run.sa0 + offset), self.ab_addr.eq(run.sb0 + offset), self.am_addr.eq(run.sm0 + walk.bits_addr),
+            self.xin_addr.eq(run.dwbase + walk.offset),
+            self.prd_en.eq(wide & from_psum), self.prd_half.eq(run.half), self.prd_wpu.eq(walk.psum.wpu),
+            self.prd_bank0.eq(walk.psum.bank0), self.prd_addr0.eq(walk.psum.addr0),
+            self.prd_bank1.eq(walk.psum.bank1), self.prd_addr1.eq(walk.psum.addr1),
+            self.drd_en.eq(wide & (run.xsrc == XSource.DW)), self.drd_addr.eq(run.dwbase + walk.offset),
+        ]

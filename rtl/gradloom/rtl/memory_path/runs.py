@@ -1,0 +1,114 @@
+"""The run generator: the strided loops of a LOAD or STORE as a stream of contiguous requests."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.memory_path.axi import REQUEST
+
+__all__ = ["BASES", "RUN_FIELDS", "BeatCounter", "RunGenerator", "misaligned"]
+
+BASES = ArrayLayout(32, 8)
+"""The base registers."""
+RUN_FIELDS = ("n0", "n1", "n2", "stride1", "stride2")
+"""Fields of LOAD and STORE that are inputs of a :class:`RunGenerator`."""
+
+
+def misaligned(config: Config, *addresses: Value) -> Value:
+    """1 if an address is no multiple of the beat."""
+    low = exact_log2(config.beat_bytes)
+    return Value.cast(sum((address[:low].any() for address in addresses), start=Value.cast(0))) != 0
+
+
+class RunGenerator(wiring.Component):
+    """Requests the runs of two nested loops: run (i2, i1) of ``n0`` beats starts at ``first + i2 stride2 + i1 stride1``
+    modulo 2^32.
+
+    The first request is offered in the cycle after ``start``, then one a cycle. All inputs but ``start`` are stable
+    until ``busy`` falls.
+
+    Members
+    -------
+    start : ``In(1)``
+    first : ``In(32)``
+        Byte address.
+    n0, n1, n2 : ``In(16)``
+        Beats of a run, inner and outer iterations; at least 1.
+    stride1, stride2 : ``In(32)``
+        Bytes from run to run, and from outer iteration to outer iteration.
+    request : ``Out(stream.Signature(REQUEST))``
+    busy : ``Out(1)``
+        Requests are left.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({
+            "start": In(1), "first": In(32),
+            "n0": In(16), "n1": In(16), "n2": In(16), "stride1": In(32), "stride2": In(32),
+            "request": Out(stream.Signature(REQUEST)),
+            "busy": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        address = Signal(32, reset_less=True)
+        outer = Signal(32, reset_less=True)
+        m.submodules.counter = counter = BeatCounter(levels=2)
+        taken = self.request.valid & self.request.ready
+        m.d.comb += [
+            self.request.valid.eq(self.busy),
+            self.request.p.address.eq(address),
+            self.request.p.beats.eq(self.n0),
+            self.request.p.end.eq(counter.last[1]),
+            counter.clear.eq(self.start),
+            counter.step.eq(taken),
+            counter.n[0].eq(self.n1),
+            counter.n[1].eq(self.n2),
+        ]
+        with m.If(self.start):
+            m.d.sync += [self.busy.eq(1), address.eq(self.first), outer.eq(self.first)]
+        with m.Elif(taken):
+            m.d.sync += address.eq(Mux(counter.last[0], outer + self.stride2, address + self.stride1))
+            with m.If(counter.last[0]):
+                m.d.sync += outer.eq(outer + self.stride2)
+            with m.If(counter.last[1]):
+                m.d.sync += self.busy.eq(0)
+        return m
+
+
+class BeatCounter(wiring.Component):
+    """Nested loop counters, innermost first.
+
+    Members
+    -------
+    n : ``In(ArrayLayout(16, levels))``
+        Iterations of each loop, at least 1, stable while counting.
+    step : ``In(1)``
+        One iteration of the innermost loop is done in this cycle.
+    clear : ``In(1)``
+        Back to the first iteration.
+    last : ``Out(levels)``
+        Bit i: the present iteration is the last of loops 0..i.
+    """
+
+    def __init__(self, *, levels: int) -> None:
+        self.levels = levels
+        super().__init__({"n": In(ArrayLayout(16, levels)), "step": In(1), "clear": In(1), "last": Out(levels)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        inner_last = Value.cast(1)
+        for level in range(self.levels):
+            count = Signal(16, name=f"count{level}", reset_less=True)
+            at_end = Signal(name=f"at_end{level}")
+            m.d.comb += at_end.eq(count == self.n[level] - 1)
+            with m.If(self.step & inner_last):
+                m.d.sync += count.eq(Mux(at_end, 0, count + 1))
+            with m.If(self.clear):
+                m.d.sync += count.eq(0)
+            inner_last = inner_last & at_end
+            m.d.comb += self.last[level].eq(inner_last)
+        return m

@@ -1,0 +1,150 @@
+"""Start, end, faults and restart of the machine (docs/machine.md, section 7)."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.rtl.registers.csr import COUNTER_WIDTH
+from gradloom.rtl.regmap import ErrorCode, register
+
+__all__ = ["Control"]
+
+UNITS = len(Unit)
+
+
+class Control(wiring.Component):
+    """Outside the ``engine`` clock domain, whose reset it drives.
+
+    A program ends with END or with its first fault. Either way the Sequencer is frozen, the AXI4 managers are flushed
+    until no burst is under way, and one cycle of ``engine_reset`` brings engines, queues and semaphores back to their
+    initial state; then the machine is idle. Faults of one cycle are taken in the order: Sequencer and semaphores,
+    engines by their numbers, reads, writes, watchdog, abort.
+
+    Members
+    -------
+    start, abort, irq_acknowledge, irq_enable : ``In(1)``
+        From the registers. ``start`` is seen while idle only, ``abort`` while running only.
+    hold : ``In(1)``
+        Keeps a started program from beginning (counters are being cleared).
+    seq_start : ``Out(1)``, seq_done : ``In(1)``, seq_error : ``In(8)``
+        Sequencer.
+    overflow : ``In(1)``
+        Semaphores.
+    fault : ``In(ArrayLayout(8, 9))``
+        Fault codes, by :class:`gradloom.rtl.channels.Unit`; all of an engine that the machine lacks is 0.
+    read_error : ``In(ArrayLayout(8, 4))``, write_error : ``In(ArrayLayout(8, 2))``, read_client : ``In(1)``
+        AXI4 managers, by channel; reads of client 0 on channel 0 are the Sequencer's.
+    idle : ``In(1)``
+        All AXI4 managers are idle.
+    tag : ``In(ArrayLayout(16, 9))``, offset : ``In(ArrayLayout(32, 9))``
+        Of the command at hand, by unit.
+    busy, waiting : ``In(9)``
+        By unit.
+    progress : ``In(1)``
+        Something moved in this cycle.
+    watchdog, steps : ``In(32)``, loop : ``In(1)``, last_step : ``Out(1)``
+    halt : ``Out(1)``
+        Freezes the Sequencer; no command starts.
+    flush, engine_reset : ``Out(1)``
+    irq : ``Out(1)``
+    running : ``Out(1)``
+    status, error, error_offset, error_state : ``Out(32)``
+        Register values.
+    counting : ``Out(1)``, cycles : ``Out(48)``, clear : ``In(1)``
+        ``counting`` from the first cycle of the program to its end; CYCLES and its clear.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({
+            "start": In(1), "abort": In(1), "irq_acknowledge": In(1), "irq_enable": In(1), "hold": In(1),
+            "seq_start": Out(1), "seq_done": In(1), "seq_error": In(8), "overflow": In(1),
+            "fault": In(ArrayLayout(8, UNITS)),
+            "read_error": In(ArrayLayout(8, len(LOAD_UNITS))), "read_client": In(1),
+            "write_error": In(ArrayLayout(8, len(STORE_UNITS))), "idle": In(1),
+            "tag": In(ArrayLayout(16, UNITS)), "offset": In(ArrayLayout(32, UNITS)),
+            "busy": In(UNITS), "waiting": In(UNITS), "progress": In(1),
+            "watchdog": In(32), "steps": In(32), "loop": In(1), "last_step": Out(1),
+            "halt": Out(1), "flush": Out(1), "engine_reset": Out(1), "irq": Out(1), "running": Out(1),
+            "status": Out(32), "error": Out(32), "error_offset": Out(32), "error_state": Out(32),
+            "counting": Out(1), "cycles": Out(COUNTER_WIDTH), "clear": In(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        done, failed, pending = Signal(), Signal(), Signal()
+        stopping = Signal()
+
+        left = Signal(32)
+        m.d.comb += self.last_step.eq(left <= 1)
+        with m.If(self.loop):
+            m.d.sync += left.eq(left - 1)
+
+        quiet = Signal(32)
+        expired = Signal()
+        m.d.sync += quiet.eq(Mux(self.counting & ~self.progress, quiet + 1, 0))
+        m.d.comb += expired.eq((self.watchdog != 0) & (quiet >= self.watchdog))
+
+        # Kept until the program runs: the host may abort while the counters are being cleared.
+        aborting = Signal()
+        m.d.sync += aborting.eq(self.running & (aborting | self.abort))
+
+        code, engine = Signal(8), Signal(4)
+        causes = [
+            (self.seq_error != 0, self.seq_error, Const(Unit.SEQ)),
+            (self.overflow, Const(ErrorCode.MALFORMED_COMMAND, 8), Const(Unit.SEQ)),
+            *((self.fault[unit] != 0, self.fault[unit], Const(unit)) for unit in Unit if unit != Unit.SEQ),
+            *((self.read_error[n] != 0, self.read_error[n],
+               Const(unit) if n else Mux(self.read_client, Unit.LOAD, Unit.SEQ)) for n, unit in enumerate(LOAD_UNITS)),
+            *((self.write_error[n] != 0, self.write_error[n], Const(unit)) for n, unit in enumerate(STORE_UNITS)),
+            (expired, Const(ErrorCode.WATCHDOG, 8), Const(Unit.SEQ)),
+            (aborting, Const(ErrorCode.ABORTED, 8), Const(Unit.SEQ)),
+        ]
+        for condition, cause, culprit in reversed(causes):
+            with m.If(condition):
+                m.d.comb += [code.eq(cause), engine.eq(culprit)]
+
+        with m.FSM():
+            with m.State("IDLE"), m.If(self.start):
+                m.d.sync += [done.eq(0), failed.eq(0), pending.eq(0), left.eq(self.steps),
+                             self.error.eq(0), self.error_offset.eq(0), self.error_state.eq(0)]
+                m.next = "HOLD"
+            with m.State("HOLD"):
+                m.d.comb += self.running.eq(1)
+                with m.If(~self.hold):
+                    m.d.comb += self.seq_start.eq(1)
+                    m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += [self.running.eq(1), self.counting.eq(1)]
+                with m.If(code != 0):
+                    m.d.sync += [
+                        failed.eq(1),
+                        self.error.eq(Cat(code, engine, Const(0, 4), self.tag[engine])),
+                        self.error_offset.eq(self.offset[engine]),
+                        self.error_state.eq(self.waiting << 16 | self.busy),
+                    ]
+                    m.next = "FLUSH"
+                with m.Elif(self.seq_done):
+                    m.next = "FLUSH"
+            with m.State("FLUSH"):
+                m.d.comb += [self.running.eq(1), self.counting.eq(1), self.halt.eq(1), self.flush.eq(1),
+                             stopping.eq(1)]
+                with m.If(self.idle):
+                    m.next = "RESET"
+            with m.State("RESET"):
+                # One more cycle of flush: a request that a client made in the last cycle is not taken before its reset.
+                m.d.comb += [self.running.eq(1), self.halt.eq(1), self.flush.eq(1), self.engine_reset.eq(1)]
+                m.d.sync += [done.eq(~failed), pending.eq(1)]
+                m.next = "IDLE"
+        with m.If(self.irq_acknowledge):
+            m.d.sync += pending.eq(0)
+        m.d.sync += self.cycles.eq(Mux(self.clear, 0, self.cycles + self.counting))
+
+        m.d.comb += [
+            self.irq.eq(pending & self.irq_enable),
+            *(self.status[register("STATUS").field(name).lsb].eq(value) for name, value in (
+                ("idle", ~self.running), ("running", self.running), ("done", done), ("error", failed),
+                ("stopping", stopping), ("irq", pending))),
+        ]
+        return m

@@ -1,0 +1,186 @@
+"""The registers that the host sees on AXI4-Lite (:mod:`gradloom.rtl.regmap`)."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, ValueLike, signed
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.memory_path.axi import lite_members
+from gradloom.rtl.regmap import REGISTERS, TOTALS, Access, register
+
+__all__ = ["COUNTER_WIDTH", "Csr"]
+
+COUNTER_WIDTH = 48
+"""Bits of every cycle and beat counter."""
+
+OKAY, SLVERR = 0, 2
+READ_WAIT = 3
+"""Cycles from a read's address to its data; the memories behind an index register answer two cycles after it changed."""
+
+
+class Csr(wiring.Component):
+    """AXI4-Lite subordinate and every register that the host or the Sequencer writes.
+
+    One access of each direction at a time. A read is answered READ_WAIT + 1 cycles after its address, a write 2 cycles
+    after address and data; a refused one with SLVERR.
+
+    Members
+    -------
+    s_axil_*
+        AXI4-Lite, see :func:`gradloom.rtl.memory_path.axi.lite_members`.
+    start, clear, abort, irq_acknowledge : ``Out(1)``
+        Writes to CONTROL and STATUS, one cycle; ``clear`` comes with ``start``.
+    irq_enable : ``Out(1)``
+    running : ``In(1)``
+        Registers that need an idle machine refuse the host.
+    status, error, error_offset, error_state, position : ``In(32)``
+        Values of STATUS, ERROR, ERROR_OFFSET, ERROR_STATE, OFFSET.
+    program, steps, seed, window_base, window_limit, watchdog : ``Out(32)``
+        Stored registers.
+    step : ``Out(32)``, loop : ``In(1)``
+        STEP, counted up by ``loop``.
+    base : ``Out(ArrayLayout(32, 8))``; base_write : ``In(1)``, base_index : ``In(3)``, base_value : ``In(32)``
+        Base registers and the Sequencer's write to them.
+    hyper_write : ``In(1)``, hyper : ``In(32)``; lm, momentum : ``Out(8)``, decay_off : ``Out(1)``
+        Hyperparameters of the step; ``hyper`` is the first word of a table entry (docs/machine.md, section 2).
+    exp_tid : ``Out(11)``, exp_e : ``In(signed(16))``, exp_write : ``Out(1)``, exp_value : ``Out(signed(16))``
+        Exponent file; ``exp_e`` belongs to ``exp_tid`` of two cycles ago.
+    stat : ``In(64)``, stat_clear : ``Out(1)``
+        Statistics of ``exp_tid``.
+    perf_tag : ``Out(16)``, perf_table : ``Out(4)``, perf_value : ``In(48)``
+        Counters by tag.
+    cycles : ``In(48)``, totals : ``In(ArrayLayout(48, n))``
+        Counters, in the order of :data:`gradloom.rtl.regmap.TOTALS`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.stored = [entry for entry in REGISTERS if entry.stored]
+        super().__init__(lite_members() | {
+            "start": Out(1), "clear": Out(1), "abort": Out(1), "irq_acknowledge": Out(1), "irq_enable": Out(1),
+            "running": In(1),
+            "status": In(32), "error": In(32), "error_offset": In(32), "error_state": In(32), "position": In(32),
+            **{entry.name.lower(): Out(32, init=entry.reset) for entry in self.stored},
+            "step": Out(32), "loop": In(1),
+            "base": Out(ArrayLayout(32, 8)), "base_write": In(1), "base_index": In(3), "base_value": In(32),
+            "hyper_write": In(1), "hyper": In(32), "lm": Out(8), "momentum": Out(8), "decay_off": Out(1),
+            "exp_tid": Out(11), "exp_e": In(signed(16)), "exp_write": Out(1), "exp_value": Out(signed(16)),
+            "stat": In(64), "stat_clear": Out(1),
+            "perf_tag": Out(16), "perf_table": Out(4), "perf_value": In(COUNTER_WIDTH),
+            "cycles": In(COUNTER_WIDTH), "totals": In(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += self.step.eq(self.step + self.loop)
+        with m.If(self.base_write):
+            m.d.sync += Array(self.base)[self.base_index].eq(self.base_value)
+        with m.If(self.hyper_write):
+            m.d.sync += [self.lm.eq(self.hyper[:8]), self.momentum.eq(self.hyper[16:24]),
+                         self.decay_off.eq(self.hyper[24:] == 255)]
+        self._writes(m)
+        self._reads(m)
+        return m
+
+    def _writes(self, m: Module) -> None:
+        have_address, have_data = Signal(), Signal()
+        address, data, strobes = Signal(14), Signal(32), Signal(4)
+        m.d.comb += [self.s_axil_awready.eq(~have_address), self.s_axil_wready.eq(~have_data)]
+        with m.If(self.s_axil_awvalid & self.s_axil_awready):
+            m.d.sync += [have_address.eq(1), address.eq(self.s_axil_awaddr[2:])]
+        with m.If(self.s_axil_wvalid & self.s_axil_wready):
+            m.d.sync += [have_data.eq(1), data.eq(self.s_axil_wdata), strobes.eq(self.s_axil_wstrb)]
+        with m.If(self.s_axil_bvalid & self.s_axil_bready):
+            m.d.sync += self.s_axil_bvalid.eq(0)
+
+        allowed = Signal()
+        execute = Signal()
+        perform = Signal()
+        m.d.comb += [execute.eq(have_address & have_data & ~self.s_axil_bvalid), perform.eq(execute & allowed)]
+        with m.If(execute):
+            m.d.sync += [have_address.eq(0), have_data.eq(0), self.s_axil_bvalid.eq(1),
+                         self.s_axil_bresp.eq(Mux(allowed, OKAY, SLVERR))]
+
+        control, status = register("CONTROL"), register("STATUS")
+        effects = {entry.name: [getattr(self, entry.name.lower()).eq(data)] for entry in self.stored}
+        effects |= {f"BASE{n}": [self.base[n].eq(data)] for n in range(8)}
+        effects |= {
+            "STEP": [self.step.eq(data)],
+            "EXP_INDEX": [self.exp_tid.eq(data)],
+            "PERF_INDEX": [Cat(self.perf_tag, self.perf_table).eq(data)],
+            "CONTROL": [self.irq_enable.eq(data[control.field("irq_enable").lsb])],
+            "EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)],
+            "STATUS": [],
+            "STAT_LOW": [],
+        }
+        whole = strobes.all()
+        with m.Switch(address):
+            for entry in REGISTERS:
+                if entry.access in (Access.RO, Access.RO_IDLE):
+                    continue
+                with m.Case(entry.offset >> 2):
+                    m.d.comb += allowed.eq(whole if entry.access == Access.RW else whole & ~self.running)
+                    if effects[entry.name]:
+                        with m.If(perform):
+                            m.d.sync += effects[entry.name]
+
+        def pulse(name: str) -> ValueLike:
+            return perform & (address == register(name).offset >> 2)
+
+        m.d.comb += [
+            self.start.eq(pulse("CONTROL") & data[control.field("start").lsb] & ~self.running),
+            self.clear.eq(data[control.field("clear").lsb]),
+            self.abort.eq(pulse("CONTROL") & data[control.field("abort").lsb]),
+            self.irq_acknowledge.eq(pulse("STATUS") & data[status.field("irq").lsb]),
+            self.exp_write.eq(pulse("EXP_VALUE")),
+            self.exp_value.eq(data[:16]),
+            self.stat_clear.eq(pulse("STAT_LOW")),
+        ]
+
+    def _reads(self, m: Module) -> None:
+        address = Signal(14)
+        wait = Signal(range(READ_WAIT + 1))
+        m.d.comb += self.s_axil_arready.eq((wait == 0) & ~self.s_axil_rvalid)
+        with m.If(self.s_axil_arvalid & self.s_axil_arready):
+            m.d.sync += [address.eq(self.s_axil_araddr[2:]), wait.eq(READ_WAIT)]
+        with m.If(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+        with m.If(self.s_axil_rvalid & self.s_axil_rready):
+            m.d.sync += self.s_axil_rvalid.eq(0)
+
+        latch = Signal(COUNTER_WIDTH - 32)
+        wide = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(TOTALS)}}
+        values: dict[str, ValueLike] = {entry.name: getattr(self, entry.name.lower()) for entry in self.stored}
+        values |= {f"BASE{n}": self.base[n] for n in range(8)}
+        values |= {f"{name}_LOW": counter[:32] for name, counter in wide.items()}
+        values |= {f"{name}_HIGH": latch for name in wide}
+        values |= {
+            "CONTROL": self.irq_enable << register("CONTROL").field("irq_enable").lsb,
+            "STATUS": self.status, "ERROR": self.error, "ERROR_OFFSET": self.error_offset,
+            "ERROR_STATE": self.error_state, "OFFSET": self.position, "STEP": self.step,
+            "EXP_INDEX": self.exp_tid, "EXP_VALUE": Cat(self.exp_e, self.exp_e[15].replicate(16)),
+            "STAT_LOW": self.stat[:32], "STAT_HIGH": self.stat[32:],
+            "PERF_INDEX": Cat(self.perf_tag, self.perf_table),
+            "PERF_LOW": self.perf_value[:32], "PERF_HIGH": self.perf_value[32:],
+            "HYPER": Cat(self.lm, self.momentum, self.decay_off),
+        }
+        effects = {f"{name}_LOW": [latch.eq(counter[32:])] for name, counter in wide.items()}
+        effects |= {"EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)],
+                    "PERF_HIGH": [self.perf_tag.eq(self.perf_tag + 1)]}
+
+        value = Signal(32)
+        allowed = Signal()
+        answer = Signal()
+        m.d.comb += answer.eq(wait == 1)
+        with m.Switch(address):
+            for entry in REGISTERS:
+                with m.Case(entry.offset >> 2):
+                    m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])
+                    m.d.comb += allowed.eq(~self.running if entry.access in (Access.IDLE, Access.RO_IDLE) else 1)
+                    if entry.name in effects:
+                        with m.If(answer & allowed):
+                            m.d.sync += effects[entry.name]
+        with m.If(answer):
+            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(allowed, value, 0)),
+                         self.s_axil_rresp.eq(Mux(allowed, OKAY, SLVERR))]

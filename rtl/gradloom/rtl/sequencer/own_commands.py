@@ -1,0 +1,190 @@
+"""The Sequencer's own commands: the states that execute base registers, loops, hyperparameters, seeds and exponents."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+
+from gradloom.rtl.command import decode
+from gradloom.rtl.isa import COMMANDS, SHIFT_FIELDS, Engine, Opcode
+from gradloom.rtl.regmap import ErrorCode
+from gradloom.rtl.sequencer.program_window import HEAD_WORDS, Program
+from gradloom.rtl.sequencer.scale_unit import ScaleOp
+
+__all__ = ["OwnCommands"]
+
+TID_RATE, TID_DECAY = 1, 3
+"""Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
+assert all(encoding.words <= HEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
+
+
+class OwnCommands:
+    """States of the Sequencer's FSM from ``ACQUIRE``, where it waits for a command's semaphores, to ``SIGNAL``, where it raises
+    others, behind which comes ``OPCODE``; and ``END``.
+
+    Parameters
+    ----------
+    m : :class:`amaranth.hdl.Module`
+        The Sequencer's, outside its FSM.
+    ports : :class:`amaranth.lib.wiring.Component`
+        The Sequencer.
+    tensors : :class:`int`
+        Tensor numbers that there are.
+    words : list of :class:`amaranth.hdl.Signal`
+        The command, HEAD_WORDS + 1 of 32 bits. The last one is read here if the command has it.
+    count : :class:`amaranth.hdl.Signal`
+        Words of the command that are taken: HEAD_WORDS at ``ACQUIRE``.
+    fail : callable
+        In a state, ends the program with an error.
+    """
+
+    def __init__(self, m: Module, ports: wiring.Component, program: Program, *, tensors: int, words: list[Signal], count: Signal,
+                 fail: Callable[[ErrorCode], None]) -> None:
+        self.ports, self.program, self.tensors = ports, program, tensors
+        self.words, self.count, self.fail = words, count, fail
+        self.opcode, self.size = words[0][:8], words[0][8:16]
+        command = Cat(words)
+        self.ldhyp = decode(Opcode.LDHYP, command)
+        self.seed = decode(Opcode.SEED, command)
+        self.scale = decode(Opcode.SCALE, command)
+        self.expset = decode(Opcode.EXPSET, command)
+        self.loop = decode(Opcode.LOOP, command)
+        self.setbase = decode(Opcode.SETBASE, command)
+        # A word that is read on the way: the hyperparameters, or one of a shift list.
+        self.entry = Signal(32)
+        self.exponent = Signal(signed(16))
+        self.entry_address = Signal(33)
+        m.d.comb += self.entry_address.eq((Array(ports.base)[self.ldhyp.breg] + self.ldhyp.offset + (ports.step << 4))[:32])
+
+    def add_states(self, m: Module) -> None:
+        """To the FSM of which ``m`` is in the midst."""
+        self._operands(m)
+        self._execute(m)
+        with m.State("END"), m.If(self.ports.idle.all()):
+            m.d.comb += self.ports.done.eq(1)
+            m.next = "HALTED"
+        self._hyperparameters(m)
+        self._seed_and_scale(m)
+        self._exponent(m)
+        with m.State("SIGNAL"):
+            m.d.comb += self.ports.sem_signal.eq(self.words[2])
+            m.next = "OPCODE"
+
+    def _operands(self, m: Module) -> None:
+        ports, window = self.ports, self.program.window
+        with m.State("ACQUIRE"):
+            m.d.comb += [ports.sem_request.eq(1), ports.waiting.eq(~ports.sem_grant)]
+            with m.If(ports.sem_grant):
+                m.next = "OPERANDS"
+        with m.State("OPERANDS"):
+            m.d.sync += self.exponent.eq(0)
+            with m.If((self.size <= HEAD_WORDS) | (self.opcode == Opcode.EXPSET)):
+                m.next = "EXECUTE"
+            with m.Else():
+                m.d.comb += window.take.eq(1)
+                with m.If(window.valid):
+                    m.d.sync += self.words[HEAD_WORDS].eq(window.ahead[0])
+                    m.next = "EXECUTE"
+
+    def _execute(self, m: Module) -> None:
+        """What a command does at once, or the state in which it goes on."""
+        ports, program, setbase, loop = self.ports, self.program, self.setbase, self.loop
+        with m.State("EXECUTE"):
+            m.next = "SIGNAL"
+            m.d.comb += [ports.base_index.eq(setbase.breg), ports.base_value.eq(setbase.value)]
+            with m.Switch(self.opcode):
+                with m.Case(Opcode.END):
+                    m.next = "END"
+                with m.Case(Opcode.BARRIER), m.If(~ports.idle.all()):
+                    m.next = "EXECUTE"
+                with m.Case(Opcode.SETBASE):
+                    m.d.comb += ports.base_write.eq(1)
+                with m.Case(Opcode.ADDBASE):
+                    m.d.comb += [ports.base_write.eq(1), ports.base_value.eq(Array(ports.base)[setbase.breg] + setbase.value)]
+                with m.Case(Opcode.LOOP):
+                    with m.If((loop.target[:3] != 0) | (loop.target >= program.length)):
+                        self.fail(ErrorCode.ILLEGAL_FIELD)
+                    with m.Else():
+                        m.d.comb += [ports.loop.eq(1), ports.seed_begin.eq(1)]
+                        with m.If(~ports.last_step):
+                            program.go_to(m, loop.target)
+                            m.d.sync += program.position.eq(loop.target)
+                with m.Case(Opcode.LDHYP):
+                    address = self.entry_address
+                    with m.If(address[:3] != 0):
+                        self.fail(ErrorCode.ILLEGAL_FIELD)
+                    with m.Elif((address < ports.window_base) | (address + 8 > ports.window_limit)):
+                        self.fail(ErrorCode.READ_WINDOW)
+                    with m.Else():
+                        program.read(m, address, address + 8)
+                        m.next = "HYPER"
+                with m.Case(Opcode.SEED):
+                    m.next = "SEED"
+                    with m.If(self.seed.tid >= self.tensors):
+                        self.fail(ErrorCode.ILLEGAL_FIELD)
+                with m.Case(Opcode.SCALE):
+                    m.next = "SCALE"
+                    with m.If((self.scale.tid >= self.tensors) | (self.scale.target >= self.tensors)):
+                        self.fail(ErrorCode.ILLEGAL_FIELD)
+                with m.Case(Opcode.EXPSET):
+                    m.next = "TERM"
+                    with m.If(self.expset.target >= self.tensors):
+                        self.fail(ErrorCode.ILLEGAL_FIELD)
+
+    def _hyperparameters(self, m: Module) -> None:
+        """Of LDHYP: the word that was asked for goes out, two exponents are set, and the program goes on where it was."""
+        ports, program, entry = self.ports, self.program, self.entry
+        window, word = program.window, program.window.ahead[0]
+        with m.State("HYPER"):
+            m.d.comb += [window.take.eq(1), ports.hyper_write.eq(window.valid), ports.hyper.eq(word)]
+            with m.If(window.valid):
+                m.d.sync += entry.eq(word)
+                program.go_to(m, program.position)
+                m.next = "RATE"
+        with m.State("RATE"):
+            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(TID_RATE),
+                         ports.scale_value.eq(entry[8:16].as_signed())]
+            with m.If(ports.scale_done):
+                m.next = "DECAY"
+        with m.State("DECAY"):
+            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(TID_DECAY),
+                         ports.scale_value.eq(entry[24:])]
+            with m.If(ports.scale_done):
+                m.next = "SIGNAL"
+
+    def _seed_and_scale(self, m: Module) -> None:
+        ports, scale = self.ports, self.scale
+        with m.State("SEED"):
+            m.d.comb += [ports.seed_start.eq(1), ports.scale_tid.eq(self.seed.tid)]
+            with m.If(ports.seed_done):
+                m.next = "SIGNAL"
+        with m.State("SCALE"):
+            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SCALE), ports.scale_tid.eq(scale.tid),
+                         ports.scale_target.eq(scale.target), ports.scale_f.eq(scale.f)]
+            with m.If(ports.scale_done):
+                m.next = "SIGNAL"
+
+    def _exponent(self, m: Module) -> None:
+        """Of EXPSET: its list, one term after the other, then their sum to the exponent."""
+        ports, window, count, exponent, expset = self.ports, self.program.window, self.count, self.exponent, self.expset
+        term = SimpleNamespace(**{field.name: self.entry[field.lsb:][:field.width] for field in SHIFT_FIELDS})
+        with m.State("TERM"):
+            with m.If(count == self.size):
+                m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(expset.target),
+                             ports.scale_value.eq(exponent), ports.scale_clear.eq(expset.clear)]
+                with m.If(ports.scale_done):
+                    m.next = "SIGNAL"
+            with m.Else():
+                m.d.comb += window.take.eq(count[0] | (count + 1 == self.size))
+                with m.If(window.valid):
+                    m.d.sync += [self.entry.eq(Mux(count[0], window.ahead[1], window.ahead[0])), count.eq(count + 1)]
+                    m.next = "ADD"
+        with m.State("ADD"):
+            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.ADD), ports.scale_tid.eq(term.tid),
+                         ports.scale_value.eq(exponent + term.const.as_signed()), ports.scale_clear.eq(term.neg)]
+            with m.If(term.tid >= self.tensors):
+                self.fail(ErrorCode.ILLEGAL_FIELD)
+            with m.Elif(ports.scale_done):
+                m.d.sync += exponent.eq(ports.scale_result)
+                m.next = "TERM"
