@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradloom.sim.verilate import cache_folder
-from gradloom.verif.synth_parts import MACHINES, PARTS, Part
+from gradloom.verif.synthesis.synth_parts import MACHINES, PARTS, Part
 
 __all__ = ["BLOCK_RAM_BITS", "Memory", "Result", "SynthError", "main", "problems", "report", "synthesise", "yosys_path",
            "yosys_version"]

@@ -23,9 +23,9 @@ from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.sim.verilate import cache_folder
 from gradloom.verif.synth import SynthError, yosys_path, yosys_version
-from gradloom.verif.synth_combine import free_luts, pairs
-from gradloom.verif.synth_hierarchy import Design, is_part
-from gradloom.verif.synth_xc7_report import report
+from gradloom.verif.synthesis.synth_combine import free_luts, pairs
+from gradloom.verif.synthesis.synth_hierarchy import Design, is_part
+from gradloom.verif.synthesis.synth_xc7_report import report
 
 __all__ = ["PAGES", "Memory", "Part", "main", "measure", "synthesise"]
 
@@ -77,7 +77,7 @@ class Part:
         Instances in the machine.
     cells : mapping of cell type to count, of one instance
     pairs : :class:`int`
-        Pairs of its LUTs that one LUT6 each computes (:mod:`gradloom.verif.synth_combine`), of one instance.
+        Pairs of its LUTs that one LUT6 each computes (:mod:`gradloom.verif.synthesis.synth_combine`), of one instance.
     memories : sequence of :class:`Memory`
     seconds : :class:`float`
     """

@@ -15,7 +15,7 @@ from gradloom.models.network import INPUT, load_network
 from gradloom.models.rounding import Rounding
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode
-from gradloom.verif.step_check import check_start
+from gradloom.verif.interpreting.step_check import check_start
 
 NETWORKS = Path(__file__).parents[1] / "networks"
 NAMES = ["tiny-awkward", "tiny-branches", "tiny-deep", "tiny-relu", "tiny-residual", "tiny-strided", "tiny-subsample"]

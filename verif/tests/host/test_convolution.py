@@ -12,7 +12,7 @@ from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool
 from gradloom.rtl.channels import LOAD_UNITS, Unit
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, XSource
-from gradloom.verif.step_check import check_steps
+from gradloom.verif.interpreting.step_check import check_steps
 
 SMALL = PRESETS["small"]
 

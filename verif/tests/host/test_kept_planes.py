@@ -16,7 +16,7 @@ from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode, Pattern
 from gradloom.verif.configs import machine_config
-from gradloom.verif.step_check import check_steps
+from gradloom.verif.interpreting.step_check import check_steps
 from gradloom.verif.system_bench import NETWORKS
 
 KEPT = machine_config("kept")

@@ -9,7 +9,7 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.network import FullyConnected, Network
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.verif.step_check import check_steps
+from gradloom.verif.interpreting.step_check import check_steps
 
 BATCH = 5
 CLASSES = 21

@@ -15,7 +15,7 @@ from gradloom.models.network import INPUT, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode
-from gradloom.verif.interpreter import Interpreter
+from gradloom.verif.interpreting.interpreter import Interpreter
 
 NETWORK = load_network(str(Path(__file__).parents[1] / "networks" / "tiny-residual.toml"))
 

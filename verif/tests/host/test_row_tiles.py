@@ -16,7 +16,7 @@ from gradloom.models.network import AvgPool, Conv, FullyConnected, MaxPool, Netw
 from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.config import PRESETS, load_config
 from gradloom.rtl.isa import Dest, Opcode
-from gradloom.verif.step_check import check_steps
+from gradloom.verif.interpreting.step_check import check_steps
 
 TESTS = Path(__file__).parents[1]
 ROWS = load_config(str(TESTS / "configs" / "rows.toml"))

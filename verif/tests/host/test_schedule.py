@@ -30,8 +30,8 @@ from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
-from gradloom.verif.interpreter import Interpreter
-from gradloom.verif.step_check import HYPERS, check_steps, random_images, start_machine
+from gradloom.verif.interpreting.interpreter import Interpreter
+from gradloom.verif.interpreting.step_check import HYPERS, check_steps, random_images, start_machine
 
 NETWORKS = Path(__file__).parents[1] / "networks"
 TIGHT = dataclasses.replace(

@@ -7,7 +7,7 @@ import pytest
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, Rounding
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode, Pattern
-from gradloom.verif.step_check import check_steps
+from gradloom.verif.interpreting.step_check import check_steps
 
 ETA = dataclasses.replace(PRESETS["eta"], max_classes=64)
 

@@ -12,7 +12,7 @@ from gradloom.host.tiles.shared_rows import StoredTile, shared_rows
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode
-from gradloom.verif.step_check import check_steps
+from gradloom.verif.interpreting.step_check import check_steps
 
 ETA = PRESETS["eta"]
 

@@ -10,8 +10,8 @@ from gradloom.host.schedule import compile_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Kind, Opcode, PsumLayout, Source, tensor_id
 from gradloom.verif.configs import machine_config
+from gradloom.verif.interpreting.step_check import check_steps
 from gradloom.verif.networks import strided_shortcut
-from gradloom.verif.step_check import check_steps
 
 
 @pytest.mark.parametrize("errors", ["nearest", "stochastic"])

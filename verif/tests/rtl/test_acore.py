@@ -30,14 +30,14 @@ from gradloom.rtl.acore.microcode import (
 )
 from gradloom.rtl.acore.microprograms import TABLE, WORDS
 from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
-from gradloom.verif.acore_bench import Bench, bench_config, fill
-from gradloom.verif.acore_case import AuxReference
-from gradloom.verif.acore_commands import command, reciprocal, shift_sum, shift_word
-from gradloom.verif.acore_scenarios import SCENARIOS
+from gradloom.verif.acore.acore_bench import Bench, bench_config, fill
+from gradloom.verif.acore.acore_case import AuxReference
+from gradloom.verif.acore.acore_commands import command, reciprocal, shift_sum, shift_word
+from gradloom.verif.acore.acore_scenarios import SCENARIOS
+from gradloom.verif.acore.plain_arith import align, code_of, decode
+from gradloom.verif.acore.plain_arith import encode as encode_value
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.long import long
-from gradloom.verif.plain_arith import align, code_of, decode
-from gradloom.verif.plain_arith import encode as encode_value
 
 VECTORS = Path(__file__).resolve().parents[1] / "models" / "vectors" / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),

@@ -16,11 +16,11 @@ from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.ccore.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern, pairs
-from gradloom.verif.ccore_bench import Bench, Trace, drain_cycles, fits, tokens
+from gradloom.verif.ccore.ccore_bench import Bench, Trace, drain_cycles, fits, tokens
+from gradloom.verif.ccore.conv_case import make_case
+from gradloom.verif.ccore.conv_fields import encode_conv
+from gradloom.verif.ccore.conv_tile import ConvCase, Layer
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.conv_case import make_case
-from gradloom.verif.conv_fields import encode_conv
-from gradloom.verif.conv_tile import ConvCase, Layer
 from gradloom.verif.long import long
 
 APART = pairs(COMMANDS[Opcode.CONV].words) + 1

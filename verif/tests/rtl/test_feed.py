@@ -14,7 +14,7 @@ from gradloom.rtl.ccore.feed import Feed
 from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.verif.conv_fields import encode_conv
+from gradloom.verif.ccore.conv_fields import encode_conv
 
 
 class Walk(wiring.Component):

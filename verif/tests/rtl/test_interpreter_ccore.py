@@ -7,12 +7,12 @@ import pytest
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
-from gradloom.verif.ccore_bench import row_groups
-from gradloom.verif.conv_case import make_case
-from gradloom.verif.conv_fields import place_psum
-from gradloom.verif.conv_tile import ConvCase, Layer
-from gradloom.verif.interpreter import Memories
-from gradloom.verif.interpreter_ccore import conv
+from gradloom.verif.ccore.ccore_bench import row_groups
+from gradloom.verif.ccore.conv_case import make_case
+from gradloom.verif.ccore.conv_fields import place_psum
+from gradloom.verif.ccore.conv_tile import ConvCase, Layer
+from gradloom.verif.interpreting.interpreter import Memories
+from gradloom.verif.interpreting.interpreter_ccore import conv
 
 CONFIGS = {
     "g1_w1": Config(name="test", clusters=1, cols=1, wpus=1),

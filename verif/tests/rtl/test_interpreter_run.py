@@ -10,9 +10,9 @@ import pytest
 from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, PsumLayout
-from gradloom.verif.acore_case import AuxReference
-from gradloom.verif.interpreter import Memories
-from gradloom.verif.interpreter_run import Run
+from gradloom.verif.acore.acore_case import AuxReference
+from gradloom.verif.interpreting.interpreter import Memories
+from gradloom.verif.interpreting.interpreter_run import Run
 
 NONE = {field.name: 0 for field in COMMANDS[Opcode.RUN].fields}
 

@@ -22,7 +22,7 @@ from gradloom.rtl.acore.microcode import (
 )
 from gradloom.rtl.acore.microprograms import PROGRAMS, TABLE, WORDS
 from gradloom.rtl.config import PRESETS
-from gradloom.verif.prepare_bench import conflict
+from gradloom.verif.acore.prepare_bench import conflict
 
 NAMES = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "LOGITS", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD",
          "FRN_NORM", "FRN_NORM_ADD", "FRN_LAM", "FRN_ROWS", "FRN_ROWS_RES", "FRN_ROWS_LIN",

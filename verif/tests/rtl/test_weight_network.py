@@ -7,8 +7,8 @@ from amaranth.sim import Simulator
 from gradloom.rtl.ccore.weight_network import WeightNetwork
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.verif.conv_fields import encode_conv
-from gradloom.verif.conv_reference import decode_code
+from gradloom.verif.ccore.conv_fields import encode_conv
+from gradloom.verif.ccore.conv_reference import decode_code
 
 DEPTH = 24
 

@@ -95,8 +95,8 @@ of a part, so the sum is an upper bound; `--flat` compares it with one run over 
 
 *LUT* counts every LUT1 to LUT6 as one LUT6. *Combined* is what is left when LUTs that share inputs and have at most five together
 are put into one LUT6 with two outputs, as synthesis for these devices does by default and Yosys does not; LUTs of carry chains and
-of wide multiplexers stay alone (`gradloom.verif.synth_combine`). Neither has the LUTs used as shift registers (*SRL*) and as
-distributed RAM (*RAM LUT*). Half a BRAM36 is a RAMB18E1.
+of wide multiplexers stay alone (`gradloom.verif.synthesis.synth_combine`). Neither has the LUTs used as shift registers (*SRL*) and
+as distributed RAM (*RAM LUT*). Half a BRAM36 is a RAMB18E1.
 
 ## Beside ETA
 

@@ -13,10 +13,10 @@ from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
-from gradloom.verif.conv_case import make_case
-from gradloom.verif.conv_fields import bank_conflict, encode_conv
-from gradloom.verif.conv_tile import ConvCase, Layer
-from gradloom.verif.shared_rows import dealt
+from gradloom.verif.ccore.conv_case import make_case
+from gradloom.verif.ccore.conv_fields import bank_conflict, encode_conv
+from gradloom.verif.ccore.conv_tile import ConvCase, Layer
+from gradloom.verif.ccore.shared_rows import dealt
 
 __all__ = ["Bench", "Trace", "drain_cycles", "fits", "overhead", "row_groups", "tokens"]
 

@@ -1,4 +1,5 @@
-"""Runs the A-Core under any simulator against :class:`gradloom.verif.acore_case.AuxReference`: what surrounds it, its memories."""
+"""Runs the A-Core under any simulator against :class:`gradloom.verif.acore.acore_case.AuxReference`: what surrounds it, its
+memories."""
 
 import random
 from collections import defaultdict
@@ -8,8 +9,8 @@ from typing import Protocol
 from gradloom.rtl.channels import load_channels, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, Dest, Opcode, Source
-from gradloom.verif.acore_case import AuxReference
-from gradloom.verif.acore_commands import command, shift_word
+from gradloom.verif.acore.acore_case import AuxReference
+from gradloom.verif.acore.acore_commands import command, shift_word
 
 __all__ = ["Bench", "Driver", "bench_config", "fill"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradloom.models import arith, frn
-from gradloom.verif.interpreter_run import Run
+from gradloom.verif.interpreting.interpreter_run import Run
 
 __all__ = ["add_norm", "backward", "forward", "put_quotient"]
 

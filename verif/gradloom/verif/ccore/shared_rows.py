@@ -1,4 +1,4 @@
-"""Rows that all WPUs share, for :mod:`gradloom.verif.conv_case`: fields, copies of operands and errors, places of sums.
+"""Rows that all WPUs share, for :mod:`gradloom.verif.ccore.conv_case`: fields, copies of operands and errors, places of sums.
 
 ``docs/machine.md`` section 4. A row of ``cols`` windows has T = ceil(``cols`` / 2) beats; the parts of all WPUs but the last one
 are k = ceil(T / wpus) - 1 of them. Units are dealt to WPUs as long as there is one for each; ``dealt`` of them, the rest is shared.

@@ -16,8 +16,10 @@ class Run:
 
     Attributes
     ----------
-    m, chip : :class:`gradloom.verif.interpreter.Interpreter`, :class:`gradloom.verif.interpreter.Memories`
-        The machine and its memories.
+    m : :class:`gradloom.verif.interpreting.interpreter.Interpreter`
+        The machine.
+    chip : :class:`gradloom.verif.interpreting.interpreter.Memories`
+        Its memories.
     f : dict
         Fields of the command.
     g : :class:`int`

@@ -6,9 +6,9 @@ Written from docs/machine.md sections 2, 3, 5 and 8 alone; it shares no code wit
 from collections import defaultdict
 from collections.abc import Callable
 
-from gradloom.verif import acore_frn
-from gradloom.verif.acore_memories import AuxMemories
-from gradloom.verif.plain_arith import align, decode, saturate, wrap
+from gradloom.verif.acore import acore_frn
+from gradloom.verif.acore.acore_memories import AuxMemories
+from gradloom.verif.acore.plain_arith import align, decode, saturate, wrap
 
 __all__ = ["AuxReference"]
 

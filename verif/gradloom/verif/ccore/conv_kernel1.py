@@ -11,9 +11,9 @@ import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
-from gradloom.verif import conv_reference
-from gradloom.verif.conv_fields import column_start, place_psum, row_walk
-from gradloom.verif.conv_tile import (
+from gradloom.verif.ccore import conv_reference
+from gradloom.verif.ccore.conv_fields import column_start, place_psum, row_walk
+from gradloom.verif.ccore.conv_tile import (
     ConvCase,
     Layer,
     drain_base,

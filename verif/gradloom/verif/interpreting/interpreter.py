@@ -16,7 +16,7 @@ from gradloom.models import dither, scale
 from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
-from gradloom.verif import interpreter_acore, interpreter_ccore
+from gradloom.verif.interpreting import interpreter_acore, interpreter_ccore
 
 __all__ = ["Interpreter", "MachineFault"]
 

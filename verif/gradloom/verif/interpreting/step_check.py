@@ -10,7 +10,7 @@ from gradloom.models.golden import Hyper, train_step
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
-from gradloom.verif.interpreter import Interpreter
+from gradloom.verif.interpreting.interpreter import Interpreter
 
 __all__ = ["HYPERS", "check_start", "check_steps", "random_images", "start_machine"]
 

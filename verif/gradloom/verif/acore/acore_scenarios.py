@@ -1,12 +1,12 @@
-"""Scenarios for :class:`gradloom.verif.acore_bench.Bench`: each runs some microprograms on random planes, compares every memory."""
+"""Scenarios of the A-Core's bench: each runs some microprograms on random planes and compares every memory."""
 
 import random
 from collections.abc import Awaitable, Callable
 
 from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.isa import Opcode, PsumLayout, XSource
-from gradloom.verif.acore_bench import Bench
-from gradloom.verif.acore_commands import (
+from gradloom.verif.acore.acore_bench import Bench
+from gradloom.verif.acore.acore_commands import (
     NORMS,
     ROWS,
     TILE,

@@ -11,9 +11,9 @@ from gradloom.host.program.assembler import Instruction
 from gradloom.models import activation, arith
 from gradloom.models import softmax as loss
 from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.verif import interpreter_frn as frn
-from gradloom.verif import interpreter_update as update
-from gradloom.verif.interpreter_run import Run
+from gradloom.verif.interpreting import interpreter_frn as frn
+from gradloom.verif.interpreting import interpreter_update as update
+from gradloom.verif.interpreting.interpreter_run import Run
 
 __all__ = ["run", "softmax"]
 

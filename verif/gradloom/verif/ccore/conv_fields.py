@@ -5,8 +5,8 @@ An independent reading of ``docs/machine.md`` sections 3 to 5 for testbenches.
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
-from gradloom.verif import shared_rows
-from gradloom.verif.conv_reference import Geometry
+from gradloom.verif.ccore import shared_rows
+from gradloom.verif.ccore.conv_reference import Geometry
 
 __all__ = ["bank_conflict", "column_start", "encode_conv", "pair_windows", "place_psum", "row_walk", "windows"]
 

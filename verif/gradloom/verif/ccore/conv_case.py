@@ -4,7 +4,7 @@ An independent reading of ``docs/machine.md`` sections 3 to 5 for testbenches: t
 over images, never from the commands. One case is one array tile: one group of output channels (three for kernel 1) and all
 groups of input channels.
 
-Here are the tiles of kernels of 2 x 2 taps and more; those of kernel 1 are in :mod:`gradloom.verif.conv_kernel1`.
+Here are the tiles of kernels of 2 x 2 taps and more; those of kernel 1 are in :mod:`gradloom.verif.ccore.conv_kernel1`.
 
 Windows
     Kernels are cut into windows of at most 3 x 3 taps, rows and columns alike, one CONV command each, with ``acc`` from the second
@@ -14,7 +14,7 @@ FP, ``pair``
     window of rows one command of PAIR, all of them before those of K3. The column's blocks are stored twice, side by side.
 FP, WG
     Window (ky0, kx0) of unit oy, position ox reads row oy s + ky0 - p + r and column ox s + kx0 - p + k: ``y0 = ky0 - p``, first
-    column x0 = kx0 - p (:func:`gradloom.verif.conv_fields.column_start`).
+    column x0 = kx0 - p (:func:`gradloom.verif.ccore.conv_fields.column_start`).
 BP, stride 1
     FP on the errors with the kernel rotated: the windows are those of the rotated kernel (tap k'0 + k is tap K - 1 - k'0 - k of
     the layer), pad K - 1 - p. PE row r takes kernel row K - 1 - ky'0 - r, its blocks begin at column K - 3 - kx'0 (which may lie
@@ -31,10 +31,10 @@ import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
-from gradloom.verif import conv_reference, shared_rows
-from gradloom.verif.conv_fields import column_start, pair_windows, place_psum, row_walk, windows
-from gradloom.verif.conv_kernel1 import kernel1
-from gradloom.verif.conv_tile import (
+from gradloom.verif.ccore import conv_reference, shared_rows
+from gradloom.verif.ccore.conv_fields import column_start, pair_windows, place_psum, row_walk, windows
+from gradloom.verif.ccore.conv_kernel1 import kernel1
+from gradloom.verif.ccore.conv_tile import (
     ConvCase,
     Layer,
     drain_base,
