@@ -91,74 +91,45 @@ class Transfers:
         /,
         *,
         n0: int,
-        n1: int = 1,
-        stride1: int = 0,
-        n2: int = 1,
-        stride2: int = 0,
         addr: int,
         length: int,
         **fields: int,
     ) -> None:
-        """LOAD ``n2 x n1 x n0`` beats of the parts ``boxes`` of a tensor to ``length`` addresses.
+        """LOAD the parts ``boxes`` of a tensor to ``length`` addresses.
 
-        ``banks``: of each WPU's row banks, in the input and the error buffer.
+        Parameters
+        ----------
+        banks : of each WPU's row banks, in the input and the error buffer
+        n0 : beats of a run
+        fields : of LOAD: the loops of more runs than one, and how its beats are placed
         """
         # Addresses of XIN and XOUT wrap: whole, as no other program part uses them.
         place: Box = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
         if dest in (Dest.IBUF, Dest.EBUF):
             place = (*place, banks)
-        breg, start = self._where(region)
         self.recorder.emit(
             Opcode.LOAD,
-            {
-                "dest": int(dest),
-                "breg": breg,
-                "offset": start + offset,
-                "n0": n0,
-                "n1": n1,
-                "stride1": stride1,
-                "n2": n2,
-                "stride2": stride2,
-                "addr0": addr,
-                **fields,
-            },
+            {"dest": int(dest), "n0": n0, "addr0": addr, **self._from(region, offset), **fields},
             reads=[tensor_access(region.space, box) for box in boxes],
             writes=[Access(dest.name, place)],
         )
 
     def store(
-        self,
-        src: Source,
-        region: Region,
-        boxes: Sequence[Box],
-        offset: int,
-        *,
-        n0: int,
-        n1: int = 1,
-        stride1: int = 0,
-        n2: int = 1,
-        stride2: int = 0,
-        addr: int,
-        length: int,
+        self, src: Source, region: Region, boxes: Sequence[Box], offset: int, *, n0: int, addr: int, length: int, **loops: int
     ) -> None:
-        """STORE ``n2 x n1 x n0`` beats to the parts ``boxes`` of a tensor."""
-        breg, start = self._where(region)
+        """STORE ``length`` addresses to the parts ``boxes`` of a tensor, a run of ``n0`` beats unless ``loops`` say more."""
+        place = (0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length)
         self.recorder.emit(
             Opcode.STORE,
-            {
-                "src": int(src),
-                "breg": breg,
-                "offset": start + offset,
-                "n0": n0,
-                "n1": n1,
-                "stride1": stride1,
-                "n2": n2,
-                "stride2": stride2,
-                "addr0": addr,
-            },
-            reads=[Access(src.name, ((0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length),))],
+            {"src": int(src), "n0": n0, "addr0": addr, **self._from(region, offset), **loops},
+            reads=[Access(src.name, (place,))],
             writes=[tensor_access(region.space, box) for box in boxes],
         )
+
+    def _from(self, region: Region, offset: int) -> dict[str, int]:
+        """Fields of a move from, or to, one run at ``offset`` of a tensor."""
+        breg, start = self._where(region)
+        return {"breg": breg, "offset": start + offset, "n1": 1, "stride1": 0, "n2": 1, "stride2": 0}
 
     def _planes(
         self, memory: Dest | Source, region: Region, images: tuple[int, int], group: int, rows: tuple[int, int] | None

@@ -59,9 +59,7 @@ def check_load(f: Instruction, config: Config) -> Iterator[str]:
             Dest.XIN: (_WIDE_BEATS, config.export_depth),
             Dest.LABEL: (1, config.max_planes),
         }[dest]
-        if beats % each:
-            yield f"{beats} beats are no whole number of {dest.name} addresses of {each} beats"
-        yield from within(f"{dest.name} addresses", 0 if dest == Dest.XIN else f["addr0"], beats // each, size)
+        yield from _in_order(dest.name, beats, each, 0 if dest == Dest.XIN else f["addr0"], size)
 
 
 def _load_rows(f: Instruction, config: Config, depth: int) -> Iterator[str]:
@@ -93,7 +91,11 @@ def check_store(f: Instruction, config: Config) -> Iterator[str]:
         Source.XOUT: (_WIDE_BEATS, config.export_depth),
         Source.LOGIT: (2, config.logit_depth),
     }[source]
-    beats = f["n2"] * f["n1"] * f["n0"]
+    yield from _in_order(source.name, f["n2"] * f["n1"] * f["n0"], each, 0 if source == Source.XOUT else f["addr0"], size)
+
+
+def _in_order(name: str, beats: int, each: int, first: int, size: int) -> Iterator[str]:
+    """Beats at successive addresses of a memory of ``size``, ``each`` of them an address."""
     if beats % each:
-        yield f"{beats} beats are no whole number of {source.name} addresses of {each} beats"
-    yield from within(f"{source.name} addresses", 0 if source == Source.XOUT else f["addr0"], beats // each, size)
+        yield f"{beats} beats are no whole number of {name} addresses of {each} beats"
+    yield from within(f"{name} addresses", first, beats // each, size)
