@@ -217,7 +217,10 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 from gradloom.host import cli
-for name in ("train_command", "verify_command", "eval_command", "bench_command", "diff_command", "verilog_command", "imported"):
+for name in (
+    "commands.train_command", "commands.verify_command", "commands.eval_command", "commands.verilog_command",
+    "bench.bench_command", "diff.diff_command", "frontends.imported",
+):
     __import__(f"gradloom.host.{{name}}")
 assert cli.main(["train", "--device", "golden", "--steps", "1", "--batch", "2", "--out", "run"]) == 0
 try:
