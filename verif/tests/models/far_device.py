@@ -18,9 +18,9 @@ _FAR = torch.device("cuda:0")
 
 
 def skip_unless_linked() -> None:
-    """Skip a test where PyTorch lacks the code for CUDA (wheels "+cpu"): it refuses some functions on "cuda" then before it asks
-    the tensor's own class."""
+    """Skip a test where PyTorch lacks the code for CUDA (wheels "+cpu")."""
     if not torch.backends.cuda.is_built():
+        # Such a PyTorch refuses some functions on "cuda" before it asks the stand-in's class, so no test of it can begin.
         pytest.skip("a stand-in for a GPU needs a PyTorch that is linked with CUDA, as PyPI's is")
 
 

@@ -26,7 +26,7 @@ class RowConvolution:
     ----------
     work : :class:`~gradloom.host.tiles.convolution.Convolution`
         Of whole images.
-    plane : :class:`~gradloom.host.compilation.tiling.Plane`
+    plane : :class:`~gradloom.host.compilation.layer_sizes.Plane`
         Of its outputs.
     bits : :class:`bool`
         Whether the A-Core reads or writes the plane's bitmap.
