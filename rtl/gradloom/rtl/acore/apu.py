@@ -40,7 +40,6 @@ CODE2 = ADD2 + 1 + Converter.LATENCY
 """E stage of output A and of a logit."""
 CONVERTER_SHIFT_BITS = 12
 """Bits of a converter's shift before le is added."""
-_PRODUCT2_BITS = 34
 STEP_BITS = 22
 """Bits of a product that is aligned."""
 
