@@ -13,7 +13,7 @@ from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import pack_hyper
 from gradloom.host.dram.memory import ALIGNMENT, MemoryMap, Region
 from gradloom.host.program.assembler import Instruction, assemble
-from gradloom.models.golden import Hyper, expected_tensors
+from gradloom.models.golden.step import Hyper, expected_tensors
 from gradloom.models.network import INPUT, Kind, Network, Subsample
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
@@ -183,7 +183,7 @@ class Plan:
         return self._read(device, (self.network.logits.name, "logits"), slot)
 
     def read(self, device: Device, layer: str, name: str, slot: int = 0) -> np.ndarray:
-        """Any tensor by the names of :func:`gradloom.models.golden.expected_tensors`."""
+        """Any tensor by the names of :func:`gradloom.models.golden.step.expected_tensors`."""
         if name in ("q", "le"):
             return self._read(device, (layer, "reciprocals"))[name == "le"]
         parameters = self.network.parameters(layer) if layer != INPUT else ()

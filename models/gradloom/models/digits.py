@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.models import dither, pint
+from gradloom.models.arithmetic import dither, pint
 
 __all__ = ["EXPONENT", "TRAIN_IMAGES", "load_digits_split"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gradloom.models import shortcut
+from gradloom.models.arithmetic import shortcut
 from gradloom.models.layers import INPUT, Conv, FullyConnected, Geometry, Kind, Layer, MaxPool, Subsample
 from gradloom.models.network import Network
 from gradloom.models.state import State

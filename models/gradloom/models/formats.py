@@ -1,6 +1,6 @@
 """Number formats of a training run: how tensors are coded and scaled, and how weights are updated (docs/formats.md).
 
-The step is one text for all of them (:mod:`~gradloom.models.golden_forward`, :mod:`~gradloom.models.golden_backward` and
+The step is one text for all of them (:mod:`~gradloom.models.golden.forward`, :mod:`~gradloom.models.golden.backward` and
 their counterparts in PyTorch): layers, geometry, exact convolutions and the normalisation in integers. A format owns its
 quantisers, where their exponents come from, and the update rule.
 """
@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.models import linear, pint
+from gradloom.models.arithmetic import linear, pint
+from gradloom.models.arithmetic.pint import Encoded
 from gradloom.models.layers import Kind, NetworkError
-from gradloom.models.pint import Encoded
 from gradloom.models.rounding import Rounding
 
 __all__ = ["FORMATS", "NORMALISED_BITS", "Coding", "Format", "Linear", "Pint", "Quantiser", "Real", "Scale", "Update",
@@ -56,7 +56,7 @@ class Pint:
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """Signed integers of ``bits`` bits (:mod:`gradloom.models.linear`)."""
+    """Signed integers of ``bits`` bits (:mod:`gradloom.models.arithmetic.linear`)."""
 
     bits: int = 8
     symmetric: bool = False

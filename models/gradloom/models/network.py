@@ -1,7 +1,7 @@
 """A network: its layers in order, shapes, tensor numbers, and who reads what.
 
 A :class:`Network` that exists is valid: its constructor refuses what the machine cannot train with a
-:class:`NetworkError` that names the layer, the rule and the fix (:mod:`gradloom.models.network_rules`). Files are TOML
+:class:`NetworkError` that names the layer, the rule and the fix (:mod:`gradloom.models.networks.rules`). Files are TOML
 (:func:`load_network`, :meth:`Network.to_toml`).
 """
 
@@ -11,10 +11,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradloom.models import network_file, zoo
+from gradloom.models.arithmetic.frn import XHAT_EXPONENT
 from gradloom.models.formats import NORMALISED_BITS, Coding, Format, Scale, find_format
-from gradloom.models.frn import XHAT_EXPONENT
-from gradloom.models.geometry import check_reference, infer
 from gradloom.models.layers import (
     INPUT,
     AvgPool,
@@ -30,7 +28,10 @@ from gradloom.models.layers import (
     Subsample,
     Training,
 )
-from gradloom.models.network_rules import check_header, check_last, check_name, check_readers, check_training
+from gradloom.models.networks import files as network_file
+from gradloom.models.networks import zoo
+from gradloom.models.networks.geometry import check_reference, infer
+from gradloom.models.networks.rules import check_header, check_last, check_name, check_readers, check_training
 from gradloom.models.rounding import Rounding
 
 __all__ = [

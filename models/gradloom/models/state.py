@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gradloom.models import dither, linear
+from gradloom.models.arithmetic import dither, linear
 from gradloom.models.atomic import write_with
 from gradloom.models.formats import Update
 from gradloom.models.layers import Conv, FullyConnected, Kind, Subsample
@@ -98,7 +98,7 @@ class State:
     masters : dict of int32 arrays
         Q.24 weights by layer name, in formats that have them; velocities are then int32 Q.24, too.
     averages : dict of int64 arrays
-        Sums of ``averaged`` weights and parameters, Q.24, by path (:mod:`~gradloom.models.averaging`).
+        Sums of ``averaged`` weights and parameters, Q.24, by path (:mod:`~gradloom.models.golden.averaging`).
     """
 
     weights: dict[str, np.ndarray]
@@ -281,7 +281,7 @@ class State:
 
 
 def _no_averages(state: State) -> dict[str, np.ndarray]:
-    """Sums of nothing, of every path that :func:`gradloom.models.averaging.accumulate` fills."""
+    """Sums of nothing, of every path that :func:`gradloom.models.golden.averaging.accumulate` fills."""
     found = {f"weights/{name}": np.zeros(array.shape, np.int64) for name, array in state.weights.items()}
     for name, table in state.parameters.items():
         found |= {f"parameters/{name}/{key}": np.zeros(array.shape, np.int64) for key, array in table.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import activation, arith, conv, dither, frn, pint, pool, scale, softmax, update
+from gradloom.models.arithmetic import activation, arith, conv, dither, frn, pint, pool, scale, softmax, update
 
 __all__ = ["OPERATIONS", "generate", "write"]
 

@@ -10,8 +10,9 @@ from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.device import Device
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import Comparison, compare_tensors
-from gradloom.models import digests, golden
-from gradloom.models.golden import Hyper
+from gradloom.models import digests
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
 from gradloom.sim.rtl_device import DramModel, RtlDevice

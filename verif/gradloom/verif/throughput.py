@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 
 from gradloom.host.files import write_json
-from gradloom.models import pint
-from gradloom.models.emulator import Emulator
-from gradloom.models.golden import Hyper
+from gradloom.models.arithmetic import pint
+from gradloom.models.emulator.step import Emulator
+from gradloom.models.golden.step import Hyper
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.verif.float_network import FloatNetwork

@@ -9,7 +9,7 @@ import pytest
 
 from gradloom.host.datasets.data import epoch_order, load_dataset, quantise
 from gradloom.host.files import UserError
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 
 PARTS = {
     "train-images-idx3-ubyte": (12, 5, 4),

@@ -8,7 +8,7 @@ import pytest
 
 from gradloom.host.datasets.data import load_dataset
 from gradloom.host.files import UserError
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_10", "test_batch")
 COUNT = 12

@@ -9,7 +9,7 @@ from PIL import Image
 
 from gradloom.host.datasets.data import load_dataset
 from gradloom.host.files import UserError
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 
 SIZE = (6, 5)
 

@@ -14,7 +14,7 @@ from gradloom.host import cli
 from gradloom.host.devices.session import Session
 from gradloom.host.devices.tensor_order import execution_order, phase
 from gradloom.host.diff import diff_live
-from gradloom.models import golden
+from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.regmap import offset

@@ -82,7 +82,7 @@ def test_verification(desk, capsys):
 
 
 def test_verification_notices_a_wrong_byte(desk, capsys, monkeypatch):
-    from gradloom.models import emulator_forward
+    from gradloom.models.emulator import forward as emulator_forward
 
     real = emulator_forward._subsample
     monkeypatch.setattr(emulator_forward, "_subsample", lambda x, layer: real(x, layer).neg())
@@ -131,7 +131,7 @@ def test_a_gpu_gives_the_golden_models_run(desk, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "models"))
     from far_device import FarDevice, skip_unless_linked
 
-    from gradloom.models.emulator import Emulator
+    from gradloom.models.emulator.step import Emulator
 
     skip_unless_linked()
     for name in ("train_step", "evaluate"):

@@ -10,7 +10,8 @@ import pytest
 
 from gradloom.host.datasets.data import epoch_order, load_dataset
 from gradloom.host.files import UserError
-from gradloom.models import digests, golden
+from gradloom.models import digests
+from gradloom.models.golden import step as golden
 from gradloom.models.layers import Training
 from gradloom.models.network import load_network
 from gradloom.models.state import State

@@ -9,7 +9,7 @@ from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.dram.im2col import KernelRows, Lowered, Windows, lower
 from gradloom.host.schedule import compile_network
-from gradloom.models import conv
+from gradloom.models.arithmetic import conv
 from gradloom.models.network import INPUT, Conv, FullyConnected, Network, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS

@@ -10,7 +10,7 @@ from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.program_doc import text
 from gradloom.host.schedule import compile_network
-from gradloom.models.golden import Hyper, evaluate, expected_tensors, train_step
+from gradloom.models.golden.step import Hyper, evaluate, expected_tensors, train_step
 from gradloom.models.network import INPUT, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS

@@ -9,7 +9,8 @@ import pytest
 from gradloom.host import cli
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.runs.run_folder import RunFolder, load_checkpoint
-from gradloom.models import atomic, digests, pint
+from gradloom.models import atomic, digests
+from gradloom.models.arithmetic import pint
 from gradloom.models.digits import load_digits_split
 from gradloom.models.network import Kind, load_network
 from gradloom.models.state import State

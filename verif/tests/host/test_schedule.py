@@ -15,7 +15,7 @@ from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.program.token_check import check_tokens
 from gradloom.host.schedule import compile_network
-from gradloom.models.golden import evaluate, train_step
+from gradloom.models.golden.step import evaluate, train_step
 from gradloom.models.network import (
     AvgPool,
     Conv,

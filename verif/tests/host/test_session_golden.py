@@ -11,7 +11,8 @@ from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, Session
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.schedule import compile_network
-from gradloom.models import digests, golden
+from gradloom.models import digests
+from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS

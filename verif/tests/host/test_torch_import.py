@@ -16,7 +16,8 @@ from torch_modules import BasicBlock, Plain, ResNet, random_module  # noqa: E402
 
 import gradloom.host.torch as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
-from gradloom.models import floatref, pint  # noqa: E402
+from gradloom.models import floatref  # noqa: E402
+from gradloom.models.arithmetic import pint  # noqa: E402
 from gradloom.models.layers import NetworkError, Training  # noqa: E402
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, load_network  # noqa: E402
 

@@ -17,8 +17,10 @@ from torch_modules import Plain, ResNet  # noqa: E402
 import gradloom.host.torch as bridge  # noqa: E402
 from gradloom.host.datasets.data import quantise  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
-from gradloom.models import digests, floatref, golden, pint  # noqa: E402
-from gradloom.models.golden import Hyper  # noqa: E402
+from gradloom.models import digests, floatref  # noqa: E402
+from gradloom.models.arithmetic import pint  # noqa: E402
+from gradloom.models.golden import step as golden  # noqa: E402
+from gradloom.models.golden.step import Hyper  # noqa: E402
 from gradloom.models.layers import NetworkError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 
 NETWORKS = ["digits-cnn", *(str(file) for file in sorted((Path(__file__).parents[1] / "networks").glob("*.toml")))]
 KINDS = ("activations", "normalised", "errors", "weights", "velocities")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import activation, arith, pint
+from gradloom.models.arithmetic import activation, arith, pint
 
 SHAPE = (2, 3, 4, 5)
 

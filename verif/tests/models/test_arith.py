@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import arith
+from gradloom.models.arithmetic import arith
 
 WIDE = st.integers(-(1 << 63), (1 << 63) - 1)
 SHIFT = st.integers(-200, 200)

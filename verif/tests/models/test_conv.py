@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import arith, conv
+from gradloom.models.arithmetic import arith, conv
 
 SHAPES = [  # batch, C, Y, X, M, Ky, Kx, stride, pad
     (2, 3, 5, 4, 4, 3, 3, 1, 1),

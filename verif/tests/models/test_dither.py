@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models import dither
+from gradloom.models.arithmetic import dither
 
 VECTORS = Path(__file__).parent / "vectors"
 

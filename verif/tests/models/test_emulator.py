@@ -8,9 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
-from gradloom.models import arith, digests, emulator_conv, golden  # noqa: E402
-from gradloom.models.emulator import Emulator  # noqa: E402
-from gradloom.models.golden import Hyper  # noqa: E402
+from gradloom.models import digests  # noqa: E402
+from gradloom.models.arithmetic import arith  # noqa: E402
+from gradloom.models.emulator import conv as emulator_conv  # noqa: E402
+from gradloom.models.emulator.step import Emulator  # noqa: E402
+from gradloom.models.golden import step as golden  # noqa: E402
+from gradloom.models.golden.step import Hyper  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
 from gradloom.verif.random_networks import random_network  # noqa: E402

@@ -5,9 +5,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
-from gradloom.models import arith, conv, dither, emulator_conv, emulator_frn, emulator_pool, frn, pint, pool  # noqa: E402
-from gradloom.models import emulator_numbers as numbers  # noqa: E402
-from gradloom.models.emulator_operands import Operand, Weights  # noqa: E402
+from gradloom.models.arithmetic import arith, conv, dither, frn, pint, pool  # noqa: E402
+from gradloom.models.emulator import conv as emulator_conv  # noqa: E402
+from gradloom.models.emulator import frn as emulator_frn  # noqa: E402
+from gradloom.models.emulator import numbers  # noqa: E402
+from gradloom.models.emulator import pool as emulator_pool  # noqa: E402
+from gradloom.models.emulator.operands import Operand, Weights  # noqa: E402
 from gradloom.models.layers import Geometry  # noqa: E402
 
 FULL = np.array(sorted(set(pint.decode(np.arange(256)).tolist())))

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
-from gradloom.models import dither  # noqa: E402
+from gradloom.models.arithmetic import dither  # noqa: E402
 from gradloom.models.floatref import from_state  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402

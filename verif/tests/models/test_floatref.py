@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models import dither, floatref
+from gradloom.models import floatref
+from gradloom.models.arithmetic import dither
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 

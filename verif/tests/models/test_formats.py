@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models import digits, dither, floatref, formats, golden, linear, pint, softmax, update
-from gradloom.models.averaging import averaged
+from gradloom.models import digits, floatref, formats
+from gradloom.models.arithmetic import dither, linear, pint, softmax, update
 from gradloom.models.formats import FORMATS, Linear, Quantiser
-from gradloom.models.golden import Hyper, evaluate, schedule_table, train_step
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.averaging import averaged
+from gradloom.models.golden.step import Hyper, evaluate, schedule_table, train_step
 from gradloom.models.layers import Training
 from gradloom.models.network import Kind, NetworkError, load_network
 from gradloom.models.state import State, StateError, full_range_weights

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import arith, frn, pint
+from gradloom.models.arithmetic import arith, frn, pint
 
 VECTORS = Path(__file__).parent / "vectors"
 

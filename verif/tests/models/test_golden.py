@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models import arith, conv, digests, digits, dither, floatref, golden, pint
-from gradloom.models.golden import Hyper, evaluate, expected_tensors, schedule_table, train_step
+from gradloom.models import digests, digits, floatref
+from gradloom.models.arithmetic import arith, conv, dither, pint
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper, evaluate, expected_tensors, schedule_table, train_step
 from gradloom.models.network import FullyConnected, Kind, Network, NetworkError, Training, load_network
 from gradloom.models.state import State, StateError, delayed_kinds
 

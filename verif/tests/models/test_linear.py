@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import linear, scale
+from gradloom.models.arithmetic import linear, scale
 
 WIDE = st.integers(-(1 << 40), 1 << 40)
 

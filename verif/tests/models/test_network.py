@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.models import zoo
 from gradloom.models.network import (
     AvgPool,
     Conv,
@@ -21,6 +20,7 @@ from gradloom.models.network import (
     Training,
     load_network,
 )
+from gradloom.models.networks import zoo
 from gradloom.rtl import isa
 
 NETWORKS = Path(__file__).parents[1] / "networks"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 
 VECTORS = Path(__file__).parent / "vectors"
 LEGAL = [(k, d) for k in range(4, 9) for d in range(1, k - 2)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import arith, conv, pint, pool
+from gradloom.models.arithmetic import arith, conv, pint, pool
 
 CASES = [  # Y, X, kernel, stride, pad
     (6, 4, 2, 2, 0),

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models import arith, conv, dither, golden, pint
-from gradloom.models.golden import Hyper, train_step
+from gradloom.models.arithmetic import arith, conv, dither, pint
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper, train_step
 from gradloom.models.network import INPUT, Kind, NetworkError, Rounding, load_network
 from gradloom.models.rounding import parse_rounding
 from gradloom.models.state import State

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import pint, scale
+from gradloom.models.arithmetic import pint, scale
 
 
 @given(st.integers(1, (1 << 45) - 1), st.integers(-20, 30), st.sampled_from([8, 16]))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import pint, shortcut
-from gradloom.models.golden import Hyper, expected_tensors, train_step
+from gradloom.models.arithmetic import pint, shortcut
+from gradloom.models.golden.step import Hyper, expected_tensors, train_step
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 

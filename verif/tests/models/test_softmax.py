@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import pint, softmax
+from gradloom.models.arithmetic import pint, softmax
 
 LOGIT = st.integers(-(1 << 23), (1 << 23) - 1)
 

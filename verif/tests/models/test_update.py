@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models import arith, dither, pint, scale, update
+from gradloom.models.arithmetic import arith, dither, pint, scale, update
 
 SHAPE = (4, 3, 3, 3)
 BATCH = 12

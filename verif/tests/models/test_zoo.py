@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from gradloom.models import zoo
-from gradloom.models.golden import Hyper, train_step
+from gradloom.models.arithmetic.pint import encode
+from gradloom.models.golden.step import Hyper, train_step
 from gradloom.models.network import Conv, FullyConnected, Network, Subsample, load_network
-from gradloom.models.pint import encode
+from gradloom.models.networks import zoo
 from gradloom.models.state import State
 
 # Multiply-accumulates (forward, one image) and weights without biases, normalisation and projections' extras:

@@ -8,8 +8,8 @@ from gradloom.host.devices import session
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import Difference, compare_tensors
 from gradloom.host.schedule import compile_network
-from gradloom.models import golden
-from gradloom.models.golden import StepResult
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import StepResult
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
 from gradloom.sim.rtl_device import RtlDevice

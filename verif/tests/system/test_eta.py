@@ -12,7 +12,7 @@ import pytest
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.session import MemoryOptions, Session
 from gradloom.host.devices.verification import compare_tensors
-from gradloom.models import golden
+from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.models import golden
+from gradloom.models.golden import step as golden
 from gradloom.verif.system_bench import Case, golden_digest, make_case, open_runner, train_digest, verify_steps
 
 FLIPPED = {

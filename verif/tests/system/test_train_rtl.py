@@ -14,8 +14,10 @@ import pytest
 from gradloom.host import cli
 from gradloom.host.devices.runner import PHASES
 from gradloom.host.schedule import compile_network
-from gradloom.models import digests, golden, pint
+from gradloom.models import digests
+from gradloom.models.arithmetic import pint
 from gradloom.models.digits import load_digits_split
+from gradloom.models.golden import step as golden
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.regmap import offset, register
 from gradloom.sim.rtl_device import RtlDevice

@@ -4,7 +4,7 @@ from gradloom.host.backward.schedule_backward import accumulator_zero, relative
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding
 from gradloom.host.compilation.tiling import Builder, shifts
-from gradloom.models.arith import reciprocal
+from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.isa import Dest, Kind, Source, XSource
 

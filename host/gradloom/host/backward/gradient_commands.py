@@ -19,7 +19,7 @@ from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Span
-from gradloom.models.arith import reciprocal
+from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource

@@ -14,7 +14,7 @@ from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import backward_sweep
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
-from gradloom.models.arith import reciprocal
+from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 

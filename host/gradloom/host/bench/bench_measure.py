@@ -17,7 +17,8 @@ from gradloom.host.devices.session import MemoryOptions, rtl_device
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.plan import Plan
 from gradloom.host.runs.progress import StepProgress
-from gradloom.models import digests, golden
+from gradloom.models import digests
+from gradloom.models.golden import step as golden
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config

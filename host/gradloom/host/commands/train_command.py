@@ -17,7 +17,8 @@ from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.files import UserError
 from gradloom.host.runs.progress import StepProgress
 from gradloom.host.runs.run_folder import RUN_FORMAT, RunFolder, load_checkpoint
-from gradloom.models import digests, golden
+from gradloom.models import digests
+from gradloom.models.golden import step as golden
 from gradloom.models.network import Network, Training, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config, load_config

@@ -10,7 +10,8 @@ from gradloom.host.datasets.data import epoch_order, load_dataset
 from gradloom.host.devices.session import MemoryOptions, Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.runs.progress import StepProgress
-from gradloom.models import digests, golden
+from gradloom.models import digests
+from gradloom.models.golden import step as golden
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import load_config
@@ -20,7 +21,7 @@ __all__ = ["Material", "material", "run"]
 
 def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Hashed images and labels for a network that the given data does not fit: codes, labels, exponent."""
-    from gradloom.models import dither, pint
+    from gradloom.models.arithmetic import dither, pint
 
     shape = (count, *network.input_shape)
     index = np.arange(int(np.prod(shape)), dtype=np.int64)
@@ -41,7 +42,7 @@ class Material:
         Of the images.
     title : :class:`str`
         Where the images come from.
-    hypers : list of :class:`~gradloom.models.golden.Hyper`
+    hypers : list of :class:`~gradloom.models.golden.step.Hyper`
         One a step.
     """
 

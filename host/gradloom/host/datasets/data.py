@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.host.files import UserError
-from gradloom.models import digits, dither, pint
+from gradloom.models import digits
+from gradloom.models.arithmetic import dither, pint
 
 __all__ = ["DAMAGED", "Dataset", "epoch_order", "load_dataset", "make_dataset", "quantise"]
 

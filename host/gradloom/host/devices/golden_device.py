@@ -6,8 +6,8 @@ import numpy as np
 
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.plan import Plan
-from gradloom.models import golden
-from gradloom.models.golden import Hyper
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper
 from gradloom.models.network import INPUT
 from gradloom.models.state import State
 
@@ -15,7 +15,7 @@ __all__ = ["GoldenDevice"]
 
 
 class GoldenDevice(SoftwareDevice):
-    """Runs :func:`gradloom.models.golden.train_step` where a machine would run a program.
+    """Runs :func:`gradloom.models.golden.step.train_step` where a machine would run a program.
 
     Parameters
     ----------

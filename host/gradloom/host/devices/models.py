@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from gradloom.host.files import UserError
-from gradloom.models import golden
-from gradloom.models.golden import Evaluation, Hyper
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Evaluation, Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -16,7 +16,7 @@ __all__ = ["GoldenModel", "Step", "StepModel", "check_torch_device", "emulator"]
 
 
 class Step(Protocol):
-    """What a model's training step wrote, as :class:`~gradloom.models.golden.StepResult` has it."""
+    """What a model's training step wrote, as :class:`~gradloom.models.golden.step.StepResult` has it."""
 
     @property
     def tensors(self) -> Mapping[tuple[str, str], np.ndarray]: ...
@@ -29,7 +29,7 @@ class Step(Protocol):
 
 
 class StepModel(Protocol):
-    """A network in training, as :class:`~gradloom.models.emulator.Emulator` has it."""
+    """A network in training, as :class:`~gradloom.models.emulator.step.Emulator` has it."""
 
     @property
     def exponents(self) -> dict[int, int]: ...
@@ -98,7 +98,7 @@ def emulator(network: Network, state: State, device: str = "emulator") -> StepMo
     if network.arithmetic.real:
         raise UserError(f"the format {network.format} is floating point, the emulator is exact: give --device golden")
     try:
-        from gradloom.models.emulator import Emulator
+        from gradloom.models.emulator.step import Emulator
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -13,8 +13,8 @@ from gradloom.host.devices.device import Device, MachineError
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
-from gradloom.models import golden
-from gradloom.models.golden import Hyper
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.channels import units

@@ -20,8 +20,8 @@ from gradloom.host.devices.device import is_emulator
 from gradloom.host.devices.models import GoldenModel, Step, StepModel, emulator
 from gradloom.host.devices.runner import Outcome, ProgramRunner
 from gradloom.host.files import UserError
-from gradloom.models import golden
-from gradloom.models.golden import Hyper
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config

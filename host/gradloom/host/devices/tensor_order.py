@@ -1,6 +1,6 @@
 """When a step writes its tensors: phases, and an order of all of them."""
 
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 from gradloom.models.network import Network
 
 __all__ = ["element_text", "execution_order", "phase"]

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from gradloom.host.devices.tensor_order import execution_order
-from gradloom.models.golden import StepResult, expected_tensors
+from gradloom.models.golden.step import StepResult, expected_tensors
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -68,7 +68,7 @@ def compare_tensors(
 
     Parameters
     ----------
-    result : :class:`~gradloom.models.golden.StepResult`
+    result : :class:`~gradloom.models.golden.step.StepResult`
         What the golden model wrote in this step.
     state : :class:`~gradloom.models.state.State`
         The golden state after the step (its exponents are compared as well).

@@ -10,7 +10,7 @@ from gradloom.host.devices.session import MemoryOptions, Session
 from gradloom.host.devices.tensor_order import element_text, phase
 from gradloom.host.devices.verification import Comparison, Difference, compare_tensors
 from gradloom.host.runs.progress import StepProgress
-from gradloom.models.golden import Hyper, StepResult, expected_tensors
+from gradloom.models.golden.step import Hyper, StepResult, expected_tensors
 from gradloom.models.layers import Kind
 from gradloom.models.network import Network
 from gradloom.models.state import State

@@ -20,7 +20,7 @@ from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
 from gradloom.host.tiles.row_parts import swept_rows
-from gradloom.models.arith import reciprocal
+from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 

@@ -11,7 +11,7 @@ from gradloom.host.dram.layout import equal_ranges
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
-from gradloom.models.arith import reciprocal
+from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Subsample
 from gradloom.rtl.isa import Dest, Opcode, Source, XSource
 

@@ -9,7 +9,7 @@ from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
 from gradloom.host.frontends.import_fuse import Fused, fuse
 from gradloom.host.frontends.import_graph import Graph
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 from gradloom.models.layers import Kind, Training
 from gradloom.models.network import Network
 from gradloom.models.state import State

@@ -8,7 +8,7 @@ import torch
 
 from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 from gradloom.models.network import Network
 
 __all__ = ["Encoder", "image_shape", "images_array", "labels_array"]

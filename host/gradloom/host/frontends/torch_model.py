@@ -18,8 +18,8 @@ from gradloom.host.frontends.imported import Imported, build
 from gradloom.host.frontends.torch_batches import Encoder, image_shape, images_array, labels_array
 from gradloom.host.frontends.torch_tensors import LayerTensors, Tensors
 from gradloom.host.frontends.torch_trace import trace
-from gradloom.models import golden
-from gradloom.models.golden import Hyper
+from gradloom.models.golden import step as golden
+from gradloom.models.golden.step import Hyper
 from gradloom.models.layers import Training
 from gradloom.models.network import Network
 from gradloom.models.rounding import Rounding

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from gradloom.host.files import UserError
-from gradloom.models import golden, pint
+from gradloom.models.arithmetic import pint
+from gradloom.models.golden import step as golden
 from gradloom.models.layers import Kind, Layer
 from gradloom.models.network import Network
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.host.runs.report import render
 from gradloom.host.files import UserError, write_json, write_text, write_with
-from gradloom.models.averaging import averaged
+from gradloom.models.golden.averaging import averaged
 from gradloom.models.floatref import from_state
 from gradloom.models.network import Network
 from gradloom.models.state import State, StateError

@@ -13,7 +13,7 @@ from gradloom.host.order.pieces import Work
 from gradloom.host.training_step.carried import Arrivals, held_scales, seeds
 from gradloom.host.training_step.scales import scale_all, scales
 from gradloom.host.training_step.turn import last_layers, turn
-from gradloom.models.golden import DX_CALIBRATION
+from gradloom.models.golden.step import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Subsample
 from gradloom.rtl.channels import unit_of
 from gradloom.rtl.isa import Dest, Opcode

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradloom.models import digests, pint
-from gradloom.models.emulator import Emulator
-from gradloom.models.golden import schedule_table
+from gradloom.models import digests
+from gradloom.models.arithmetic import pint
+from gradloom.models.emulator.step import Emulator
+from gradloom.models.golden.step import schedule_table
 from gradloom.models.layers import Training
 from gradloom.models.network import Network
 from gradloom.models.state import State

@@ -16,7 +16,7 @@ import torch
 
 from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 from gradloom.models.layers import FullyConnected, Training
 from gradloom.models.network import Network
 from gradloom.verif.experiments.contestants import CONTESTANTS, learner

@@ -6,7 +6,7 @@ those here were chosen so that the detector in FP32 comes near the paper's F1 sc
 
 import numpy as np
 
-from gradloom.models import dither
+from gradloom.models.arithmetic import dither
 
 __all__ = ["ANOMALIES", "SAMPLES", "anomalous", "normal", "windows"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.program.assembler import Instruction, split_program
-from gradloom.models import dither, scale
+from gradloom.models.arithmetic import dither, scale
 from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.program.assembler import Instruction
-from gradloom.models import activation, arith
-from gradloom.models import softmax as loss
+from gradloom.models.arithmetic import activation, arith
+from gradloom.models.arithmetic import softmax as loss
 from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.verif.interpreting import interpreter_frn as frn
 from gradloom.verif.interpreting import interpreter_update as update

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradloom.models import pint
+from gradloom.models.arithmetic import pint
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
 

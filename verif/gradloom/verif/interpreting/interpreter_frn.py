@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.models import arith, frn
+from gradloom.models.arithmetic import arith, frn
 from gradloom.verif.interpreting.interpreter_run import Run
 
 __all__ = ["add_norm", "backward", "forward", "put_quotient"]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.program.assembler import Instruction
-from gradloom.models import dither, pint
+from gradloom.models.arithmetic import dither, pint
 from gradloom.rtl.isa import PsumLayout, XSource
 
 __all__ = ["Run"]

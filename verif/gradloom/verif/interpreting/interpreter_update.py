@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.models import pint, update
+from gradloom.models.arithmetic import pint, update
 from gradloom.verif.interpreting.interpreter_run import Run
 
 __all__ = ["parameters", "weight_gradient"]

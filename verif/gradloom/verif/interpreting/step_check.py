@@ -6,7 +6,7 @@ from gradloom.host.choices import Choices
 from gradloom.host.plan import Plan
 from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
-from gradloom.models.golden import Hyper, train_step
+from gradloom.models.golden.step import Hyper, train_step
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models import dither, pint, scale
+from gradloom.models.arithmetic import dither, pint, scale
 from gradloom.models.formats import Quantiser, Scale
 from gradloom.models.layers import Kind, Layer
 from gradloom.models.network import Network
@@ -35,7 +35,7 @@ class Run:
     stats : dict of int
         Statistics by tensor number.
     tensors, sums : dict
-        As :class:`~gradloom.models.golden.StepResult` has them, of these images.
+        As :class:`~gradloom.models.golden.step.StepResult` has them, of these images.
     values : dict
         Decoded codes by (layer, tensor).
     dw : dict

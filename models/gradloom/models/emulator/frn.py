@@ -5,8 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradloom.models.arith import reciprocal
-from gradloom.models.emulator_numbers import (
+from gradloom.models.arithmetic.arith import reciprocal
+from gradloom.models.arithmetic.frn import Q_BITS, XHAT_EXPONENT, reciprocal_norm
+from gradloom.models.emulator.numbers import (
     PINT8,
     Exponent,
     add,
@@ -19,7 +20,6 @@ from gradloom.models.emulator_numbers import (
     saturate,
 )
 from gradloom.models.formats import Coding
-from gradloom.models.frn import Q_BITS, XHAT_EXPONENT, reciprocal_norm
 
 __all__ = ["Backward", "Forward", "backward", "forward", "plane"]
 
@@ -96,7 +96,7 @@ def forward(
     eps_shift : int, or int64 tensor (B, 1, 1, 1)
         ``-12 - eX``
     f, increment : int, int32 tensor or None
-        Rounding of xhat, as :func:`~gradloom.models.emulator_numbers.round_scaled` has it.
+        Rounding of xhat, as :func:`~gradloom.models.emulator.numbers.round_scaled` has it.
     residual : float32 (B, C, Y, X)
         Values that are added, aligned by ``residual_shift``.
     coding, up

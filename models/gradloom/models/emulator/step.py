@@ -14,22 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradloom.models.arith import check_fits
-from gradloom.models.averaging import accumulate, averaged
-from gradloom.models.emulator_backward import backward
-from gradloom.models.emulator_forward import forward
-from gradloom.models.emulator_numbers import channels_last, codes
-from gradloom.models.emulator_operands import Weights
-from gradloom.models.emulator_run import Run
-from gradloom.models.emulator_update import Learnt, Parameters, update_parameters, update_weights
+from gradloom.models.arithmetic.arith import check_fits
+from gradloom.models.arithmetic.update import MASTER_BITS
+from gradloom.models.emulator.backward import backward
+from gradloom.models.emulator.forward import forward
+from gradloom.models.emulator.numbers import channels_last, codes
+from gradloom.models.emulator.operands import Weights
+from gradloom.models.emulator.run import Run
+from gradloom.models.emulator.update import Learnt, Parameters, update_parameters, update_weights
 from gradloom.models.formats import Coding, Format
-from gradloom.models.golden import Evaluation, expected_tensors, score
-from gradloom.models.golden_update import next_exponents
+from gradloom.models.golden.averaging import accumulate, averaged
+from gradloom.models.golden.step import Evaluation, expected_tensors, score
+from gradloom.models.golden.update import next_exponents
 from gradloom.models.hyper import Hyper
 from gradloom.models.layers import Kind, Subsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.models.update import MASTER_BITS
 
 __all__ = ["Emulator", "EmulatorStep"]
 
@@ -106,7 +106,7 @@ class _Tensors(Mapping[tuple[str, str], np.ndarray]):
 
 @dataclasses.dataclass
 class EmulatorStep:
-    """What a step wrote: the attributes of :class:`~gradloom.models.golden.StepResult`.
+    """What a step wrote: the attributes of :class:`~gradloom.models.golden.step.StepResult`.
 
     ``tensors`` and ``sums`` are arrays that are made when asked for.
     """

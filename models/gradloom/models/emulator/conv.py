@@ -1,6 +1,6 @@
 """Convolutions of the emulator: exact integer sums from matrix products of bytes, or of float64.
 
-* Bytes. A PINT value is two pieces of a byte (:mod:`~gradloom.models.emulator_operands`), so a product of two values is four
+* Bytes. A PINT value is two pieces of a byte (:mod:`~gradloom.models.emulator.operands`), so a product of two values is four
   products of bytes; values of 8-bit formats are bytes themselves. The windows of a convolution are laid out as rows (im2col), and
   one product of byte matrices with sums of 32 bits gives all four parts: K <= 2^16 terms of at most 2^14 in magnitude cannot
   leave 31 bits. The parts are put together in int32 where the sum is small enough, else in float64.
@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradloom.models.arith import ArithmeticFault
-from gradloom.models.conv import GRADIENT_BITS, SUM_BITS
-from gradloom.models.emulator_numbers import channels_last, power_of_two
-from gradloom.models.emulator_operands import UNIT, Operand, Weights
+from gradloom.models.arithmetic.arith import ArithmeticFault
+from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
+from gradloom.models.emulator.numbers import channels_last, power_of_two
+from gradloom.models.emulator.operands import UNIT, Operand, Weights
 from gradloom.models.layers import Geometry
 
 __all__ = ["backward", "bytes_are_exact", "forward", "weight_gradient"]
@@ -115,7 +115,7 @@ def weight_gradient(x: Operand, dx: Operand, w: Weights, g: Geometry, where: str
     """Weight gradients (M, C, Ky, Kx), float64, channels last, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits.
 
     ``shift`` : int64 (B, 1, 1, 1), by which the errors of every image are aligned first, at most
-    :data:`~gradloom.models.golden_run.SPREAD`.
+    :data:`~gradloom.models.golden.run.SPREAD`.
     """
     name = f"layer {where!r}: weight gradient"
     if shift is not None:

@@ -4,13 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradloom.models import emulator_frn, emulator_pool
-from gradloom.models.activation import LOGIT_BITS, LOGIT_EXPONENT, MASTER_EXPONENT
-from gradloom.models.emulator_conv import forward as convolution
-from gradloom.models.emulator_numbers import EXACT_BITS, Exponent, add, align, channels_last, factor, largest, saturate, value_table
-from gradloom.models.emulator_operands import Operand
-from gradloom.models.emulator_run import Run
-from gradloom.models.golden_forward import Q20
+from gradloom.models.arithmetic.activation import LOGIT_BITS, LOGIT_EXPONENT, MASTER_EXPONENT
+from gradloom.models.emulator import frn as emulator_frn
+from gradloom.models.emulator import pool as emulator_pool
+from gradloom.models.emulator.conv import forward as convolution
+from gradloom.models.emulator.numbers import EXACT_BITS, Exponent, add, align, channels_last, factor, largest, saturate, value_table
+from gradloom.models.emulator.operands import Operand
+from gradloom.models.emulator.run import Run
+from gradloom.models.golden.forward import Q20
 from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
 
 __all__ = ["biased", "forward"]

@@ -1,13 +1,13 @@
 """Operands of the emulator's convolutions: values with the bytes that they are cut into.
 
-A PINT value is split, v = 64 H + L with |H| <= 64 and |L| <= 32 (:func:`~gradloom.models.emulator_numbers.split`): a high and a
+A PINT value is split, v = 64 H + L with |H| <= 64 and |L| <= 32 (:func:`~gradloom.models.emulator.numbers.split`): a high and a
 low piece, P = 2. Values of 8-bit formats are bytes themselves, P = 1.
 """
 
 import torch
 from torch import Tensor
 
-from gradloom.models.emulator_numbers import channels_last, split
+from gradloom.models.emulator.numbers import channels_last, split
 
 __all__ = ["UNIT", "Operand", "Weights"]
 

@@ -6,8 +6,8 @@ them to nearest, with the scale of their own largest magnitude.
 
 import numpy as np
 
-from gradloom.models import arith, scale
-from gradloom.models.activation import MASTER_EXPONENT
+from gradloom.models.arithmetic import arith, scale
+from gradloom.models.arithmetic.activation import MASTER_EXPONENT
 from gradloom.models.formats import Quantiser
 from gradloom.models.layers import Kind
 from gradloom.models.network import Network

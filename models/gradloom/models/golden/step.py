@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models import arith, conv, pint, softmax
-from gradloom.models.averaging import accumulate, averaged
+from gradloom.models.arithmetic import arith, conv, pint, softmax
 from gradloom.models.floatref import from_state
 from gradloom.models.formats import Update
-from gradloom.models.golden_backward import DX_CALIBRATION, backward
-from gradloom.models.golden_forward import forward
-from gradloom.models.golden_run import Run
-from gradloom.models.golden_update import Scales, next_exponents, update_parameters, update_weights
+from gradloom.models.golden.averaging import accumulate, averaged
+from gradloom.models.golden.backward import DX_CALIBRATION, backward
+from gradloom.models.golden.forward import forward
+from gradloom.models.golden.run import Run
+from gradloom.models.golden.update import Scales, next_exponents, update_parameters, update_weights
 from gradloom.models.hyper import NO_DECAY, Hyper, schedule_table
 from gradloom.models.layers import Conv, FullyConnected, Kind, MaxPool
 from gradloom.models.network import Network

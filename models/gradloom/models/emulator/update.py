@@ -6,16 +6,16 @@ import math
 import torch
 from torch import Tensor
 
-from gradloom.models.arith import PRODUCT_BITS, ArithmeticFault, reciprocal
-from gradloom.models.emulator_numbers import add, align, encode, saturate, stat_of
-from gradloom.models.emulator_run import ALL, Run
+from gradloom.models.arithmetic.arith import PRODUCT_BITS, ArithmeticFault, reciprocal
+from gradloom.models.arithmetic.linear import bounds
+from gradloom.models.arithmetic.scale import next_exponent
+from gradloom.models.arithmetic.update import MASTER_BITS, MASTER_EXPONENT, MASTER_WIDTH
+from gradloom.models.emulator.numbers import add, align, encode, saturate, stat_of
+from gradloom.models.emulator.run import ALL, Run
 from gradloom.models.formats import Update
 from gradloom.models.hyper import NO_DECAY, Hyper
 from gradloom.models.layers import Kind, Layer
-from gradloom.models.linear import bounds
 from gradloom.models.rounding import STOCHASTIC_F
-from gradloom.models.scale import next_exponent
-from gradloom.models.update import MASTER_BITS, MASTER_EXPONENT, MASTER_WIDTH
 
 __all__ = ["Learnt", "Parameters", "update_parameters", "update_weights"]
 
@@ -75,7 +75,7 @@ def update_weights(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int
 
 
 def _shift(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
-    """DarkFPGA's update (:func:`gradloom.models.update.shifted`)."""
+    """DarkFPGA's update (:func:`gradloom.models.arithmetic.update.shifted`)."""
     net, dw, tid = run.net, run.dw[layer.name], run.net.tid(layer.name, Kind.W)
     low, high = torch.stack(torch.aminmax(dw)).tolist()
     f, coding = net.rounding.f(Kind.W), run.format.operand
@@ -85,7 +85,7 @@ def _shift(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Lea
 
 
 def _master(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
-    """Fox's update (:func:`gradloom.models.update.master_weights`)."""
+    """Fox's update (:func:`gradloom.models.arithmetic.update.master_weights`)."""
     net, name = run.net, layer.name
     assert old.v is not None and old.master is not None
     inv, k = reciprocal(batch)

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models import activation, arith, conv, frn, pint, pool, shortcut
-from gradloom.models.golden_run import Run
+from gradloom.models.arithmetic import activation, arith, conv, frn, pint, pool, shortcut
+from gradloom.models.golden.run import Run
 from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
 
 __all__ = ["Q20", "forward"]

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models import arith, conv, frn, pint, pool, shortcut, softmax
+from gradloom.models.arithmetic import arith, conv, frn, pint, pool, shortcut, softmax
 from gradloom.models.formats import Quantiser
-from gradloom.models.golden_run import Run, join_images
+from gradloom.models.golden.run import Run, join_images
 from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
 from gradloom.models.rounding import NEAREST_F
 

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradloom.models import linear, pint
-from gradloom.models.arith import ArithmeticFault
+from gradloom.models.arithmetic import linear, pint
+from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.formats import Coding, Linear, Pint
 from gradloom.models.rounding import NEAREST_F
 
@@ -110,7 +110,7 @@ def split(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def align_int(x: int, n: int) -> int:
-    """``x 2^n`` as :func:`gradloom.models.arith.align` has it, of one Python integer."""
+    """``x 2^n`` as :func:`gradloom.models.arithmetic.arith.align` has it, of one Python integer."""
     shifted = x << min(n, 64) if n >= 0 else x >> -n
     return min(max(shifted, -_LARGEST - 1), _LARGEST)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models import arith, dither, scale, update
-from gradloom.models.averaging import encode_scaled
+from gradloom.models.arithmetic import arith, dither, scale, update
 from gradloom.models.formats import Quantiser, Update
+from gradloom.models.golden.averaging import encode_scaled
 from gradloom.models.hyper import NO_DECAY, Hyper
 from gradloom.models.layers import Kind, Layer
 from gradloom.models.network import Network

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["FOLDER", "names", "table"]
 
-FOLDER = Path(__file__).parent / "networks"
+FOLDER = Path(__file__).parent
 """Folder of the built-in networks that are files, one TOML file each."""
 
 Table = dict[str, Any]

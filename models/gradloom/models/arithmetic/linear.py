@@ -35,7 +35,7 @@ def decode(codes: Any, bits: int) -> np.ndarray:
 
 def encode(a: Any, sh: Any, *, bits: int, symmetric: bool = False, f: int = 8, rnd: Any = None,
            per_image: bool = False) -> Encoded:
-    """Encode wide integers; the arguments not named here are those of :func:`gradloom.models.pint.encode`.
+    """Encode wide integers; the arguments not named here are those of :func:`gradloom.models.arithmetic.pint.encode`.
 
     Parameters
     ----------

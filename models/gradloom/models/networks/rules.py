@@ -1,14 +1,13 @@
 """The rules of a network as a whole: its header, names, last layer, readers of a tensor, and training settings.
 
 A rule that is broken raises a :class:`~gradloom.models.layers.NetworkError` that names the layer, the rule and the fix. Rules of
-a single layer are in :mod:`gradloom.models.geometry`.
+a single layer are in :mod:`gradloom.models.networks.geometry`.
 """
 
 import re
 from collections.abc import Container, Sequence
 from typing import Any
 
-from gradloom.models.geometry import MAX_CHANNELS, MAX_SIZE
 from gradloom.models.layers import (
     INPUT,
     LAYER_TYPES,
@@ -21,6 +20,7 @@ from gradloom.models.layers import (
     is_integer,
     shape_text,
 )
+from gradloom.models.networks.geometry import MAX_CHANNELS, MAX_SIZE
 
 __all__ = ["MAX_LAYERS", "check_header", "check_last", "check_name", "check_readers", "check_training"]
 

@@ -2,7 +2,7 @@
 
 A fully connected layer is a convolution whose kernel is the whole input plane, without padding (equations 2,
 4, 6). The exponent of a result is the sum of the operands' exponents. A sum that does not fit the accumulator
-is an :class:`~gradloom.models.arith.ArithmeticFault`.
+is an :class:`~gradloom.models.arithmetic.arith.ArithmeticFault`.
 """
 
 from typing import Any

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradloom.models.arith import reciprocal
-from gradloom.models.emulator_numbers import channels_last
+from gradloom.models.arithmetic.arith import reciprocal
+from gradloom.models.emulator.numbers import channels_last
 from gradloom.models.layers import Geometry
 
 __all__ = ["avg_backward", "avg_forward", "max_backward", "max_forward"]

@@ -6,10 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradloom.models import emulator_conv, emulator_frn, emulator_pool, softmax
-from gradloom.models.emulator_numbers import Exponent, add, align, encode, factor, largest
-from gradloom.models.emulator_run import Run, join_images
-from gradloom.models.golden_backward import DX_CALIBRATION
+from gradloom.models.arithmetic import softmax
+from gradloom.models.emulator import conv as emulator_conv
+from gradloom.models.emulator import frn as emulator_frn
+from gradloom.models.emulator import pool as emulator_pool
+from gradloom.models.emulator.numbers import Exponent, add, align, encode, factor, largest
+from gradloom.models.emulator.run import Run, join_images
+from gradloom.models.golden.backward import DX_CALIBRATION
 from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
 from gradloom.models.rounding import NEAREST_F
 

@@ -22,7 +22,7 @@ MASTER_WIDTH = 32
 
 
 class WeightUpdate(NamedTuple):
-    """New velocities and weights, both :class:`~gradloom.models.pint.Encoded` in the shape of the weights."""
+    """New velocities and weights, both :class:`~gradloom.models.arithmetic.pint.Encoded` in the shape of the weights."""
 
     v: Encoded
     w: Encoded

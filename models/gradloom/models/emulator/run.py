@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradloom.models import dither, scale
-from gradloom.models.emulator_numbers import Exponent, channels_last, encode, random_increments, stat_of
-from gradloom.models.emulator_operands import Operand, Weights
+from gradloom.models.arithmetic import dither, scale
+from gradloom.models.emulator.numbers import Exponent, channels_last, encode, random_increments, stat_of
+from gradloom.models.emulator.operands import Operand, Weights
 from gradloom.models.formats import Linear, Scale
-from gradloom.models.golden_run import SPREAD
+from gradloom.models.golden.run import SPREAD
 from gradloom.models.layers import INPUT, Kind, Layer
 from gradloom.models.network import Network
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
@@ -41,7 +41,7 @@ class Run:
     exponents : dict of int
         By tensor number; with ``calibrate`` every operation first finds the exponent of what it writes, as formats without
         delayed scales always do.
-    weights : dict of :class:`~gradloom.models.emulator_operands.Weights`
+    weights : dict of :class:`~gradloom.models.emulator.operands.Weights`
     masters : dict
         Parameters before the step.
     step, seed : :class:`int`
@@ -49,7 +49,7 @@ class Run:
 
     Attributes
     ----------
-    values : dict of :class:`~gradloom.models.emulator_operands.Operand`
+    values : dict of :class:`~gradloom.models.emulator.operands.Operand`
         PINT tensors by (layer, tensor).
     raw : dict of Tensor
         The other tensors of a step by (layer, tensor): bits (float32), q and le (int64), indices (int32), logits.
@@ -60,7 +60,7 @@ class Run:
     dw : dict of Tensor
         Weight gradients, integers in float64, by layer.
     dw_exponents, sum_exponents : dict of int
-        As of :class:`~gradloom.models.golden_run.Run`.
+        As of :class:`~gradloom.models.golden.run.Run`.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Run:
 
 
 def join_images(exponent: Exponent) -> tuple[int, Tensor | None]:
-    """:func:`gradloom.models.golden_run.join_images` of an integer or an int64 tensor (B, 1, 1, 1)."""
+    """:func:`gradloom.models.golden.run.join_images` of an integer or an int64 tensor (B, 1, 1, 1)."""
     if isinstance(exponent, int):
         return exponent, None
     common = int(exponent.max()) - SPREAD
