@@ -51,7 +51,7 @@ def eta(session: nox.Session) -> None:
     """The 1728-MAC machine: elaboration, build, a training step against golden; the latter on 3456 MACs; and whatever else
     takes minutes and has a smaller representative in the suite (40 minutes)."""
     session.install("-e", ".[data,test]")
-    tests = ("verif/tests/system/test_eta.py", "verif/tests/rtl/test_acore.py", "verif/tests/rtl/test_ccore.py",
+    tests = ("verif/tests/system/test_eta.py", "verif/tests/rtl/acore/test_acore.py", "verif/tests/rtl/ccore/test_ccore.py",
              "verif/tests/rtl/test_accelerator.py")
     session.run("pytest", "-s", *tests, *session.posargs, env={"GRADLOOM_ETA": "1"})
 
@@ -60,14 +60,14 @@ def eta(session: nox.Session) -> None:
 def emulator(session: nox.Session) -> None:
     """What needs PyTorch: the emulator against the golden model, PyTorch modules; then the emulator's throughput."""
     session.install("-e", ".[data,test,torch]")
-    tests = ("verif/tests/models/test_emulator.py",
-             "verif/tests/models/test_emulator_parts.py",
-             "verif/tests/models/test_emulator_far.py",
-             "verif/tests/models/test_formats_emulator.py",
+    tests = ("verif/tests/models/emulator/test_emulator.py",
+             "verif/tests/models/emulator/test_emulator_parts.py",
+             "verif/tests/models/emulator/test_emulator_far.py",
+             "verif/tests/models/emulator/test_formats_emulator.py",
              "verif/tests/models/test_float_network.py",
-             "verif/tests/host/test_experiments.py",
-             "verif/tests/host/test_emulator_device.py",
-             "verif/tests/host/test_torch_import.py")
+             "verif/tests/verif/experiments/test_experiments.py",
+             "verif/tests/host/devices/test_emulator_device.py",
+             "verif/tests/host/frontends/test_torch_import.py")
     session.run("pytest", *tests, *session.posargs)
     session.run("python", "-m", "gradloom.verif.throughput")
 

@@ -1,12 +1,12 @@
 """Configurations for tests, beside the presets."""
 
-from pathlib import Path
 
 from gradloom.rtl.config import PRESETS, Config, load_config
+from gradloom.verif.checkout import CONFIGS
 
 __all__ = ["machine_config", "machines"]
 
-_FOLDER = Path(__file__).resolve().parents[2] / "tests" / "configs"
+_FOLDER = CONFIGS
 
 
 def machines() -> dict[str, Config]:

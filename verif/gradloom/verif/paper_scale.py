@@ -26,11 +26,11 @@ from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
 from gradloom.rtl.config import load_config
+from gradloom.verif.checkout import DOCS
 from gradloom.verif.paper_scale_page import curve_figure, page
 
 __all__ = ["CASES", "Case", "estimate_cases", "join_curves", "results", "revision"]
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 RESULTS = DOCS / "results" / "paper-scale"
 BYTES_PER_CYCLE, LATENCY = 149, 40
 """ETA's 29.9 GB/s at 200 MHz are 149.5 bytes a cycle, reads and writes together."""

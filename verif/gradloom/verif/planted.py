@@ -13,9 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["REPOSITORY", "Fault", "Outcome", "run_fault"]
+from gradloom.verif.checkout import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+__all__ = ["Fault", "Outcome", "run_fault"]
+
 _ROOTS = ("rtl", "sim", "verif", "models", "host")
 
 
@@ -60,9 +61,9 @@ def run_fault(fault: Fault, folder: Path) -> Outcome:
     """
     for root in _ROOTS:
         shutil.copytree(
-            REPOSITORY / root, folder / root, ignore=shutil.ignore_patterns("__pycache__", "sim_build")
+            ROOT / root, folder / root, ignore=shutil.ignore_patterns("__pycache__", "sim_build")
         )
-    shutil.copy(REPOSITORY / "pyproject.toml", folder / "pyproject.toml")
+    shutil.copy(ROOT / "pyproject.toml", folder / "pyproject.toml")
     target = folder / fault.file
     text = target.read_text()
     assert text.count(fault.before) == 1, (

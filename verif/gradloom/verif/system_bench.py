@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -16,10 +15,10 @@ from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
 from gradloom.sim.rtl_device import DramModel, RtlDevice
+from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
 
 __all__ = [
-    "NETWORKS",
     "Case",
     "golden_digest",
     "make_case",
@@ -29,7 +28,6 @@ __all__ = [
     "verify_steps",
 ]
 
-NETWORKS = Path(__file__).resolve().parents[2] / "tests" / "networks"
 """Networks of awkward shapes."""
 SEED = 3
 

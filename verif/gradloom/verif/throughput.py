@@ -23,13 +23,14 @@ from gradloom.models.emulator.step import Emulator
 from gradloom.models.golden.step import Hyper
 from gradloom.models.network import load_network
 from gradloom.models.state import State
+from gradloom.verif.checkout import DOCS
 from gradloom.verif.float_network import FloatNetwork
 
 __all__ = ["measure"]
 
 INPUT_EXPONENT = -11
 LEARNING_RATE, MOMENTUM = 0.02, 0.9
-RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "emulator-throughput.json"
+RESULTS = DOCS / "results" / "emulator-throughput.json"
 
 
 def _seconds(step: Callable[[], object], repeats: int) -> list[float]:

@@ -1,6 +1,5 @@
 """Plans: memory maps, images of states and batches; golden model and interpreter behind one runner."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,10 @@ from gradloom.models.network import INPUT, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode
+from gradloom.verif.checkout import DOCS, NETWORKS
 from gradloom.verif.interpreting.interpreter import Interpreter
 
-NETWORK = load_network(str(Path(__file__).parents[1] / "networks" / "tiny-residual.toml"))
+NETWORK = load_network(str(NETWORKS / "tiny-residual.toml"))
 
 
 def _images(batch, rng):
@@ -122,5 +122,5 @@ def test_a_golden_device_refuses_an_unknown_program():
 
 
 def test_the_page_about_programs_is_up_to_date():
-    page = Path(__file__).parents[3] / "docs" / "program.md"
+    page = DOCS / "program.md"
     assert page.read_text() == text(), "run python -m gradloom.host.program_doc > docs/program.md"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,10 +29,10 @@ from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
+from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.interpreting.interpreter import Interpreter
 from gradloom.verif.interpreting.step_check import HYPERS, check_steps, random_images, start_machine
 
-NETWORKS = Path(__file__).parents[1] / "networks"
 TIGHT = dataclasses.replace(
     PRESETS["small"],
     name="tight",

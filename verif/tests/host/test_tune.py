@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import random
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,9 @@ from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.tune import _changed, begin, estimated_cycles, search
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS, load_config
+from gradloom.verif.checkout import TESTS
 from gradloom.verif.interpreting.step_check import check_steps
 
-TESTS = Path(__file__).parents[1]
 DIGITS, SMALL = load_network("digits-cnn"), PRESETS["small"]
 TRIALS = 12
 

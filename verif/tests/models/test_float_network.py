@@ -11,13 +11,14 @@ from gradloom.models.arithmetic import dither  # noqa: E402
 from gradloom.models.floatref import from_state  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
+from gradloom.verif.checkout import NETWORKS  # noqa: E402
 from gradloom.verif.float_network import FloatNetwork  # noqa: E402
 
-NETWORKS = ["digits-cnn", *(str(file) for file in sorted((Path(__file__).parents[1] / "networks").glob("*.toml")))]
+SOURCES = ["digits-cnn", *(str(file) for file in sorted(NETWORKS.glob("*.toml")))]
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
-@pytest.mark.parametrize("name", NETWORKS, ids=lambda name: Path(name).stem)
+@pytest.mark.parametrize("name", SOURCES, ids=lambda name: Path(name).stem)
 def test_gradients_and_evaluation(name, batch_norm):
     network = load_network(name)
     state = State.initial(network, 2, -10)

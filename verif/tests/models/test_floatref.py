@@ -1,6 +1,5 @@
 """The floating-point reference against numerical gradients, and as the integer step's neighbour."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +8,9 @@ from gradloom.models import floatref
 from gradloom.models.arithmetic import dither
 from gradloom.models.network import load_network
 from gradloom.models.state import State
+from gradloom.verif.checkout import NETWORKS
 
-NETWORKS = sorted((Path(__file__).parents[1] / "networks").glob("*.toml"))
+FILES = sorted(NETWORKS.glob("*.toml"))
 
 
 def hashed(seed, shape):
@@ -30,7 +30,7 @@ def perturbed(network, seed, **options):
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
-@pytest.mark.parametrize("file", NETWORKS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_gradients_are_the_slopes_of_the_loss(file, batch_norm):
     network = load_network(str(file))
     float_net = perturbed(network, 3, batch_norm=batch_norm)
@@ -72,7 +72,7 @@ def test_parameters_are_those_of_the_state():
 
 
 def test_momentum_and_weight_decay():
-    network = load_network(str(NETWORKS[0]))
+    network = load_network(str(FILES[0]))
     float_net = perturbed(network, 1)
     x, labels = hashed(4, (2, *network.input_shape)), np.array([0, 1])
     before = {key: value.copy() for key, value in float_net.parameters.items()}
@@ -116,7 +116,7 @@ def test_batch_normalisation():
 
 
 def test_targets_take_the_place_of_classes():
-    network = load_network(str(next(file for file in NETWORKS if file.stem == "tiny-relu")))
+    network = load_network(str(next(file for file in FILES if file.stem == "tiny-relu")))
     float_net = floatref.from_state(network, State.initial(network, 1, -10))
     x, labels = hashed(4, (5, *network.input_shape)), np.arange(5) % network.classes
     object.__setattr__(network, "loss", "squared")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +15,11 @@ from gradloom.models.golden.step import Hyper, evaluate, schedule_table, train_s
 from gradloom.models.layers import Training
 from gradloom.models.network import Kind, NetworkError, load_network
 from gradloom.models.state import State, StateError, full_range_weights
+from gradloom.verif.checkout import NETWORKS
 
-NETWORKS = sorted((Path(__file__).parents[1] / "networks").glob("*.toml"))
+FILES = sorted(NETWORKS.glob("*.toml"))
 SOFTWARE = [name for name in FORMATS if name not in ("pint8", "fp32")]
-each_network = pytest.mark.parametrize("file", NETWORKS, ids=lambda file: file.stem)
+each_network = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 each_format = pytest.mark.parametrize("form", SOFTWARE)
 INPUT_EXPONENT = -10
 

@@ -22,8 +22,8 @@ from gradloom.models.network import (
 )
 from gradloom.models.networks import zoo
 from gradloom.rtl import isa
+from gradloom.verif.checkout import NETWORKS
 
-NETWORKS = Path(__file__).parents[1] / "networks"
 FILES = [*zoo.names(), *sorted(map(str, NETWORKS.glob("*.toml")))]
 LAST = FullyConnected(name="fc", out=3)
 

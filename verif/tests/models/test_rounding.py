@@ -1,6 +1,5 @@
 """Rounding as a choice of every kind of tensor: what draws, under which number and index, and what stays as it was."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,9 @@ from gradloom.models.golden.step import Hyper, train_step
 from gradloom.models.network import INPUT, Kind, NetworkError, Rounding, load_network
 from gradloom.models.rounding import parse_rounding
 from gradloom.models.state import State
+from gradloom.verif.checkout import NETWORKS
 
-RESIDUAL = str(Path(__file__).parents[1] / "networks" / "tiny-residual.toml")
+RESIDUAL = str(NETWORKS / "tiny-residual.toml")
 
 
 def images(network, batch, seed=0):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +18,7 @@ from gradloom.rtl.regmap import (
     register,
 )
 from gradloom.rtl.regmap_export import to_c_header, to_json, to_markdown
-
-DOCS = Path(__file__).parents[3] / "docs"
+from gradloom.verif.checkout import DOCS
 
 
 def test_offsets_are_words_without_overlap_in_order():

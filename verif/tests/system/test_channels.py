@@ -20,7 +20,7 @@ def test_awkward_network(dram):
 
 @pytest.mark.parametrize("dram", list(DRAM))
 def test_weights_through_several_channels(dram):
-    """Many channels on small planes: many weights come through all channels that fill WBUF (host/test_tokens.py)."""
+    """Many channels on small planes: many weights come through all channels that fill WBUF (host/order/test_tokens.py)."""
     verify_steps(make_case("tiny-deep", 2, 2), "channels", dram=DRAM[dram])
 
 

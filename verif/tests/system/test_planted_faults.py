@@ -2,7 +2,8 @@
 
 import pytest
 
-from gradloom.verif.planted import REPOSITORY, run_fault
+from gradloom.verif.checkout import DOCS, ROOT
+from gradloom.verif.planted import run_fault
 from gradloom.verif.planted_faults import FAULTS, QUICK, named
 
 
@@ -10,14 +11,14 @@ def test_every_fault_applies():
     """Each text to replace occurs exactly once, each test exists, and no two faults share a name."""
     assert len(FAULTS) >= 20 and len({fault.name for fault in FAULTS}) == len(FAULTS)
     for fault in FAULTS:
-        text = (REPOSITORY / fault.file).read_text()
+        text = (ROOT / fault.file).read_text()
         assert text.count(fault.before) == 1, f"{fault.name}: {fault.before!r} in {fault.file}"
         file, _, node = fault.test.partition("::")
-        assert not node or f"def {node.partition('[')[0]}(" in (REPOSITORY / file).read_text(), fault.test
+        assert not node or f"def {node.partition('[')[0]}(" in (ROOT / file).read_text(), fault.test
 
 
 def test_every_fault_is_in_the_verification_plan():
-    plan = (REPOSITORY / "docs" / "verification.md").read_text()
+    plan = (DOCS / "verification.md").read_text()
     for fault in FAULTS:
         assert f"| {fault.name} |" in plan, (
             f"{fault.name}: python -m gradloom.verif.planted --table prints the table"

@@ -1,4 +1,4 @@
-"""Training steps in RTL whose layers leave rows over that the WPUs share, and a shortcut of stride 2 (host/test_shared_rows)."""
+"""Training steps in RTL whose layers leave rows over that the WPUs share, and a shortcut of stride 2 (`host/tiles`)."""
 
 import pytest
 

@@ -9,7 +9,8 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import load_config
 from gradloom.rtl.isa import Opcode
-from gradloom.verif.system_bench import NETWORKS, make_case, verify_steps
+from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.system_bench import make_case, verify_steps
 
 AWKWARD = sorted(path.stem for path in NETWORKS.glob("*.toml"))
 

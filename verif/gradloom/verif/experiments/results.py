@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.host.files import UserError, write_json
+from gradloom.verif.checkout import DOCS
 
 __all__ = ["DOCS", "RESULTS", "Store", "load_results"]
 
-DOCS = Path(__file__).resolve().parents[4] / "docs"
 RESULTS = DOCS / "results"
 
 Job = tuple[str, int]

@@ -1,0 +1,161 @@
+"""Converter: the shared vectors, rounding boundaries at several shifts, all operand lengths and shifts."""
+
+import itertools
+import json
+import random
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from gradloom.rtl.acore.converter import Converter
+from gradloom.verif.checkout import VECTORS
+from gradloom.verif.cocotb_run import run_cocotb
+
+FILE = VECTORS / "encoder.json"
+INT64 = (-(1 << 63), (1 << 63) - 1)
+
+
+def definition(a: int, sh: int, f: int, x24: int | None) -> tuple[int, int, int]:
+    """(v, code, bit length of stat) by the rules, in unbounded integers."""
+    n = f + 1 - sh
+    g = max(INT64[0], min(INT64[1], a << n)) if n >= 0 else a >> -n
+    t = g >> f + 1
+    if t >= 4096:
+        v = 4032
+    elif t < -4096:
+        v = -4096
+    else:
+        s = 0 if -8 <= t < 8 else 3 if -512 <= t < 512 else 6
+        add = 1 << f if x24 is None else 2 * (x24 >> 24 - f) + 1
+        v = min(((g >> s) + add >> f + 1) << s, 4032)
+    low, middle, top = v & 127, 128 | v >> 3 & 127, v >> 6 & 127
+    return v, low if -8 <= v < 8 else middle if -512 <= v < 512 else top, (g ^ g >> 63).bit_length()
+
+
+async def check(dut, cases: list[tuple]) -> None:
+    """Stream (a, sh, f, x24, expected) through the converter, one a cycle."""
+    Clock(dut.clk, 10, unit="ns").start()
+    dut.rst.value = 0
+    dut.enable.value = 1
+    if hasattr(dut, "whole"):
+        dut.whole.value = 0
+    await RisingEdge(dut.clk)
+    lengths: list[int] = []
+    for cycle in range(len(cases) + Converter.LATENCY):
+        if cycle < len(cases):
+            a, sh, f, x24, _ = cases[cycle]
+            dut.a.value = a & (1 << 64) - 1
+            dut.below.value = max(-128, min(127, sh - 18)) & 255
+            dut.f16.value = f == 16
+            dut.stochastic.value = x24 is not None
+            dut.x24.value = x24 or 0
+        await FallingEdge(dut.clk)
+        if cycle >= Converter.LENGTH_LATENCY:
+            lengths.append(int(dut.length.value))
+        if cycle >= Converter.LATENCY:
+            *case, expected = cases[cycle - Converter.LATENCY]
+            length = lengths[cycle - Converter.LATENCY] - (0 if case[2] == 16 else 8)
+            got = dut.v.value.to_signed(), int(dut.code.value), max(0, min(63, length))
+            assert got == expected, f"{case}: {got}, expected {expected}"
+        await RisingEdge(dut.clk)
+
+
+def with_expected(cases: list[tuple]) -> list[tuple]:
+    return [(*case, definition(*case)) for case in cases]
+
+
+@cocotb.test()
+async def vectors(dut):
+    cases = [(e["A"], e["sh"], e["F"], e["x24"], (e["v"], e["code"], e["stat"].bit_length()))
+             for e in json.loads(FILE.read_text()) if e["F"] in (8, 16)]
+    assert len(cases) > 1000
+    await check(dut, cases)
+
+
+@cocotb.test()
+async def boundaries(dut):
+    """Just below, at and above every representable value, every midpoint and both limits of the range."""
+    rng = random.Random(2)
+    values = sorted([*range(-8, 8), *range(-512, 512, 8), *range(-4096, 4096, 64), 4096])
+    halves = sorted({a + b for a, b in itertools.pairwise(values)} | {2 * v for v in values})
+    cases = []
+    for f in (8, 16):
+        for sh in (f + 1, f - 2, f + 4, 40):
+            for half in halves:
+                for around in (-1, 0, 1):
+                    g = (half << f) + around
+                    n = f + 1 - sh
+                    a = g >> n if n >= 0 else (g << -n) + rng.getrandbits(-n)
+                    cases.append((a, sh, f, None))
+                    cases.append((a, sh, f, rng.choice((0, (1 << 24) - 1, rng.getrandbits(24)))))
+    await check(dut, with_expected(cases))
+
+
+@cocotb.test()
+async def whole_range(dut):
+    """Operands of every bit length, shifts over all nine bits, saturation on the left."""
+    rng = random.Random(3)
+    cases = []
+    for sh in range(-256, 256):
+        for f in (8, 16):
+            for a in (*INT64, 0, 1, -1, rng.getrandbits(64) - (1 << 63)):
+                cases.append((a, sh, f, rng.choice((None, rng.getrandbits(24)))))
+    for _ in range(6000):
+        f = rng.choice((8, 16))
+        bits = rng.randrange(1, 64)
+        a = rng.getrandbits(bits) - rng.choice((0, 1 << bits))
+        cases.append((a, rng.randrange(-60, 70), f, rng.choice((None, rng.getrandbits(24)))))
+        # One below, at and one above the longest operand that still shifts left without loss.
+        n = rng.randrange(1, 63)
+        a = rng.choice((1, -1)) * (1 << 63 - n) + rng.choice((-1, 0, 1))
+        cases.append((a, f + 1 - n, f, None))
+    await check(dut, with_expected(cases))
+
+
+@cocotb.test()
+async def disabled(dut):
+    """A value that is not enabled gives code 0 and length 0, whatever its neighbours are."""
+    Clock(dut.clk, 10, unit="ns").start()
+    rng = random.Random(4)
+    dut.below.value, dut.f16.value, dut.stochastic.value = -13, 1, 1
+    enabled = [rng.getrandbits(1) for _ in range(200)]
+    seen = []
+    if hasattr(dut, "whole"):
+        dut.whole.value = 0
+    for enable in [*enabled, *[0] * Converter.LATENCY]:
+        dut.a.value, dut.x24.value, dut.enable.value = 1 << 40 | rng.getrandbits(40), rng.getrandbits(24), enable
+        await FallingEdge(dut.clk)
+        seen.append((int(dut.length.value), bool(dut.code.value)))
+        await RisingEdge(dut.clk)
+    for i, enable in enumerate(enabled[:-Converter.LATENCY]):
+        assert (seen[i + Converter.LENGTH_LATENCY][0] != 0, seen[i + Converter.LATENCY][1]) == (enable == 1, enable == 1), i
+
+
+@cocotb.test()
+async def integers(dut):
+    """Operands divided by a power of two and saturated to 24 bits, between others that become codes."""
+    if not hasattr(dut, "integer"):
+        return
+    Clock(dut.clk, 10, unit="ns").start()
+    rng = random.Random(5)
+    dut.enable.value, dut.stochastic.value = 1, 0
+    cases = [(rng.choice((1, -1)) * (1 << rng.randrange(63)) + rng.choice((-1, 0, 1)), rng.randrange(-40, 60)) for _ in range(4000)]
+    cases += [(a, sh) for a in (*INT64, 0, 1, -1) for sh in range(-256, 256)]
+    for cycle in range(len(cases) + Converter.LATENCY):
+        a, sh = cases[min(cycle, len(cases) - 1)]
+        dut.a.value, dut.below.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255
+        dut.whole.value, dut.f16.value = cycle % 5 != 0, cycle % 3 != 0
+        await FallingEdge(dut.clk)
+        then = cycle - Converter.LATENCY
+        if then >= 0 and then % 5:
+            a, sh = cases[then]
+            expected = max(-(1 << 23), min((1 << 23) - 1, a >> sh if sh >= 0 else a << -sh))
+            assert dut.integer.value.to_signed() == expected, (a, sh)
+        await RisingEdge(dut.clk)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_converter(tmp_path, whole):
+    assert run_cocotb(lambda: Converter(whole=whole), __file__, tmp_path) == 5
