@@ -121,12 +121,13 @@ def test_memory_changes_cycles_and_no_byte():
 
 
 def test_command_line_compares_and_traces(tmp_path, capsys):
-    arguments = ["bench", "--config", "nano", "--batch", "2", "--steps", "1", "--compare", "--check", "last",
+    arguments = ["bench", "--config", "nano", "--batch", "2", "--steps", "1", "--compare", "--what-if", "--check", "last",
                  "--out", str(tmp_path / "out"), "--trace", str(tmp_path / "trace.json")]
     assert cli.main(arguments) == 0
     bench = json.loads((tmp_path / "out" / "bench.json").read_text())
     text = capsys.readouterr().out
     assert bench["kind"] == "simulated" and bench["check"]["steps"] == 1 and abs(bench["compare"]["cycles_error"]) < 0.05
+    assert bench["what_if"]["nothing"] == pytest.approx(bench["total"]["cycles"], rel=0.05), "estimated beside a simulation"
     assert "cycles a second" in text and "equal to the golden model" in text
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert trace["otherData"] == {"kind": "simulated", "unit": "1 us is 1 clock cycle", "cycles": bench["total"]["cycles"]}

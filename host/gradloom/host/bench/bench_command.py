@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, estimate, measure
+from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, estimate, estimate_parts, measure
 from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_TARGET, PUBLISHED, compare, figures
 from gradloom.host.choices import Choices, choose
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.compilation.fit import ScheduleError
-from gradloom.host.cost_model.trace import Timeline, chrome_trace
+from gradloom.host.cost_model.trace import chrome_trace
+from gradloom.host.cost_model.what_if import PARTS
 from gradloom.host.cost_model.workload import layer_phase
 from gradloom.host.datasets.data import epoch_order, load_dataset
 from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, check_fit
 from gradloom.host.files import UserError, write_json, write_text
+from gradloom.host.plan import Plan
 from gradloom.host.runs.run_folder import RunFolder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Network, load_network
@@ -28,12 +30,15 @@ from gradloom.rtl.config import Config, load_config
 __all__ = ["run"]
 
 
-def _estimate(network: Network, config: Config, batch: int, memory: MemoryOptions, choices: Choices) -> Timeline:
+_SHORT = 5
+"""Seconds that need no announcement."""
+
+
+def _compiled(network: Network, config: Config, batch: int, choices: Choices) -> Plan:
     try:
-        plan = compile_network(network, config, batch, slots=2, table=2, choices=choices)
+        return compile_network(network, config, batch, slots=2, table=2, choices=choices)
     except ScheduleError as error:
         raise UserError(str(error)) from None
-    return estimate(plan, memory)
 
 
 def _steps(options: argparse.Namespace, network: Network, batch: int) -> Steps:
@@ -98,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
     }
     traffic, found, began = None, None, time.monotonic()
     if steps is None:
-        timeline = _estimate(network, config, batch, memory, choices)
+        plan, last = _compiled(network, config, batch, choices), 2
+        timeline = estimate(plan, memory, last)
     else:
         try:
             found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
@@ -106,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         except CheckFailed as error:
             print(f"gradloom: DIFFERENT: {error}")
             return 1
-        timeline, traffic = found.timeline, found.traffic
+        plan, last, timeline, traffic = found.plan, found.steps, found.timeline, found.traffic
     bench |= _circumstances(options, steps, found) | {"seconds": time.monotonic() - began}
     bench |= figures(timeline, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak, traffic=traffic)
     bench["published"] = PUBLISHED.get(network.name)
@@ -114,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
     if options.compare and found is not None:
         other = figures(found.estimated, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak)
         bench["compare"] = compare(bench, other)
+    bench["what_if"] = _what_if(plan, memory, last) if options.what_if else None
     _print(bench)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "bench.json", bench)
@@ -126,6 +133,16 @@ def run(options: argparse.Namespace) -> int:
         print(f"gradloom: trace {options.trace} (open it at ui.perfetto.dev)")
     print(f"gradloom: report {folder / 'bench.html'}")
     return 0
+
+
+def _what_if(plan: Plan, memory: MemoryOptions, steps: int) -> dict[str, int]:
+    """Estimated cycles of a step by what takes no time."""
+    began = time.monotonic()
+    found = {"nothing": estimate(plan, memory, steps).cycles}
+    left = len(PARTS) * (time.monotonic() - began)
+    if left > _SHORT:
+        print(f"gradloom: what if: {len(PARTS)} replays, about {left:.0f} s", flush=True)
+    return found | {part.name: cycles for part, cycles in estimate_parts(plan, memory, steps)}
 
 
 def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Measured | None) -> dict[str, Any]:
@@ -145,7 +162,7 @@ def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Meas
         "data": steps.source,
         "check": checked,
         "check_text": text,
-        "program": found.program,
+        "program": found.plan.digest(),
         "parameters": found.parameters,
         "simulation": found.simulated,
     }
@@ -184,6 +201,11 @@ def _print(bench: dict[str, Any]) -> None:
         zeros = " with inserted zeros" if paper["zeros_counted"] else ""
         print(f"ETA reports           PE use {_percent(paper['pe_use'])}, {images}, {paper['gops']:.2f} GOPS{zeros}, "
               "1728 MACs at 200 MHz (simulated by its authors)")
+    if bench["what_if"] is not None:
+        base = bench["what_if"]["nothing"]
+        print("\nif it took no time, cycles of a step (estimated):")
+        for name, cycles in bench["what_if"].items():
+            print(f"  {name:<30} {cycles:>14,} {_percent(cycles / base - 1):>8}")
     if bench["below_target"]:
         print(f"\nbelow {100 * ETA_TARGET:.0f} % of the array:")
         for entry in bench["below_target"]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from gradloom.host.choices import Choices
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import Timeline, step_programs, timelines
+from gradloom.host.cost_model.what_if import Part, what_if
 from gradloom.host.devices.device import Device
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.session import MemoryOptions, rtl_device
@@ -23,7 +24,7 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["CheckFailed", "Measured", "Steps", "estimate", "measure"]
+__all__ = ["CheckFailed", "Measured", "Steps", "estimate", "estimate_parts", "measure"]
 
 
 class CheckFailed(Exception):
@@ -50,25 +51,28 @@ class Measured:
 
     Parameters
     ----------
+    plan : :class:`~gradloom.host.plan.Plan`
+        Of the steady steps.
+    steps : :class:`int`
+        Of the start whose last step it is.
     timeline, estimated : :class:`~gradloom.host.cost_model.trace.Timeline`
         As recorded, and as the cost model estimates it.
     traffic : (read bytes, written bytes)
         At the memory port in all steps after the calibration, by step.
     checked : dict
         What was compared with the golden model: steps, tensors, bytes.
-    program : :class:`str`
-        SHA-256 of the steady steps' program (:meth:`gradloom.host.plan.Plan.digest`).
     parameters : :class:`str`
         SHA-256 over all that training has learnt, as it lies in the machine's memory after the last step.
     simulated : dict
         Cycles of all steps and of the calibration, wall-clock seconds, cycles a second.
     """
 
+    plan: Plan
+    steps: int
     timeline: Timeline
     estimated: Timeline
     traffic: tuple[int, int]
     checked: dict[str, Any]
-    program: str
     parameters: str
     simulated: dict[str, Any]
 
@@ -116,8 +120,16 @@ class _Bench:
 
 def estimate(plan: Plan, memory: MemoryOptions, steps: int = 2) -> Timeline:
     """The last of so many steady steps of one start, by the cost model; the first one has the program's head."""
-    dram = DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
-    return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, dram)[steps - 1]
+    return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, _dram(memory))[steps - 1]
+
+
+def estimate_parts(plan: Plan, memory: MemoryOptions, steps: int = 2) -> Iterator[tuple[Part, int]]:
+    """Estimated cycles of the same step if one part of the machine after the other took no time."""
+    return what_if(step_programs(plan.instructions, plan.labels, steps), steps - 1, plan.config, _dram(memory))
+
+
+def _dram(memory: MemoryOptions) -> DramCost:
+    return DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
 
 
 def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
@@ -178,7 +190,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     finally:
         progress.close()
         bench.runner.close()
-    return Measured(timeline, guess, (traffic[0], traffic[1]), bench.checked, plan.digest(), parameters, {
+    return Measured(plan, count, timeline, guess, (traffic[0], traffic[1]), bench.checked, parameters, {
         "cycles": total, "calibration_cycles": calibration, "seconds": spent, "cycles_per_second": total / spent,
         "build_seconds": built,
     })

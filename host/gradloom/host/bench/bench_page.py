@@ -25,15 +25,15 @@ def _key(colours: Iterable[tuple[str, str]]) -> str:
     return "".join(f'<span class=key style="background:{colour}"></span>{html.escape(name)}' for name, colour in colours)
 
 
-def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]], label: str) -> str:
-    """Horizontal stacked bars: (row's name, (part's name, value, colour), text at the end)."""
+def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]], label: str, names: int = _LABEL) -> str:
+    """Horizontal stacked bars: (row's name, (part's name, value, colour), text at the end). ``names``: room for the names."""
     top = max((sum(value for _, value, _ in parts) for _, parts, _ in rows), default=0) or 1
     body = ""
     for index, (name, parts, text) in enumerate(rows):
-        y, x = 6 + index * _BAR, float(_LABEL)
-        body += f'<text x="{_LABEL - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>'
+        y, x = 6 + index * _BAR, float(names)
+        body += f'<text x="{names - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>'
         for part, value, colour in parts:
-            width = (_WIDTH - _LABEL - 100) * max(0.0, value) / top
+            width = (_WIDTH - names - 130) * max(0.0, value) / top
             if width:
                 body += (f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{colour}">'
                          f"<title>{html.escape(part)}: {value:,.0f} cycles</title></rect>")
@@ -226,6 +226,18 @@ def _compared(bench: dict[str, Any]) -> str:
             + _table(("layer and phase", "simulated span", "estimated span", "error"), rows))
 
 
+def _what_if(bench: dict[str, Any]) -> str:
+    found = bench.get("what_if")
+    if not found:
+        return ""
+    base = next(iter(found.values()))
+    rows = [(name, [(name, cycles, _CALC)], f"{cycles:,}" + (f" (-{_percent(1 - cycles / base)})" if cycles != base else ""))
+            for name, cycles in found.items()]
+    return (f"<h2>If a part took no time</h2>{_bars(rows, 'cycles of a step if a part of the machine took no time', 210)}"
+            "<p class=note>Estimated: cycles of the step when the same program is replayed with the commands of one part after the "
+            "other at next to no cycles, or with a memory without latency.</p>")
+
+
 def render_bench(bench: dict[str, Any]) -> str:
     """The page for the dictionary that ``bench.json`` holds."""
     title = f"A training step of {bench['network']['name']} on {bench['configuration']['name']}"
@@ -238,6 +250,6 @@ def render_bench(bench: dict[str, Any]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{html.escape(title)}</title><style>{STYLE}</style><h1>{html.escape(title)}</h1>"
         f"<p class=note>Every figure of time here is {bench['kind']}; nothing was measured on a device.</p>{_summary(bench)}"
-        f"{_published(bench)}{_spans(bench)}{_below(bench)}{_breakdown(bench)}{_roofline(bench)}{_engines(bench)}{_compared(bench)}"
-        f"{_layers(bench)}<h2>Run</h2>{_table(('', ''), facts)}</html>\n"
+        f"{_published(bench)}{_spans(bench)}{_below(bench)}{_breakdown(bench)}{_roofline(bench)}{_engines(bench)}{_what_if(bench)}"
+        f"{_compared(bench)}{_layers(bench)}<h2>Run</h2>{_table(('', ''), facts)}</html>\n"
     )

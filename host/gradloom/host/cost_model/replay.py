@@ -39,9 +39,8 @@ _ROOM = 1
 
 
 class _Replay:
-    def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost) -> None:
-        self.program, self.config, self.dram = program, config, dram
-        self.costs = Costs(config, dram)
+    def __init__(self, program: Sequence[Instruction], config: Config, dram: DramCost, costs: Costs) -> None:
+        self.program, self.config, self.dram, self.costs = program, config, dram, costs
         self.engines = {unit: QueuedEngine(in_flight(unit)) for unit in units(config)}
         self.loaders = [self.engines[unit] for unit in LOAD_UNITS[:config.load_channels]]
         self.acore = self.engines[Unit.ACORE]
@@ -198,8 +197,14 @@ class _Replay:
         return self.engine_of[self.place] is engine and engine.words + freed + waiting > self.config.queue_words
 
 
-def replay(programs: Sequence[tuple[Instruction, ...]], config: Config, dram: DramCost) -> list[Timeline]:
-    """Timelines of the steps of one start (:func:`gradloom.host.cost_model.trace.step_programs`), estimated."""
-    machine = _Replay([instruction for program in programs for instruction in program], config, dram)
+def replay(
+    programs: Sequence[tuple[Instruction, ...]], config: Config, dram: DramCost, costs: Costs | None = None
+) -> list[Timeline]:
+    """Timelines of the steps of one start (:func:`gradloom.host.cost_model.trace.step_programs`), estimated.
+
+    ``costs``: of single commands; by default those of the machine.
+    """
+    program = [instruction for program in programs for instruction in program]
+    machine = _Replay(program, config, dram, costs or Costs(config, dram))
     machine.run()
     return cut(programs, config, machine.start, machine.done, "estimated")

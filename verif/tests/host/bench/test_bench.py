@@ -218,6 +218,7 @@ def bench_of(found, **changes):
 CASES = {
     "plain": {},
     "published": {"published": PUBLISHED["resnet20"]},
+    "what if": {"what_if": {"nothing": 1000, "A-Core": 900, "loads, stores and A-Core": 120}},
     "no images": {"published": PUBLISHED["resnet18"], "simulation": {"cycles": 10, "seconds": 1.0, "cycles_per_second": 10.0}},
 }
 
@@ -229,7 +230,8 @@ def test_page_is_whole_and_its_drawings_stay_in_their_frames(found, name):
     assert "A training step of <b>&cnn on small" in page.text and "estimated" in page.text
     assert ("658.64" in page.text) == (name == "published") and ("\nnot given\n" in page.text) == (name == "no images")
     drawings = [ElementTree.fromstring(part) for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
-    assert len(drawings) == 5
+    assert len(drawings) == (6 if name == "what if" else 5)
+    assert ("If a part took no time" in page.text) == ("-10.0 %" in page.text) == (name == "what if")
     for drawing in drawings:
         _, _, width, height = map(float, drawing.get("viewBox").split())
         for element in drawing.iter():
@@ -247,14 +249,15 @@ def test_page_is_whole_and_its_drawings_stay_in_their_frames(found, name):
 def test_model_run_writes_record_page_and_trace(tmp_path, capsys):
     out, trace = tmp_path / "out", tmp_path / "trace.json"
     arguments = ["bench", "--device", "model", "--config", "eta", "--batch", "4", "--out", str(out), "--trace", str(trace),
-                 "--dram-bytes-per-cycle", "8", "--clock-mhz", "150"]
+                 "--dram-bytes-per-cycle", "8", "--clock-mhz", "150", "--what-if"]
     assert cli.main(arguments) == 0
     text = capsys.readouterr().out
     bench = json.loads((out / "bench.json").read_text())
     assert bench["format"] == 1 and bench["kind"] == "estimated" and bench["device"] == "model" and bench["clock_mhz"] == 150
     assert bench["total"]["peak_bytes_per_cycle"] == 8 and bench["simulation"] is None and bench["check"] is None
     assert f"{bench['total']['cycles']:,} (estimated)" in text and "simulated" not in text
-    Page((out / "bench.html").read_text())
+    assert bench["what_if"]["nothing"] == bench["total"]["cycles"] > 2 * bench["what_if"]["loads and stores"]
+    assert f"{bench['what_if']['A-Core']:,}" in text and "A-Core" in Page((out / "bench.html").read_text()).text
     slices = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
     assert len(slices) == sum(engine["commands"] for engine in bench["engines"].values())
     assert any(event["name"] == "conv2 FP CONV" for event in slices)
