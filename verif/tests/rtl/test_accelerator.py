@@ -18,9 +18,9 @@ from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
 from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
+from gradloom.sim.verilog import machine_verilog
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.configs import machine_config
-from gradloom.verif.long import long
 from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
 from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 
@@ -413,7 +413,9 @@ async def random_programs_end_and_the_next_start_works(dut):
     assert {0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD, ErrorCode.READ_WINDOW} <= set(codes)
 
 
-@pytest.mark.parametrize("config", ["nano", pytest.param("small", marks=long("a machine between nano and channels")), "channels"])
+@pytest.mark.parametrize("config", [
+    "nano", pytest.param("small", marks=pytest.mark.long("a machine between nano and channels")), "channels",
+])
 def test_accelerator(config, tmp_path):
     assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 15
 
@@ -429,7 +431,7 @@ def _lint(text, folder):
 
 
 @pytest.mark.parametrize("preset", [
-    pytest.param(name, marks=[] if name in ("nano", "ulx3s") else [long("Verilog like that of nano and ulx3s, or larger")])
+    pytest.param(name, marks=[] if name == "nano" else [pytest.mark.long("Verilog like that of nano, or larger")])
     for name in sorted(PRESETS)])
 def test_verilog_is_lint_clean(preset, tmp_path):
     """No combinational loop, latch, multiple driver, missing pin or undriven signal.
@@ -448,5 +450,6 @@ def test_verilog_is_lint_clean(preset, tmp_path):
 
 
 def test_emission_is_deterministic():
+    """What is kept was emitted by another process, if not just now."""
     config = PRESETS["nano"]
-    assert emit_verilog(config) == emit_verilog(config)
+    assert emit_verilog(config, events=True) == machine_verilog(config)[0]

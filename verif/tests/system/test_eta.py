@@ -1,7 +1,6 @@
 """Paper scale, the ``eta`` machine of 1728 MACs: it elaborates and builds in bounded time, and trains a layer as golden does.
 
-Minutes of C++ compilation, so not a part of the ordinary suite: it runs only with ``GRADLOOM_ETA=1``, which
-``nox -s eta`` sets. ``-s`` shows the measurements.
+Minutes of C++ compilation, so not a part of the ordinary suite: ``nox -s eta`` runs it, with ``-s``, which shows the measurements.
 """
 
 import resource
@@ -19,10 +18,9 @@ from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
-from gradloom.verif.long import long
 
 # Minutes of build and simulation on 2 cores: a session of its own keeps the suite under its 30 minutes.
-pytestmark = long("builds the 1728-MAC machine")
+pytestmark = pytest.mark.long("builds the 1728-MAC machine")
 
 ETA = PRESETS["eta"]
 NETWORK = """name = "eta-layer"

@@ -108,7 +108,9 @@ def test_a_way_to_convolve_that_does_not_fit():
     assert {i["pattern"] for i in plans[-1].instructions if i.opcode == Opcode.CONV and i.tag == 8} == {Pattern.K3, Pattern.PAIR}
 
 
-@pytest.mark.parametrize(("kernel", "psum_depth", "again"), [(3, 52, 4), (3, 104, 0), (1, 208, 2)])
+@pytest.mark.parametrize(("kernel", "psum_depth", "again"), [
+    (3, 52, 4), pytest.param(3, 104, 0, marks=pytest.mark.long("no strip is computed again, as in some stems")), (1, 208, 2),
+])
 def test_other_kernels(kernel, psum_depth, again):
     """Strips have halo rows, or a command gives three output groups."""
     layers = [Conv(name="a", out=5, kernel=3, pad=1), Conv(name="b", out=9, kernel=kernel, pad=kernel // 2)]

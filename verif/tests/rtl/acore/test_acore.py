@@ -37,7 +37,6 @@ from gradloom.verif.acore.plain_arith import align, code_of, decode
 from gradloom.verif.acore.plain_arith import encode as encode_value
 from gradloom.verif.checkout import VECTORS
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.long import long
 
 FILE = VECTORS / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),
@@ -418,8 +417,12 @@ async def random_commands(dut):
     await SCENARIOS["backward"](bench, 1)
 
 
-@pytest.mark.parametrize("machine", ["g1w1", pytest.param("g2w3", marks=long("a third A-Core beside one and four channels")),
-                                     "g4w2", pytest.param("g16w1", marks=long("builds lanes of 16 channels, five minutes"))])
+@pytest.mark.parametrize("machine", [
+    pytest.param("g1w1", marks=pytest.mark.long("a single channel, as nano has in the tests of the system")),
+    pytest.param("g2w3", marks=pytest.mark.long("an A-Core between one and four channels")),
+    "g4w2",
+    pytest.param("g16w1", marks=pytest.mark.long("builds lanes of 16 channels, five minutes")),
+])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
     assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 20

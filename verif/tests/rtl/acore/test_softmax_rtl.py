@@ -199,6 +199,8 @@ async def faults(dut):
     assert not got and not writes
 
 
-@pytest.mark.parametrize("g", CONFIGS)
+@pytest.mark.parametrize("g", [
+    pytest.param(g, marks=[pytest.mark.long("channels between one and eight")] if g == 2 else []) for g in CONFIGS
+])
 def test_softmax(g, tmp_path):
     assert run_cocotb(lambda: Softmax(CONFIGS[g]), __file__, tmp_path, env={"SOFTMAX_G": str(g)}) == 3

@@ -21,7 +21,6 @@ from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.ccore.conv_tile import ConvCase, Layer
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.long import long
 
 APART = pairs(COMMANDS[Opcode.CONV].words) + 1
 """Cycles from one CONV to the next at a queue's pace: it takes two words a cycle, and the first of a command is its offset."""
@@ -452,10 +451,15 @@ CONFIGS = {
 }
 
 
-LONG = {"g4_laps2_w3": "two laps with three WPUs beside two of them"}
+LONG = {
+    "g4_laps2_w3": "two laps with three WPUs beside two of them",
+    "g8_w1": "groups of eight channels, as those of four; eta itself has a test of its own",
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[long(LONG[name])] if name in LONG else []) for name in CONFIGS])
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.long(LONG[name])] if name in LONG else []) for name in CONFIGS
+])
 def test_ccore(tmp_path, monkeypatch, name):
     config, cases = CONFIGS[name]
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}

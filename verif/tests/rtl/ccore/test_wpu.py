@@ -206,6 +206,14 @@ async def random_tokens(dut):
     assert (checked["ovf"] > 0) == (config.wg_width == 32), checked
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+LONG = {
+    "decode_once_1": "one column with the other MAC is beside it",
+    "decode_once_8": "the longest run of columns, as four take with the other MAC",
+}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.long(LONG[name])] if name in LONG else []) for name in CONFIGS
+])
 def test_wpu(name, tmp_path):
     assert run_cocotb(lambda: Bench(CONFIGS[name]), __file__, tmp_path, env={"WPU_CONFIG": name}) == 1

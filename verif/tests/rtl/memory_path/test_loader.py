@@ -246,6 +246,9 @@ async def refusal_behind_commands_under_way(dut):
     assert bench.fault == 0x20 and len(bench.ends) == 2 and len(bench.writes) == 60
 
 
-@pytest.mark.parametrize("preset", ["nano", "small", "eta", "eta2x"])
+@pytest.mark.parametrize("preset", [
+    "nano", pytest.param("small", marks=pytest.mark.long("beats between nano's and eta's")), "eta",
+    pytest.param("eta2x", marks=pytest.mark.long("wider beats than eta's")),
+])
 def test_loader(preset, tmp_path):
     assert run_cocotb(lambda: LoaderBench(PRESETS[preset]), __file__, tmp_path) == 6

@@ -224,6 +224,6 @@ async def refusal_behind_commands_under_way(dut):
     assert bench.fault == 0x20 and len(bench.ends) == 2
 
 
-@pytest.mark.parametrize("preset", ["nano", "eta", "eta2x"])
+@pytest.mark.parametrize("preset", ["nano", "eta", pytest.param("eta2x", marks=pytest.mark.long("wider beats than eta's"))])
 def test_storer(preset, tmp_path):
     assert run_cocotb(lambda: StorerBench(PRESETS[preset]), __file__, tmp_path) == 5
