@@ -1,7 +1,7 @@
 """What the cocotb testbenches of the AXI4 units share: memories that stall and fail, command words, handshakes."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cocotb
@@ -11,7 +11,24 @@ from cocotbext.axi import AxiRamRead, AxiRamWrite
 
 from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode
 
-__all__ = ["BurstLog", "FaultyRead", "FaultyWrite", "command_bits", "put", "stall", "start_clock", "stream_commands"]
+__all__ = [
+    "MEMORY_BYTES",
+    "WINDOW",
+    "BurstLog",
+    "FaultyRead",
+    "FaultyWrite",
+    "ManagerBench",
+    "command_bits",
+    "put",
+    "run_command",
+    "stall",
+    "start_clock",
+    "stream_commands",
+]
+
+MEMORY_BYTES = 1 << 18
+WINDOW = (0x1000, 0x3F000)
+"""What an AXI4 manager under test may read or write of it."""
 
 
 def command_bits(opcode: Opcode, **values: int) -> int:
@@ -61,6 +78,27 @@ async def put(dut: Any, stream: str, payload: int) -> None:
     getattr(dut, f"{stream}__valid").value = 0
 
 
+async def run_command(bench: Any, opcode: Opcode, fields: dict[str, int], limit: int = 20000) -> int:
+    """Run one command; returns its cycles from start to done (0 after a fault).
+
+    ``bench`` has ``dut`` (with a ``port``), counts ``cycle``, and notes the cycle ``done`` or a ``fault``.
+    """
+    dut = bench.dut
+    bench.done = bench.fault = 0
+    dut.port__cmd.value = command_bits(opcode, **fields)
+    dut.port__start.value = 1
+    await RisingEdge(dut.clk)
+    dut.port__start.value = 0
+    began = bench.cycle
+    for _ in range(limit):
+        await RisingEdge(dut.clk)
+        if bench.fault:
+            return 0
+        if bench.done:
+            return bench.done - began
+    raise AssertionError(f"timeout: {fields}")
+
+
 async def stream_commands(bench: Any, opcode: Opcode, commands: list[dict[str, int]], in_flight: int, limit: int = 100000) -> int:
     """Run commands as a queue does that lets them overlap; returns the cycles to the last `done` or to a fault.
 
@@ -84,6 +122,37 @@ async def stream_commands(bench: Any, opcode: Opcode, commands: list[dict[str, i
         if bench.fault or len(bench.ends) == len(commands):
             return bench.cycle - began
     raise AssertionError(f"timeout after {len(bench.ends)} of {len(commands)} commands")
+
+
+class ManagerBench:
+    """An AXI4 manager under test, with beats of ``beat`` bytes in a memory of :data:`MEMORY_BYTES`."""
+
+    def __init__(self, dut: Any, seed: int, beat: int) -> None:
+        self.dut, self.beat, self.rng = dut, beat, random.Random(seed)
+        self.errors: list[Any] = []
+        self.cycle = 0
+
+    async def until(self, condition: Callable[[], bool], limit: int = 20000) -> None:
+        """Wait for a condition."""
+        for _ in range(limit):
+            if condition():
+                return
+            await RisingEdge(self.dut.clk)
+        raise AssertionError("timeout")
+
+    async def idle(self) -> None:
+        """Wait until the manager is idle."""
+        await RisingEdge(self.dut.clk)  # a request taken at this edge shows from the next one on
+        await self.until(lambda: bool(self.dut.idle.value))
+
+    def requests(self, count: int, longest: int) -> list[tuple[int, int]]:
+        """Random ones in the window: (address, beats), short ones more often than others."""
+        found = []
+        for _ in range(count):
+            beats = self.rng.choice([1, 2, 3, self.rng.randint(1, longest)])
+            first = self.rng.randrange(WINDOW[0] // self.beat, WINDOW[1] // self.beat - beats)
+            found.append((first * self.beat, beats))
+        return found
 
 
 class _Faults:

@@ -1,7 +1,5 @@
 """ReadManager against cocotbext-axi's memory: order, splitting, stalls, window, error responses, flush."""
 
-import random
-
 import cocotb
 import pytest
 from cocotb.triggers import RisingEdge
@@ -10,29 +8,22 @@ from cocotbext.axi import AxiReadBus
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.memory_bench import BurstLog, FaultyRead, put, stall, start_clock
-
-SIZE = 1 << 18
-WINDOW = (0x1000, 0x3F000)
+from gradloom.verif.memory_bench import MEMORY_BYTES, WINDOW, BurstLog, FaultyRead, ManagerBench, put, stall, start_clock
 
 
-class Bench:
+class Bench(ManagerBench):
     """A started dut, its memory, and what each client received."""
 
     def __init__(self, dut, seed):
-        self.dut = dut
-        self.rng = random.Random(seed)
-        self.beat = len(dut.m_axi_rdata) // 8
-        self.image = self.rng.randbytes(SIZE)
+        super().__init__(dut, seed, len(dut.m_axi_rdata) // 8)
+        self.image = self.rng.randbytes(MEMORY_BYTES)
         self.received = [[], []]
-        self.errors = []
         self.ready = [1.0, 1.0]
-        self.cycle = 0
 
     async def begin(self, share=0.0):
         await start_clock(self.dut, window_base=WINDOW[0], window_limit=WINDOW[1], flush=0,
                           request__0__valid=0, request__1__valid=0, response__0__ready=1, response__1__ready=1)
-        self.ram = FaultyRead(AxiReadBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
+        self.ram = FaultyRead(AxiReadBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=MEMORY_BYTES)
         self.ram.write(0, self.image)
         if share:
             self.ram.ar_channel.set_pause_generator(stall(self.rng, share))
@@ -68,25 +59,6 @@ class Bench:
     async def issue(self, client, requests):
         for address, count in requests:
             await put(self.dut, f"request__{client}", address | count << 32)
-
-    async def until(self, condition, limit=20000):
-        for _ in range(limit):
-            if condition():
-                return
-            await RisingEdge(self.dut.clk)
-        raise AssertionError("timeout")
-
-    async def idle(self):
-        await RisingEdge(self.dut.clk)  # a request taken at this edge shows from the next one on
-        await self.until(lambda: int(self.dut.idle.value))
-
-    def requests(self, count, longest):
-        found = []
-        for _ in range(count):
-            beats = self.rng.choice([1, 2, 3, self.rng.randint(1, longest)])
-            first = self.rng.randrange(WINDOW[0] // self.beat, WINDOW[1] // self.beat - beats)
-            found.append((first * self.beat, beats))
-        return found
 
 
 @cocotb.test()

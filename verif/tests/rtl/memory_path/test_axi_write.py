@@ -1,7 +1,5 @@
 """WriteManager against cocotbext-axi's memory: data, splitting, stalls, window, error responses, flush."""
 
-import random
-
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
@@ -10,30 +8,23 @@ from cocotbext.axi import AxiWriteBus
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.memory_bench import BurstLog, FaultyWrite, put, stall, start_clock
-
-SIZE = 1 << 18
-WINDOW = (0x1000, 0x3F000)
+from gradloom.verif.memory_bench import MEMORY_BYTES, WINDOW, BurstLog, FaultyWrite, ManagerBench, put, stall, start_clock
 
 
-class Bench:
+class Bench(ManagerBench):
     """A started dut, its memory, and a shadow of what the memory must hold."""
 
     def __init__(self, dut, seed):
-        self.dut = dut
-        self.rng = random.Random(seed)
-        self.beat = len(dut.m_axi_wdata) // 8
-        self.shadow = bytearray(self.rng.randbytes(SIZE))
-        self.errors = []
+        super().__init__(dut, seed, len(dut.m_axi_wdata) // 8)
+        self.shadow = bytearray(self.rng.randbytes(MEMORY_BYTES))
         self.beats = []
         self.strobes = set()
         self.offered = 1.0
-        self.cycle = 0
 
     async def begin(self, share=0.0):
         await start_clock(self.dut, window_base=WINDOW[0], window_limit=WINDOW[1], flush=0, request__valid=0,
                           data__valid=0)
-        self.ram = FaultyWrite(AxiWriteBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
+        self.ram = FaultyWrite(AxiWriteBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=MEMORY_BYTES)
         self.ram.write(0, bytes(self.shadow))
         if share:
             for channel in (self.ram.aw_channel, self.ram.w_channel, self.ram.b_channel):
@@ -75,27 +66,8 @@ class Bench:
             self.beats += [data[n:n + self.beat] for n in range(0, len(data), self.beat)]
             await put(self.dut, "request", address | count << 32)
 
-    async def until(self, condition, limit=20000):
-        for _ in range(limit):
-            if condition():
-                return
-            await RisingEdge(self.dut.clk)
-        raise AssertionError("timeout")
-
-    async def idle(self):
-        await RisingEdge(self.dut.clk)  # a request taken at this edge shows from the next one on
-        await self.until(lambda: int(self.dut.idle.value))
-
     def check(self):
-        assert self.ram.read(0, SIZE) == bytes(self.shadow)
-
-    def requests(self, count, longest):
-        found = []
-        for _ in range(count):
-            beats = self.rng.choice([1, 2, 3, self.rng.randint(1, longest)])
-            first = self.rng.randrange(WINDOW[0] // self.beat, WINDOW[1] // self.beat - beats)
-            found.append((first * self.beat, beats))
-        return found
+        assert self.ram.read(0, MEMORY_BYTES) == bytes(self.shadow)
 
 
 @cocotb.test()
@@ -187,7 +159,7 @@ async def error_response(dut):
 async def flush_mid_burst(dut):
     bench = await Bench(dut, 6).begin(0.4)
     for _ in range(6):
-        bench.shadow[:] = bench.ram.read(0, SIZE)
+        bench.shadow[:] = bench.ram.read(0, MEMORY_BYTES)
         target = bench.rng.randrange(WINDOW[0] // bench.beat, WINDOW[1] // bench.beat - 400) * bench.beat
         data = bench.rng.randbytes(400 * bench.beat)
         bench.beats = [data[n:n + bench.beat] for n in range(0, len(data), bench.beat)]
@@ -200,7 +172,7 @@ async def flush_mid_burst(dut):
         await RisingEdge(dut.clk)
         await bench.idle()
         # What was written is a prefix of the data in each place, and nothing else changed.
-        after = bench.ram.read(0, SIZE)
+        after = bench.ram.read(0, MEMORY_BYTES)
         end = next((n for n in range(0, len(data), bench.beat)
                     if after[target + n:target + n + bench.beat] != data[n:n + bench.beat]), len(data))
         bench.shadow[target:target + end] = data[:end]

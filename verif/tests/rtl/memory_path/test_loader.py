@@ -20,7 +20,7 @@ from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.memory_path.loader import Loader
 from gradloom.rtl.memory_path.runs import BASES
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.memory_bench import BurstLog, FaultyRead, command_bits, stall, start_clock, stream_commands
+from gradloom.verif.memory_bench import BurstLog, FaultyRead, run_command, stall, start_clock, stream_commands
 
 SIZE = 1 << 18
 SUBS = {Dest.PBUF: 4, Dest.XIN: 8}
@@ -152,21 +152,8 @@ class Bench:
 
     async def load(self, fields, limit=20000):
         """Run one command; returns its cycles from start to done (0 after a fault)."""
-        dut = self.dut
         self.writes.clear()
-        self.done = self.fault = 0
-        dut.port__cmd.value = command_bits(Opcode.LOAD, **fields)
-        dut.port__start.value = 1
-        await RisingEdge(dut.clk)
-        dut.port__start.value = 0
-        began = self.cycle
-        for _ in range(limit):
-            await RisingEdge(dut.clk)
-            if self.fault:
-                return 0
-            if self.done:
-                return self.done - began
-        raise AssertionError(f"timeout: {fields}")
+        return await run_command(self, Opcode.LOAD, fields, limit)
 
 
 @cocotb.test()

@@ -20,7 +20,7 @@ from gradloom.rtl.memory_path.buses import StoreBus
 from gradloom.rtl.memory_path.runs import BASES
 from gradloom.rtl.memory_path.storer import Storer
 from gradloom.verif.cocotb_run import run_cocotb
-from gradloom.verif.memory_bench import BurstLog, FaultyWrite, command_bits, stall, start_clock, stream_commands
+from gradloom.verif.memory_bench import BurstLog, FaultyWrite, run_command, stall, start_clock, stream_commands
 
 SIZE = 1 << 18
 SUBS = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}
@@ -103,20 +103,7 @@ class Bench:
             dut.bus__data.value = pipe[1] if pipe[1] else self.rng.getrandbits(8 * self.config.beat_bytes)
 
     async def store(self, fields, limit=20000):
-        dut = self.dut
-        self.done = self.fault = 0
-        dut.port__cmd.value = command_bits(Opcode.STORE, **fields)
-        dut.port__start.value = 1
-        await RisingEdge(dut.clk)
-        dut.port__start.value = 0
-        began = self.cycle
-        for _ in range(limit):
-            await RisingEdge(dut.clk)
-            if self.fault:
-                return 0
-            if self.done:
-                return self.done - began
-        raise AssertionError(f"timeout: {fields}")
+        return await run_command(self, Opcode.STORE, fields, limit)
 
     def apply(self, fields):
         beat = self.config.beat_bytes
