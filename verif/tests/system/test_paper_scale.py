@@ -11,6 +11,7 @@ from gradloom.host.files import UserError
 from gradloom.models.network import load_network
 from gradloom.rtl.config import load_config
 from gradloom.verif import paper_scale
+from gradloom.verif.pages import check_frame
 from gradloom.verif.paper_scale import CASES, Case, estimate_cases, join_curves, results, run_cases, write_page
 
 SMALL = (Case("digits-cnn", "nano", 2, 1, steps=2), Case("digits-cnn", "small", 2, 1, steps=2))
@@ -116,9 +117,4 @@ def test_page(kept, runs, tmp_path, monkeypatch):
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({row.count("|") for row in table.splitlines()}) == 1, table
     assert "A learning curve in RTL" in text and "--classes 10" in text
-    drawing = ElementTree.fromstring((tmp_path / "docs" / "figures" / "learning-curve.svg").read_text())
-    _, _, width, height = map(float, drawing.get("viewBox").split())
-    for line in (element for element in drawing.iter() if element.tag.endswith("polyline")):
-        for point in line.get("points").split():
-            x, y = map(float, point.split(","))
-            assert 0 <= x <= width and 0 <= y <= height
+    check_frame(ElementTree.fromstring((tmp_path / "docs" / "figures" / "learning-curve.svg").read_text()))

@@ -2,9 +2,6 @@
 
 import copy
 import json
-import re
-from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import pytest
 
@@ -19,6 +16,7 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Engine
+from gradloom.verif.pages import Page, check_frame, drawings
 
 SMALL = PRESETS["small"]
 DIGITS = load_network("digits-cnn")
@@ -181,32 +179,6 @@ def test_published_values():
         assert PUBLISHED[name]["zeros_counted"] and PUBLISHED[name]["gops"] > PUBLISHED[name]["pe_use"] * 691.2
 
 
-class Page(HTMLParser):
-    """Checks that elements close in order; collects text and tags."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        assert tag not in ("script", "link", "iframe", "img") and "src" not in dict(attributes)
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        pass
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
-        self.open.pop()
-
-    def handle_data(self, data):
-        self.text += data + "\n"
-
-
 def bench_of(found, **changes):
     return found | {
         "network": {"name": "<b>&cnn"}, "configuration": {"name": "small"}, "macs": SMALL.macs, "batch": BATCH, "clock_mhz": 100.0,
@@ -229,21 +201,11 @@ def test_page_is_whole_and_its_drawings_stay_in_their_frames(found, name):
     page = Page(text)
     assert "A training step of <b>&cnn on small" in page.text and "estimated" in page.text
     assert ("658.64" in page.text) == (name == "published") and ("\nnot given\n" in page.text) == (name == "no images")
-    drawings = [ElementTree.fromstring(part) for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
-    assert len(drawings) == (6 if name == "what if" else 5)
+    found = drawings(text)
+    assert len(found) == (6 if name == "what if" else 5)
     assert ("If a part took no time" in page.text) == ("-10.0 %" in page.text) == (name == "what if")
-    for drawing in drawings:
-        _, _, width, height = map(float, drawing.get("viewBox").split())
-        for element in drawing.iter():
-            if element.tag.endswith("rect"):
-                x, y, w, h = (float(element.get(key)) for key in ("x", "y", "width", "height"))
-                assert 0 <= x <= x + w <= width and 0 <= y <= y + h <= height
-            elif element.tag.endswith("circle"):
-                assert 0 <= float(element.get("cx")) <= width and 0 <= float(element.get("cy")) <= height
-            elif element.tag.endswith("polyline"):
-                for point in element.get("points").split():
-                    x, y = map(float, point.split(","))
-                    assert 0 <= x <= width and 0 <= y <= height
+    for drawing in found:
+        check_frame(drawing)
 
 
 def test_model_run_writes_record_page_and_trace(tmp_path, capsys):
