@@ -1,9 +1,12 @@
-"""Networks that several tests build in different sizes."""
+"""Networks that several tests build in different sizes, and images for any network."""
 
+import numpy as np
+
+from gradloom.models.arithmetic import dither, pint
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.models.rounding import Rounding
 
-__all__ = ["strided_shortcut", "two_layers"]
+__all__ = ["hashed_images", "strided_shortcut", "two_layers"]
 
 
 def strided_shortcut(y: int, x: int, errors: str = "nearest") -> Network:
@@ -24,3 +27,11 @@ def strided_shortcut(y: int, x: int, errors: str = "nearest") -> Network:
 def two_layers() -> Network:
     """Images 1 x 6 x 6 in three classes; one convolution and the classifier."""
     return Network("two", (1, 6, 6), 3, (Conv(name="c", out=4, kernel=3, pad=1), FullyConnected(name="fc", out=3)))
+
+
+def hashed_images(network: Network, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Codes (B, C, Y, X) and class numbers (B,), the same for a seed wherever they are made."""
+    index = np.arange(count * int(np.prod(network.input_shape)))
+    wide = dither.hash24(dither.tensor_seed(seed, 0, 1), index) - (1 << 23)
+    codes = pint.encode(wide.reshape(count, *network.input_shape), 12).code
+    return codes, dither.hash24(dither.tensor_seed(seed, 0, 2), np.arange(count)) % network.classes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradloom.models import digits, floatref, formats
-from gradloom.models.arithmetic import dither, linear, pint, softmax, update
+from gradloom.models.arithmetic import linear, pint, softmax, update
 from gradloom.models.formats import FORMATS, Linear, Quantiser
 from gradloom.models.golden import step as golden
 from gradloom.models.golden.averaging import averaged
@@ -16,6 +16,7 @@ from gradloom.models.layers import Training
 from gradloom.models.network import Kind, NetworkError, load_network
 from gradloom.models.state import State, StateError, full_range_weights
 from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.networks import hashed_images
 
 FILES = sorted(NETWORKS.glob("*.toml"))
 SOFTWARE = [name for name in FORMATS if name not in ("pint8", "fp32")]
@@ -24,19 +25,11 @@ each_format = pytest.mark.parametrize("form", SOFTWARE)
 INPUT_EXPONENT = -10
 
 
-def images(network, count, seed=1):
-    """Deterministic images (codes) and labels."""
-    index = np.arange(count * int(np.prod(network.input_shape)))
-    wide = dither.hash24(dither.tensor_seed(seed, 0, 1), index) - (1 << 23)
-    codes = pint.encode(wide.reshape(count, *network.input_shape), 12).code
-    return codes, dither.hash24(dither.tensor_seed(seed, 0, 2), np.arange(count)) % network.classes
-
-
 def started(network, steps=0, batch=4, average=False):
     state = State.initial(network, 7, INPUT_EXPONENT)
     for step in range(steps):
         hyper = dataclasses.replace(Hyper.from_floats(0.05), average=average and network.arithmetic.average)
-        train_step(network, state, *images(network, batch, step), hyper)
+        train_step(network, state, *hashed_images(network, batch, step), hyper)
     return state
 
 
@@ -56,7 +49,7 @@ def real_weights(network, state):
 def test_step_follows_the_float_gradients(file, form):
     network = load_network(str(file)).formatted(form)
     state = started(network, steps=2)
-    x, labels = images(network, 16, 50)
+    x, labels = hashed_images(network, 16, 50)
     float_net = floatref.FloatNet(network, real_weights(network, state))
     result = train_step(network, state, x, labels, Hyper.from_floats(0.05))
     real = np.ldexp(pint.decode(x).astype(np.float64), INPUT_EXPONENT)
@@ -131,7 +124,7 @@ def test_initial_weights_of_int8(fan_in):
 def test_activations_of_int8_are_shifted_sums(file):
     """Of layers without normalisation: a_q = Clip{(a + round_value) >> (7 + a_shift)} after ReLU, at their input's exponent."""
     network = load_network(str(file)).formatted("int8-shift")
-    result = train_step(network, started(network), *images(network, 4), Hyper.from_floats(0.05))
+    result = train_step(network, started(network), *hashed_images(network, 4), Hyper.from_floats(0.05))
     for layer in network.layers:
         if layer.name == network.logits.name or not hasattr(layer, "norm"):
             continue
@@ -142,7 +135,7 @@ def test_activations_of_int8_are_shifted_sums(file):
 @each_format
 def test_xhat_has_a_mean_magnitude_of_one(form):
     network = load_network("digits-cnn").formatted(form)
-    result = train_step(network, started(network), *images(network, 4), Hyper.from_floats(0.05))
+    result = train_step(network, started(network), *hashed_images(network, 4), Hyper.from_floats(0.05))
     form = network.arithmetic
     xhat = np.ldexp(form.normalised.decode(result.tensors["conv1", "xhat"]).astype(float), -8 + form.normalised_up)
     assert np.abs(np.abs(xhat).mean(axis=(2, 3)) - 1).max() < 0.05
@@ -150,7 +143,7 @@ def test_xhat_has_a_mean_magnitude_of_one(form):
 
 def test_every_image_of_bfp8_fills_its_range():
     network = load_network("digits-cnn").formatted("bfp8")
-    x, labels = images(network, 6)
+    x, labels = hashed_images(network, 6)
     x[2] = pint.code_of(pint.decode(x[2]) >> 9)
     result = train_step(network, started(network), x, labels, Hyper.from_floats(0.05))
     for name, tensor in (("conv1", "z"), ("conv3", "dx"), ("fc", "error"), ("conv2", "z")):
@@ -164,7 +157,7 @@ def test_averages_are_means():
     network = load_network("digits-cnn").formatted("bfp8-swa")
     state, seen = started(network, 2), []
     for step in range(3):
-        train_step(network, state, *images(network, 4, step), dataclasses.replace(Hyper.from_floats(0.05), average=True))
+        train_step(network, state, *hashed_images(network, 4, step), dataclasses.replace(Hyper.from_floats(0.05), average=True))
         seen.append(real_weights(network, state))
     mean = averaged(network, state)
     assert state.averaged == 3 and mean is not state
@@ -176,7 +169,7 @@ def test_averages_are_means():
             assert np.abs(found - expected).max() <= (1 if key == "w" else 0.51) * unit
     plain = state.copy()
     plain.averages, plain.averaged = {}, 0
-    x, labels = images(network, 8, 9)
+    x, labels = hashed_images(network, 8, 9)
     assert not np.array_equal(evaluate(network, state, x, labels).logits, evaluate(network, plain, x, labels).logits)
 
 
@@ -199,7 +192,7 @@ def test_a_saved_state_goes_on_with_the_same_bytes(form, tmp_path):
     resumed = State.load(tmp_path / "state.npz", network)
     assert resumed.arrays().keys() == state.arrays().keys() and resumed.averaged == state.averaged
     for _ in range(2):
-        results = [train_step(network, each, *images(network, 4, 9), Hyper.from_floats(0.05)) for each in (state, resumed)]
+        results = [train_step(network, each, *hashed_images(network, 4, 9), Hyper.from_floats(0.05)) for each in (state, resumed)]
         assert all(np.array_equal(value, results[1].tensors[key]) for key, value in results[0].tensors.items())
     other = load_network("digits-cnn")
     with pytest.raises(StateError, match=rf"is a state of the format {form}, network 'digits-cnn' has pint8: give --format or a"):
@@ -210,7 +203,7 @@ def test_a_saved_state_goes_on_with_the_same_bytes(form, tmp_path):
 def test_parts_are_refused(form):
     network = load_network("digits-cnn").formatted(form)
     with pytest.raises(ValueError, match=rf"^format {form} takes its scales from the batch itself: process it in one part$"):
-        train_step(network, started(network), *images(network, 4), Hyper.from_floats(0.05), parts=2)
+        train_step(network, started(network), *hashed_images(network, 4), Hyper.from_floats(0.05), parts=2)
 
 
 def test_a_format_is_a_key_of_the_network(tmp_path):
@@ -240,7 +233,7 @@ def test_fp32_is_the_float_reference(tmp_path):
         assert np.abs(value - floatref.from_state(network, state).parameters[key]).max() <= 2.0**-7 * max(np.abs(value).max(), 1)
     reference = floatref.from_state(network, state.copy(), np.float32)
     for step in range(4):
-        x, labels = images(network, 6, step)
+        x, labels = hashed_images(network, 6, step)
         hyper = Hyper.from_floats(0.05, 0.9, 2.0**-7)
         real = np.ldexp(pint.decode(x).astype(np.float32), INPUT_EXPONENT)
         expected = reference.train_step(real, labels, hyper.lr, 230 / 256, 2.0**-7)

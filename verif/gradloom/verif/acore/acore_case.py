@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gradloom.verif.acore import acore_frn
 from gradloom.verif.acore.acore_memories import AuxMemories
-from gradloom.verif.acore.plain_arith import align, decode, saturate, wrap
+from gradloom.verif.plain_arith import align, decode, saturate, wrap
 
 __all__ = ["AuxReference"]
 

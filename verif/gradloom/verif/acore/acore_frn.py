@@ -4,7 +4,7 @@ Written from docs/machine.md sections 5 and 8 alone.
 """
 
 from gradloom.verif.acore.acore_memories import AuxMemories
-from gradloom.verif.acore.plain_arith import align, decode, saturate
+from gradloom.verif.plain_arith import align, decode, saturate
 
 __all__ = ["backward", "forward", "norm", "rows"]
 

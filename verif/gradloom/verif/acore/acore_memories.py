@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import PsumLayout, XSource
-from gradloom.verif.acore.plain_arith import MASK64, encode, hash24, saturate, wrap
+from gradloom.verif.plain_arith import MASK64, encode, hash24, saturate, wrap
 
 __all__ = ["AuxMemories"]
 

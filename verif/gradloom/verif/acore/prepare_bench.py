@@ -25,7 +25,7 @@ from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
 from gradloom.verif.acore.acore_commands import command, shift_word
-from gradloom.verif.acore.plain_arith import align, saturate, wrap
+from gradloom.verif.plain_arith import align, saturate, wrap
 
 __all__ = ["PLANE_ENTRY", "Bench", "Reference", "conflict", "random_program"]
 

@@ -14,6 +14,7 @@ from gradloom.models.golden.step import Hyper, evaluate, expected_tensors, sched
 from gradloom.models.network import FullyConnected, Kind, Network, NetworkError, Training, load_network
 from gradloom.models.state import State, StateError, delayed_kinds
 from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.networks import hashed_images
 
 FILES = sorted(NETWORKS.glob("*.toml"))
 each_network = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -23,18 +24,10 @@ SHALLOW = [file for file in FILES if len(load_network(str(file)).weighted) <= 6]
 INPUT_EXPONENT = -10
 
 
-def images(network, count, seed=1):
-    """Deterministic images (codes) and labels."""
-    index = np.arange(count * int(np.prod(network.input_shape)))
-    wide = dither.hash24(dither.tensor_seed(seed, 0, 1), index) - (1 << 23)
-    codes = pint.encode(wide.reshape(count, *network.input_shape), 12).code
-    return codes, dither.hash24(dither.tensor_seed(seed, 0, 2), np.arange(count)) % network.classes
-
-
 def started(network, steps=0, seed=7, batch=4, **hyper):
     state = State.initial(network, seed, INPUT_EXPONENT)
     for step in range(steps):
-        train_step(network, state, *images(network, batch, step), Hyper.from_floats(0.05, **hyper))
+        train_step(network, state, *hashed_images(network, batch, step), Hyper.from_floats(0.05, **hyper))
     return state
 
 
@@ -56,7 +49,7 @@ def test_shallow_networks_are_all_but_one():
 def test_step_follows_the_float_gradients(file):
     network = load_network(str(file))
     state = started(network, steps=2)
-    x, labels = images(network, 16, 50)
+    x, labels = hashed_images(network, 16, 50)
     float_net = floatref.from_state(network, state)
     result = train_step(network, state, x, labels, Hyper.from_floats(0.05))
     reference = float_net.gradients(real(x, INPUT_EXPONENT), labels, decisions=result.tensors)
@@ -88,7 +81,7 @@ def test_update_moves_weights_against_the_velocity(file):
     state = started(network, steps=2)
     before = state.copy()
     hyper = Hyper.from_floats(0.05, 0.9, 2.0**-7)
-    result = train_step(network, state, *images(network, 4, 9), hyper)
+    result = train_step(network, state, *hashed_images(network, 4, 9), hyper)
     for layer in network.weighted:
         name, e = layer.name, result.exponents
         w, v = (
@@ -118,7 +111,7 @@ def test_parts_of_a_batch_give_the_same_bytes(file, parts):
     network = load_network(str(file))
     whole, split = started(network), started(network)
     for step in range(2):
-        batch = images(network, 8, step)
+        batch = hashed_images(network, 8, step)
         first = train_step(network, whole, *batch, Hyper.from_floats(0.1))
         second = train_step(network, split, *batch, Hyper.from_floats(0.1), parts=parts)
         assert_same(first.tensors, second.tensors)
@@ -139,14 +132,14 @@ def test_a_saved_state_goes_on_with_the_same_bytes(file, tmp_path):
     assert (resumed.step, resumed.seed, resumed.calibrated) == (2, 7, True)
     assert_same(resumed.arrays(), state.arrays())
     for step in (2, 3):
-        train_step(network, resumed, *images(network, 4, step), Hyper.from_floats(0.05))
+        train_step(network, resumed, *hashed_images(network, 4, step), Hyper.from_floats(0.05))
     assert digests.parameters_digest(network, resumed) == digests.parameters_digest(network, straight)
 
 
 @each_network
 def test_a_step_writes_the_expected_tensors(file):
     network = load_network(str(file))
-    result = train_step(network, started(network), *images(network, 4), Hyper.from_floats(0.05))
+    result = train_step(network, started(network), *hashed_images(network, 4), Hyper.from_floats(0.05))
     assert sorted(result.tensors) == sorted(expected_tensors(network))
     without = [key for key in expected_tensors(network) if key[1] != "dw"]
     assert expected_tensors(network, export_dw=False) == without
@@ -171,7 +164,7 @@ def test_calibration_fills_the_range_of_every_tensor(file):
     network = load_network(str(file))
     state = started(network)
     assert not state.calibrated
-    result = train_step(network, state, *images(network, 4), Hyper.from_floats(0.05))
+    result = train_step(network, state, *hashed_images(network, 4), Hyper.from_floats(0.05))
     assert state.calibrated and state.step == 1
     names = {Kind.Z: "z", Kind.DZ: "dz", Kind.DX: "dx", Kind.DS: "ds"}
     for layer in network.layers:
@@ -198,7 +191,7 @@ def test_evaluation_is_the_forward_pass_and_changes_nothing(file):
     network = load_network(str(file))
     state = started(network, steps=1)
     before = digests.parameters_digest(network, state)
-    x, labels = images(network, 4, 30)
+    x, labels = hashed_images(network, 4, 30)
     result = evaluate(network, state, x, labels)
     assert digests.parameters_digest(network, state) == before and state.step == 1
     step = train_step(network, state, x, labels, Hyper.from_floats(0.05))
@@ -210,14 +203,14 @@ def test_evaluation_needs_calibrated_exponents():
     network = load_network(str(FILES[0]))
     message = r"^the exponents are not calibrated: do a training step before evaluating$"
     with pytest.raises(ValueError, match=message):
-        evaluate(network, started(network), *images(network, 2))
+        evaluate(network, started(network), *hashed_images(network, 2))
 
 
 @pytest.mark.parametrize("parts", [0, 5])
 def test_parts_must_fit_the_batch(parts):
     network = load_network(str(FILES[0]))
     with pytest.raises(ValueError, match=rf"^a batch of 4 images cannot be processed in {parts} parts$"):
-        train_step(network, started(network), *images(network, 4), Hyper.from_floats(0.05), parts=parts)
+        train_step(network, started(network), *hashed_images(network, 4), Hyper.from_floats(0.05), parts=parts)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +221,7 @@ def test_overflow_names_the_layer(monkeypatch, width, phase):
     monkeypatch.setattr(conv, width, 10)
     message = rf"^layer '(conv1|fc)': {phase}: values .* do not fit 10 bits$"
     with pytest.raises(arith.ArithmeticFault, match=message):
-        train_step(network, started(network), *images(network, 2), Hyper.from_floats(0.05))
+        train_step(network, started(network), *hashed_images(network, 2), Hyper.from_floats(0.05))
 
 
 def test_hyperparameters_round_to_an_eight_bit_mantissa():
@@ -309,7 +302,7 @@ def test_digests_cover_type_shape_and_values():
     assert digests.tensor_digest(x.astype(">i4")) == digests.tensor_digest(x.astype("<i4"))
     assert digests.tensor_digest(x > 3) == digests.tensor_digest((x > 3).astype(np.uint8))
     network = load_network("digits-cnn")
-    result = train_step(network, started(network), *images(network, 2), Hyper.from_floats(0.05))
+    result = train_step(network, started(network), *hashed_images(network, 2), Hyper.from_floats(0.05))
     names = sorted(f"{layer}/{tensor}" for layer, tensor in expected_tensors(network))
     assert sorted(digests.tensor_digests(result.tensors)) == names
 
@@ -365,4 +358,4 @@ def test_a_shortcut_s_error_that_leaves_64_bits_is_a_fault():
     state = started(network, steps=1)
     state.exponents |= {network.tid("same", Kind.W): -64, network.tid("same", Kind.DX): -64}
     with pytest.raises(arith.ArithmeticFault, match=r"^layer 'stem': shortcut error: a sum does not fit 64 bits$"):
-        train_step(network, state, *images(network, 4, 1), Hyper.from_floats(0.05))
+        train_step(network, state, *hashed_images(network, 4, 1), Hyper.from_floats(0.05))

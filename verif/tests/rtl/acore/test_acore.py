@@ -33,10 +33,10 @@ from gradloom.verif.acore.acore_bench import Bench, bench_config, fill
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, reciprocal, shift_sum, shift_word
 from gradloom.verif.acore.acore_scenarios import SCENARIOS
-from gradloom.verif.acore.plain_arith import align, code_of, decode
-from gradloom.verif.acore.plain_arith import encode as encode_value
 from gradloom.verif.checkout import VECTORS
 from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.plain_arith import align, code_of, decode
+from gradloom.verif.plain_arith import encode as encode_value
 
 FILE = VECTORS / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),

@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.acore.align import Align, AlignNarrow, ProductAlign, lean_sum, narrow_settings, product_over, saturated
 from gradloom.rtl.delay import Line
-from gradloom.verif.acore.plain_arith import align, saturate
+from gradloom.verif.plain_arith import align, saturate
 
 
 def check(dut, inputs: list[str], cases: list[tuple[int, ...]], expected, latency: int) -> None:

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.acore.first_pass import FirstPass
 from gradloom.rtl.config import Config
-from gradloom.verif.acore.plain_arith import decode
+from gradloom.verif.plain_arith import decode
 
 WIDTHS = {"planes": 8, "nb": 16, "xe": 12, "xodd": 1, "xsrc": 2, "sa0": 16, "sb0": 16, "sm0": 16}
 

@@ -11,7 +11,7 @@ from gradloom.rtl.acore.microcode import ScalarOperand as Operand
 from gradloom.rtl.acore.microcode import ScalarTerm as Term
 from gradloom.rtl.acore.scalars import Scalars, dividers
 from gradloom.rtl.config import Config
-from gradloom.verif.acore.plain_arith import align, saturate, wrap
+from gradloom.verif.plain_arith import align, saturate, wrap
 
 CONFIG = Config(name="scalars", clusters=2, wpus=1, cols=2, max_planes=4)
 GROUP = CONFIG.group

@@ -18,6 +18,7 @@ from gradloom.rtl.ccore.mac import (
 )
 from gradloom.rtl.config import PRESETS
 from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.plain_arith import decode
 
 
 class Multiplier(wiring.Component):
@@ -38,13 +39,6 @@ class Multiplier(wiring.Component):
         return m
 
 
-def value(code: int) -> int:
-    m = (code & 127) - (code & 64) * 2
-    if code & 128:
-        return 8 * m
-    return m if -8 <= m <= 7 else 64 * m
-
-
 @cocotb.test()
 async def every_pair(dut):
     assert os.environ["MAC"] in ("decode_once", "post_shift")
@@ -53,7 +47,7 @@ async def every_pair(dut):
         for b in range(256):
             dut.b.value = b
             await Timer(1, "ns")
-            assert dut.product.value.to_signed() == value(a) * value(b), f"{a:#x} * {b:#x}"
+            assert dut.product.value.to_signed() == decode(a) * decode(b), f"{a:#x} * {b:#x}"
 
 
 @pytest.mark.parametrize("mac", ["decode_once", "post_shift"])

@@ -16,6 +16,7 @@ from gradloom.rtl.ccore.operands import COLUMN_LATENCY, Weights, Windows
 from gradloom.rtl.ccore.pe import Pe
 from gradloom.rtl.config import Config
 from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.plain_arith import decode
 
 MACS = ("decode_once", "post_shift")
 WG_WIDTH = 40
@@ -60,13 +61,6 @@ class Bench(wiring.Component):
             self.product.eq(Cat(total[0][:26] for total in pe.sum)), self.drain.eq(pe.drain), self.ovf.eq(pe.ovf)]
         m.d.comb += [pe.e[0][k].eq(factor_of(self.mac, after(self.e[k], COLUMN_LATENCY, f"e{k}_"))) for k in range(3)]
         return m
-
-
-def value(code: int) -> int:
-    m = (code & 127) - (code & 64) * 2
-    if code & 128:
-        return 8 * m
-    return m if -8 <= m <= 7 else 64 * m
 
 
 def signed_slices(packed: int, bits: int) -> list[int]:
@@ -164,13 +158,13 @@ async def patterns(dut):
         for pad in (0, 1):
             for stride in (1, 2):
                 row = [rng.randrange(256) for _ in range(length)]
-                a = [0] * pad + [value(code) for code in row] + [0] * 4
+                a = [0] * pad + [decode(code) for code in row] + [0] * 4
                 outputs = (length + 2 * pad - 3) // stride + 1
                 start = {"pattern": 0, "par": pad, "s2": stride == 2, "preload": pad == 0}
 
                 # Forward, and backward at stride 1 (whose turned kernel the weight network makes).
                 codes = [rng.randrange(256) for _ in range(3)]
-                w = [value(code) for code in codes]
+                w = [decode(code) for code in codes]
                 await driver.weights(codes)
                 got = await driver.run(row, outputs, **start)
                 assert [sum(p) for p in got] == [
@@ -180,14 +174,14 @@ async def patterns(dut):
                 errors = [rng.randrange(256) for _ in range(outputs)]
                 await driver.run(row, outputs, **start, errors=[[e, e, e] for e in errors])
                 assert await driver.accumulators() == [
-                    sum(value(errors[x]) * a[stride * x + k] for x in range(outputs)) for k in range(3)]
+                    sum(decode(errors[x]) * a[stride * x + k] for x in range(outputs)) for k in range(3)]
 
         # Backward at stride 2, outputs split by parity: column 2 t + 1 - pad and the next one.
         codes = [rng.randrange(256) for _ in range(3)]
-        w = [value(code) for code in codes]
+        w = [decode(code) for code in codes]
         await driver.weights(codes)
         row = [rng.randrange(256) for _ in range(length)]
-        e = [value(code) for code in row] + [0]
+        e = [decode(code) for code in row] + [0]
         got = await driver.run(row, length, pattern=1, par=0)
         assert [(p[1], p[0] + p[2]) for p in got] == [
             (w[1] * e[t], w[2] * e[t] + w[0] * e[t + 1]) for t in range(length)]
@@ -199,7 +193,7 @@ async def patterns(dut):
         errors = [[rng.randrange(256) for _ in range(3)] for _ in range(length)]
         await driver.run(row, length, pattern=2, par=0, errors=errors)
         assert await driver.accumulators() == [
-            sum(value(errors[t][k]) * e[t] for t in range(length)) for k in range(3)]
+            sum(decode(errors[t][k]) * e[t] for t in range(length)) for k in range(3)]
 
         # One column of a kernel for two neighbouring output columns: the same weight twice.
         await driver.weights([codes[0], codes[0], 0])

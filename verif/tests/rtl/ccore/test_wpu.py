@@ -17,6 +17,7 @@ from gradloom.rtl.ccore.wpu import WPU_ASK, WPU_CTL, Wpu
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
 from gradloom.verif.cocotb_run import run_cocotb
+from gradloom.verif.plain_arith import decode, wrap
 
 # The widest post-shift unit is left out: a C++ compiler needs ten minutes for its public signals.
 CONFIGS = {
@@ -54,18 +55,6 @@ class Bench(wiring.Component):
         g = self.config.cols
         m.d.comb += [self.d[c].eq(delayed(m, wpu.d[0][c].as_value(), f"aligned{c}", g - 1 - c)) for c in range(g)]
         return m
-
-
-def value(code: int) -> int:
-    """PINT(8, 3) by its definition."""
-    m = (code & 127) - (code & 64) * 2
-    if code & 128:
-        return 8 * m
-    return m if -8 <= m <= 7 else 64 * m
-
-
-def wrap(number: int, bits: int) -> int:
-    return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
 class Model:
@@ -176,8 +165,8 @@ async def random_tokens(dut):
         dut.w.value = pack(t["w"], 8)
         dut.e.value = pack(t["e"], 8)
         dut.ask.value = t["ask"]
-        decoded = t | {"x": [(value(a), value(b)) for a, b in t["x"]], "w": list(map(value, t["w"])),
-                       "e": list(map(value, t["e"]))}
+        decoded = t | {"x": [(decode(a), decode(b)) for a, b in t["x"]], "w": list(map(decode, t["w"])),
+                       "e": list(map(decode, t["e"]))}
         out, overflow = model.token(decoded)
         outs.append(out)
         overflows.append(overflow)
