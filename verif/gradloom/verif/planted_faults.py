@@ -248,7 +248,7 @@ FAULTS: tuple[Fault, ...] = (
         f"{_HOST}/order/tokens.py",
         "and (write or past.write)",
         "and past.write",
-        f"{_TESTS}/host/test_schedule.py",
+        f"{_TESTS}/host/order/test_token_order.py",
     ),
     Fault(
         "weight gradients of later images replace those of earlier ones",

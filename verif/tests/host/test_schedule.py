@@ -1,18 +1,11 @@
-"""Whole programs on the interpreter against the golden step, byte for byte; geometry; tokens; refusals."""
+"""Whole programs on the interpreter against the golden step, byte for byte; refusals."""
 
 import dataclasses
-import random
 
 import numpy as np
 import pytest
 
 from gradloom.host.compilation.fit import ScheduleError
-from gradloom.host.compilation.windows import Window, kernel_windows
-from gradloom.host.order.accesses import Access
-from gradloom.host.order.places import Pool, Ring
-from gradloom.host.order.tokens import Recorder
-from gradloom.host.program.assembler import Instruction
-from gradloom.host.program.token_check import check_tokens
 from gradloom.host.schedule import compile_network
 from gradloom.models.golden.step import evaluate, train_step
 from gradloom.models.network import (
@@ -26,9 +19,8 @@ from gradloom.models.network import (
 )
 from gradloom.models.state import State
 from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Opcode
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.interpreting.interpreter import Interpreter
 from gradloom.verif.interpreting.step_check import HYPERS, check_steps, random_images, start_machine
@@ -173,20 +165,6 @@ def test_kernels_strides_and_pads(kernel, stride):
         check_steps(network, PRESETS["eta"] if pad % 2 else PRESETS["small"], batch=3, order=kernel)
 
 
-def test_windows_cover_the_kernel_once():
-    for ky in range(1, 16):
-        for stride in (1, 2):
-            taps = [
-                (w.row + r, w.col + k)
-                for w in kernel_windows(ky, ky, stride)
-                for r in range(w.rows)
-                for k in range(w.cols)
-            ]
-            assert sorted(taps) == [(r, k) for r in range(ky) for k in range(ky)]
-    assert kernel_windows(3, 3, 2) == [Window(0, 3, 0, 3)]
-    assert [w.row for w in kernel_windows(7, 1, 2)] == [0, 2, 4]
-
-
 def test_several_steps_of_one_start_and_evaluation():
     network = load_network(str(NETWORKS / "tiny-awkward.toml"))
     config, rng, state = PRESETS["small"], np.random.default_rng(8), State.initial(network, 3, -9)
@@ -267,142 +245,6 @@ def test_options_that_make_no_sense(options, message):
     network = Network("n", (1, 8, 8), 3, (FullyConnected(name="f", out=3),))
     with pytest.raises(ScheduleError, match=message):
         compile_network(network, PRESETS["small"], 2, **options)
-
-
-def test_pool_hands_out_what_is_free():
-    pool = Pool("memory", 10)
-    assert [pool.take(4), pool.take(4)] == [0, 4]
-    assert pool.find(2) == 8
-    assert pool.find(3) is None
-    with pytest.raises(ValueError, match="3 addresses do not fit in a memory of 10"):
-        pool.take(3)
-    pool.give_back(0)
-    assert pool.find(2) == 8, "what has been in use last is taken last"
-    assert pool.find(3) == 0
-    pool.give_back(4)
-    assert pool.take(10) == 0
-
-
-def test_rings_hand_out_addresses_in_turn():
-    ring = Ring(10, first=3)
-    assert [ring.take(4), ring.take(4), ring.take(4), ring.take(6)] == [3, 7, 3, 7]
-    with pytest.raises(ValueError, match="11 addresses do not fit in a memory of 10"):
-        ring.take(11)
-
-
-def _before(instructions: list[Instruction], config: Config) -> list[set[int]]:
-    """Commands that have surely finished when each command starts, if engines overlap theirs and finish them in order."""
-    started: list[set[int]] = []
-    finished: list[set[int]] = []
-    last: dict[Unit, int] = {}
-    signals: dict[int, list[int]] = {}
-    floor: set[int] = set()
-    for number, instruction in enumerate(instructions):
-        unit, known = instruction.unit(config), set(floor)
-        if instruction.opcode == Opcode.BARRIER:
-            floor = set(range(number))
-        if unit in last:
-            known |= started[last[unit]]
-        for i in range(SEMAPHORES):
-            if instruction.wait >> i & 1:
-                known |= finished[signals[i].pop(0)]
-        started.append(known)
-        finished.append(known | {number} | (finished[last[unit]] if unit in last else set()))
-        last[unit] = number
-        for i in range(SEMAPHORES):
-            if instruction.signal >> i & 1:
-                signals.setdefault(i, []).append(number)
-    assert not any(signals.values())
-    return started
-
-
-def _most_open(instructions: list[Instruction]) -> int:
-    """Most tokens of one semaphore that are signalled and not yet waited for, in the order of the program."""
-    counts, most = [0] * SEMAPHORES, 0
-    for instruction in instructions:
-        for i in range(SEMAPHORES):
-            counts[i] += (instruction.signal >> i & 1) - (instruction.wait >> i & 1)
-        most = max(most, *counts)
-    return most
-
-
-def test_no_semaphore_passes_its_largest_value():
-    """A fully connected layer on many positions: hundreds of small updates, each free to run far ahead of the next load."""
-    layers = (
-        Conv(name="conv", out=13, kernel=3, pad=2, act="none"),
-        FullyConnected(name="fc", input="conv", out=9),
-    )
-    network = Network("many-tiles", (5, 14, 14), 9, layers)
-    for calibrate in (False, True):
-        plan = compile_network(network, PRESETS["small"], 2, calibrate=calibrate, export_dw=True)
-        assert check_tokens(plan.instructions, PRESETS["small"]) == []
-
-
-@pytest.mark.parametrize(("loads", "stores"), [(1, 1), (2, 1), (4, 2)])
-def test_recorded_tokens_order_every_conflict(loads, stores):
-    """Random accesses, also of engines without a semaphore for each other: tokens or barriers order every pair of conflicting
-    commands, every signal has its wait."""
-    rng = random.Random(2)
-    config = dataclasses.replace(PRESETS["small"], load_channels=loads, store_channels=stores)
-    opcodes = (Opcode.LOAD, Opcode.CONV, Opcode.RUN, Opcode.STORE)
-    barriers = 0
-    for run in range(20):
-        most = 128 if run % 2 else 2
-        recorder, accesses, places = Recorder(config, most), [], []
-        for _ in range(80):
-
-            def box():
-                low = rng.randrange(8)
-                return Access(rng.choice("AB"), ((low, low + rng.randint(1, 3)), (0, 1)))
-
-            reads, writes = (
-                [box() for _ in range(rng.randint(0, 2))],
-                [box() for _ in range(rng.randint(0, 1))],
-            )
-            opcode = rng.choice(opcodes)
-            runs = {"n0": 1, "n1": 1, "n2": 1}
-            fields = {"dest": rng.choice(list(Dest)), **runs} if opcode == Opcode.LOAD else {}
-            fields |= {"src": rng.choice(list(Source)), **runs} if opcode == Opcode.STORE else {}
-            places.append(recorder.emit(opcode, fields, reads=reads, writes=writes))
-            accesses.append([(access, False) for access in reads] + [(access, True) for access in writes])
-        found = recorder.instructions
-        barriers += sum(instruction.opcode == Opcode.BARRIER for instruction in found) if most == 128 else 0
-        done = _before(found, config)
-        assert _most_open(found) <= most
-        for late in range(80):
-            for early in range(late):
-                conflict = any(
-                    a.space == b.space
-                    and (wa or wb)
-                    and a.box[0][0] < b.box[0][1]
-                    and b.box[0][0] < a.box[0][1]
-                    for a, wa in accesses[early]
-                    for b, wb in accesses[late]
-                )
-                first, second = places[early], places[late]
-                if conflict and found[first].unit(config) != found[second].unit(config):
-                    assert first in done[second]
-    assert barriers, "engines without a semaphore for each other never met"
-
-
-@pytest.mark.parametrize("config", ["small", "channels"])
-def test_compiled_programs_need_no_barrier_for_want_of_a_semaphore(config, monkeypatch):
-    """Every conflict of a step is between engines that have a semaphore for each other."""
-    machine = PRESETS["small"] if config == "small" else dataclasses.replace(
-        PRESETS["small"], wpus=2, load_channels=4, store_channels=2)
-    needed = Recorder._needs_barrier
-    refused = []
-
-    def watch(self, engine, needs):
-        if needed(self, engine, needs):
-            refused.append((engine, needs))
-        return needed(self, engine, needs)
-
-    monkeypatch.setattr(Recorder, "_needs_barrier", watch)
-    for name in ("digits-cnn", "tiny-residual"):
-        file = NETWORKS / f"{name}.toml"
-        compile_network(load_network(str(file) if file.exists() else name), machine, 4, calibrate=True, export_dw=True)
-    assert not refused
 
 
 def test_two_normalisations_that_fill_the_parameter_buffer_make_room():

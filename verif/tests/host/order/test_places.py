@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.host.order.places import KeptRing, KeptSlots, Ring
+from gradloom.host.order.places import KeptRing, KeptSlots, Pool, Ring
 
 
 def test_a_ring_begins_anew_unless_all_lies_ahead():
@@ -43,3 +43,24 @@ def test_slots_give_up_what_has_not_been_used_for_longest():
     assert slots.held("b") is None and slots.held("a") == 4 and slots.held("c") == 7
     with pytest.raises(ValueError, match="4 addresses do not fit in a place of 3"):
         slots.take_for("d", 4)
+
+
+def test_pool_hands_out_what_is_free():
+    pool = Pool("memory", 10)
+    assert [pool.take(4), pool.take(4)] == [0, 4]
+    assert pool.find(2) == 8
+    assert pool.find(3) is None
+    with pytest.raises(ValueError, match="3 addresses do not fit in a memory of 10"):
+        pool.take(3)
+    pool.give_back(0)
+    assert pool.find(2) == 8, "what has been in use last is taken last"
+    assert pool.find(3) == 0
+    pool.give_back(4)
+    assert pool.take(10) == 0
+
+
+def test_rings_hand_out_addresses_in_turn():
+    ring = Ring(10, first=3)
+    assert [ring.take(4), ring.take(4), ring.take(4), ring.take(6)] == [3, 7, 3, 7]
+    with pytest.raises(ValueError, match="11 addresses do not fit in a memory of 10"):
+        ring.take(11)
