@@ -12,16 +12,7 @@ import numpy as np
 import pytest
 
 from gradloom.host import cli
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cli_desk import GOOD, lay
-
-
-@pytest.fixture
-def desk(tmp_path, monkeypatch):
-    """A folder with a small network and small data, as the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return lay(tmp_path)
+from gradloom.verif.cli_desk import GOOD
 
 
 def _listen() -> None:

@@ -11,6 +11,7 @@ from gradloom.models.formats import FORMATS
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.cli_desk import refused
 
 NETWORK = NETWORKS / "tiny-residual.toml"
 GOOD = ["--network", str(NETWORK), "--data", "data.npz", "--device", "golden"]
@@ -24,13 +25,6 @@ def folder(tmp_path, monkeypatch):
     y = rng.integers(0, 4, 40)
     np.savez(tmp_path / "data.npz", x=rng.normal(size=(40, 1, 9, 7)) + y[:, None, None, None], y=y)
     return tmp_path
-
-
-def refused(capsys, arguments: list[str], words: str) -> None:
-    capsys.readouterr()
-    assert cli.main(arguments) == 2
-    err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1 and err.startswith("gradloom: error: ") and words in err
 
 
 def record(folder: Path, name: str):
@@ -66,13 +60,14 @@ def test_runs_of_two_formats_differ_in_that_setting(folder, capsys):
 def test_the_machine_refuses_all_but_pint8(folder, capsys, command):
     arguments = [command, "--network", str(NETWORK), "--config", "nano", "--format", "bfp8"]
     refused(capsys, arguments + (["--data", "data.npz"] if command != "bench" else ["--device", "model"]),
-            "the format bfp8 is software only, the machine runs pint8: give --format pint8, or --device golden or emulator")
+            "the format bfp8 is software only, the machine runs pint8: give --format pint8, or --device golden or emulator",
+            begun=True)
 
 
 def test_floating_point_is_golden_s_alone(folder, capsys):
     emulator = ["train", *GOOD[:4], "--device", "emulator", "--format", "fp32"]
-    refused(capsys, emulator, "the emulator is exact: give --device golden")
-    refused(capsys, ["train", *GOOD[:4], "--format", "fp32"], "give --format pint8, or --device golden")
+    refused(capsys, emulator, "the emulator is exact: give --device golden", begun=True)
+    refused(capsys, ["train", *GOOD[:4], "--format", "fp32"], "give --format pint8, or --device golden", begun=True)
 
 
 def test_unknown_formats_are_refused(folder, capsys):

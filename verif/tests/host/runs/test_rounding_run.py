@@ -6,16 +6,10 @@ import numpy as np
 
 from gradloom.host import cli
 from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.cli_desk import refused
 
 NETWORK = NETWORKS / "tiny-residual.toml"
 GOOD = ["--network", str(NETWORK), "--data", "data.npz", "--device", "golden"]
-
-
-def refused(capsys, arguments: list[str], words: str) -> None:
-    capsys.readouterr()
-    assert cli.main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and len(err.splitlines()) == 1 and err.startswith("gradloom: error: ") and words in err
 
 
 def test_rounding_is_recorded_resumed_and_evaluated(tmp_path, monkeypatch, capsys):

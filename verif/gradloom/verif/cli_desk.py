@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from gradloom.host import cli
+
+__all__ = ["GOOD", "IMAGES", "TINY", "lay", "refused", "write_data"]
 
 TINY = """
 name = "tiny"
@@ -38,6 +43,7 @@ GOOD = ["--network", "tiny.toml", "--data", "data.npz", "--device", "golden"]
 
 
 def write_data(path: Path, count: int = IMAGES, **changes: np.ndarray) -> Path:
+    """An .npz file of random images whose mean is their class number; ``changes``: other arrays."""
     rng = np.random.default_rng(5)
     y = rng.integers(0, 3, count)
     x = rng.normal(size=(count, 1, 6, 6)) + y[:, None, None, None]
@@ -50,3 +56,17 @@ def lay(folder: Path) -> Path:
     (folder / "tiny.toml").write_text(TINY)
     write_data(folder / "data.npz")
     return folder
+
+
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str], *words: str, begun: bool = False) -> str:
+    """Run a command that must be refused; returns the sentence. ``begun``: it may have said what it does before."""
+    capsys.readouterr()
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert begun or out == ""
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("gradloom: error: ")
+    for word in words:
+        assert word in lines[0], lines[0]
+    return lines[0]
