@@ -60,7 +60,8 @@ def check_frame(drawing: ElementTree.Element) -> None:
         return 0 <= x <= width and 0 <= y <= height
 
     def numbers(element: ElementTree.Element, *names: str) -> list[float]:
-        return [float(element.get(name, "nan")) for name in names]
+        # A coordinate that is not given is 0; a size has to be there.
+        return [float(element.get(name, "nan" if name in ("width", "height") else "0")) for name in names]
 
     _, _, width, height = map(float, drawing.get("viewBox", "").split())
     for element in drawing.iter():
