@@ -78,7 +78,8 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--calibrate", choices=("device", "golden"), default="device",
                        help="who takes the calibrating step, of more than twice the cycles of the others (default: device)")
     bench.add_argument("--compare", action="store_true", help="set the cost model's estimate beside the simulation")
-    bench.add_argument("--what-if", action="store_true", help="estimate the step with one engine after the other taking no time")
+    bench.add_argument("--what-if", action="store_true",
+                       help="estimate the step with one part of the machine after the other taking no time")
     bench.add_argument("--out", type=Path, default=None, metavar="DIR",
                        help="folder of bench.json and bench.html (default: runs/bench-NETWORK-CONFIG-N)")
     bench.add_argument("--trace", type=Path, default=None, metavar="FILE",

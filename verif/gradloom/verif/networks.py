@@ -1,12 +1,27 @@
 """Networks that several tests build in different sizes, and images for any network."""
 
+from typing import Any
+
 import numpy as np
 
 from gradloom.models.arithmetic import dither, pint
-from gradloom.models.network import Conv, FullyConnected, Network
+from gradloom.models.network import Conv, FullyConnected, Layer, Network
 from gradloom.models.rounding import Rounding
 
-__all__ = ["hashed_images", "strided_shortcut", "two_layers"]
+__all__ = ["LAST", "conv", "hashed_images", "net", "strided_shortcut", "two_layers"]
+
+LAST = FullyConnected(name="fc", out=3)
+"""The classifier of three classes that ends :func:`net`."""
+
+
+def net(*layers: Layer, shape: tuple[int, int, int] = (2, 8, 8), classes: int = 3, **settings: Any) -> Network:
+    """Some layers with a classifier behind them."""
+    return Network("test", shape, classes, (*layers, LAST), **settings)
+
+
+def conv(name: str = "a", out: int = 4, kernel: int = 3, pad: int = 1, **keys: Any) -> Conv:
+    """A convolution that keeps the size of its planes."""
+    return Conv(name=name, out=out, kernel=kernel, pad=pad, **keys)
 
 
 def strided_shortcut(y: int, x: int, errors: str = "nearest") -> Network:

@@ -6,27 +6,15 @@ import pytest
 
 from gradloom.models.network import (
     AvgPool,
-    Conv,
-    FullyConnected,
     GlobalAvgPool,
     Kind,
     MaxPool,
-    Network,
     Shortcut,
     load_network,
 )
 from gradloom.rtl import isa
 from gradloom.verif.checkout import NETWORKS
-
-LAST = FullyConnected(name="fc", out=3)
-
-
-def net(*layers, shape=(2, 8, 8), classes=3, **settings):
-    return Network("test", shape, classes, (*layers, LAST), **settings)
-
-
-def conv(name="a", out=4, kernel=3, pad=1, **keys):
-    return Conv(name=name, out=out, kernel=kernel, pad=pad, **keys)
+from gradloom.verif.networks import conv, net
 
 
 def test_digits_cnn():

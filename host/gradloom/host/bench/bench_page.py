@@ -231,7 +231,7 @@ def _what_if(bench: dict[str, Any]) -> str:
     if not found:
         return ""
     base = next(iter(found.values()))
-    rows = [(name, [(name, cycles, _CALC)], f"{cycles:,}" + (f" (-{_percent(1 - cycles / base)})" if cycles != base else ""))
+    rows = [(name, [(name, cycles, _CALC)], f"{cycles:,} ({_percent(cycles / base - 1)})")
             for name, cycles in found.items()]
     return (f"<h2>If a part took no time</h2>{_bars(rows, 'cycles of a step if a part of the machine took no time', 210)}"
             "<p class=note>Estimated: cycles of the step when the same program is replayed with the commands of one part after the "

@@ -3,7 +3,6 @@
 import pytest
 
 from gradloom.models.network import (
-    Conv,
     FullyConnected,
     GlobalAvgPool,
     MaxPool,
@@ -13,17 +12,7 @@ from gradloom.models.network import (
     Subsample,
     Training,
 )
-
-LAST = FullyConnected(name="fc", out=3)
-
-
-def net(*layers, shape=(2, 8, 8), classes=3, **settings):
-    return Network("test", shape, classes, (*layers, LAST), **settings)
-
-
-def conv(name="a", out=4, kernel=3, pad=1, **keys):
-    return Conv(name=name, out=out, kernel=kernel, pad=pad, **keys)
-
+from gradloom.verif.networks import LAST, conv, net
 
 REFUSALS = [
     (
