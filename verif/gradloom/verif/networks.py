@@ -20,7 +20,7 @@ def net(*layers: Layer, shape: tuple[int, int, int] = (2, 8, 8), classes: int = 
 
 
 def conv(name: str = "a", out: int = 4, kernel: int = 3, pad: int = 1, **keys: Any) -> Conv:
-    """A convolution that keeps the size of its planes."""
+    """A convolution, by default one that keeps the size of its planes."""
     return Conv(name=name, out=out, kernel=kernel, pad=pad, **keys)
 
 
