@@ -4,8 +4,12 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-__all__ = ["Page", "check_frame", "drawings"]
+from gradloom.verif.drawing_texts import text_faults
 
+__all__ = ["PAGE_FONT", "Page", "check_frame", "drawings"]
+
+PAGE_FONT = 12.0
+"""Size of texts in the drawings of :data:`gradloom.host.runs.report.STYLE`, the style of all pages."""
 _VOID = ("meta", "br", "hr", "img", "link")
 
 
@@ -54,7 +58,7 @@ def drawings(page: str) -> list[ElementTree.Element]:
 
 
 def check_frame(drawing: ElementTree.Element) -> None:
-    """:exc:`AssertionError` if a part of an SVG drawing lies outside its frame."""
+    """:exc:`AssertionError` if a part of an SVG drawing lies outside its frame, or a text not where it belongs."""
 
     def inside(x: float, y: float) -> bool:
         return 0 <= x <= width and 0 <= y <= height
@@ -75,3 +79,5 @@ def check_frame(drawing: ElementTree.Element) -> None:
             assert inside(*numbers(element, "x", "y"))
         elif kind == "polyline":
             assert all(inside(*map(float, point.split(","))) for point in element.get("points", "").split())
+    faults = text_faults(drawing, font_size=PAGE_FONT)
+    assert not faults, faults
