@@ -1,14 +1,30 @@
-"""``--long``: also the tests that take minutes and have a smaller representative in the suite (``nox -s eta``)."""
+"""``--long``: also the tests that take minutes and have a smaller representative in the suite (``nox -s eta``).
+
+``--skips-to FILE`` and ``--no-skips`` see to it that nothing is skipped in silence: the first writes what was skipped for want of
+something on this machine, so that it can be run where that is (``pytest @FILE``); the second fails if any such thing is left.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+HOURS = "nox -s"
+"""The reason of a skip that names a nox session says where the test runs."""
+ELSEWHERE = ("needs a GPU", "needs a board")
+"""Reasons of skips that a machine without these cannot help."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked long, too")
+    parser.addoption("--skips-to", type=Path, metavar="FILE", help="write what was skipped here, but for long tests, a line each")
+    parser.addoption("--no-skips", action="store_true", help="fail if more is skipped than long tests and what needs a GPU or a board")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long(reason): takes a minute or more, and a smaller one runs in its place")
+    if not hasattr(config, "workerinput"):  # the workers of xdist report to the one process that has this
+        config.pluginmanager.register(SkipLog(config), "gradloom-skips")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -17,5 +33,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark = item.get_closest_marker("long")
         if mark is not None:
-            # Skipped, as the suite has to stay under 30 minutes on 2 cores; pytest lists the reasons.
+            # Skipped, as the suite has to stay under 45 minutes on 2 cores; pytest lists the reasons.
             item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]}: nox -s eta"))
+
+
+class SkipLog:
+    """What was skipped, and why."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.reasons: dict[str, str] = {}
+        """By node, or by file where a whole file was skipped."""
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.reasons[report.nodeid] = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def wanting(self) -> dict[str, str]:
+        """What another machine, or another package, would run."""
+        return {node: reason for node, reason in self.reasons.items() if HOURS not in reason}
+
+    def left(self) -> dict[str, str]:
+        """What ``--no-skips`` does not allow."""
+        return {node: reason for node, reason in self.wanting().items() if not any(words in reason for words in ELSEWHERE)}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        file = self.config.getoption("--skips-to")
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("".join(f"{node}\n" for node in self.wanting()))
+        if self.config.getoption("--no-skips") and self.left() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        yield
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.config.getoption("--no-skips"):
+            for node, reason in self.left().items():
+                terminalreporter.write_line(f"SKIPPED, which --no-skips does not allow: {node}: {reason}", red=True)

@@ -1,4 +1,4 @@
-"""Documents name tests, modules and files that exist."""
+"""Documents name tests, modules and files that exist, and no two decisions have the same number or name."""
 
 import re
 
@@ -45,6 +45,12 @@ def test_modules_that_a_page_names_exist(page):
         # The last one or two names may be what a module defines.
         found = [count for count in range(len(parts), 0, -1) if _is_module(root, parts[:count])]
         assert found and found[0] >= len(parts) - 2, f"{page.name}: {name}"
+
+
+def test_decisions_have_a_number_and_a_name_of_their_own():
+    records = [path.stem.partition("-") for path in sorted((DOCS / "decisions").glob("*.md"))]
+    assert [int(number) for number, _, _ in records] == list(range(1, len(records) + 1))
+    assert len({name for _, _, name in records}) == len(records)
 
 
 def _is_module(root: str, parts: list[str]) -> bool:
