@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 HOURS = "nox -s"
 """The reason of a skip that names a nox session says where the test runs."""
 ELSEWHERE = ("needs a GPU", "needs a board")
 """Reasons of skips that a machine without these cannot help."""
+
+
+settings.register_profile("gradloom", derandomize=True, deadline=None)  # the same examples everywhere, on a busy machine too
+settings.load_profile("gradloom")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
