@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gradloom.rtl.acore.microcode import Base, Kind, Operand, Shift, Y3, encode
+from gradloom.rtl.acore.microcode import Y3, Base, Kind, Multiplicand, Multiplier, Register, Shift, encode
 from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.isa import Opcode, XSource
 from gradloom.verif.acore.acore_bench import Bench
@@ -141,6 +141,15 @@ def _step(ref: AuxReference, place: Place, overflow: bool) -> None:
         _stream(ref, ref.aa, -1 * overflow, place)
 
 
+def _product(ref: AuxReference, place: Place, overflow: bool) -> None:
+    _stream(ref, ref.aa, place.sign)
+    _stream(ref, ref.ab, 0)
+    bit = place.beat % 8 * 2 * ref.config.group + place.lane * ref.config.group + place.channel
+    ref.am[0] = overflow << bit
+    for c in range(ref.config.group):
+        ref.set_entry(0, c, 1 << 12)
+
+
 SOURCES: dict[str, Source] = {
     "operand of MUL1": Source("WU", _operand, (*shift_sum(0, -40),), weights=True),
     "bias and partial sum": Source("RELU_FWD", _bias, (*shift_sum(0, 60),)),
@@ -148,14 +157,15 @@ SOURCES: dict[str, Source] = {
     "gradient and weight decay": Source("WU", _decay, (*shift_sum(0, 10), *shift_sum(3, -20)), weights=True),
     "normalised value and residual": Source("FRN_ROWS_RES", _residual, (*shift_sum(2, 63),)),
     "weight and its step": Source("WU", _step, (*shift_sum(0, -15), *shift_sum(3, 63)), weights=True),
-    "t and a stream": Source("", _added, (*shift_sum(2, 63),)),
+    "product and a stream": Source("", _product, (*shift_sum(2, 63),)),
 }
 """By what is added; each has a flag of its own in every lane of every channel."""
 
 
 def own_program() -> list[int]:
-    """Words of t + align(a, SH2) on the short path, which no microprogram has."""
-    return encode(kind=Kind.SWEEP, x=Operand.IN, base=Base.T, y3=Y3.A, shy=Shift.SH2, c2=Shift.SH1, wa=1)
+    """Words of gamma 16 d + align(a, SH2), where b = 0: on the short path, where no microprogram has a sum behind MUL2."""
+    load = encode(kind=Kind.LOAD, reg=Register.GAMMA, count=1)
+    return load + encode(kind=Kind.SWEEP, m2a=Multiplicand.U, m2b=Multiplier.GAMMA, base=Base.PRODUCT, y3=Y3.A, shy=Shift.SH2, wa=1)
 
 
 def places(bench: Bench, source: Source) -> Iterator[Place]:

@@ -381,7 +381,7 @@ async def overflows_alone(dut):
     """Every flag of every lane and channel alone, in the first of several beats or in the middle, up and down: a fault of the
     command that it belongs to, and of no other; one less everywhere is none, nor is it in a lane that does not count."""
     bench = await start(dut, machine_name(), 14)
-    ref, own = bench.ref, bench.config.microcode_depth - 1
+    ref, own = bench.ref, bench.config.microcode_depth - 2
     await upload(bench, 4 * own, own_program())
     for kind, source in SOURCES.items():
         # A source's own hyperparameters: no momentum, and weight decay only where it is what is added.
