@@ -14,6 +14,8 @@
 #include <new>
 #include <vector>
 
+#include "axi_ports.h"
+
 namespace gradloom {
 
 enum Channel { AR, R, AW, W, B, CHANNELS };
@@ -23,18 +25,6 @@ struct Settings {
     uint32_t latency = 0, write_latency = 0;
     uint32_t stall[CHANNELS] = {0, 0, 0, 0, 0};  // of 65536 cycles
     uint64_t seed = 1;
-};
-
-// The signals of a port's halves; data are `beat` bytes.
-struct ReadPort {
-    uint8_t *arvalid, *arready, *arid, *arlen, *rvalid, *rready, *rid, *rresp, *rlast;
-    uint32_t* araddr;
-    void* rdata;
-};
-struct WritePort {
-    uint8_t *awvalid, *awready, *awid, *awlen, *wvalid, *wready, *wlast, *bvalid, *bready, *bid, *bresp;
-    uint32_t* awaddr;
-    void *wdata, *wstrb;
 };
 
 class Dram {
@@ -72,7 +62,7 @@ public:
     // Cycle in which the beat was last written, 0 = never (or not tracked).
     uint64_t last_write(uint64_t address) const { return written_ && address < size_ ? written_[address / beat_] : 0; }
 
-    // The port protocol per cycle: drive() before the falling edge's evaluation, sample() after it.
+    // The port protocol per cycle: drive() before the falling edge's evaluation, sample() after it. Nothing is sampled in reset.
     void drive() {
         refill();
         const size_t sides = readers_.size() + writers_.size();
@@ -91,7 +81,8 @@ public:
         if (served != sides) last_ = served;
     }
 
-    void sample(uint64_t cycle) {
+    void sample(uint64_t cycle, bool reset) {
+        if (reset) return;
         for (Reader& reader : readers_) sample(reader);
         for (Writer& writer : writers_) sample(writer, cycle);
         now_++;
@@ -117,7 +108,7 @@ private:
     // Both return whether they take a beat of the cycle's budget.
     bool drive(Reader& reader, bool budget) {
         const ReadPort& port = reader.port;
-        *port.arready = reader.bursts.size() < OUTSTANDING && !stalls(reader.random, AR);
+        *port.ar.ready = reader.bursts.size() < OUTSTANDING && !stalls(reader.random, AR);
         const bool want = !reader.shown && !reader.bursts.empty() && reader.bursts.front().due <= now_ && !stalls(reader.random, R);
         const bool take = want && budget;
         if (take) {
@@ -137,7 +128,7 @@ private:
 
     bool drive(Writer& writer, bool budget) {
         const WritePort& port = writer.port;
-        *port.awready = writer.bursts.size() < OUTSTANDING && !stalls(writer.random, AW);
+        *port.aw.ready = writer.bursts.size() < OUTSTANDING && !stalls(writer.random, AW);
         const bool open = !writer.bursts.empty() && writer.bursts.front().done < writer.bursts.front().beats;
         *port.wready = open && *port.wvalid && !stalls(writer.random, W) && budget;
         if (*port.wready) spend();
@@ -152,8 +143,8 @@ private:
 
     void sample(Reader& reader) {
         const ReadPort& port = reader.port;
-        if (*port.arvalid && *port.arready) {
-            reader.bursts.push_back({*port.araddr, *port.arlen + 1u, 0, now_ + settings_.latency + 1, *port.arid, 0});
+        if (*port.ar.valid && *port.ar.ready) {
+            reader.bursts.push_back({*port.ar.addr, *port.ar.len + 1u, 0, now_ + settings_.latency + 1, *port.ar.id, 0});
             counts_.read_bursts++;
         }
         if (*port.rvalid && *port.rready) {
@@ -190,8 +181,8 @@ private:
             }
             counts_.write_beats++;
         }
-        if (*port.awvalid && *port.awready) {
-            writer.bursts.push_back({*port.awaddr, *port.awlen + 1u, 0, 0, *port.awid, 0});
+        if (*port.aw.valid && *port.aw.ready) {
+            writer.bursts.push_back({*port.aw.addr, *port.aw.len + 1u, 0, 0, *port.aw.id, 0});
             counts_.write_bursts++;
         }
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "Vdut.h"
+#include "axi_checker.h"
 #include "dram.h"
 #include "verilated.h"
 #ifdef TRACE_FST
@@ -25,38 +26,41 @@ constexpr int EVENT_BITS = 16;
 template <class Top> auto events_of(const Top& top, int) -> decltype(static_cast<uint64_t>(top.events)) { return top.events; }
 template <class Top> uint64_t events_of(const Top&, long) { return 0; }
 
-// For each prefix: add the halves of that manager that the machine has to its memory.
+// For each prefix: add the halves of that manager that the machine has to its memory and to its checker.
+#define ADDRESS_CHANNEL(P)                                                                                                       \
+    AddressChannel { &t.P##valid, &t.P##ready, &t.P##id, &t.P##len, &t.P##size, &t.P##burst, &t.P##cache, &t.P##prot, &t.P##addr }
 #define AXI_PORT(P)                                                                                                              \
-    template <class Top> auto P##read_half(Top& t, Dram& dram, int) -> decltype(void(t.P##arvalid)) {                            \
-        dram.add(ReadPort{&t.P##arvalid, &t.P##arready, &t.P##arid, &t.P##arlen, &t.P##rvalid, &t.P##rready, &t.P##rid,          \
-                          &t.P##rresp, &t.P##rlast, &t.P##araddr, &t.P##rdata});                                                 \
+    template <class Top, class Sink> auto P##read_half(Top& t, Sink& sink, int) -> decltype(void(t.P##arvalid)) {                \
+        sink.add(ReadPort{#P, ADDRESS_CHANNEL(P##ar), &t.P##rvalid, &t.P##rready, &t.P##rid, &t.P##rresp, &t.P##rlast,           \
+                          &t.P##rdata});                                                                                         \
     }                                                                                                                            \
-    template <class Top> void P##read_half(Top&, Dram&, long) {}                                                                 \
-    template <class Top> auto P##write_half(Top& t, Dram& dram, int) -> decltype(void(t.P##awvalid)) {                           \
-        dram.add(WritePort{&t.P##awvalid, &t.P##awready, &t.P##awid, &t.P##awlen, &t.P##wvalid, &t.P##wready, &t.P##wlast,       \
-                           &t.P##bvalid, &t.P##bready, &t.P##bid, &t.P##bresp, &t.P##awaddr, &t.P##wdata, &t.P##wstrb});         \
+    template <class Top, class Sink> void P##read_half(Top&, Sink&, long) {}                                                     \
+    template <class Top, class Sink> auto P##write_half(Top& t, Sink& sink, int) -> decltype(void(t.P##awvalid)) {               \
+        sink.add(WritePort{#P, ADDRESS_CHANNEL(P##aw), &t.P##wvalid, &t.P##wready, &t.P##wlast, &t.P##bvalid, &t.P##bready,      \
+                           &t.P##bid, &t.P##bresp, &t.P##wdata, &t.P##wstrb});                                                   \
     }                                                                                                                            \
-    template <class Top> void P##write_half(Top&, Dram&, long) {}
+    template <class Top, class Sink> void P##write_half(Top&, Sink&, long) {}
 AXI_PORT(m_axi_)
 AXI_PORT(m1_axi_)
 AXI_PORT(m2_axi_)
 AXI_PORT(m3_axi_)
 
-template <class Top> void connect(Top& top, Dram& dram) {
-    m_axi_read_half(top, dram, 0);
-    m1_axi_read_half(top, dram, 0);
-    m2_axi_read_half(top, dram, 0);
-    m3_axi_read_half(top, dram, 0);
-    m_axi_write_half(top, dram, 0);
-    m1_axi_write_half(top, dram, 0);
-    m2_axi_write_half(top, dram, 0);
-    m3_axi_write_half(top, dram, 0);
+template <class Top, class Sink> void connect(Top& top, Sink& sink) {
+    m_axi_read_half(top, sink, 0);
+    m1_axi_read_half(top, sink, 0);
+    m2_axi_read_half(top, sink, 0);
+    m3_axi_read_half(top, sink, 0);
+    m_axi_write_half(top, sink, 0);
+    m1_axi_write_half(top, sink, 0);
+    m2_axi_write_half(top, sink, 0);
+    m3_axi_write_half(top, sink, 0);
 }
 
 struct Machine {
     VerilatedContext context;
     Vdut top;
     Dram dram;
+    AxiChecker checker;
     uint64_t cycle = 0;
     bool recording = false;
     std::vector<uint64_t> events;
@@ -65,7 +69,18 @@ struct Machine {
     uint64_t trace_first = 0, trace_limit = 0;
 #endif
 
-    explicit Machine(uint64_t size) : top(&context, "machine"), dram(size, sizeof(top.m_axi_rdata)) { connect(top, dram); }
+    explicit Machine(uint64_t size)
+        : top(&context, "machine"), dram(size, sizeof(top.m_axi_rdata)), checker(sizeof(top.m_axi_rdata)) {
+        connect(top, dram);
+        connect(top, checker);
+        checker.add(LitePort{"s_axil_", &top.s_axil_awvalid, &top.s_axil_awready, &top.s_axil_wvalid, &top.s_axil_wready,
+                             &top.s_axil_bvalid, &top.s_axil_bready, &top.s_axil_bresp, &top.s_axil_arvalid,
+                             &top.s_axil_arready, &top.s_axil_rvalid, &top.s_axil_rready, &top.s_axil_rresp, &top.s_axil_rdata});
+        top.s_axil_awaddr = top.s_axil_araddr = 0;
+        top.s_axil_awprot = top.s_axil_arprot = 0;
+        top.s_axil_wdata = top.s_axil_wstrb = 0;
+        top.s_axil_awvalid = top.s_axil_wvalid = top.s_axil_bready = top.s_axil_arvalid = top.s_axil_rready = 0;
+    }
     ~Machine() {
 #ifdef TRACE_FST
         if (trace) trace->close();
@@ -83,7 +98,8 @@ struct Machine {
         watch();
         if (recording)
             if (const uint64_t now = events_of(top, 0)) events.push_back(cycle << EVENT_BITS | now);
-        dram.sample(cycle);
+        checker.check(cycle, top.rst);
+        dram.sample(cycle, top.rst);
         top.clk = 1;
         top.eval();
         dump(1);
@@ -227,6 +243,11 @@ void gradloom_fail(void* self, uint64_t first, uint64_t limit, uint8_t response)
 }
 
 void gradloom_fail_nowhere(void* self) { machine(self).dram.fail_nowhere(); }
+
+void gradloom_fence(void* self, uint64_t first, uint64_t limit) { machine(self).checker.fence(first, limit); }
+
+// What the machine did against the rules of its ports so far, one line each.
+const char* gradloom_violations(void* self) { return machine(self).checker.violations().c_str(); }
 
 int gradloom_track(void* self) { return machine(self).dram.track() ? 0 : -1; }
 

@@ -13,7 +13,7 @@ from gradloom.rtl.config import Config
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
 
-__all__ = ["CHANNELS", "BusError", "DramModel", "RtlDevice"]
+__all__ = ["CHANNELS", "BusError", "DramModel", "ProtocolError", "RtlDevice"]
 
 CHANNELS = ("ar", "r", "aw", "w", "b")
 _CHUNK = 1 << 18
@@ -22,6 +22,21 @@ _CHUNK = 1 << 18
 
 class BusError(RuntimeError):
     """A register access was answered with an error, or not at all."""
+
+
+class ProtocolError(RuntimeError):
+    """The machine broke a rule of AXI4 or AXI4-Lite, or a promise of its own, at one of its ports (``axi_checker.h``).
+
+    Attributes
+    ----------
+    violations : :class:`list` of :class:`str`
+        Port, cycle, rule and address of each, the first one first; no more than 32.
+    """
+
+    def __init__(self, violations: list[str]) -> None:
+        self.violations = violations
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        super().__init__(f"AXI protocol violated: {violations[0]}{more}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +90,7 @@ def _load(path: Path) -> ctypes.CDLL:
         ("run", u64, [handle, u64]), ("irq", ctypes.c_int, [handle]), ("cycle", u64, [handle]),
         ("dram", None, [handle, u64, u64, u32, u32, ctypes.POINTER(u32), u64]),
         ("fail", None, [handle, u64, u64, u8]), ("fail_nowhere", None, [handle]),
+        ("fence", None, [handle, u64, u64]), ("violations", ctypes.c_char_p, [handle]),
         ("track", ctypes.c_int, [handle]), ("last_write", u64, [handle, u64]),
         ("counts", None, [handle, ctypes.POINTER(u64)]),
         ("record", None, [handle, ctypes.c_int]), ("event_count", u64, [handle]),
@@ -89,6 +105,9 @@ def _load(path: Path) -> ctypes.CDLL:
 
 class RtlDevice:
     """A simulated machine with its memory. Close it, or use it as a context manager.
+
+    Every cycle is checked against the rules of AXI4 and AXI4-Lite. After a violation every access, and :meth:`close` if there was
+    none, raises :exc:`ProtocolError`.
 
     Parameters
     ----------
@@ -121,6 +140,7 @@ class RtlDevice:
         """Register accesses since the device was made."""
         self.memory_accesses = 0
         """:meth:`read` and :meth:`write` calls since the device was made."""
+        self._told = False
         self.set_dram(dram or DramModel())
         if track_writes and self._library.gradloom_track(self._handle):
             raise MemoryError("no memory to track writes")
@@ -129,13 +149,23 @@ class RtlDevice:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._told |= value is not None
         self.close()
 
     def close(self) -> None:
         """Free the machine and its memory; finishes a waveform."""
         if self._handle:
-            self._library.gradloom_delete(self._handle)
-            self._handle = None
+            try:
+                if not self._told:
+                    self._obey()
+            finally:
+                self._library.gradloom_delete(self._handle)
+                self._handle = None
+
+    def _obey(self) -> None:
+        if text := self._library.gradloom_violations(self._self):
+            self._told = True
+            raise ProtocolError(text.decode().split("\n"))
 
     @property
     def _self(self) -> int:
@@ -159,6 +189,7 @@ class RtlDevice:
     def read(self, addr: int, n: int) -> bytes:
         """Bytes of the memory; takes no cycles."""
         self._check(addr, n)
+        self._obey()
         self.memory_accesses += 1
         buffer = ctypes.create_string_buffer(n)
         self._library.gradloom_read(self._self, addr, buffer, n)
@@ -172,6 +203,7 @@ class RtlDevice:
         """Write a register over AXI4-Lite; the clock runs meanwhile."""
         self.host_accesses += 1
         response = self._library.gradloom_csr_write(self._self, offset, value)
+        self._obey()
         if response:
             raise BusError(f"write of {value:#x} to register {offset:#x}: {_meaning(response)}")
 
@@ -180,6 +212,7 @@ class RtlDevice:
         self.host_accesses += 1
         value = ctypes.c_uint32()
         response = self._library.gradloom_csr_read(self._self, offset, ctypes.byref(value))
+        self._obey()
         if response:
             raise BusError(f"read of register {offset:#x}: {_meaning(response)}")
         return value.value
@@ -189,6 +222,7 @@ class RtlDevice:
         cycles = 0
         while cycles < max_cycles and not self.irq:
             cycles += self._library.gradloom_run(self._self, min(_CHUNK, max_cycles - cycles))
+            self._obey()
         return cycles
 
     @property
@@ -219,6 +253,10 @@ class RtlDevice:
     def fail_nowhere(self) -> None:
         """Take back every :meth:`fail`."""
         self._library.gradloom_fail_nowhere(self._self)
+
+    def fence(self, first: int, limit: int) -> None:
+        """From now on a burst that is not wholly inside ``[first, limit)`` violates the protocol, whatever answers it."""
+        self._library.gradloom_fence(self._self, first, limit)
 
     def last_write(self, addr: int) -> int:
         """Cycle in which the beat at ``addr`` was last written by the machine; 0 if never. Needs ``track_writes``."""

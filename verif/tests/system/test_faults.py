@@ -13,13 +13,13 @@ from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.program.assembler import HEADER_BYTES, Instruction, assemble, offsets
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, PROGRAM_VERSION, SEMAPHORES, Opcode
+from gradloom.rtl.isa import COMMANDS, PROGRAM_MAGIC, PROGRAM_VERSION, SEMAPHORES, Opcode, pairs
 from gradloom.rtl.regmap import ERROR_DOCS, ErrorCode, offset, register
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 from gradloom.verif.system_bench import make_case, open_runner, verify_step
 
 SPARE = 1 << 16
-"""Bytes behind the window; the machine must never change them."""
+"""Bytes behind the window: a burst there is answered with DECERR, and the device's fence tells it."""
 GUARD = bytes(range(256)) * (SPARE // 256)
 MOST_CYCLES = 3_000_000
 NAME = "tiny-branches"
@@ -40,7 +40,7 @@ class Bench:
 
     def prepare(self) -> None:
         """State, batch and program of step 1, with the registers as a healthy start leaves them."""
-        self.device.fail_nowhere()
+        self.fail_inside()
         self.plan.write_state(self.device, self.case.initial())
         self.plan.write_batch(self.device, 0, self.case.images[1], self.case.labels[1])
         self.plan.write_hyper(self.device, self.case.hypers[1:])
@@ -55,6 +55,14 @@ class Bench:
             ("WATCHDOG", 1 << 16),
         ):
             self.device.csr_write(offset(name), value)
+
+    def fail_inside(self, *ranges: tuple[int, int], decode_error: bool = False) -> None:
+        """Let these ranges answer with errors, and all that lies behind the window, whose use is a violation, too."""
+        self.device.fail_nowhere()
+        self.device.fail(self.limit, self.limit + SPARE, decode_error=True)
+        self.device.fence(0, self.limit)
+        for first, limit in ranges:
+            self.device.fail(first, limit, decode_error=decode_error)
 
     def status(self, name: str) -> int:
         return int(bool(self.device.csr_read(offset("STATUS")) & register("STATUS").field(name).mask))
@@ -138,11 +146,11 @@ def test_bus_error(bench, place, decode_error):
         first, last = (bench.plan.program_address + place for place in key[1:])
     else:
         first, last = region(bench, *key)
-    bench.device.fail(first, last, decode_error=decode_error)
+    bench.fail_inside((first, last), decode_error=decode_error)
     bench.start()
     assert bench.end() == code
     assert bench.engine() == engine
-    bench.device.fail_nowhere()
+    bench.fail_inside()
     if not decode_error:
         bench.check_healthy()
 
@@ -154,10 +162,10 @@ def test_bus_errors_under_stalls_and_again():
         key, code, _ = BUS[place]
         found.prepare()
         first, last = (found.plan.program_address + 2048,) * 2 if key[0] == "program" else region(found, *key)
-        found.device.fail(first, max(last, first + 4))
+        found.fail_inside((first, max(last, first + 4)))
         found.start()
         assert found.end() == code
-    found.device.fail_nowhere()
+    found.fail_inside()
     found.check_healthy()
     found.runner.close()
 
@@ -171,6 +179,7 @@ def test_window_violations(bench):
             continue
         bench.prepare()
         bench.device.csr_write(offset("WINDOW_BASE"), base)
+        bench.device.fence(base, bench.limit)
         before = bench.device.read(0, base)
         bench.start()
         code = bench.end()
@@ -263,19 +272,30 @@ def settle(bench: Bench) -> int:
     return code
 
 
+def random_image(rng: random.Random) -> bytes:
+    """Commands with a legal opcode and length and words of chance in all fields, waits and signals none; one in a while is neither."""
+    words = []
+    for _ in range(rng.randrange(1, 40)):
+        opcode = rng.choice([op for op in Opcode if op not in (Opcode.END, Opcode.LOOP)])
+        entry = COMMANDS[opcode]
+        length = entry.words + (rng.randrange(8) if entry.tail else 0)
+        head = [opcode | length << 8 | rng.getrandbits(16) << 16, 0, 0]
+        if rng.random() < 0.02:
+            head[0] ^= 1 << rng.randrange(16)
+        words += [*head, *(rng.getrandbits(32) for _ in range(length - 3)), 0][: 2 * pairs(length)]
+    header = [PROGRAM_MAGIC, PROGRAM_VERSION, 4 * len(words), PRESETS["small"].digest()]
+    return struct.pack(f"<{len(header) + len(words)}I", *header, *words)
+
+
 def test_random_programs(bench):
-    """Words of chance behind a good header."""
+    """Commands of random words reach their engines, which refuse them, all with a documented code."""
     codes = set()
-    for seed in range(60):
-        rng = random.Random(seed)
-        words = bytearray(rng.randbytes(4 * 300))
-        image = struct.pack(
-            "<4I", *struct.unpack_from("<2I", bench.image), len(words), PRESETS["small"].digest()
-        ) + bytes(words)
-        put(bench, image)
+    for seed in range(40):
+        put(bench, random_image(random.Random(seed)))
+        bench.device.csr_write(offset("WATCHDOG"), 2000)
         bench.start()
         codes.add(settle(bench))
-    assert codes == {ErrorCode.MALFORMED_COMMAND}
+    assert {ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD} < codes, codes
     bench.check_healthy()
 
 

@@ -32,6 +32,7 @@ from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayou
 from gradloom.verif.acore.acore_bench import Bench, bench_config, fill
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, reciprocal, shift_sum, shift_word
+from gradloom.verif.acore.acore_overflows import OVERFLOW, SOURCES, Place, own_program, places
 from gradloom.verif.acore.acore_scenarios import SCENARIOS
 from gradloom.verif.checkout import VECTORS
 from gradloom.verif.cocotb_run import run_cocotb
@@ -376,6 +377,49 @@ async def wide_weight_gradient(dut):
 
 
 @cocotb.test()
+async def overflows_alone(dut):
+    """Every flag of every lane and channel alone, in the first of several beats or in the middle, up and down: a fault of the
+    command that it belongs to, and of no other; one less everywhere is none, nor is it in a lane that does not count."""
+    bench = await start(dut, machine_name(), 14)
+    ref, own = bench.ref, bench.config.microcode_depth - 2
+    await upload(bench, 4 * own, own_program())
+    for kind, source in SOURCES.items():
+        # A source's own hyperparameters: no momentum, and weight decay only where it is what is added.
+        ref.momentum, ref.lm, ref.decay_off = 0, 1, int(kind != "gradient and weight decay")
+        bench.set_hyper()
+        for place in places(bench, source):
+            source.prepare(ref, place, True)
+            await bench.load_all()
+            assert await bench.stream([source.words(own)]) == [OVERFLOW], (kind, place)
+            if not source.weights and place.beat:
+                short = {"nb": place.beat + 1, "xe": place.beat + 1, "xodd": 1}
+                expected = 0 if place.lane else OVERFLOW
+                assert await bench.stream([source.words(own, **short)]) == [expected], (kind, place)
+        for sign in (1, -1):
+            source.prepare(ref, Place(0, 0, 0, sign), False)
+            await bench.load_all()
+            assert await bench.stream([source.words(own)]) == [0], (kind, sign)
+
+
+@cocotb.test()
+async def overflows_between_good_commands(dut):
+    """Commands of both paths through the lanes as close as they come: the fault is that of the command that overflows alone."""
+    bench = await start(dut, machine_name(), 15)
+    ref = bench.ref
+    both = ("shortcut error and partial sum", "normalised value and residual")
+    SOURCES[both[1]].prepare(ref, Place(1, 1, 0, 1), True)
+    await bench.load_all()
+    commands, faults = [], []
+    for bits in range(32):
+        for kind in both:
+            overflows = bits >> (kind == both[1]) & 1 if bits < 16 else bits % 3 == 0
+            # Of an even half the sums are not those that overflow.
+            commands.append(SOURCES[kind].words(0, half=int(not overflows), nb=2 + bits % 4, xe=2 + bits % 4))
+            faults.append(OVERFLOW * overflows)
+    assert await bench.stream(commands, in_flight=ACore.IN_FLIGHT) == faults
+
+
+@cocotb.test()
 async def illegal_commands(dut):
     bench = await start(dut, machine_name(), 9)
     good = {"planes": 2, "nb": 2, "xe": 2, "py": 1, "pj": 4, "uprog": TABLE["BP_OUT"]}
@@ -425,7 +469,7 @@ async def random_commands(dut):
 ])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
-    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 20
+    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 22
 
 
 def test_microprograms_have_room():

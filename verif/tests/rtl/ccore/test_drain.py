@@ -1,5 +1,7 @@
 """Drain: sums over WPUs reach the blocks' places in the weight-gradient buffer, and are added to what other images gave."""
 
+import itertools
+
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
@@ -68,6 +70,110 @@ def test_places_and_sums(group, cols, wpus):
             await ctx.tick().repeat(2)
             found = [[ctx.get(dut.q[lane][c]) for c in range(group)] for lane in range(len(values))]
             assert found == values.tolist(), beat
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize(("group", "cols", "wpus"), [(1, 1, 1), (2, 2, 3), (4, 2, 2), (4, 2, 3)])
+def test_each_sum_overflows_alone(group, cols, wpus):
+    """The sum of one lane and column leaves its width in one of several beats, by the WPUs or by what it is added to: a flag for
+    that beat alone, not later than ``done``; the largest and the smallest sum that fit give none. Behind it others are good."""
+    config = Config(name="drain", clusters=group, wpus=wpus, cols=cols, dw_depth=96, wg_width=40)
+    dut, block, top = Drain(config, latency=LATENCY), config.block_beats, 2**39
+    asks, lanes = block // config.laps, min(2 * config.laps, group)
+
+    async def drain(ctx, terms: dict[tuple[int, int], list[int]], at: int, add: int) -> list[int]:
+        """Cycles of a flag, counted from the beat's ask; ``terms`` of (lane, column) by WPU: in beat ``at``, else 0."""
+        for name, value in {"snap": 1, "drows": 1, "nk": 3, "dwbase": 0, "dgap": 0, "dacc": add, "lap": 0}.items():
+            ctx.set(dut.token[name], value)
+        beats, history, flags, found = 0, [None] * (cols + 2), [], []
+        while True:
+            asked = any(ctx.get(dut.ask[b].as_value()) for b in range(asks))
+            # Column c gets its value 2 + c cycles behind the ask.
+            for c in range(cols):
+                beat = history[1 + c]
+                for lane, w in itertools.product(range(lanes), range(wpus)):
+                    values = terms.get((lane, c)) if beat == at else None
+                    ctx.set(dut.d[lane][w][c], values[w] if values else 0)
+            history = [beats if asked else None, *history[:-1]]
+            beats += asked
+            if asked and beats - 1 == at:
+                found.append(len(flags))
+            flags.append(ctx.get(dut.ovf))
+            assert not ctx.get(dut.fault)
+            if ctx.get(dut.done):
+                break
+            await ctx.tick()
+            ctx.set(dut.token.snap, 0)
+        for _ in range(4):
+            await ctx.tick()
+            assert not ctx.get(dut.ovf), "an overflow behind done"
+        assert beats == 3 * asks
+        return [cycle - found[0] for cycle, flag in enumerate(flags) if flag]
+
+    async def bench(ctx):
+        # Behind its ask: cols + 3 cycles to the sum, and one to the flag.
+        flagged = [cols + 4]
+        for lane, c in itertools.product(range(lanes), range(cols)):
+            place = (lane, c)
+            for sign, at in ((1, 0), (-1, asks)):
+                edge = sign * top - (sign > 0)
+                for w in range(wpus):
+                    alone = [edge if other == w else 0 for other in range(wpus)]
+                    assert not await drain(ctx, {place: alone}, at, 0)
+                    assert await drain(ctx, {place: [sign] + [0] * wpus}, at, 1) == flagged, (place, sign, w)
+                assert not await drain(ctx, {place: [edge] + [0] * wpus}, at, 0)
+                assert not await drain(ctx, {place: [0] * wpus}, at, 1), "the edge itself fits"
+                assert not await drain(ctx, {place: [-sign] + [0] * wpus}, at, 1)
+                if wpus > 1:
+                    for w in range(wpus):
+                        # Any two WPUs, or all of them, whose sum is the first that does not fit; and the last that does.
+                        two = [sign * (top >> 1) if other != w or wpus == 2 else 0 for other in range(wpus)]
+                        expected = [] if sign < 0 else flagged
+                        assert await drain(ctx, {place: two}, at, 0) == expected, (place, sign, w)
+                        two[(w + 1) % wpus] -= 1
+                        assert await drain(ctx, {place: two}, at, 0) == ([] if sign > 0 else flagged), (place, sign, w)
+                    assert await drain(ctx, {place: [edge] * wpus}, at, 0) == flagged, "far beyond"
+                    assert await drain(ctx, {place: [edge] * wpus}, at, 1) == flagged
+                    # Neighbours cancel out: the order in which they are added does not count.
+                    assert not await drain(ctx, {place: [edge, -sign * (top - 1), edge - sign][:wpus]}, at, 0)
+                # Everything is 0 again.
+                assert not await drain(ctx, {}, at, 0)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_beats_beyond_the_buffer():
+    """They are dropped, each with a fault of its own, and those before them are written."""
+    config = Config(name="drain", clusters=2, wpus=1, cols=2, dw_depth=20)
+    dut = Drain(config, latency=LATENCY)
+
+    async def bench(ctx):
+        for base, gap in ((12, 0), (19, 0), (20, 0), (65532, 0), (4, 3), (0, 255)):
+            for lane, c in itertools.product(range(2), range(2)):
+                ctx.set(dut.d[lane][0][c], 1000 + base)
+            for name, value in {"snap": 1, "drows": 7, "nk": 3, "dwbase": base, "dgap": gap, "dacc": 0}.items():
+                ctx.set(dut.token[name], value)
+            faults, done = 0, False
+            while not done:
+                faults += ctx.get(dut.fault)
+                done = ctx.get(dut.done)
+                await ctx.tick()
+                ctx.set(dut.token.snap, 0)
+            addresses = [(base + beat * (gap + 1)) % 65536 for beat in range(9)]
+            assert faults == sum(address >= config.dw_depth for address in addresses), (base, gap)
+            ctx.set(dut.en, 1)
+            for beat in range(config.dw_depth):
+                ctx.set(dut.addr, beat)
+                await ctx.tick().repeat(2)
+                assert (ctx.get(dut.q[0][0]) == 1000 + base) == (beat in addresses), (base, gap, beat)
+            ctx.set(dut.en, 0)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)

@@ -1,5 +1,7 @@
 """Partial sums: layouts, read-modify-write, masks, overflow, and the A-Core's reads of the other half."""
 
+import itertools
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Mux, Signal, signed
@@ -164,6 +166,38 @@ def test_overflow(sign):
         ctx.set(dut.read.addr0, 3)
         await ctx.tick()
         assert ctx.get(dut.q[0]) == -sign * (2**(WIDTH - 1) - (sign < 0)), "sums wrap"
+
+    simulate(testbench)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_overflow_of_each_bank_alone(sign):
+    """The sum of one bank, in either half and by each pattern that writes to it, with a good window before and behind it: one
+    cycle of overflow, at its own time. The same sums one smaller give none, nor do banks that the window does not write."""
+    limit = 2**(WIDTH - 1) - (sign > 0)
+
+    async def testbench(ctx, dut):
+        async def fill(half: int, values: list[int]) -> None:
+            token = {"pa": 4, "odd": 0, "group": 0, "fresh": 1, "half": half, "mask": 2, "sums": values}
+            assert not await sweep(ctx, dut, Pattern.BP2, [token, None, None])
+
+        def window(value: int, outputs: list[int], half: int, **changes: int) -> dict:
+            sums = [value if k in outputs else 0 for k in range(4)]
+            return {"pa": 4, "odd": 0, "group": 0, "fresh": 0, "half": half, "mask": 2, "sums": sums} | changes
+
+        for number, (pattern, odd, group, bank) in enumerate(itertools.product(Pattern, (0, 1), (0, 1), range(4))):
+            half = number % 3 & 1
+            # K1 writes the group in the next place to the address behind it.
+            written = {place: k for place, k in places(pattern, 4, odd, group).items() if place[1] == 4}
+            place = {"odd": odd, "group": group, "half": half}
+            await fill(half, [sign * limit * (b == bank) for b in range(4)])
+            output = written.get((bank, 4))
+            own = [output] if output is not None else list(range(4))
+            for step in (0, sign):
+                tokens = [window(0, own, **place), None, None, window(step, own, **place), None, None, window(0, own, **place)]
+                events = await sweep(ctx, dut, pattern, tokens)
+                # Two cycles behind the sums of the fourth token.
+                assert events == [("ovf", 3 + LATENCY + 2)] * (step != 0 and output is not None), (half, pattern, place, bank)
 
     simulate(testbench)
 

@@ -1,5 +1,6 @@
 """Windows, weights and WPU: random tokens against a small token-level model, both MACs, several array widths."""
 
+import itertools
 import os
 import random
 
@@ -9,6 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
@@ -193,6 +195,43 @@ async def random_tokens(dut):
     # Sums count in tokens without wg only, drain registers behind a snap of sums: about half of the tokens each.
     assert min(checked["out"], checked["d"]) > len(tokens) // 4, checked
     assert (checked["ovf"] > 0) == (config.wg_width == 32), checked
+
+
+@pytest.mark.parametrize("mac", ["decode_once", "double_pumped"])
+def test_each_overflow_alone(mac):
+    """One accumulator of one PE and cluster leaves its width while all others stay at 0, and goes on: a flag ``ovf_latency`` cycles
+    behind that token, and no other."""
+    cols = 2
+    config = Config(name="t", clusters=cols, wpus=1, cols=cols, mac=mac, psum_width=32, wg_width=32)
+    dut = Wpu(config)
+    largest = 2 ** 7  # products of -4096 and -4096 or 4032, the first of which does not count as an addition
+
+    async def bench(ctx):
+        ctx.set(dut.ctl.wg, 1)
+        ctx.set(dut.ctl.use, 1)
+        for number, (r, c, k, cluster) in enumerate(itertools.product(range(3), range(cols), range(3), range(dut.clusters))):
+            down = number % 2
+            fits = largest - 1 if not down else 2 ** 31 // (4096 * 4032)
+            ctx.set(dut.a[r * cols + c][k], 4032 if down else -4096)
+            ctx.set(dut.e[cluster][k], 0x40)  # the code of -4096
+            # Operands are there when the first token comes to the column, which clears.
+            await ctx.tick().repeat(8)
+            ctx.set(dut.ctl.clr, 1)
+            await ctx.tick()
+            ctx.set(dut.ctl.clr, 0)
+            flags = []
+            for _ in range(fits + Wpu.ovf_latency(cols) + 6):
+                flags.append(ctx.get(dut.ovf))
+                await ctx.tick()
+            # Token n, the clearing one being the first, makes the sum of n products; flags[0] is of one cycle behind that one.
+            assert [cycle for cycle, flag in enumerate(flags) if flag] == [fits + Wpu.ovf_latency(cols) - 1], (r, c, k, cluster)
+            ctx.set(dut.a[r * cols + c][k], 0)
+            ctx.set(dut.e[cluster][k], 0)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
 
 
 LONG = {
