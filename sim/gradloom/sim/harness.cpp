@@ -69,8 +69,9 @@ struct Machine {
     uint64_t trace_first = 0, trace_limit = 0;
 #endif
 
-    explicit Machine(uint64_t size)
-        : top(&context, "machine"), dram(size, sizeof(top.m_axi_rdata)), checker(sizeof(top.m_axi_rdata)) {
+    // What has no initial value is 0, or drawn from `power_up` if that is not 0 (libraries built for it).
+    Machine(uint64_t size, uint32_t power_up)
+        : top(woken(context, power_up), "machine"), dram(size, sizeof(top.m_axi_rdata)), checker(sizeof(top.m_axi_rdata)) {
         connect(top, dram);
         connect(top, checker);
         checker.add(LitePort{"s_axil_", &top.s_axil_awvalid, &top.s_axil_awready, &top.s_axil_wvalid, &top.s_axil_wready,
@@ -80,6 +81,11 @@ struct Machine {
         top.s_axil_awprot = top.s_axil_arprot = 0;
         top.s_axil_wdata = top.s_axil_wstrb = 0;
         top.s_axil_awvalid = top.s_axil_wvalid = top.s_axil_bready = top.s_axil_arvalid = top.s_axil_rready = 0;
+    }
+    static VerilatedContext* woken(VerilatedContext& context, uint32_t power_up) {
+        context.randReset(power_up ? 2 : 0);
+        context.randSeed(static_cast<int>(power_up & 0x7FFFFFFF));
+        return &context;
     }
     ~Machine() {
 #ifdef TRACE_FST
@@ -175,9 +181,9 @@ Machine& machine(void* self) { return *static_cast<Machine*>(self); }
 
 extern "C" {
 
-void* gradloom_new(uint64_t size) {
+void* gradloom_new(uint64_t size, uint32_t power_up) {
     try {
-        auto created = std::make_unique<Machine>(size);
+        auto created = std::make_unique<Machine>(size, power_up);
 #ifdef TRACE_FST
         created->context.traceEverOn(true);
 #endif

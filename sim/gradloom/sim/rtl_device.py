@@ -10,6 +10,7 @@ from types import TracebackType
 import numpy as np
 
 from gradloom.rtl.config import Config
+from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
 
@@ -82,7 +83,7 @@ def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     handle, u8, u32, u64 = ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
-        ("new", handle, [u64]), ("delete", None, [handle]), ("beat_bytes", u32, [handle]),
+        ("new", handle, [u64, u32]), ("delete", None, [handle]), ("beat_bytes", u32, [handle]),
         ("write", ctypes.c_int, [handle, u64, ctypes.c_char_p, u64]),
         ("read", ctypes.c_int, [handle, u64, ctypes.c_char_p, u64]),
         ("csr_write", ctypes.c_int, [handle, u32, u32]),
@@ -120,19 +121,26 @@ class RtlDevice:
         Remember for every beat the cycle of its last write (:meth:`last_write`).
     trace : :class:`bool`
         Build with waveforms (:meth:`trace`).
+    power_up : :class:`int`
+        0: registers and memories wake up with their initial values. Else a seed below 2^31: without them, at random
+        (:mod:`gradloom.sim.power_up`); the machine's reset follows as always.
     """
 
     def __init__(self, machine: Config | Mapping[str, str], *, top: str = "gradloom", dram_bytes: int = 64 << 20,
-                 dram: DramModel | None = None, track_writes: bool = False, trace: bool = False,
+                 dram: DramModel | None = None, track_writes: bool = False, trace: bool = False, power_up: int = 0,
                  blocks: frozenset[str] = frozenset()) -> None:
+        if not 0 <= power_up < 1 << 31:
+            raise ValueError(f"power_up must be a seed below 2^31, or 0, not {power_up!r}")
         if not 0 < dram_bytes <= 1 << 32:
             raise ValueError(f"dram_bytes must lie in 1..2^32, not {dram_bytes!r}")
         if isinstance(machine, Config):
             files, blocks = machine_verilog(machine)
         else:
             files = dict(machine)
-        self._library = _load(build_library(files, top=top, trace=trace, blocks=blocks))
-        self._handle: int | None = self._library.gradloom_new(dram_bytes)
+        if power_up:
+            files = {name: without_initial_values(text) for name, text in files.items()}
+        self._library = _load(build_library(files, top=top, trace=trace, power_up=bool(power_up), blocks=blocks))
+        self._handle: int | None = self._library.gradloom_new(dram_bytes, power_up)
         if not self._handle:
             raise MemoryError(f"no memory for a DRAM of {dram_bytes} bytes")
         self.dram_bytes = dram_bytes

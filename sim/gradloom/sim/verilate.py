@@ -20,7 +20,7 @@ _HARNESS = ("harness.cpp", "dram.h", "axi_ports.h", "axi_checker.h")
 _TRACE_HEADER = "lz4.h"
 _EMPTY_ARCHIVE = "!<arch>\n"
 _LIBRARY = "libmachine.so"
-_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
+_FLAGS = ("-O3", "--x-assign", "fast", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
 _MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread"
 
 
@@ -66,8 +66,8 @@ def _mark_blocks(text: str, blocks: frozenset[str]) -> str:
     return re.sub(r"^module\s+(\w+)\s*\([^;]*\);", mark, text, flags=re.MULTILINE)
 
 
-def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, blocks: frozenset[str] = frozenset(),
-                  jobs: int | None = None) -> Path:
+def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, power_up: bool = False,
+                  blocks: frozenset[str] = frozenset(), jobs: int | None = None) -> Path:
     """The shared library of ``files`` (Verilog text by name) with the harness; built only if the cache lacks it.
 
     The key is the SHA-256 of the Verilog, the harness, the flags and the tools' versions. A build appears in the cache
@@ -79,6 +79,8 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, bl
         Top module; its ports are those that ``harness.cpp`` drives.
     trace : :class:`bool`
         Able to write FST waveforms (slower).
+    power_up : :class:`bool`
+        Able to draw what has no initial value at random, when a machine is made.
     blocks : set of :class:`str`
         Modules that are built as hierarchical blocks.
 
@@ -88,7 +90,7 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, bl
         If a tool fails.
     """
     harness = {name: (_SOURCES / name).read_text() for name in (*_HARNESS, *([_TRACE_HEADER] if trace else []))}
-    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, sorted(blocks), sorted(harness.items()),
+    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, power_up, sorted(blocks), sorted(harness.items()),
                                   _FLAGS, _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
     folder = cache_folder() / "sim" / digest[:32]
     library = folder / _LIBRARY
@@ -97,7 +99,7 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, bl
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
-        _build(work, {name: _mark_blocks(text, blocks) for name, text in files.items()}, harness, top, trace, blocks, jobs)
+        _build(work, {name: _mark_blocks(text, blocks) for name, text in files.items()}, harness, top, trace, power_up, blocks, jobs)
         result = work / "result"
         result.mkdir()
         shutil.move(work / "obj" / _LIBRARY, result / _LIBRARY)
@@ -116,7 +118,7 @@ def _compile_flags(trace: bool) -> str:
     return "-O2 -fPIC -std=gnu++17" + (" -DTRACE_FST" if trace else "")
 
 
-def _build(work: Path, files: Mapping[str, str], harness: Mapping[str, str], top: str, trace: bool,
+def _build(work: Path, files: Mapping[str, str], harness: Mapping[str, str], top: str, trace: bool, power_up: bool,
            blocks: frozenset[str], jobs: int | None) -> None:
     for name, text in {**files, **harness}.items():
         (work / name).write_text(text)
@@ -130,6 +132,7 @@ def _build(work: Path, files: Mapping[str, str], harness: Mapping[str, str], top
                "-CFLAGS", _compile_flags(trace) + (f" -I{work}" if trace else ""),
                "-LDFLAGS", "-shared" + (f" -L{work}" if trace else ""),
                "-MAKEFLAGS", f"{_MAKE_FLAGS} PYTHON3={sys.executable}",
+               "--x-initial", "unique" if power_up else "fast",
                *(["--hierarchical"] if blocks else []), *(["--trace-fst"] if trace else []),
                *(str(work / name) for name in files), str(work / "harness.cpp")]
     log = work / "build.log"

@@ -78,9 +78,10 @@ def open_runner(
     slots: int = 8,
     dram: DramModel | None = None,
     spare: int = 0,
+    power_up: int = 0,
     wrap: Callable[[RtlDevice], Device] = lambda device: device,
 ) -> ProgramRunner:
-    """A runner on the simulated machine; ``spare`` bytes of memory lie behind its window.
+    """A runner on the simulated machine; ``spare`` bytes of memory lie behind its window. ``power_up`` as for :class:`RtlDevice`.
 
     Its device is what ``wrap`` makes of the machine.
     """
@@ -90,7 +91,7 @@ def open_runner(
         machine,
         case.batch,
         slots,
-        lambda size: wrap(RtlDevice(machine, dram_bytes=size + spare, dram=dram, track_writes=True)),
+        lambda size: wrap(RtlDevice(machine, dram_bytes=size + spare, dram=dram, track_writes=True, power_up=power_up)),
     )
 
 
@@ -106,9 +107,9 @@ def verify_step(case: Case, runner: ProgramRunner, state: State, step: int) -> C
     return comparison
 
 
-def verify_steps(case: Case, config: str, *, dram: DramModel | None = None) -> str:
+def verify_steps(case: Case, config: str, *, dram: DramModel | None = None, power_up: int = 0) -> str:
     """Every step of the case on a machine, compared in every byte. Returns the digest of the parameters."""
-    runner, state = open_runner(case, config, dram=dram), case.initial()
+    runner, state = open_runner(case, config, dram=dram, power_up=power_up), case.initial()
     try:
         runner.load(state)
         for step in range(len(case.labels)):
