@@ -91,7 +91,8 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 token = {"shift": int(shift), "clear": int(i == 0), "use": int(window), "sel": 2 * pattern + parity,
                          "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": sum(1 << w for w in taking),
                          "last": int(ends and g == len(groups) - 1 and i == len(row_tokens) - 1), "lap": lap,
-                         "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "dwbase": f["dwbase"]}
+                         "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "wg": f["wg"],
+                         **{name: f[name] for name in ("dwbase", "dgap", "dacc", "ebank")}}
                 token["snap"] = int(token["last"] and f["wg"] and f["drain"])
                 limits = [f[f"rlim{r}"] if pattern == Pattern.K1 else f["nr"] > r for r in range(3)]
                 token["drows"] = sum(1 << r for r in range(3) if limits[r])
@@ -124,7 +125,7 @@ PE = 3
 def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     pattern = int(rng.integers(4))
     modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
-    names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")
+    names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums", "dacc")
     bits = {name: int(rng.integers(2)) for name in names}
     laps = sorted(int(lap) for lap in rng.integers(0, config.laps, 2))
     upi = int(rng.integers(1, 6))
@@ -135,6 +136,7 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
         "lap": laps[0], "lap_end": laps[1],
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern in (Pattern.K3, Pattern.K1) else 0, "nr": int(rng.integers(1, 4)),
         "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)),
+        "dgap": int(rng.integers(256)), "ebank": int(rng.integers(3)),
         "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
         "upi": upi, "u0": int(rng.integers(upi)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
         "xe": int(rng.integers(1, 5)), "e0": int(rng.integers(-3, 3)), "ib0": int(rng.integers(modulus)),
@@ -262,6 +264,22 @@ def test_crossbars(group, cols, wpus):
                     check(ctx, *history[-1 - Feed.LATENCY], pattern, nk)
                 await ctx.tick()
             assert not ctx.get(dut.fault)
+        for i, bank in itertools.product(range(3 * wpus), range(banks)):
+            # Each request alone, in every bank; one that is not made may lie anywhere.
+            for read, address, expected in ((1, depth - 1, 0), (1, depth, 1), (1, depth + 4096, 1), (1, 65535, 1), (0, 65535, 0)):
+                ctx.set(dut.token.use, 0)
+                ctx.set(dut.token.read, read << i)
+                ctx.set(dut.token.bank[i], bank)
+                ctx.set(dut.token.addr[i], address)
+                await ctx.tick().repeat(2)
+                assert ctx.get(dut.fault) == expected, (i, bank, read, address)
+            ctx.set(dut.token.addr[i], 0)
+        for use, wg, address, expected in ((1, 1, depth + 32768, 1), (1, 1, 65535, 1), (1, 0, depth, 0), (0, 1, depth, 0)):
+            for name, content in (("use", use), ("wg", wg), ("ea", address), ("read", 0)):
+                ctx.set(getattr(dut.token, name), content)
+            await ctx.tick().repeat(2)
+            assert ctx.get(dut.fault) == expected, (use, wg, address)
+        ctx.set(dut.token.bank[0], 0)
         for name, change in (("read", {"use": 0, "wg": 0, "read": 1}), ("ea", {"use": 1, "wg": 1, "read": 0})):
             for beyond in (0, 1):
                 for field, content in change.items():

@@ -1,5 +1,7 @@
 """The weight network: block addresses, transposition, tap order, valid taps, and its handshake with the tokens."""
 
+import itertools
+
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
@@ -95,6 +97,18 @@ def test_weight_network(group, cols):
             first = {sum(fields["steps"] * len(laps_of(fields)) for fields in commands[:i]) for i in range(len(commands))}
             assert all(distance == 3 or (i + 1 in first and distance <= 6) for i, distance in enumerate(np.diff(swaps)))
 
+    async def faults_of(ctx, fields: dict[str, int]) -> int:
+        ctx.set(dut.cmd, encode_conv(fields))
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        faults = 0
+        for _ in range(8):
+            ctx.set(dut.swap, ctx.get(dut.ready))
+            faults += ctx.get(dut.fault)
+            await ctx.tick()
+        return faults
+
     async def testbench(ctx):
         ctx.set(dut.load[0].valid, 1)
         ctx.set(dut.load[0].dest, Dest.WBUF)
@@ -113,16 +127,19 @@ def test_weight_network(group, cols):
         for tap_valid in (True, False):
             # Only a valid tap beyond the buffer is a fault: block 2 of a row that begins at the last address.
             fields = {"nr": 1, "nk": 3 if tap_valid else 2, "steps": 1, "wbase": DEPTH - 1, "wob0": 1}
-            ctx.set(dut.cmd, encode_conv(fields))
-            ctx.set(dut.start, 1)
-            await ctx.tick()
-            ctx.set(dut.start, 0)
-            faults = 0
-            for _ in range(8):
-                ctx.set(dut.swap, ctx.get(dut.ready))
-                faults += ctx.get(dut.fault)
-                await ctx.tick()
-            assert faults == tap_valid
+            assert await faults_of(ctx, fields) == tap_valid
+        for r, wob, nk in itertools.product(range(3), range(3), (1, 2, 3)):
+            # Of one PE row alone the blocks from bank ``wob`` of the last address on, so that those behind bank 2 lie beyond; or
+            # of an address beyond, whose low bits are good ones.
+            place = {"nr": r + 1, "nk": nk, "steps": 1, f"wob{r}": wob, f"woa{r}": DEPTH - 1}
+            assert await faults_of(ctx, place) == int(wob + nk > 3), place
+            assert await faults_of(ctx, place | {f"woa{r}": 256}) == 1
+            assert await faults_of(ctx, place | {f"woa{r}": -1}) == 1, place
+        for k, r in itertools.product(range(1, 4), range(3)):
+            # Kernel 1: a step of one PE row alone.
+            place = {"pattern": Pattern.K1, "nk": k, "steps": 1, f"rlim{r}": 1, "nr": 3}
+            for base, koff, expected in ((DEPTH - 1, 0, 0), (DEPTH, 0, 1), (0, DEPTH, int(r > 0)), (0, (DEPTH + 1) // 2, int(r > 1))):
+                assert await faults_of(ctx, place | {"wbase": base, "koff": koff}) == expected, (place, base, koff)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
