@@ -182,7 +182,7 @@ def test_each_slot_beyond_is_a_fault():
 
 @pytest.mark.parametrize("width", [32, 48])
 def test_magnitude_to_its_last_bit(width):
-    """Sums of magnitudes around every power of two up to 2^48, of either value, up and down; the sum starts anew where it is told."""
+    """Sums of magnitudes around every power of two up to 2^48, of either value, up and down; it starts anew where told."""
     dut, rng = Magnitude(width), np.random.default_rng(width)
     lowest = -2 ** (width - 1)
 

@@ -138,8 +138,8 @@ def test_weight_network(group, cols):
         for k, r in itertools.product(range(1, 4), range(3)):
             # Kernel 1: a step of one PE row alone.
             place = {"pattern": Pattern.K1, "nk": k, "steps": 1, f"rlim{r}": 1, "nr": 3}
-            for base, koff, expected in ((DEPTH - 1, 0, 0), (DEPTH, 0, 1), (0, DEPTH, int(r > 0)), (0, (DEPTH + 1) // 2, int(r > 1))):
-                assert await faults_of(ctx, place | {"wbase": base, "koff": koff}) == expected, (place, base, koff)
+            for base, koff, beyond in ((DEPTH - 1, 0, False), (DEPTH, 0, True), (0, DEPTH, r > 0), (0, (DEPTH + 1) // 2, r > 1)):
+                assert await faults_of(ctx, place | {"wbase": base, "koff": koff}) == beyond, (place, base, koff)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
