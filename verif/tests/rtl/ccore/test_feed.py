@@ -15,6 +15,7 @@ from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
+from gradloom.verif.inside import inside
 
 
 class Walk(wiring.Component):
@@ -219,6 +220,73 @@ def test_walk(wpus, laps):
     # A command that was started in time follows without a bubble; else its first token comes 3 cycles after the start.
     assert all(waited == 0 or since == 3 for waited, since in bubbles), bubbles
     assert sum(waited == 0 for waited, _ in bubbles) > len(bubbles) // 3, bubbles
+
+
+@pytest.mark.parametrize("wpus", [1, 3])
+def test_far_walks(wpus):
+    """Steps, units, columns, entries, rows and image slots around the powers of two up to the ends of their fields: the counters
+    are preset to a few before the end, where long walks would have brought them."""
+    config = Config(name="test", clusters=1, cols=1, wpus=wpus, max_planes=128)
+    dut = Walk(config)
+    simulator = Simulator(dut)
+    rows = {name: inside(simulator, name, width)[0] for name, width in (("step", 16), ("left", 16), ("y", 12), ("slot", 8))}
+    columns = {name: inside(simulator, name, width)[0] for name, width in (("j", 12), ("entry", 14))}
+    good = {"pattern": Pattern.K3, "nr": 3, "nk": 3, "steps": 1, "units": 1, "cols": 1, "upi": 4095, "yin": 4095, "xe": 4095,
+            "par0": 1}
+
+    async def windows(ctx, fields: dict[str, int], presets: dict[str, int]) -> list:
+        """Tokens with a window. Presets of the rows hold from the first row on, those of columns behind the first window."""
+        ctx.set(dut.cmd, encode_conv(good | fields))
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        for name in rows.keys() & presets.keys():
+            ctx.set(rows[name], presets[name])
+        found: list = []
+        for _ in range(40):
+            token = ctx.get(dut.token)
+            await ctx.tick()
+            if token.use:
+                found.append(token)
+                if len(found) == 1:
+                    for name in columns.keys() & presets.keys():
+                        ctx.set(columns[name], presets[name])
+                if token.last:
+                    return found
+        raise AssertionError(f"the walk does not end: {fields} {presets}")
+
+    async def testbench(ctx):
+        ctx.set(dut.weights, 1)
+        ctx.set(dut.drained, 1)
+        ends = [(1 << k) + around for k in range(3, 17) for around in (-1, 0, 1) if (1 << k) + around < 65536]
+        for count in ends:
+            # The last three of so many steps of kernel 1, whose PE rows take part in all but the last, in all, and in half of them.
+            limits = {"pattern": Pattern.K1, "rlim0": count - 1, "rlim1": count, "rlim2": count >> 1}
+            found = await windows(ctx, {"steps": count, **limits}, {"step": count - 3})
+            assert [token.read & 7 for token in found] == [3, 3, 2], count
+            assert [token.swap for token in found] == [1, 1, 1] and not any(token.fresh for token in found)
+            # The last units, three row groups.
+            found = await windows(ctx, {"units": count}, {"left": 2 * wpus + 1})
+            assert [token.mask for token in found] == [(1 << wpus) - 1] * 2 + [1], count
+        for count in (end for end in ends if end < 4096):
+            # The last three columns; the partial sum of the last one.
+            found = await windows(ctx, {"cols": count, "pbase": 100}, {"j": count - 3})
+            assert [token.pa for token in found[1:]] == [100 + (j >> 1) for j in range(count - 3, count)], count
+            assert [token.odd for token in found[1:]] == [j & 1 for j in range(count - 3, count)], count
+            # The last entries of a stored row, and what lies behind them.
+            found = await windows(ctx, {"xe": count, "cols": 5, "s2": 1, "ia0": 65000}, {"entry": count - 2})
+            assert [(token.read & 1, token.addr[0]) for token in found[1:3]] == [
+                (1, (65000 + entry) % 65536) for entry in (count - 2, count - 1)], count
+            assert [token.read for token in found[3:]] == [0, 0], count
+            # The last rows of an image, one a row group, and the first ones of the next; rows beyond those stored are padding.
+            images = {"units": 4 * wpus, "upi": count, "yin": 3, "sums": 1, "ca": 7}
+            found = await windows(ctx, images, {"y": count - 2, "slot": 126})
+            slots = [token.slot[w] for token in found for w in range(wpus)]
+            assert slots == [126, 126, *[127 + (unit - 2) // count for unit in range(2, 4 * wpus)]], count
+
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
 
 
 @pytest.mark.parametrize(("group", "cols", "wpus"), [(1, 1, 1), (2, 2, 3), (2, 2, 2), (4, 2, 3)])
