@@ -158,8 +158,9 @@ async def integers(dut):
 
 @cocotb.test()
 async def neighbours(dut):
-    """Every value with settings of its own: number of random bits, rounding, shift, whether it counts and whether it is wanted as an
-    integer change from cycle to cycle; codes, lengths and integers at the limits of each, one below and one beyond, up and down."""
+    """Every value with settings of its own: number of random bits, rounding, shift, whether it counts and whether it is wanted
+    as an integer change from cycle to cycle; codes, lengths and integers at the limits of each, one below and one beyond, up and
+    down."""
     Clock(dut.clk, 10, unit="ns").start()
     rng = random.Random(6)
     has_whole = hasattr(dut, "whole")

@@ -184,7 +184,8 @@ async def as_many_classes_as_there_may_be(dut):
         for n, (row, label) in enumerate(zip(rows, labels, strict=True)):
             codes = errors(row, label, False) + [0] * (groups * g - classes)
             for group in range(groups):
-                assert writes[oa0 + n * groups + group] == int.from_bytes(bytes(codes[group * g:(group + 1) * g]), "little"), (level, n)
+                beat = bytes(codes[group * g:(group + 1) * g])
+                assert writes[oa0 + n * groups + group] == int.from_bytes(beat, "little"), (level, n)
 
 
 @cocotb.test()

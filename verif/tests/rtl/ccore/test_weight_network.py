@@ -11,6 +11,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.ccore.conv_reference import decode_code
+from gradloom.verif.inside import inside
 
 DEPTH = 24
 
@@ -142,6 +143,40 @@ def test_weight_network(group, cols):
                 assert await faults_of(ctx, place | {"wbase": base, "koff": koff}) == beyond, (place, base, koff)
 
     simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+def test_many_steps():
+    """Steps around every power of two up to 65535, of kernel 1, whose PE rows have weights in so many of them: the counter is
+    preset to the last three. Behind them the network is free."""
+    config = Config(name="test", clusters=1, cols=1, wpus=1, wbuf_depth=DEPTH)
+    dut = WeightNetwork(config)
+    simulator = Simulator(dut)
+    [steps] = inside(simulator, "step", 16)
+
+    async def testbench(ctx):
+        for name, value in {"valid": 1, "dest": Dest.WBUF, "bank": 0, "addr": 0, "data": 3}.items():
+            ctx.set(getattr(dut.load[0], name), value)
+        await ctx.tick()
+        ctx.set(dut.load[0].valid, 0)
+        for count in ((1 << k) + around for k in range(3, 17) for around in (-1, 0, 1) if (1 << k) + around < 65536):
+            ctx.set(dut.cmd, encode_conv({"pattern": Pattern.K1, "nk": 1, "steps": count, "rlim0": count - 1, "rlim1": count,
+                                          "rlim2": count >> 1}))
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            ctx.set(steps, count - 3)
+            found = []
+            for _ in range(24):
+                ctx.set(dut.swap, ctx.get(dut.ready))
+                if strobe := ctx.get(dut.wl):
+                    found.append((strobe.bit_length() - 1, ctx.get(dut.w[0][0])))
+                await ctx.tick()
+            assert found == [(r, 3 * (r == 1 or (r == 0 and step < 2))) for step in range(3) for r in range(3)], count
+            assert ctx.get(dut.free) and not ctx.get(dut.ready)
+
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
     simulator.run()
