@@ -171,7 +171,7 @@ async def neighbours(dut):
         a = rng.choice((1, -1)) * (rng.choice(limits) << max(0, sh)) + rng.choice((-1, 0, 1)) * rng.choice((1, 1 << max(0, sh)))
         if cycle % 7 == 0:
             a = rng.getrandbits(64) - (1 << 63) >> rng.randrange(64)
-        f = rng.choice((8, 16))
+        a, f = max(INT64[0], min(INT64[1], a)), rng.choice((8, 16))
         x24 = rng.choice((None, 0, (1 << 24) - 1, rng.getrandbits(24)))
         cases.append((a, sh, f, x24, rng.random() < 0.8, has_whole and rng.random() < 0.5))
     lengths: list[int] = []
