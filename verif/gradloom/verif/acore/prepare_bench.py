@@ -212,11 +212,12 @@ class Bench:
         ctx.set(dut.sums, self.ref.sums[plane])
         ctx.set(dut.srd_data, [rng.getrandbits(48) for _ in range(self.group)] if norms is None else self.ref.norms[norms])
 
-    async def run(self, address: int, *, words: int | None = None, **fields: int) -> Any:
+    async def run(self, address: int, *, words: int | None = None, tail: list[int] | None = None, **fields: int) -> Any:
         """One command, accepted in the next cycle in which the stage is ready. Returns what is handed over; ``words``: of its shift
-        list, by default all eight registers."""
+        list, by default all eight registers; ``tail``: this list instead."""
         ctx, dut = self.ctx, self.dut
-        tail = [shift_word(dst=i % 8, first=1, const=_SHIFTS[i % 8], neg=0, tid=0) for i in range(8 if words is None else words)]
+        tail = tail or [shift_word(dst=i % 8, first=1, const=_SHIFTS[i % 8], neg=0, tid=0)
+                        for i in range(8 if words is None else words)]
         values = command(Opcode.RUN, tail, uprog=address, pl0=PLANE_ENTRY, nb=1, xe=1, **fields)
         ctx.set(dut.cmd, sum(word << (32 * i) for i, word in enumerate(values)))
         ctx.set(dut.valid, 1)

@@ -262,22 +262,10 @@ async def first_passes_beside_sweeps(dut):
         assert set(late) <= {0, -1}, (commands[0], commands[-1], late)
 
 
-@cocotb.test()
-async def softmax(dut):
-    bench = await start(dut, machine_name(), 6)
-    ref, group = bench.ref, bench.config.group
-    images, classes = 5, 10
+def put_errors(ref: AuxReference, images: int, classes: int, oa0: int) -> None:
+    """What SOFTMAX writes to output A."""
+    group = ref.config.group
     groups = -(-classes // group)
-    rng = random.Random(6)
-    ref.label.update({image: rng.randrange(classes) for image in range(images)})
-    await bench.load_all()
-    for g in range(groups):
-        fields = {"planes": images, "nb": 1, "xe": 1, "py": 1, "pj": 1, "layout": PsumLayout.K1, "pbase": 40 * g,
-                  "ob0": g, "om0": groups}
-        await bench.run("LOGITS", TABLE["LOGITS"], fields, shift_sum(0, 0) + shift_sum(1, -14))
-    _, fault = await bench.execute(command(Opcode.SOFTMAX, images=images, classes=classes, logit0=0, oa0=4))
-    assert fault == 0
-    ref.oa.clear()
     for image in range(images):
         values = [ref.logit[image * groups + c // group] >> (32 * (c % group)) & 0xFFFFFFFF for c in range(classes)]
         values = [value - (value >> 31 << 32) for value in values]
@@ -285,12 +273,64 @@ async def softmax(dut):
         powers = [round(32768 * 2 ** (-(t & 255) / 256)) >> min(t >> 8, 16) for t in scaled]
         for c, power in enumerate(powers):
             error = (power << 16) // sum(powers) - 65536 * (ref.label[image] == c)
-            ref.oa[4 + image * groups + c // group] |= encode_value(error, 4)[1] << (8 * (c % group))
+            if c % group == 0:
+                ref.oa[oa0 + image * groups + c // group] = 0
+            ref.oa[oa0 + image * groups + c // group] |= encode_value(error, 4)[1] << (8 * (c % group))
+
+
+@cocotb.test()
+async def softmax(dut):
+    """Behind LOGITS, as close as it comes, too: it waits until their logits, and other outputs of the lanes, are written."""
+    bench = await start(dut, machine_name(), 6)
+    ref, group = bench.ref, bench.config.group
+    images, classes = 5, 10
+    groups = -(-classes // group)
+    rng = random.Random(6)
+    ref.label.update({image: rng.randrange(classes) for image in range(images)})
+    await bench.load_all()
+    errors = command(Opcode.SOFTMAX, images=images, classes=classes, logit0=0, oa0=4)
+    plane = {"planes": 2, "nb": 24, "xe": 6, "py": 4, "pj": 12, "f2": 8}
+
+    def logits(pbase: int) -> list[list[int]]:
+        single = {"planes": images, "nb": 1, "xe": 1, "py": 1, "pj": 1, "layout": PsumLayout.K1, "om0": groups}
+        return [bench.prepare("LOGITS", TABLE["LOGITS"], single | {"pbase": 40 * g + pbase, "ob0": g},
+                              shift_sum(0, 0) + shift_sum(1, -14)) for g in range(groups)]
+
+    for words in logits(0):
+        assert await bench.stream([words]) == [0]
+    assert await bench.stream([errors]) == [0]
+    ref.oa.clear()
+    put_errors(ref, images, classes, 4)
     await bench.compare("softmax")
+    for others in (0, 1, 2):
+        # Sweeps that write what the errors overwrite; then one behind them, which overwrites the first of them.
+        before = [bench.prepare("BP_OUT", TABLE["BP_OUT"], plane, shift_sum(1, 10)) for _ in range(others)]
+        commands = [*before, *logits(8 * others + 8), errors]
+        put_errors(ref, images, classes, 4)
+        commands.append(bench.prepare("BP_OUT", TABLE["BP_OUT"], plane | {"planes": 1, "nb": 6, "py": 1}, shift_sum(1, 10)))
+        assert await bench.stream(commands, in_flight=ACore.IN_FLIGHT) == [0] * len(commands)
+        await bench.compare(f"softmax behind {others} sweeps")
     ref.label[2] = classes
     await bench.load_all()
-    _, fault = await bench.execute(command(Opcode.SOFTMAX, images=images, classes=classes, logit0=0, oa0=4))
-    assert fault == 0x21
+    assert await bench.stream([errors]) == [0x21]
+
+
+@cocotb.test()
+async def means_at_the_limits_of_u(dut):
+    """u is saturated to 18 bits, mean to 24: one below each limit, the limit and one beyond it, up and down, in every channel."""
+    bench = await start(dut, machine_name(), 16)
+    ref, group = bench.ref, bench.config.group
+    fields = {"planes": 1, "nb": 6, "xe": 6, "py": 1, "xsrc": XSource.NONE, "inv": 1 << 15, "pl0": 16, "t2": 9, "f2": 8}
+    limits = [sign * ((1 << k) + around) for k in (16, 17, 23, 24, 31) for around in (-1, 0, 1) for sign in (1, -1)]
+    for c in range(group):
+        ref.set_entry(16, c, 0xFFFF | 8 << 16)
+    for first in range(0, len(limits), group):
+        for c in range(group):
+            ref.set_entry(6, c, limits[(first + c) % len(limits)])
+            # gl = -1
+            ref.set_entry(0, c, -1 << 12 & 0xFFFFFFFF)
+        await bench.load_all()
+        await bench.run("FRN_ERR", TABLE["FRN_ERR"], fields, shift_sum(1, 2) + shift_sum(3, 15))
 
 
 @cocotb.test()
@@ -469,7 +509,7 @@ async def random_commands(dut):
 ])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
-    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 22
+    assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 23
 
 
 def test_microprograms_have_room():

@@ -156,6 +156,49 @@ async def integers(dut):
         await RisingEdge(dut.clk)
 
 
+@cocotb.test()
+async def neighbours(dut):
+    """Every value with settings of its own: number of random bits, rounding, shift, whether it counts and whether it is wanted
+    as an integer change from cycle to cycle; codes, lengths and integers at the limits of each, one below and one beyond, up and
+    down."""
+    Clock(dut.clk, 10, unit="ns").start()
+    rng = random.Random(6)
+    has_whole = hasattr(dut, "whole")
+    limits = [(1 << 23) - 1, 1 << 23, 4032, 4096, 4095, 512, 511, 8, 7, 0]
+    cases = []
+    for cycle in range(9000):
+        sh = rng.randrange(-40, 60) if cycle % 3 else rng.randrange(0, 38)
+        a = rng.choice((1, -1)) * (rng.choice(limits) << max(0, sh)) + rng.choice((-1, 0, 1)) * rng.choice((1, 1 << max(0, sh)))
+        if cycle % 7 == 0:
+            a = rng.getrandbits(64) - (1 << 63) >> rng.randrange(64)
+        a, f = max(INT64[0], min(INT64[1], a)), rng.choice((8, 16))
+        x24 = rng.choice((None, 0, (1 << 24) - 1, rng.getrandbits(24)))
+        cases.append((a, sh, f, x24, rng.random() < 0.8, has_whole and rng.random() < 0.5))
+    lengths: list[int] = []
+    for cycle in range(len(cases) + Converter.LATENCY):
+        a, sh, f, x24, enable, whole = cases[min(cycle, len(cases) - 1)]
+        dut.a.value, dut.below.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255
+        dut.f16.value, dut.stochastic.value = f == 16, x24 is not None
+        dut.x24.value = rng.getrandbits(24) if x24 is None else x24
+        dut.enable.value = enable
+        if has_whole:
+            dut.whole.value = whole
+        await FallingEdge(dut.clk)
+        if cycle >= Converter.LENGTH_LATENCY:
+            lengths.append(int(dut.length.value))
+        if cycle >= Converter.LATENCY:
+            a, sh, f, x24, enable, whole = case = cases[cycle - Converter.LATENCY]
+            v, code, stat = definition(a, sh, f, x24) if enable else (0, 0, 0)
+            length = lengths[cycle - Converter.LATENCY] - (0 if f == 16 else 8)
+            assert max(0, min(63, length)) == stat, case
+            if whole:
+                exact = (a >> sh if sh >= 0 else a << -sh) if enable else 0
+                assert dut.integer.value.to_signed() == max(-(1 << 23), min((1 << 23) - 1, exact)), case
+            else:
+                assert (dut.v.value.to_signed(), int(dut.code.value)) == (v, code), case
+        await RisingEdge(dut.clk)
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_converter(tmp_path, whole):
-    assert run_cocotb(lambda: Converter(whole=whole), __file__, tmp_path) == 5
+    assert run_cocotb(lambda: Converter(whole=whole), __file__, tmp_path) == 6

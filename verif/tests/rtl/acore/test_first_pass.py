@@ -1,14 +1,16 @@
 """First pass of the A-Core: sums of every plane while the next command is swept."""
 
+import itertools
 import random
 from types import SimpleNamespace
 
 import pytest
-from amaranth.hdl import Signal
+from amaranth.hdl import Signal, Value
 from amaranth.sim import Simulator
 
-from gradloom.rtl.acore.first_pass import FirstPass
+from gradloom.rtl.acore.first_pass import PLANE_BITS, TOTAL_BITS, ChannelSums, FirstPass
 from gradloom.rtl.config import Config
+from gradloom.verif.inside import inside
 from gradloom.verif.plain_arith import decode
 
 WIDTHS = {"planes": 8, "nb": 16, "xe": 12, "xodd": 1, "xsrc": 2, "sa0": 16, "sb0": 16, "sm0": 16}
@@ -109,3 +111,89 @@ def test_sums(group, rival):
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+@pytest.mark.parametrize("lane", [0, 1, 2])
+def test_sums_to_their_last_bit(lane):
+    """Sums that go on from 2^k - 1, 2^k and their negatives, up to those of 128 planes of 65535 beats of the largest values: of
+    products over a plane and over all, of values that are kept and of those that are cut; one lane, or both (2)."""
+    dut = ChannelSums()
+    lanes = (lane,) if lane < 2 else (0, 1)
+    most = {"product": 128 * 65535 * 2 << 24, "kept": 128 * 65535 * 2 << 12, "cut": 128 * 65535 * 2 << 12}
+    codes = {0x40: -4096, 0x3F: 4032, 1: 1, 0x7F: -1}
+
+    async def bench(ctx):
+        for k in range(6, 50):
+            presets = (1 << k, (1 << k) - 1, -(1 << k))
+            for preset, (a, b), bit in itertools.product(presets, ((0x40, 0x40), (0x40, 1), (0x7F, 1)), (0, 1)):
+                plane = preset if abs(preset) < 65535 * 2 << 24 else 0
+                totals = {name: preset if abs(preset) <= limit else 0 for name, limit in most.items()}
+                # A register is set to what long planes would have left in it.
+                ctx.set(dut.plane, plane)
+                ctx.set(dut.totals, totals)
+                ctx.set(dut.a, [a if i in lanes else 0x55 for i in range(2)])
+                ctx.set(dut.b, [b if i in lanes else 0x2A for i in range(2)])
+                ctx.set(dut.bit, 3 * bit)
+                ctx.set(dut.lanes, sum(1 << i for i in lanes))
+                ctx.set(dut.add, 0)
+                await ctx.tick().repeat(4)
+                ctx.set(dut.add, 1)
+                await ctx.tick()
+                ctx.set(dut.add, 0)
+                product = codes[a] * codes[b] * bit * len(lanes)
+                assert ctx.get(dut.plane) == plane + product, (preset, a, b)
+                found = ctx.get(dut.totals)
+                values = codes[a] * len(lanes)
+                assert found.product == totals["product"] + product, (preset, a, b)
+                assert found.kept == totals["kept"] + values * bit, (preset, a, b)
+                assert found.cut == totals["cut"] + values * (1 - bit), (preset, a, b)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_large_sums_arrive_whole(group):
+    """What the sums of a plane and of all planes have at the end is what the next stage reads, in every bit, in either bank."""
+    config = Config(name="first", clusters=group, cols=group, wpus=1, max_planes=5)
+    fields = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
+    dut, rng = FirstPass(config, fields), random.Random(group)
+    simulator = Simulator(dut)
+    planes, totals = inside(simulator, "plane", PLANE_BITS), inside(simulator, "totals", len(Value.cast(dut.totals[0])))
+    widths = {"product": TOTAL_BITS, "kept": 38, "cut": 38}
+
+    async def bench(ctx):
+        for name, value in {"planes": 1, "nb": 12, "xe": 12, "xsrc": 2}.items():
+            ctx.set(getattr(fields, name), value)
+        for _ in range(12):
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            # The first beat's sums have begun anew, and the last one's have not come.
+            await ctx.tick().repeat(10)
+            for register in planes:
+                ctx.set(register, rng.randrange(-(1 << PLANE_BITS - 1), 1 << PLANE_BITS - 1))
+            for register in totals:
+                ctx.set(register, sum(rng.getrandbits(width) << at for width, at in zip(widths.values(), (0, 50, 88), strict=True)))
+            while not ctx.get(dut.ready):
+                await ctx.tick()
+            ctx.set(dut.take, 1)
+            await ctx.tick()
+            ctx.set(dut.take, 0)
+            await ctx.tick()
+            assert sorted(ctx.get(dut.sums[c]) for c in range(group)) == sorted(ctx.get(register) for register in planes)
+            found = [ctx.get(Value.cast(dut.totals[c])) for c in range(group)]
+            assert set(found) <= {ctx.get(register) for register in totals} and len(set(found)) == group
+
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_what_a_plane_gives_at_most_fits():
+    """Products of 2^24, two a beat, 65535 beats a plane and 128 planes; the memory of the planes' sums is as wide as they are."""
+    plane = 65535 * 2 << 24
+    assert plane.bit_length() < PLANE_BITS
+    assert (128 * plane).bit_length() < TOTAL_BITS

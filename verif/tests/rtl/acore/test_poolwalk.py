@@ -125,6 +125,63 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
     assert cycles == 2 * pool_cycles(command), "the cost model counts as many"
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_large_planes(backward):
+    """Rows and columns up to the 4095th, one position a window: inside a plane that ends behind it and outside one that ends before
+    it; addresses of 16 bits, of the second plane too."""
+    signals = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
+    dut = PoolWalk(signals)
+
+    async def bench(ctx):
+        async def begin(stride: int, **fields: int) -> None:
+            for name, value in ({"pool": 1 + backward, "pkern": 1, "pstride": stride, "ppad": 0, "poff": 0} | fields).items():
+                ctx.set(getattr(signals, name), value)
+            ctx.set(dut.step, 0)
+            for port in ("prepare", "start"):
+                ctx.set(getattr(dut, port), 1)
+                await ctx.tick()
+                ctx.set(getattr(dut, port), 0)
+                await ctx.tick().repeat(17)
+            ctx.set(dut.step, 1)
+
+        async def next_beat() -> None:
+            while not ctx.get(dut.beat_done):
+                await ctx.tick()
+            await ctx.tick()
+
+        ctx.set(dut.single, 1)
+        ctx.set(dut.plane_beats, 0xFFFF)
+        stride = 1 if backward else 15
+        for plane in range(2):
+            await begin(stride, pyi=4095, pxi=4095)
+            ctx.set(dut.plane_last, plane)
+            if plane:
+                await next_beat()
+            ctx.set(dut.plane_last, 0)
+            ctx.set(dut.row_last, 1)
+            for row in range(0, 4096, stride):
+                if not backward or row & row + 1 == 0 or row & row - 1 == 0:
+                    for size in (row, row + 1, row ^ 1 << 11):
+                        ctx.set(signals.pyi, size)
+                        assert ctx.get(dut.tap.inside[0][0]) == (row < size & 4095), (row, size)
+                    assert ctx.get(dut.addr) == (plane * 0xFFFF + row * 2048) & 0xFFFF, row
+                await next_beat()
+        await begin(1, pyi=1, pxi=4095)
+        ctx.set(dut.row_last, 0)
+        for beat in range(2048):
+            if beat & beat + 1 == 0 or beat & beat - 1 == 0:
+                for column, size in itertools.product(range(2), (2 * beat, 2 * beat + 1, 2 * beat + 2)):
+                    ctx.set(signals.pxi, size)
+                    assert ctx.get(dut.tap.inside[column][column]) == (2 * beat + column < size & 4095), (beat, column, size)
+                assert ctx.get(dut.addr) == beat
+            await next_beat()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
 @pytest.mark.parametrize(("fields", "cycles"), [
     # Two pairs of columns, each of two rows.
     ({"pool": 1, "pkern": 2, "pstride": 2, "py": 1, "xe": 1}, 4),

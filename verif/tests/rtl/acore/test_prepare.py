@@ -1,5 +1,6 @@
 """The A-Core's second stage: microinstructions that overlap against the same ones in turn, its cycles against the cost model."""
 
+import itertools
 import random
 
 import pytest
@@ -15,12 +16,15 @@ from gradloom.rtl.acore.microcode import (
     ScalarFactor,
     ScalarOperand,
     ScalarTerm,
+    Shift,
 )
 from gradloom.rtl.acore.microprograms import PROGRAMS, TABLE
 from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode
+from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.prepare_bench import Bench, Reference, random_program
+from gradloom.verif.plain_arith import align, saturate, wrap
 
 MACHINES = {group: Config(name=f"g{group}", clusters=group, cols=min(group, 8), wpus=wpus, max_planes=4,
                         dw_depth=1024, microcode_depth=64)
@@ -208,3 +212,85 @@ def test_rivals_at_the_parameter_buffer_keep_the_stage_as_long_as_the_cost_model
                 expected += preparation(instruction, PROGRAMS[program], config, stored, loaded)
 
     simulate(body, config, 4)
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_an_overflow_is_kept_to_the_end_of_its_command(group):
+    """Of any channel, with good scalars behind it: the fault comes with this command, and not with the next one."""
+    async def body(bench: Bench) -> None:
+        good = scalar(reg=Register.SB, sx=ScalarOperand.ENTRY, sdst=ScalarDestination.R, r=2)
+        bench.entries[4] = [0] * group
+        for channel, factor, fault in itertools.product(range(group), (ScalarFactor.INV, ScalarFactor.NONE), (0x12, 0)):
+            # A factor's operand of more than 48 bits, or twice a value that leaves 64 bits by one.
+            bench.entries[3] = [0] * group
+            bench.entries[3][channel] = (1 << 47 if factor else 1 << 62) - (fault == 0)
+            value = scalar(reg=Register.SG, sx=ScalarOperand.ENTRY, sdst=ScalarDestination.R)
+            term = {"sf": factor} if factor else {"st2": ScalarTerm.R, "r": 3}
+            bench.store(0, [value | {"r": 3}, value | {"r": 1} | term, *[good] * 3, {"kind": Kind.SWEEP}])
+            assert (await bench.run(0, planes=1, n=1, inv=1 << 15)).fault == fault, (channel, factor)
+
+    simulate(body, MACHINES[group], group)
+
+
+def test_shift_amounts_saturate():
+    """Amounts of all registers beyond what aligns and converters take, in both directions and negated: 7, resp. 12 bits."""
+    limits = [sign * ((1 << k) + around) for k in (0, 5, 6, 7, 8, 10, 11, 12, 14) for around in (-1, 0, 1) for sign in (1, -1)]
+
+    async def body(bench: Bench) -> None:
+        ctx, dut = bench.ctx, bench.dut
+        # Two words a register make amounts of up to 2^16.
+        for number, value in enumerate([*limits, 32767, -32768, 65534, -65536]):
+            register = Shift.SH0 + number % 8
+            left = number // 8 % 2
+            shifted = scalar(reg=Register.SG, sx=ScalarOperand.ENTRY, ssh=register, sright=left, sdst=ScalarDestination.ENTRY)
+            bench.store(0, [shifted,
+                            {"kind": Kind.SWEEP, "sh1": register, "sh3": register, "shy": register, "c1": register, "c2": register,
+                             "c2left": left}])
+            bench.entries[3] = [3] * bench.group
+            high = max(-32768, min(32767, value))
+            words = [shift_word(dst=number % 8, first=1, const=high), shift_word(dst=number % 8, const=value - high)]
+            handed = await bench.run(0, tail=words, planes=1, n=1, inv=1)
+            for name in ("sh1", "sh3", "shy"):
+                assert wrap(handed[name], 7) == saturate(value, 7), (name, value)
+            assert wrap(handed.c1, 12) == saturate(value, 12), value
+            assert wrap(handed.c2, 12) == saturate(-value if left else value, 12), value
+            assert [wrap(entry) for entry in bench.entries[3]] == [align(3, saturate(-value if left else value, 7))] * bench.group
+        assert not ctx.get(dut.fault)
+
+    simulate(body, MACHINES[2], 5)
+
+
+@pytest.mark.parametrize("opcode", [Opcode.SOFTMAX, Opcode.UCODE])
+def test_softmax_and_ucode_wait_for_the_lanes(opcode):
+    """They do not begin before no command is behind this stage, however long that is; nothing is handed over instead."""
+    async def body(bench: Bench) -> None:
+        ctx, dut = bench.ctx, bench.dut
+        for waits in (0, 1, 7):
+            ctx.set(dut.empty, not waits)
+            words = command(opcode, [0xABCD] if opcode == Opcode.UCODE else None)
+            ctx.set(dut.cmd, sum(word << (32 * i) for i, word in enumerate(words)))
+            ctx.set(dut.valid, 1)
+            assert ctx.get(dut.ready)
+            await bench.tick()
+            ctx.set(dut.valid, 0)
+            for _ in range(waits):
+                assert not ctx.get(dut.softmax_start) and not ctx.get(dut.micro_we) and not ctx.get(dut.done)
+                assert not ctx.get(dut.o.valid) and not ctx.get(dut.ready)
+                await bench.tick()
+            ctx.set(dut.empty, 1)
+            started = written = 0
+            for _ in range(6):
+                started += ctx.get(dut.softmax_start)
+                written += ctx.get(dut.micro_we)
+                assert not ctx.get(dut.o.valid)
+                await bench.tick()
+                # What is behind this stage counts at the beginning alone.
+                ctx.set(dut.empty, 0)
+            assert (started, written) == (int(opcode == Opcode.SOFTMAX), int(opcode == Opcode.UCODE))
+            assert ctx.get(dut.ready) == (opcode == Opcode.UCODE)
+            ctx.set(dut.softmax_done, 1)
+            await bench.tick()
+            ctx.set(dut.softmax_done, 0)
+            assert ctx.get(dut.ready)
+
+    simulate(body, MACHINES[2], 6)

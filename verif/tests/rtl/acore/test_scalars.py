@@ -1,5 +1,6 @@
 """The A-Core's scalar pipeline: every destination, operand and term; divisions; the queue to the parameter buffer."""
 
+import itertools
 import random
 
 import pytest
@@ -284,3 +285,91 @@ def test_a_busy_parameter_buffer_loses_nothing():
             assert bench.entries[:14] == expected
 
     simulate(body, 6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("destination", "bits"), [(To.R32, 32), (To.PARAMETER, 28), (To.MEAN, 24), (To.R, 64), (To.ENTRY, 64)])
+def test_saturation_of_each_destination(destination, bits, sign):
+    """One below the limit, the limit, one and much beyond it, in each channel alone: saturated at that width, and a fault only
+    where 64 bits are left."""
+    async def body(bench: Bench) -> None:
+        ctx, dut = bench.ctx, bench.dut
+        edge = sign * (1 << bits - 1) - (sign > 0)
+        for channel, beyond in itertools.product(range(GROUP), (-1, 0, 1, (1 << 62) - 1)):
+            value = edge + sign * beyond
+            # Of two terms, as an entry has 64 bits.
+            parts = [sign * 7] * GROUP, [0] * GROUP
+            parts[0][channel], parts[1][channel] = (edge, value - edge) if bits == 64 else (value, 0)
+            bench.overflow = 0
+            bench.entries[5], bench.entries[6] = ([part & (1 << 64) - 1 for part in row] for row in parts)
+            await bench.each(operand=Operand.ENTRY, entry=6, destination=To.R, r=1)
+            await bench.settle()
+            await bench.each(operand=Operand.ENTRY, entry=5, term=Term.R, r=1, destination=destination)
+            await bench.settle()
+            if destination in (To.R, To.R32):
+                await bench.each(operand=Operand.R, r=1, entry=7, destination=To.ENTRY)
+                await bench.settle()
+                found = [wrap(bench.entries[7][c]) for c in range(GROUP)]
+            elif destination == To.MEAN:
+                ctx.set(dut.at, 0)
+                await ctx.tick()
+                found = [ctx.get(dut.planes[c]).mean for c in range(GROUP)]
+            else:
+                found = [wrap(bench.entries[5][c], 32 if destination == To.PARAMETER else 64) for c in range(GROUP)]
+            expected = [sign * 7] * GROUP
+            expected[channel] = saturate(value, bits)
+            assert found == expected, (channel, beyond)
+            assert bench.overflow == int(bits == 64 and beyond > 0), (channel, beyond)
+
+    simulate(body, 9)
+
+
+def test_shifts_of_every_distance():
+    """A product by all amounts of the field, up and down: floored to the right, saturated to the left without a fault."""
+    async def body(bench: Bench) -> None:
+        rng = bench.rng
+        for shift in range(-64, 64):
+            values = [rng.choice((1, -1, (1 << 63) - 1, -(1 << 63), 1 << rng.randrange(63))) for _ in range(GROUP)]
+            bench.entries[5] = [value & (1 << 64) - 1 for value in values]
+            await bench.each(operand=Operand.ENTRY, entry=5, shift=shift, destination=To.ENTRY)
+            await bench.settle()
+            assert [wrap(value) for value in bench.entries[5]] == [align(value, shift) for value in values], (shift, values)
+        assert not bench.overflow
+
+    simulate(body, 10)
+
+
+def test_each_overflow_alone():
+    """A factor's operand beyond 48 bits, or a sum beyond 64, of one channel alone, between good ones in successive cycles; with a
+    term, a factor and a sign that could hide it."""
+    async def body(bench: Bench) -> None:
+        ctx, dut = bench.ctx, bench.dut
+        ctx.set(dut.inv, 1 << 15)
+        ctx.set(dut.momentum, 1)
+        ctx.set(dut.lm, 1)
+        ctx.set(dut.gamma, [1] * GROUP)
+        factors = (Factor.INV, Factor.MOMENTUM, Factor.LM, Factor.GAMMA)
+        for channel, factor, sign in itertools.product(range(GROUP), factors, (1, -1)):
+            for extra in (0, 1):
+                bench.overflow = 0
+                bench.entries[5] = [0] * GROUP
+                bench.entries[5][channel] = sign * ((1 << 47) - (sign > 0) + extra) & (1 << 64) - 1
+                await bench.each(operand=Operand.ENTRY, entry=5, factor=factor, shift=-20, destination=To.MEAN)
+                await bench.settle()
+                assert bench.overflow == extra, (channel, factor, sign)
+        for channel, minus, sign, extra in itertools.product(range(GROUP), (0, 1), (1, -1), (0, 1)):
+            # entry +- product; the product of either sign is the largest that align gives, or the smallest.
+            bench.overflow = 0
+            edge = sign * (1 << 63) - (sign > 0)
+            bench.entries[6] = [0] * GROUP
+            bench.entries[6][channel] = edge & (1 << 64) - 1
+            bench.entries[5] = [0] * GROUP
+            bench.entries[5][channel] = (-1 if minus else 1) * sign * extra & (1 << 64) - 1
+            await bench.each(operand=Operand.ENTRY, entry=6, destination=To.R, r=2)
+            await bench.settle()
+            assert not bench.overflow
+            await bench.each(operand=Operand.ENTRY, entry=5, minus=minus, term=Term.R, r=2, destination=To.R)
+            await bench.settle()
+            assert bench.overflow == extra, (channel, minus, sign)
+
+    simulate(body, 11)

@@ -162,6 +162,33 @@ async def batches(dut):
 
 
 @cocotb.test()
+async def as_many_classes_as_there_may_be(dut):
+    """Equal logits make the largest sum of exponentials; a single winner, the smallest one. The label is the first, the last or any
+    class between; addresses reach the end of their 16 bits."""
+    g = int(os.environ["SOFTMAX_G"])
+    rng = random.Random(g + 1)
+    bench = Bench(dut, g)
+    await bench.reset()
+    classes = MAX_CLASSES[g]
+    for level in (0, -(1 << 31), (1 << 31) - 1, 5):
+        rows = [[level] * classes for _ in range(3)]
+        # Distances of the limit of 15 bits, one below and one beyond.
+        rows.append([level - distance if level > 0 else level for distance in [0, 32766, 32767, 32768] + [1 << 24] * (classes - 4)])
+        labels = [0, classes - 1, rng.randrange(classes), 0]
+        groups = -(-classes // g)
+        logit0, oa0 = 65536 - len(rows) * groups, 65536 - len(rows) * groups
+        bench.load(rows, labels, logit0)
+        writes, fault, _ = await bench.run(limit=4 * len(rows) * (classes + 50), images=len(rows), classes=classes, squared=0,
+                                           logit0=logit0, oa0=oa0)
+        assert not fault
+        for n, (row, label) in enumerate(zip(rows, labels, strict=True)):
+            codes = errors(row, label, False) + [0] * (groups * g - classes)
+            for group in range(groups):
+                beat = bytes(codes[group * g:(group + 1) * g])
+                assert writes[oa0 + n * groups + group] == int.from_bytes(beat, "little"), (level, n)
+
+
+@cocotb.test()
 async def exact_quotients(dut):
     """Distances whose p is 192, 8 and 320: exact divisions by every digit, at ties of the encoder."""
     g = int(os.environ["SOFTMAX_G"])
@@ -203,4 +230,4 @@ async def faults(dut):
     pytest.param(g, marks=[pytest.mark.long("channels between one and eight")] if g == 2 else []) for g in CONFIGS
 ])
 def test_softmax(g, tmp_path):
-    assert run_cocotb(lambda: Softmax(CONFIGS[g]), __file__, tmp_path, env={"SOFTMAX_G": str(g)}) == 3
+    assert run_cocotb(lambda: Softmax(CONFIGS[g]), __file__, tmp_path, env={"SOFTMAX_G": str(g)}) == 4

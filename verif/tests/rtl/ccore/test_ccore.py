@@ -420,6 +420,57 @@ async def illegal(dut):
 
 
 @cocotb.test()
+async def each_overflow_alone(dut):
+    """Partial sums, resp. accumulators, of one cluster of one WPU leave their width, up or down, long before the command's end: one
+    fault. All others stay at 0. As many steps as fit give none."""
+    config, bench, rng = await begin(dut, 11)
+    if config.psum_width > 36:
+        return  # sixteen times as many steps, in a C-Core like the others
+    g = config.group
+    layer = Layer(images=1, c=g, y=config.wpus, x=3, m=g, kernel=1)
+
+    async def faults(fields: dict[str, int]) -> list[int]:
+        bench.faults.clear()
+        await bench.run(encode_conv(fields))
+        return list(bench.faults)
+
+    def only(buffer: dict, wpu: int | None, channel: int | None, code: int) -> None:
+        """A code in all entries of a WPU, of one channel or of all, else 0."""
+        for (bank, _), beat in buffer.items():
+            beat[:] = 0
+            if wpu is None or bank // 3 == wpu:
+                beat[:, slice(None) if channel is None else channel] = code
+
+    forward, gradient = make_case(config, layer, "fp", rng), make_case(config, layer, "wg", rng)
+    values = {0x3F: 4032, 0x40: -4096}
+    for number, (m, w) in enumerate(itertools.product(range(g), range(config.wpus))):
+        code = (0x3F, 0x40)[number % 2]
+        step, name = 4032 * values[code], f"cluster {m}, WPU {w}"
+        only(forward.ibuf, w, None, 0x3F)
+        for block in forward.wbuf.values():
+            block[:] = 0
+            block[m] = code
+        await bench.load(forward)
+        most = (2 ** (config.psum_width - 1) - (step > 0)) // abs(g * step)
+        fields = forward.commands[0] | {"istep": 0, "wstep": 0}
+        if not number:
+            assert await faults(fields | {"steps": most, "rlim0": most}) == []
+        assert await faults(fields | {"steps": most + 9, "rlim0": most + 9}) == [FAULT_PSUM], name
+        only(gradient.ibuf, w, None, 0x3F)
+        only(gradient.ebuf, w, m, code)
+        await bench.load(gradient)
+        most = (2 ** (config.wg_width - 1) - (step > 0)) // abs(step) // 3
+        fields = gradient.commands[0] | {"istep": 0, "drain": 0, "lap": number % config.laps, "lap_end": number % config.laps}
+        if not number:
+            assert await faults(fields | {"steps": most, "rlim0": most}) == []
+        assert await faults(fields | {"steps": most + 9, "rlim0": most + 9}) == [FAULT_WG], name
+    # An image slot that there is, and one that there is not.
+    slots = {"sums": 1, "upi": 1, "yin": 1, "ca": 0, "cb": 0, "sa": 0, "sb": 0}
+    for units, expected in ((config.max_planes, []), (config.max_planes + 1, [FAULT_ILLEGAL])):
+        assert await faults(forward.commands[0] | slots | {"units": units}) == expected
+
+
+@cocotb.test()
 async def random_commands(dut):
     """No command hangs: random fields, small loops; afterwards the engine computes as ever."""
     config, bench, rng = await begin(dut, 6)
@@ -465,4 +516,4 @@ def test_ccore(tmp_path, monkeypatch, name):
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 11
+    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 12

@@ -15,6 +15,7 @@ from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
+from gradloom.verif.inside import inside
 
 
 class Walk(wiring.Component):
@@ -91,7 +92,8 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 token = {"shift": int(shift), "clear": int(i == 0), "use": int(window), "sel": 2 * pattern + parity,
                          "swap": int(i == 0 and g == 0 and not f["wg"]), "mask": sum(1 << w for w in taking),
                          "last": int(ends and g == len(groups) - 1 and i == len(row_tokens) - 1), "lap": lap,
-                         "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "dwbase": f["dwbase"]}
+                         "half": f["half"], "taps": (1 << f["nk"]) - 1, "nk": f["nk"], "wg": f["wg"],
+                         **{name: f[name] for name in ("dwbase", "dgap", "dacc", "ebank")}}
                 token["snap"] = int(token["last"] and f["wg"] and f["drain"])
                 limits = [f[f"rlim{r}"] if pattern == Pattern.K1 else f["nr"] > r for r in range(3)]
                 token["drows"] = sum(1 << r for r in range(3) if limits[r])
@@ -124,7 +126,7 @@ PE = 3
 def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
     pattern = int(rng.integers(4))
     modulus = config.wpus if pattern == Pattern.K1 else config.row_banks
-    names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums")
+    names = ("s2", "p2", "acc", "clear", "drain", "preload", "par0", "colstep", "half", "sums", "dacc")
     bits = {name: int(rng.integers(2)) for name in names}
     laps = sorted(int(lap) for lap in rng.integers(0, config.laps, 2))
     upi = int(rng.integers(1, 6))
@@ -135,6 +137,7 @@ def random_command(config: Config, rng: np.random.Generator) -> dict[str, int]:
         "lap": laps[0], "lap_end": laps[1],
         "pattern": pattern, "wg": int(rng.integers(2)) if pattern in (Pattern.K3, Pattern.K1) else 0, "nr": int(rng.integers(1, 4)),
         "nk": int(rng.integers(1, 4)), "dwbase": int(rng.integers(99)),
+        "dgap": int(rng.integers(256)), "ebank": int(rng.integers(3)),
         "steps": int(rng.integers(1, 4)), "units": int(rng.integers(1, 12)), "cols": int(rng.integers(1, 7)),
         "upi": upi, "u0": int(rng.integers(upi)), "yin": int(rng.integers(1, 8)), "y0": int(rng.integers(-4, 4)),
         "xe": int(rng.integers(1, 5)), "e0": int(rng.integers(-3, 3)), "ib0": int(rng.integers(modulus)),
@@ -219,6 +222,73 @@ def test_walk(wpus, laps):
     assert sum(waited == 0 for waited, _ in bubbles) > len(bubbles) // 3, bubbles
 
 
+@pytest.mark.parametrize("wpus", [1, 3])
+def test_far_walks(wpus):
+    """Steps, units, columns, entries, rows and image slots around the powers of two up to the ends of their fields: the counters
+    are preset to a few before the end, where long walks would have brought them."""
+    config = Config(name="test", clusters=1, cols=1, wpus=wpus, max_planes=128)
+    dut = Walk(config)
+    simulator = Simulator(dut)
+    rows = {name: inside(simulator, name, width)[0] for name, width in (("step", 16), ("left", 16), ("y", 12), ("slot", 8))}
+    columns = {name: inside(simulator, name, width)[0] for name, width in (("j", 12), ("entry", 14))}
+    good = {"pattern": Pattern.K3, "nr": 3, "nk": 3, "steps": 1, "units": 1, "cols": 1, "upi": 4095, "yin": 4095, "xe": 4095,
+            "par0": 1}
+
+    async def windows(ctx, fields: dict[str, int], presets: dict[str, int]) -> list:
+        """Tokens with a window. Presets of the rows hold from the first row on, those of columns behind the first window."""
+        ctx.set(dut.cmd, encode_conv(good | fields))
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        for name in rows.keys() & presets.keys():
+            ctx.set(rows[name], presets[name])
+        found: list = []
+        for _ in range(40):
+            token = ctx.get(dut.token)
+            await ctx.tick()
+            if token.use:
+                found.append(token)
+                if len(found) == 1:
+                    for name in columns.keys() & presets.keys():
+                        ctx.set(columns[name], presets[name])
+                if token.last:
+                    return found
+        raise AssertionError(f"the walk does not end: {fields} {presets}")
+
+    async def testbench(ctx):
+        ctx.set(dut.weights, 1)
+        ctx.set(dut.drained, 1)
+        ends = [(1 << k) + around for k in range(3, 17) for around in (-1, 0, 1) if (1 << k) + around < 65536]
+        for count in ends:
+            # The last three of so many steps of kernel 1, whose PE rows take part in all but the last, in all, and in half of them.
+            limits = {"pattern": Pattern.K1, "rlim0": count - 1, "rlim1": count, "rlim2": count >> 1}
+            found = await windows(ctx, {"steps": count, **limits}, {"step": count - 3})
+            assert [token.read & 7 for token in found] == [3, 3, 2], count
+            assert [token.swap for token in found] == [1, 1, 1] and not any(token.fresh for token in found)
+            # The last units, three row groups.
+            found = await windows(ctx, {"units": count}, {"left": 2 * wpus + 1})
+            assert [token.mask for token in found] == [(1 << wpus) - 1] * 2 + [1], count
+        for count in (end for end in ends if end < 4096):
+            # The last three columns; the partial sum of the last one.
+            found = await windows(ctx, {"cols": count, "pbase": 100}, {"j": count - 3})
+            assert [token.pa for token in found[1:]] == [100 + (j >> 1) for j in range(count - 3, count)], count
+            assert [token.odd for token in found[1:]] == [j & 1 for j in range(count - 3, count)], count
+            # The last entries of a stored row, and what lies behind them.
+            found = await windows(ctx, {"xe": count, "cols": 5, "s2": 1, "ia0": 65000}, {"entry": count - 2})
+            assert [(token.read & 1, token.addr[0]) for token in found[1:3]] == [
+                (1, (65000 + entry) % 65536) for entry in (count - 2, count - 1)], count
+            assert [token.read for token in found[3:]] == [0, 0], count
+            # The last rows of an image, one a row group, and the first ones of the next; rows beyond those stored are padding.
+            images = {"units": 4 * wpus, "upi": count, "yin": 3, "sums": 1, "ca": 7}
+            found = await windows(ctx, images, {"y": count - 2, "slot": 126})
+            slots = [token.slot[w] for token in found for w in range(wpus)]
+            assert slots == [126, 126, *[127 + (unit - 2) // count for unit in range(2, 4 * wpus)]], count
+
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
 @pytest.mark.parametrize(("group", "cols", "wpus"), [(1, 1, 1), (2, 2, 3), (2, 2, 2), (4, 2, 3)])
 def test_crossbars(group, cols, wpus):
     depth = 12
@@ -262,6 +332,22 @@ def test_crossbars(group, cols, wpus):
                     check(ctx, *history[-1 - Feed.LATENCY], pattern, nk)
                 await ctx.tick()
             assert not ctx.get(dut.fault)
+        for i, bank in itertools.product(range(3 * wpus), range(banks)):
+            # Each request alone, in every bank; one that is not made may lie anywhere.
+            for read, address, expected in ((1, depth - 1, 0), (1, depth, 1), (1, depth + 4096, 1), (1, 65535, 1), (0, 65535, 0)):
+                ctx.set(dut.token.use, 0)
+                ctx.set(dut.token.read, read << i)
+                ctx.set(dut.token.bank[i], bank)
+                ctx.set(dut.token.addr[i], address)
+                await ctx.tick().repeat(2)
+                assert ctx.get(dut.fault) == expected, (i, bank, read, address)
+            ctx.set(dut.token.addr[i], 0)
+        for use, wg, address, expected in ((1, 1, depth + 32768, 1), (1, 1, 65535, 1), (1, 0, depth, 0), (0, 1, depth, 0)):
+            for name, content in (("use", use), ("wg", wg), ("ea", address), ("read", 0)):
+                ctx.set(getattr(dut.token, name), content)
+            await ctx.tick().repeat(2)
+            assert ctx.get(dut.fault) == expected, (use, wg, address)
+        ctx.set(dut.token.bank[0], 0)
         for name, change in (("read", {"use": 0, "wg": 0, "read": 1}), ("ea", {"use": 1, "wg": 1, "read": 0})):
             for beyond in (0, 1):
                 for field, content in change.items():

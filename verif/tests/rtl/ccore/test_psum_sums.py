@@ -1,5 +1,7 @@
 """First-pass sums: absolute values of random windows against plain addition, slots that WPUs leave out, reads, beyond the store."""
 
+import itertools
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal, signed
@@ -8,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
 from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.magnitude import Magnitude
 from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
@@ -159,3 +162,61 @@ def test_sums(wpus):
         assert await run(ctx, dut, rng, beyond) == 1
 
     simulate(dut, testbench)
+
+
+def test_each_slot_beyond_is_a_fault():
+    """Of a WPU that has a unit in a window that counts, whichever WPU that is; slots of others may be anything."""
+    dut = Sums(machine(WPUS))
+
+    async def testbench(ctx):
+        for w, slot, summed, member in itertools.product(range(WPUS), (PLANES - 1, PLANES, 8, 128, 255), (0, 1), (0, 1)):
+            for other in range(WPUS):
+                ctx.set(dut.token.slot[other], slot if other == w else PLANES - 1)
+            ctx.set(dut.token.mask, (1 << WPUS) - 1 if member else (1 << WPUS) - 1 & ~(1 << w))
+            ctx.set(dut.token.sum, summed)
+            await ctx.tick()
+            assert ctx.get(dut.fault) == int(summed and member and slot >= PLANES), (w, slot, summed, member)
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("width", [32, 48])
+def test_magnitude_to_its_last_bit(width):
+    """Sums of magnitudes around every power of two up to 2^48, of either value, up and down; it starts anew where told."""
+    dut, rng = Magnitude(width), np.random.default_rng(width)
+    lowest = -2 ** (width - 1)
+
+    async def testbench(ctx):
+        # (value, second, open, add); sums are preset by adding 2^47 or less from a fresh start.
+        cases = []
+        for k in range(1, 49):
+            for around in (-1, 0, 1):
+                target, fresh = (1 << k) + around, 1
+                total = 0
+                while width == 48 and total < min(target, 2 ** 48):
+                    part = min(target - total, 2 ** 47)
+                    total += part
+                    negative = part == 2 ** 47 or int(rng.integers(2))
+                    cases.append((-part if negative else part, int(rng.integers(2)), fresh, 1))
+                    fresh = 0
+                cases += [(int(rng.integers(lowest, -lowest)), int(rng.integers(2)), 0, int(rng.integers(2)))]
+        cases += [(lowest, second, fresh, 1) for second in (0, 1) for fresh in (1, 0, 0)]
+        expected = 0
+        for value, second, fresh, add in cases:
+            for name, content in (("a", value), ("c", value), ("second", second), ("open", fresh)):
+                ctx.set(getattr(dut, name), content)
+            ctx.set(dut.a if second else dut.c, int(rng.integers(lowest, -lowest)))
+            await ctx.tick()
+            ctx.set(dut.add, add)
+            for name in ("a", "c", "second", "open"):
+                ctx.set(getattr(dut, name), 0)
+            await ctx.tick()
+            ctx.set(dut.add, 0)
+            if add:
+                expected = ((0 if fresh else expected) + abs(value)) % 2 ** 48
+            assert ctx.get(dut.sum) == expected, (value, second, fresh, add)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()

@@ -1,5 +1,7 @@
 """The weight network: block addresses, transposition, tap order, valid taps, and its handshake with the tokens."""
 
+import itertools
+
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
@@ -9,6 +11,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.ccore.conv_reference import decode_code
+from gradloom.verif.inside import inside
 
 DEPTH = 24
 
@@ -95,6 +98,18 @@ def test_weight_network(group, cols):
             first = {sum(fields["steps"] * len(laps_of(fields)) for fields in commands[:i]) for i in range(len(commands))}
             assert all(distance == 3 or (i + 1 in first and distance <= 6) for i, distance in enumerate(np.diff(swaps)))
 
+    async def faults_of(ctx, fields: dict[str, int]) -> int:
+        ctx.set(dut.cmd, encode_conv(fields))
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        faults = 0
+        for _ in range(8):
+            ctx.set(dut.swap, ctx.get(dut.ready))
+            faults += ctx.get(dut.fault)
+            await ctx.tick()
+        return faults
+
     async def testbench(ctx):
         ctx.set(dut.load[0].valid, 1)
         ctx.set(dut.load[0].dest, Dest.WBUF)
@@ -113,18 +128,55 @@ def test_weight_network(group, cols):
         for tap_valid in (True, False):
             # Only a valid tap beyond the buffer is a fault: block 2 of a row that begins at the last address.
             fields = {"nr": 1, "nk": 3 if tap_valid else 2, "steps": 1, "wbase": DEPTH - 1, "wob0": 1}
-            ctx.set(dut.cmd, encode_conv(fields))
+            assert await faults_of(ctx, fields) == tap_valid
+        for r, wob, nk in itertools.product(range(3), range(3), (1, 2, 3)):
+            # Of one PE row alone the blocks from bank ``wob`` of the last address on, so that those behind bank 2 lie beyond; or
+            # of an address beyond, whose low bits are good ones.
+            place = {"nr": r + 1, "nk": nk, "steps": 1, f"wob{r}": wob, f"woa{r}": DEPTH - 1}
+            assert await faults_of(ctx, place) == int(wob + nk > 3), place
+            assert await faults_of(ctx, place | {f"woa{r}": 256}) == 1
+            assert await faults_of(ctx, place | {f"woa{r}": -1}) == 1, place
+        for k, r in itertools.product(range(1, 4), range(3)):
+            # Kernel 1: a step of one PE row alone.
+            place = {"pattern": Pattern.K1, "nk": k, "steps": 1, f"rlim{r}": 1, "nr": 3}
+            for base, koff, beyond in ((DEPTH - 1, 0, False), (DEPTH, 0, True), (0, DEPTH, r > 0), (0, (DEPTH + 1) // 2, r > 1)):
+                assert await faults_of(ctx, place | {"wbase": base, "koff": koff}) == beyond, (place, base, koff)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+def test_many_steps():
+    """Steps around every power of two up to 65535, of kernel 1, whose PE rows have weights in so many of them: the counter is
+    preset to the last three. Behind them the network is free."""
+    config = Config(name="test", clusters=1, cols=1, wpus=1, wbuf_depth=DEPTH)
+    dut = WeightNetwork(config)
+    simulator = Simulator(dut)
+    [steps] = inside(simulator, "step", 16)
+
+    async def testbench(ctx):
+        for name, value in {"valid": 1, "dest": Dest.WBUF, "bank": 0, "addr": 0, "data": 3}.items():
+            ctx.set(getattr(dut.load[0], name), value)
+        await ctx.tick()
+        ctx.set(dut.load[0].valid, 0)
+        for count in ((1 << k) + around for k in range(3, 17) for around in (-1, 0, 1) if (1 << k) + around < 65536):
+            ctx.set(dut.cmd, encode_conv({"pattern": Pattern.K1, "nk": 1, "steps": count, "rlim0": count - 1, "rlim1": count,
+                                          "rlim2": count >> 1}))
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            faults = 0
-            for _ in range(8):
+            ctx.set(steps, count - 3)
+            found = []
+            for _ in range(24):
                 ctx.set(dut.swap, ctx.get(dut.ready))
-                faults += ctx.get(dut.fault)
+                if strobe := ctx.get(dut.wl):
+                    found.append((strobe.bit_length() - 1, ctx.get(dut.w[0][0])))
                 await ctx.tick()
-            assert faults == tap_valid
+            assert found == [(r, 3 * (r == 1 or (r == 0 and step < 2))) for step in range(3) for r in range(3)], count
+            assert ctx.get(dut.free) and not ctx.get(dut.ready)
 
-    simulator = Simulator(dut)
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
     simulator.run()
