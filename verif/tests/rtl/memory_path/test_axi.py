@@ -92,7 +92,7 @@ def test_clear_forgets_a_request_at_any_moment(begun):
     simulate(dut, testbench)
 
 
-def expected_report(events, drained, cycles):
+def expected_report(events, drained, waiting, cycles):
     """(cycle, of_response, of_client) of the report, from the text of :class:`FaultReport`; ``events``: cycle -> window, response, client."""
     fault = None
     for cycle in sorted(events):
@@ -103,7 +103,8 @@ def expected_report(events, drained, cycles):
             fault = cycle, 0, client
     if fault is None:
         return None
-    quiet = fault[0] if fault[1] else max([fault[0], *(n for n in range(cycles) if not drained[n])])
+    busy = [n for n in range(cycles) if (n > fault[0] and waiting[n]) or not (fault[1] or drained[n])]
+    quiet = max([fault[0], *busy])
     return quiet + SETTLE, *fault[1:]
 
 
@@ -115,17 +116,20 @@ def test_fault_report(seed):
 
     async def testbench(ctx):
         for _ in range(30):
-            cycles = 40
+            cycles = 60
             events = {cycle: (rng.randrange(2), rng.random() < 0.3, rng.randrange(2)) for cycle in rng.sample(range(8), 4)}
             drained = [0] * rng.randrange(20) if rng.random() < 0.7 else []
             drained += [1] * (cycles - len(drained))
-            expected = expected_report(events, drained, cycles)
+            # A beat that stays on the load bus comes there right behind its answer.
+            waiting = [0] * rng.randrange(2) + [1] * rng.choice([0, 0, 3, 12, 30])
+            waiting += [0] * (cycles - len(waiting))
+            expected = expected_report(events, drained, waiting, cycles)
             refused = failed = 0
             reports = []
             for cycle in range(cycles):
                 window, response, client = events.get(cycle, (0, 0, rng.randrange(2)))
                 for signal, value in ((dut.window, window), (dut.response, response), (dut.client, client),
-                                      (dut.drained, drained[cycle])):
+                                      (dut.drained, drained[cycle]), (dut.waiting, waiting[cycle])):
                     ctx.set(signal, value)
                 assert (ctx.get(dut.refused), ctx.get(dut.failed)) == (refused, failed)
                 if ctx.get(dut.valid):

@@ -65,8 +65,8 @@ async def feed(ctx, queue, commands):
 
 
 def run(opcode, faulty, *, kind, beats=1, latency=60, held=0):
-    """(commands that ended, tag and offset at the error). Answers come in successive cycles behind ``latency``; the load bus is blocked
-    for ``held`` cycles from the first beat on it that comes behind cycle 100."""
+    """(commands that ended, tag and offset at the error). Answers come in successive cycles behind ``latency``; the last beat ahead of
+    the faulty command stays on the load bus for ``held`` cycles."""
     dut = Engine(opcode)
     manager, found, ended = dut.manager, [], []
     place = {Opcode.LOAD: {"dest": Dest.AA, "xb": 1}, Opcode.STORE: {"src": Source.OA}}[opcode]
@@ -77,7 +77,7 @@ def run(opcode, faulty, *, kind, beats=1, latency=60, held=0):
         await feed(ctx, dut.queue, commands)
 
     async def memory(ctx):
-        due, addresses, cycle, blocked = [], [], 0, 0
+        due, addresses, cycle, placed, left = [], [], 0, 0, held
         port = "r" if dut.load else "b"
         valid, ready = getattr(manager, f"m_axi_{port}valid"), getattr(manager, f"m_axi_{port}ready")
         address, length = (getattr(manager, f"m_axi_a{port if dut.load else 'w'}{name}") for name in ("addr", "len"))
@@ -87,9 +87,10 @@ def run(opcode, faulty, *, kind, beats=1, latency=60, held=0):
             ctx.set(manager.m_axi_wready, 1)
         while not found and cycle < 2000:
             if dut.load:
-                if cycle > 100 and held and not blocked and ctx.get(dut.engine.bus.valid):
-                    blocked = cycle
-                ctx.set(dut.bus_ready, not (blocked and cycle < blocked + held))
+                blocked = placed == beats * faulty - 1 and left > 0 and bool(ctx.get(dut.engine.bus.valid))
+                ctx.set(dut.bus_ready, not blocked)
+                left -= blocked
+                placed += bool(ctx.get(dut.engine.bus.valid)) and not blocked
             now = bool(due) and due[0][0] <= cycle
             ctx.set(valid, now)
             if now:
