@@ -93,7 +93,10 @@ def test_clear_forgets_a_request_at_any_moment(begun):
 
 
 def expected_report(events, drained, waiting, cycles):
-    """(cycle, of_response, of_client) of the report, from the text of :class:`FaultReport`; ``events``: cycle -> window, response, client."""
+    """(cycle, of_response, of_client) of the report, from the text of :class:`FaultReport`.
+
+    ``events``: by cycle, (window, response, client).
+    """
     fault = None
     for cycle in sorted(events):
         window, response, client = events[cycle]

@@ -1,5 +1,5 @@
-"""A Loader, resp. a Storer, with its AXI4 manager and its command queue: an AXI fault is told while the faulty command is the queue's
-oldest one, so that the machine names it, however close behind others its burst comes; and no command ends at or behind it."""
+"""A Loader or a Storer with its AXI4 manager and its command queue: an AXI fault is told while the faulty command is the queue's oldest
+one, so that the machine names it, however close behind others its burst comes; and no command ends at or behind it."""
 
 import itertools
 
@@ -65,8 +65,8 @@ async def feed(ctx, queue, commands):
 
 
 def run(opcode, faulty, *, kind, beats=1, latency=60, held=0):
-    """(commands that ended, tag and offset at the error). Answers come in successive cycles behind ``latency``; the last beat ahead of
-    the faulty command stays on the load bus for ``held`` cycles."""
+    """(commands that ended, busy, tag and offset at the error). Answers come in successive cycles behind ``latency``; the last beat
+    ahead of the faulty command stays on the load bus for ``held`` cycles."""
     dut = Engine(opcode)
     manager, found, ended = dut.manager, [], []
     place = {Opcode.LOAD: {"dest": Dest.AA, "xb": 1}, Opcode.STORE: {"src": Source.OA}}[opcode]

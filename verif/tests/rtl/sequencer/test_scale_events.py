@@ -21,8 +21,8 @@ def simulate(dut, testbench):
 
 
 class Beside:
-    """The A-Core beside an operation: in every cycle it may read an exponent and send a statistic, both of tensors that the operation
-    does not touch (docs/machine.md, section 6)."""
+    """The A-Core beside an operation: in every cycle it may read an exponent and send a statistic, both of tensors that the
+    operation does not touch (docs/machine.md, section 6)."""
 
     def __init__(self, ctx, dut, rng, share):
         self.ctx, self.dut, self.rng, self.share = ctx, dut, rng, share
@@ -189,7 +189,7 @@ def test_the_host_reaches_every_tensor_and_none_beyond(tensors):
 
 @pytest.mark.parametrize("tensors", [40, 2048])
 def test_seeds_of_all_numbers_beside_reads_of_others(tensors):
-    """A read gives the seed of its tensor while another one is computed; it holds until the next read; there is none beyond the file."""
+    """A read gives the seed of its tensor while another one is computed, and holds it; there is none beyond the file."""
     rng = random.Random(tensors)
     dut = SeedUnit(tensors)
     numbers = [tid for tid in (0, 1, 39, 40, 44, 255, 256, 257, 300, 511, 512, 1023, 1024, 2046, 2047)]
