@@ -150,8 +150,8 @@ def test_nothing_is_written_behind_a_refused_burst(refused, beats, stalls):
 @pytest.mark.parametrize(("beats", "bad"), [(1, 0), (1, 2), (1, 3), (180, 0), (180, 1), (180, 2), (180, 3), (180, 5)])
 @pytest.mark.parametrize(("code", "stalls"), [(SLVERR, 0.0), (DECERR, 0.3)])
 def test_nothing_is_completed_from_an_error_answer_on(beats, bad, code, stalls):
-    """On the first, a middle and the last burst of the first and of a later command, and on commands of one beat; good answers of the
-    same command follow one in the middle. No burst is issued once the answer was seen."""
+    """On the first, a middle and the last burst of the first and of a later command, and on commands of one beat; good answers
+    of the same command follow one in the middle. No burst is issued once the answer was seen."""
     of_each = -(-beats // 64)
     bench = Bench(commands(beats), {bad: code}, stalls=stalls, seed=bad)
     issued = []

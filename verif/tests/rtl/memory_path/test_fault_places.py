@@ -1,5 +1,5 @@
-"""A Loader or a Storer with its AXI4 manager and its command queue: an AXI fault is told while the faulty command is the queue's oldest
-one, so that the machine names it, however close behind others its burst comes; and no command ends at or behind it."""
+"""A Loader or a Storer with its AXI4 manager and its command queue: an AXI fault is told while the faulty command is the queue's
+oldest one, so that the machine names it, however close behind others its burst comes; and no command ends at or behind it."""
 
 import itertools
 
