@@ -102,6 +102,7 @@ class Accelerator(wiring.Component):
         for loader, manager in zip(loaders, reads, strict=True):
             connect(m, loader.request, manager.request[1])
             connect(m, loader.response, manager.response[1])
+            m.d.comb += manager.waiting.eq(loader.bus.valid & ~loader.ready)
         for storer, manager in zip(storers, writes, strict=True):
             connect(m, storer.request, manager.request)
             connect(m, storer.data, manager.data)

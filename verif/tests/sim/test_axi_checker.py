@@ -1,4 +1,4 @@
-"""The checker of the AXI ports: every rule broken once, alone, and legal traffic that breaks none; what the device does about it."""
+"""The checker of the AXI ports: every rule broken once, alone; legal traffic that breaks none; what the device does about it."""
 
 import ctypes
 import random
@@ -23,7 +23,7 @@ WORDS = ["araddr", "awaddr", "rdata", "wdata", "lite_rdata"]
 class Signals(ctypes.Structure):
     """All signals of a read port, a write port and an AXI4-Lite port."""
 
-    _fields_ = [(name, ctypes.c_uint8) for name in BYTES] + [(name, ctypes.c_uint32) for name in WORDS]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint8) for name in BYTES] + [(name, ctypes.c_uint32) for name in WORDS]
 
 
 def _address(channel: str) -> str:

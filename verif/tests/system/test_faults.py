@@ -273,7 +273,7 @@ def settle(bench: Bench) -> int:
 
 
 def random_image(rng: random.Random) -> bytes:
-    """Commands with a legal opcode and length and words of chance in all fields, waits and signals none; one in a while is neither."""
+    """Commands of a legal opcode and length, with words of chance in all fields and without tokens; a few have an illegal head."""
     words = []
     for _ in range(rng.randrange(1, 40)):
         opcode = rng.choice([op for op in Opcode if op not in (Opcode.END, Opcode.LOOP)])

@@ -16,7 +16,8 @@ __all__ = ["BURST_BEATS", "ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRI
            "response_layout", "write_members"]
 
 SETTLE = 8
-"""Cycles from the last answer of a command to the end of the command in its queue, at most. An error is reported so long
+"""Cycles from the last answer of a command to the end of the command in its queue, at most, if its data find their memory free
+(``waiting`` says that they do not). An error is reported so long
 after everything ahead of it is answered, so that the command at fault is the oldest one under way."""
 
 BURST_BEATS = 64
@@ -98,16 +99,20 @@ class FaultReport(wiring.Component):
         burst that was refused earlier, for it belongs to an earlier burst.
     drained : ``In(1)``
         Every issued burst is answered.
+    waiting : ``In(1)``
+        The client cannot yet use all of the answers ahead: the commands that they belong to have not ended.
     clear : ``In(1)``
         Forget everything.
     refused, failed : ``Out(1)``
         From the next cycle on, until ``clear``.
     valid, of_response, of_client : ``Out(1)``
-        One cycle, :data:`SETTLE` cycles after an error answer, or after the last answer ahead of a refused burst.
+        One cycle, :data:`SETTLE` cycles after an error answer, or after the last answer ahead of a refused burst, and not while
+        the client is ``waiting``, nor within SETTLE cycles behind that.
     """
 
     def __init__(self) -> None:
-        super().__init__({"window": In(1), "response": In(1), "client": In(1), "drained": In(1), "clear": In(1),
+        super().__init__({"window": In(1), "response": In(1), "client": In(1), "drained": In(1), "waiting": In(1),
+                          "clear": In(1),
                           "refused": Out(1), "failed": Out(1), "valid": Out(1), "of_response": Out(1), "of_client": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
@@ -121,7 +126,7 @@ class FaultReport(wiring.Component):
         with m.Elif(self.window & ~self.refused & ~self.failed):
             m.d.sync += [self.refused.eq(1), self.of_client.eq(self.client), left.eq(SETTLE)]
         with m.Elif(left != 0):
-            m.d.sync += left.eq(Mux(self.failed | self.drained, left - 1, SETTLE))
+            m.d.sync += left.eq(Mux((self.failed | self.drained) & ~self.waiting, left - 1, SETTLE))
         return m
 
 

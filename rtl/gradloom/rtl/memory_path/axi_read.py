@@ -56,6 +56,8 @@ class ReadManager(wiring.Component):
     flush : ``In(1)``
         Requests are forgotten, and the data of bursts under way are taken and dropped. To be held until ``idle``, and
         while the clients are reset.
+    waiting : ``In(1)``
+        Client 1 holds a beat that its memory does not take yet.
     idle : ``Out(1)``
         No request is stored and no burst under way.
     beat : ``Out(1)``
@@ -79,6 +81,7 @@ class ReadManager(wiring.Component):
             "window_base": In(32),
             "window_limit": In(32),
             "flush": In(1),
+            "waiting": In(1),
             "idle": Out(1),
             "beat": Out(1),
             "error": Out(8),
@@ -157,6 +160,7 @@ class ReadManager(wiring.Component):
             report.response.eq(bad_response),
             report.client.eq(Mux(bad_response, head.client, client)),
             report.drained.eq(~under_way.o.valid),
+            report.waiting.eq(self.waiting),
             report.clear.eq(self.flush),
             self.error.eq(Mux(report.valid & ~self.flush, Mux(report.of_response, ERROR_READ_RESPONSE, ERROR_READ_WINDOW), 0)),
             self.error_client.eq(report.of_client),

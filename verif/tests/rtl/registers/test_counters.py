@@ -143,3 +143,87 @@ def test_clear():
         assert await table(ctx, dut, PERF_MAC_USE, range(16)) == {9: 1}
 
     simulate(testbench)
+
+
+WRAPS = [2**32 - 2, 2**32 - 1, 2**32, 2**48 - 2, 2**48 - 1]
+
+
+@pytest.mark.parametrize("at", WRAPS)
+def test_totals_carry_into_their_high_half_and_wrap_at_48_bits(at):
+    """Each total counts its own events: beats of all ports in one cycle, cycles of each engine of the machine."""
+    async def testbench(ctx, dut):
+        present = [unit for unit in Unit if unit in dut.units]
+        counted = {"READ_BEATS": 3, "WRITE_BEATS": 2, "MAC_USE": 1}
+        counted |= {f"{kind}_{unit.name}": 1 for kind in ("BUSY", "WAIT") for unit in present}
+        for n in range(len(TOTALS)):
+            ctx.set(dut.totals[n], at)
+        ctx.set(dut.read_beat, 0b1011)
+        ctx.set(dut.write_beat, 0b11)
+        ctx.set(dut.mac_use, 1)
+        ctx.set(dut.busy, 2 ** len(Unit) - 1)
+        ctx.set(dut.waiting, 2 ** len(Unit) - 1)
+        await ctx.tick()
+        for n, name in enumerate(TOTALS):
+            assert ctx.get(dut.totals[n]) == (at + counted.get(name, 0)) % 2**48, name
+        ctx.set(dut.busy, 1 << Unit.LOAD)
+        ctx.set(dut.waiting, 1 << Unit.ACORE)
+        ctx.set(dut.read_beat, 0)
+        ctx.set(dut.write_beat, 0b10)
+        ctx.set(dut.mac_use, 0)
+        before = [ctx.get(total) for total in dut.totals]
+        await ctx.tick()
+        assert {name for name, old, total in zip(TOTALS, before, dut.totals, strict=True) if ctx.get(total) != old} == {
+            "BUSY_LOAD", "WAIT_ACORE", "WRITE_BEATS"}
+
+    simulate(testbench)
+
+
+@pytest.mark.parametrize("sizes", [(255, 1), (256, 257), (1, 2049)])
+def test_long_commands_add_to_their_tag(sizes):
+    """And the cycles of a command that is dropped are those of none."""
+    async def testbench(ctx, dut):
+        ctx.set(dut.tag[Unit.STORE], 0x1234)
+        for cycles in sizes:
+            ctx.set(dut.busy, 1 << Unit.STORE)
+            if cycles > 1:
+                await ctx.tick().repeat(cycles - 1)
+            ctx.set(dut.finish, 1 << Unit.STORE)
+            await ctx.tick()
+            ctx.set(dut.finish, 0)
+            ctx.set(dut.busy, 0)
+            await ctx.tick().repeat(2)
+        ctx.set(dut.busy, 1 << Unit.STORE)
+        await ctx.tick().repeat(9)
+        await cycle(ctx, dut, drop=True)
+        ctx.set(dut.finish, 1 << Unit.STORE)
+        await ctx.tick()
+        ctx.set(dut.finish, 0)
+        ctx.set(dut.busy, 0)
+        await ctx.tick().repeat(2)
+        assert await table(ctx, dut, Unit.STORE, (0x34, 0x34 + 256, 0x1234 % 512)) == {0x1234 % 512: sum(sizes) + 1}
+
+    simulate(testbench)
+
+
+def test_tables_and_totals_of_absent_engines_read_0():
+    """Whatever its inputs say."""
+    async def testbench(ctx, dut):
+        ctx.set(dut.busy, 2 ** len(Unit) - 1)
+        ctx.set(dut.waiting, 2 ** len(Unit) - 1)
+        for _ in range(5):
+            ctx.set(dut.finish, 2 ** len(Unit) - 1)
+            await ctx.tick()
+            ctx.set(dut.finish, 0)
+            await ctx.tick()
+        ctx.set(dut.busy, 0)
+        await ctx.tick().repeat(2)
+        for unit in Unit:
+            if unit != Unit.SEQ:
+                there = unit in dut.units
+                assert bool(await table(ctx, dut, unit, range(4))) == there
+                for kind in ("BUSY", "WAIT"):
+                    assert bool(ctx.get(dut.totals[TOTALS.index(f"{kind}_{unit.name}")])) == there
+        for number in (0, PERF_MAC_USE + 1, 15):
+            assert await table(ctx, dut, number, range(4)) == {}
+
+    simulate(testbench)

@@ -131,6 +131,14 @@ async def counters_are_read_whole(dut):
     assert await bench.read("CYCLES_HIGH") << 32 | low == 0xFFFF_FFFFFFFF
     for name, value in zip(TOTALS, values, strict=True):
         assert await bench.wide(name) == value
+    # A counter that carries between the two reads: its high half is that of the low half's cycle.
+    for name in (*TOTALS, "CYCLES"):
+        counter = dut.cycles if name == "CYCLES" else dut.totals
+        place = 0 if name == "CYCLES" else 48 * TOTALS.index(name)
+        counter.value = 0x1234FFFFFFFF << place
+        low = await bench.read(f"{name}_LOW")
+        counter.value = 0x123500000000 << place
+        assert await bench.read(f"{name}_HIGH") << 32 | low == 0x1234FFFFFFFF, name
 
 
 @cocotb.test()

@@ -312,6 +312,93 @@ def test_scale_expset_and_seed():
     assert outcome.state["seeds"][200] == tensor_seed(RUN_SEED, 77, 200)
 
 
+EDGES = [1, 254, 255, 256, 65535, 65536, 2**28 - 1, 2**28, 2**31, 2**32 - 2]
+
+
+@pytest.mark.parametrize("step", EDGES)
+def test_the_entry_of_a_step_is_at_16_times_its_number(step):
+    """Modulo 2^32. The step before and the one behind find other entries, and the seed is that of the whole number."""
+    config = PRESETS["small"]
+    table = 0x1800
+    body = [command(Opcode.LDHYP, offset=(table - 16 * step) % 2**32), command(Opcode.SEED, tid=44)]
+    image = program(config, *body, command(Opcode.LOOP, target=0), END).ljust(table - 16 - PROGRAM, b"\0")
+    image += b"".join(struct.pack("<BbBB12x", 100 + n, -n, 7, n) for n in range(3))
+    outcome = execute(config, image, steps=2, step=step, delay=3, reads=(1, 3, 44))
+    assert outcome.error == 0
+    assert outcome.hyper == [int.from_bytes(struct.pack("<BbBB", 100 + n, -n, 7, n), "little") for n in (1, 2)]
+    assert outcome.state["exponents"] == {1: -2, 3: 2, 44: 0}
+    assert outcome.state["seeds"][44] == tensor_seed(RUN_SEED, step + 1, 44)
+    assert outcome.state["step"] == (step + 2) % 2**32
+
+
+def test_tensor_numbers_of_the_largest_machine():
+    """eta has 512: numbers that differ by 256 are different tensors in every command."""
+    config = PRESETS["eta"]
+    assert config.tensors == 512
+    commands = [
+        command(Opcode.SCALE, tid=300, target=301, f=8),
+        command(Opcode.EXPSET, target=511, clear=1, tail=[shift(tid=302, const=-5), shift(tid=257, neg=1, const=9)]),
+        command(Opcode.EXPSET, target=256, tail=[shift(tid=511)]),
+        command(Opcode.SEED, tid=511), command(Opcode.SEED, tid=256),
+        END]
+    low = (44, 45, 46, 1, 255)
+    outcome = execute(config, program(config, *commands), exponents=((301, 5), (302, 40), (257, 6), (45, 77), (46, 78), (1, 79)),
+                      stats=((300, 0x1000), (44, 1), (511, 3), (255, 9), (256, 4)), reads=(*low, 256, 257, 300, 301, 302, 511))
+    assert outcome.error == 0
+    made = 40 - 5 - 6 + 9
+    assert outcome.state["exponents"] == {44: 0, 45: 77, 46: 78, 1: 79, 255: 0, 256: made, 257: 6, 300: 0,
+                                          301: 5 + 13 - 9 - 12, 302: 40, 511: made}
+    assert outcome.state["stats"] == {44: 1, 45: 0, 46: 0, 1: 0, 255: 9, 256: 4, 257: 0, 300: 0, 301: 0, 302: 0, 511: 0}
+    assert {tid: outcome.state["seeds"][tid] for tid in (255, 256, 511)} == {
+        255: 0, **{tid: tensor_seed(RUN_SEED, 0, tid) for tid in (256, 511)}}
+
+
+@pytest.mark.parametrize("opcode", [Opcode.SEED, Opcode.SCALE, Opcode.EXPSET])
+def test_the_last_tensor_and_the_one_behind(opcode):
+    """In each field of its own; a number beyond the file is refused although its low bits are those of a tensor."""
+    config = PRESETS["small"]
+    names = {Opcode.SEED: ["tid"], Opcode.SCALE: ["tid", "target"], Opcode.EXPSET: ["target", "term"]}[opcode]
+    for name in names:
+        for number, legal in ((config.tensors - 1, True), (config.tensors, False)):
+            fields = {} if name == "term" else {name: number}
+            tail = [shift(tid=number)] if name == "term" else []
+            outcome = execute(config, program(config, command(opcode, tail=tail, **fields), END), stalls=0)
+            assert outcome.error == (0 if legal else ErrorCode.ILLEGAL_FIELD), (name, number)
+
+
+@pytest.mark.parametrize("clear", [0, 1])
+def test_expset_clears_the_statistic_if_it_is_told_to(clear):
+    config = PRESETS["small"]
+    outcome = execute(config, program(config, command(Opcode.EXPSET, target=9, clear=clear), END), stats=((9, 5), (8, 6)),
+                      reads=(8, 9))
+    assert outcome.state["stats"] == {8: 6, 9: 0 if clear else 5}
+
+
+@pytest.mark.parametrize("terms", [0, 1, 2, 3, 8, MAX_WORDS - COMMANDS[Opcode.EXPSET].words])
+def test_shift_lists_of_every_length(terms):
+    """Their words are taken in pairs; the command behind the list is the next one."""
+    config = PRESETS["small"]
+    rng = random.Random(terms)
+    tail = [(rng.choice([20, 21, 0]), rng.randrange(2), rng.randint(-50, 50)) for _ in range(terms)]
+    values = {20: -7, 21: 300, 0: 0}
+    commands = [command(Opcode.EXPSET, target=30, tail=[shift(tid=tid, neg=neg, const=const) for tid, neg, const in tail]),
+                command(Opcode.EXPSET, target=31, tail=[shift(const=17)]), END]
+    outcome = execute(config, program(config, *commands), exponents=((20, -7), (21, 300)), reads=(30, 31))
+    assert outcome.error == 0
+    total = sum(const + (-values[tid] if neg else values[tid]) for tid, neg, const in tail)
+    assert outcome.state["exponents"] == {30: total, 31: 17}
+
+
+@pytest.mark.parametrize(("base", "value"), [(0xFFFFFFF0, 0x20), (0x7FFFFFFF, 1), (0, -1)])
+def test_base_registers_count_modulo_2_to_the_32(base, value):
+    """Each one for itself."""
+    config = PRESETS["small"]
+    commands = [command(Opcode.SETBASE, breg=n, value=(base + n) % 2**32) for n in range(8)]
+    commands += [command(Opcode.ADDBASE, breg=5, value=value), command(Opcode.ADDBASE, breg=0, value=value)]
+    outcome = execute(config, program(config, *commands, END), stalls=0)
+    assert outcome.state["base"] == [(base + n + (value if n in (0, 5) else 0)) % 2**32 for n in range(8)]
+
+
 def _patched(image, word, value):
     return image[:4 * word] + struct.pack("<I", value) + image[4 * word + 4:]
 
