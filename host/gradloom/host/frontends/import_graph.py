@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.host.files import UserError
 
-__all__ = ["EPSILON", "Graph", "Node", "Op", "adaptive", "bias_vector", "expanded", "pair", "refuse", "window"]
+__all__ = ["EPSILON", "Graph", "Node", "Op", "adaptive", "bias_vector", "expanded", "features", "pair", "refuse", "window"]
 
 EPSILON = 2.0**-12
 """Added to the mean of |x| in L1-FRN (:data:`gradloom.models.floatref.EPSILON`)."""
@@ -100,6 +100,11 @@ class Graph:
 def refuse(where: str, reason: str, fix: str) -> UserError:
     """The error for something that cannot be imported: what, why, and the nearest thing that can."""
     return UserError(f"{where}: {reason}: {fix}")
+
+
+def features(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an image with dimensions of 1 behind the others, so that there are three: features are (features, 1, 1)."""
+    return shape + (1,) * (3 - len(shape))
 
 
 def pair(value: Any) -> tuple[int, int]:

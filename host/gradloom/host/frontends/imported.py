@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
 from gradloom.host.frontends.import_fuse import Fused, fuse
-from gradloom.host.frontends.import_graph import Graph, refuse
+from gradloom.host.frontends.import_graph import Graph, features, refuse
 from gradloom.models.arithmetic import pint
 from gradloom.models.layers import Kind, Training, shape_text
 from gradloom.models.network import Network
@@ -125,7 +125,7 @@ def _check_shapes(network: Network, fused: Fused) -> None:
     """Every result and parameter has the shape that its layer gives it: nothing that is read wrongly may reach a device."""
     for layer, node in zip(network.layers, fused.nodes, strict=True):
         shape = network.shape(layer.name)
-        if node.shape + (1,) * (3 - len(node.shape)) != shape:
+        if features(node.shape) != shape:
             raise refuse(node.where, f"its result is {shape_text(node.shape)}, as a layer of the machine's it would be "
                          f"{shape_text(shape)}", "give it features of the layer before as they are")
     for (owner, key), (name, value) in fused.parameters.items():

@@ -8,6 +8,7 @@ import torch
 
 from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
+from gradloom.host.frontends.import_graph import features
 from gradloom.models.arithmetic import pint
 from gradloom.models.layers import shape_text
 from gradloom.models.network import Network
@@ -51,7 +52,7 @@ class Encoder:
             If shapes, the number of labels, a class or a value do not fit.
         """
         shape = image_shape(x)
-        if shape + (1,) * (3 - len(shape)) != network.input_shape:
+        if features(shape) != network.input_shape:
             raise UserError(f"the network takes images of {shape_text(network.input_shape)}, these are {shape_text(shape)}: "
                             "give images of one size")
         x = x.reshape(len(x), *network.input_shape)

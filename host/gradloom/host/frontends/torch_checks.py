@@ -77,7 +77,7 @@ def _check_computed(where: str, module: nn.Module) -> None:
         raise _computed(where, own, f"torch.nn.utils.parametrize.remove_parametrizations(module, {own!r})")
     for hook in module._forward_pre_hooks.values():
         home = type(hook).__module__.rpartition(".")[2]
-        own = getattr(hook, "name", None) or getattr(hook, "_tensor_name", "weight")
+        own = str(getattr(hook, "name", None) or getattr(hook, "_tensor_name", "weight"))
         if home in ("weight_norm", "spectral_norm"):
             raise _computed(where, own, f"torch.nn.utils.remove_{home}(module)")
         if home == "prune":

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from gradloom.host.frontends.import_graph import Node, Op, adaptive, bias_vector, expanded, pair, refuse, window
+from gradloom.host.frontends.import_graph import Node, Op, adaptive, bias_vector, expanded, features, pair, refuse, window
 
 __all__ = ["BATCH", "Shape", "Writer"]
 
@@ -127,7 +127,7 @@ class Writer:
         source = self.values[self.source(node, where).name]
         target = self.values[node.name]
         flat = target == (BATCH, int(np.prod(source[1:])))
-        if not flat and (target[:1] != (BATCH,) or _features(target[1:]) != _features(source[1:])):
+        if not flat and (target[:1] != (BATCH,) or features(target[1:]) != features(source[1:])):
             raise refuse(
                 where,
                 f"it reshapes images of {_text(source[1:])} to {_text(target[1:])}",
@@ -138,11 +138,6 @@ class Writer:
 
 def _text(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "one number"
-
-
-def _features(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an image with dimensions of 1 behind the others, so that there are three: features are (features, 1, 1)."""
-    return shape + (1,) * (3 - len(shape))
 
 
 def _pool_window(where: str, settings: Mapping[str, Any]) -> dict[str, int]:
