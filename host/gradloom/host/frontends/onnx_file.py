@@ -14,7 +14,7 @@ __all__ = ["check_model", "load_model", "title_of"]
 
 _OLDEST = 7
 """Operator set from which additions broadcast as they do today."""
-_IMAGES = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.UNDEFINED}
+_IMAGES = {TensorProto.UINT8, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.UNDEFINED}
 
 
 def load_model(given: Any) -> tuple[onnx.ModelProto, str]:
@@ -62,6 +62,7 @@ def check_model(model: onnx.ModelProto) -> None:
         raise UserError("the ONNX model has no nodes: give a whole model")
     _check_versions(model)
     _check_names(model.graph)
+    _check_nodes(model)
     _check_ends(model.graph)
 
 
@@ -84,7 +85,9 @@ def _check_names(graph: onnx.GraphProto) -> None:
     twice = _twice(stored)
     if twice is not None:
         raise UserError(f"two initializers of the ONNX model are called {twice!r}: give each a name of its own")
-    known = {value.name for value in graph.input} | set(stored) | {tensor.values.name for tensor in graph.sparse_initializer}
+    for tensor in graph.sparse_initializer:
+        raise UserError(f"initializer {tensor.values.name!r} is sparse, the machine's tensors are dense: store it as a dense one")
+    known = {value.name for value in graph.input} | set(stored)
     for node in graph.node:
         missing = next((name for name in node.input if name and name not in known), None)
         if missing is not None:
@@ -97,6 +100,21 @@ def _check_names(graph: onnx.GraphProto) -> None:
     for value in graph.output:
         if value.name not in known:
             raise UserError(f"the ONNX model's output {value.name!r} is given by no node: check the file with onnx.checker")
+
+
+def _check_nodes(model: onnx.ModelProto) -> None:
+    """Each node has the inputs and attributes of its operator; operators that onnx does not know are refused where they are read."""
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = model.ir_version
+    context.opset_imports = {opset.domain: opset.version for opset in model.opset_import}
+    for node in model.graph.node:
+        known = node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type)
+        if not known or any(attribute.HasField("g") for attribute in node.attribute):
+            continue
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as error:
+            raise refuse(title_of(node), str(error).strip().splitlines()[0].strip(" ."), "check the file with onnx.checker") from None
 
 
 def _check_ends(graph: onnx.GraphProto) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from gradloom.host.files import UserError
 from gradloom.host.frontends.import_graph import Graph, Node, Op, adaptive, bias_vector, expanded, features, refuse
 from gradloom.host.frontends.onnx_file import check_model, title_of
 from gradloom.host.frontends.onnx_rules import folded_norms, one_more_window, window_of
@@ -75,8 +76,11 @@ class _Reader:
         for node in self.graph.node:
             if used & set(node.output) and node.output[0] not in self.constants:
                 self._node(node)
+        output = self.graph.output[0].name
+        if output not in self.made:
+            raise UserError(f"the ONNX model's output {output!r} does not depend on its input: give the logits as its output")
         flat = len(shape) == 1
-        return Graph(tuple(self.nodes), source, self.graph.output[0].name, (shape[0], 1, 1) if flat else (shape[0], shape[1], shape[2]),
+        return Graph(tuple(self.nodes), source, output, (shape[0], 1, 1) if flat else (shape[0], shape[1], shape[2]),
                      frozenset(self.transposed), self.own_shapes, flat, tuple(self.notes))
 
     def _used(self) -> set[str]:

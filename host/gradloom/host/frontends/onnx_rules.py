@@ -17,17 +17,18 @@ def window_of(where: str, settings: Mapping[str, Any], shape: tuple[int, int, in
     :exc:`~gradloom.host.files.UserError`
         If the machine has no such windows.
     """
-    kernel = kernel or tuple(settings.get("kernel_shape", ()))
-    if not kernel:
-        raise refuse(where, "it has no kernel_shape", "give it one")
+    kernel = kernel or tuple(settings["kernel_shape"])
     if len(kernel) != 2:
         raise refuse(where, "the machine works on planes of rows and columns", "use two-dimensional windows")
     dilations = tuple(settings.get("dilations", (1, 1)))
+    stride = tuple(settings.get("strides", (1, 1)))
+    for key, numbers in (("kernel_shape", kernel), ("strides", stride), ("dilations", dilations)):
+        if len(numbers) != 2 or min(numbers) < 1:
+            raise refuse(where, f"{key} is {list(numbers)}", "give it a whole number from 1 for rows and one for columns")
     if any(dilation != 1 and size > 1 for dilation, size in zip(dilations, kernel, strict=False)):
         raise refuse(where, f"dilations are {list(dilations)}, windows are dense", "use dilations of 1")
-    stride = tuple(settings.get("strides", (1, 1)))
     pads = _pads(where, settings, shape, kernel, stride)
-    if pads[:2] != pads[2:]:
+    if pads[:2] != pads[2:] or min(pads) < 0:
         raise refuse(where, f"pads are {list(pads)}, padding is the same on all sides", "pad all sides equally")
     found = window(where, kernel, stride, pads[:2])
     if found["kernel"] > min(shape[1:]) + 2 * found["pad"]:
@@ -41,8 +42,10 @@ def _pads(where: str, settings: Mapping[str, Any], shape: tuple[int, int, int], 
     auto = settings.get("auto_pad", b"NOTSET").decode()
     if auto == "VALID":
         return (0, 0, 0, 0)
-    if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        return tuple(settings.get("pads", (0, 0, 0, 0)))
+    if auto not in ("SAME_UPPER", "SAME_LOWER", "NOTSET"):
+        raise refuse(where, f"auto_pad is {auto!r}, which is none of the operator's", "give pads, equal on all sides")
+    if auto == "NOTSET":
+        return tuple(settings.get("pads", (0, 0, 0, 0))) or (0, 0, 0, 0)
     total = [max(0, (-(-size // step) - 1) * step + length - size)
              for size, step, length in zip(shape[1:], stride, kernel, strict=True)]
     if any(pad % 2 for pad in total):

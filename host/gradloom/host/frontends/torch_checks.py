@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize
 
@@ -62,7 +62,7 @@ def check_call(name: str, module: nn.Module) -> None:
             raise refuse(where, f"a {kind} runs with it, which the machine cannot", _REMOVE_HOOK)
     if "forward" in vars(module):
         raise refuse(where, "its forward was replaced, and only a class's is read", "write it in a class of its own")
-    if not name and type(module).__call__ is not nn.Module.__call__:
+    if not name and type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule):
         raise refuse(where, "its class changes __call__, and only forward is read", "write it in forward")
     for cls, title in _TRAINED.items():
         changed = changed_by(module, cls) if isinstance(module, cls) else None

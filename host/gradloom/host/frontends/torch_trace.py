@@ -101,6 +101,8 @@ def _copy(module: nn.Module) -> nn.Module:
     check_values(module)
     check_global_hooks()
     check_call("", module)
+    if kind_of(module) is not None:
+        raise UserError(f"module {type(module).__name__} is a single layer and no network: put it into one, nn.Sequential(module)")
     try:
         return copy.deepcopy(module).to("cpu", torch.float32).train()
     except Exception as error:  # whatever an attribute of the module raises
@@ -132,8 +134,15 @@ class _Recorder(fx.Interpreter):
     def __init__(self, root: fx.GraphModule) -> None:
         super().__init__(root)
         self.values: dict[str, Any] = {}
+        self._current: fx.Node | None = None
+
+    def at(self) -> str:
+        """The module that was called last, as the end of a sentence."""
+        node = self._current
+        return f" (in module {str(node.target)!r})" if node is not None and node.op == "call_module" else ""
 
     def run_node(self, n: fx.Node) -> Any:
+        self._current = n
         result = super().run_node(n)
         self.values[n.name] = Shape(result.shape) if isinstance(result, torch.Tensor) else result
         return result
@@ -150,7 +159,7 @@ def _run(root: fx.GraphModule, shape: tuple[int, ...]) -> dict[str, Any]:
     except Exception as error:  # torch's own complaint about shapes
         raise UserError(
             f"module {type(root).__name__} does not take images of {' x '.join(map(str, shape))} "
-            f"({'channels, rows, columns' if len(shape) == 3 else 'features'}): {_first_line(error)}"
+            f"({'channels, rows, columns' if len(shape) == 3 else 'features'}): {_first_line(error)}{recorder.at()}"
         ) from None
     return recorder.values
 

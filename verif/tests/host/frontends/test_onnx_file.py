@@ -1,5 +1,7 @@
 """Files and objects that are no ONNX model, or a damaged one: one sentence each, before any node is read."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,18 @@ def test_graphs_that_do_not_hang_together():
     model = good()
     model.graph.initializer.append(model.graph.initializer[0])
     assert refusal(model) == "two initializers of the ONNX model are called 'w': give each a name of its own"
+
+
+def test_nodes_without_their_inputs_and_sparse_initializers():
+    model = good()
+    del model.graph.node[1].input[:]
+    # The reason is onnx's own.
+    assert re.fullmatch(r"node 'relu' \(Relu\): .* input size 0 .*: check the file with onnx.checker", refusal(model))
+    model = good()
+    sparse = onnx.SparseTensorProto(values=model.graph.initializer[1], dims=[5])
+    sparse.values.name = "s"
+    model.graph.sparse_initializer.append(sparse)
+    assert refusal(model) == "initializer 's' is sparse, the machine's tensors are dense: store it as a dense one"
 
 
 def test_inputs_and_outputs():

@@ -87,9 +87,9 @@ def test_every_device_trains_the_same_bias():
     x, y = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 0])
     results = set()
     for shape in ((3,), (1, 3)):
-        for device in ("golden", "emulator"):
+        for device in ("golden", "emulator", "rtl") if shape == (1, 3) else ("golden",):
             model = two_layers(np.array([0.5, -0.25, 0.125], np.float32).reshape(shape))
-            with torch_bridge.compile(bridge.from_model(model), device=device, quiet=True) as compiled:
+            with torch_bridge.compile(bridge.from_model(model), config="nano", device=device, quiet=True) as compiled:
                 losses = compiled.step(x, y).loss, compiled.step(x, y).loss
                 results.add((*losses, *compiled.state_dict()["b2"].reshape(-1).tolist()))
                 trained = bridge.to_model(compiled.imported, compiled.state())
@@ -369,9 +369,6 @@ def test_values_that_do_not_fit_are_refused():
         "node 'last' (Gemm): its input is a feature map, a fully connected layer takes every element of an image: put a Flatten before "
         "it"
     )
-    assert refusal(body([node("MaxPool", ["c"], ["p"], name="pool"), node("Flatten", ["p"], ["z"])], 256)) == (
-        "node 'pool' (MaxPool): it has no kernel_shape: give it one"
-    )
     unlike = body([node("Relu", ["c"], ["r"]), node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
                    node("Add", ["r", "p"], ["s"], name="sum"), node("Flatten", ["s"], ["z"])], 256)
     assert refusal(unlike) == "node 'sum' (Add): only two feature maps of one shape are added: give both sides the same shape"
@@ -380,6 +377,35 @@ def test_values_that_do_not_fit_are_refused():
     window = body([node("Conv", ["c", "v", "b"], ["d"], name="two", kernel_shape=[3, 3]), node("Flatten", ["d"], ["z"])], 256,
                   {"v": ones(4, 4, 1, 1)})
     assert refusal(window) == "node 'two' (Conv): kernel_shape is 3 x 3 and its weight is 1 x 1: make them equal"
+
+
+@pytest.mark.parametrize(("settings", "reason"), [
+    ({"strides": [2]}, "strides is [2]: give it a whole number from 1 for rows and one for columns"),
+    ({"strides": [0, 0]}, "strides is [0, 0]: give it a whole number from 1 for rows and one for columns"),
+    ({"pads": [0, 0]}, "pads are [0, 0], padding is the same on all sides: pad all sides equally"),
+    ({"pads": [-1] * 4}, "pads are [-1, -1, -1, -1], padding is the same on all sides: pad all sides equally"),
+    ({"auto_pad": "FOO"}, "auto_pad is 'FOO', which is none of the operator's: give pads, equal on all sides"),
+])
+def test_settings_that_are_none_are_refused(settings, reason):
+    pool = node("MaxPool", ["c"], ["p"], name="pool", **{"kernel_shape": [2, 2]} | settings)
+    assert refusal(body([pool, node("Flatten", ["p"], ["z"])], 64)) == f"node 'pool' (MaxPool): {reason}"
+
+
+@pytest.mark.parametrize("settings", [{}, {"kernel_shape": "ab"}, {"kernel_shape": [2, 2], "foo": 1}])
+def test_attributes_that_are_not_the_operators_are_refused(settings):
+    """The reason is onnx's own."""
+    pool = node("MaxPool", ["c"], ["p"], name="pool", **settings)
+    message = refusal(body([pool, node("Flatten", ["p"], ["z"])], 64))
+    assert message.startswith("node 'pool' (MaxPool): ") and message.endswith(": check the file with onnx.checker")
+
+
+@pytest.mark.parametrize("nodes", [[], [node("Identity", ["f"], ["y"])]])
+def test_an_output_that_is_a_constant_is_refused(nodes):
+    model = body([node("Flatten", ["c"], ["z"]), *nodes], 256)
+    model.graph.output[0].name = "y" if nodes else "f"
+    assert refusal(model) == (
+        f"the ONNX model's output {'y' if nodes else 'f'!r} does not depend on its input: give the logits as its output"
+    )
 
 
 # Norms that an exporter has folded

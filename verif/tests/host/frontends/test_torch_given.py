@@ -130,6 +130,13 @@ def test_a_module_compiled_in_its_place_is_read():
     assert bridge.from_module(module, SHAPE).names["0", "w"] == "0.weight"
 
 
+def test_a_traced_module_is_read_and_a_single_layer_is_not():
+    assert bridge.from_module(torch.fx.symbolic_trace(net()), SHAPE).network.layers == bridge.from_module(net(), SHAPE).network.layers
+    with pytest.raises(UserError) as caught:
+        bridge.from_module(nn.Linear(16, 3), (16,))
+    assert str(caught.value) == "module Linear is a single layer and no network: put it into one, nn.Sequential(module)"
+
+
 def test_a_module_that_cannot_be_copied_is_refused():
     module = net()
     module.source = (number for number in range(3))
