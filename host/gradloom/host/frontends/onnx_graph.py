@@ -37,22 +37,24 @@ def read(model: onnx.ModelProto) -> Graph:
     check_model(model)
     constants = constants_of(model)
     # First every node for itself, with messages by its name; then onnx's own checks, which name no fix.
-    found = _Reader(infer_shapes(model, strict=False).graph, constants).read()
-    infer_shapes(model, strict=True)
+    found = _Reader(model.graph, shapes_of(infer_shapes(model, constants, strict=False).graph), constants).read()
+    infer_shapes(model, constants, strict=True)
     folded = "" if model.producer_name == "gradloom" else folded_norms(found.nodes)
     return dataclasses.replace(found, notes=(*found.notes, folded)) if folded else found
 
 
 class _Reader:
-    def __init__(self, graph: onnx.GraphProto, constants: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]) -> None:
         self.graph = graph
         self.constants = constants
         """Values that do not depend on the images, by name."""
-        self.shapes = shapes_of(graph)
+        self.shapes = shapes
         """Shapes by name, with the batch."""
         self.nodes: list[Node] = []
         self.made: set[str] = set()
         """Names of values that nodes give, and the input's."""
+        self.strides: dict[str, tuple[str, int, int]] = {}
+        """Slices of which the rest follows: what they slice, and the strides of rows and columns so far."""
         self.trained: set[str] = set()
         self.transposed: set[str] = set()
         self.own_shapes: dict[str, tuple[int, ...]] = {}
@@ -267,12 +269,24 @@ class _Reader:
         )
         axes = axes or list(range(len(starts)))
         steps = steps or [1] * len(starts)
+        source, *before = self.strides.get(node.input[0], (node.input[0], 1, 1))
         table = {axis % 4: (start, end, step) for axis, start, end, step in zip(axes, starts, ends, steps, strict=False)}
         rows, columns = (table.pop(axis, (0, shape[axis - 1], 1)) for axis in (2, 3))
         whole = bool(starts) and all(start == 0 and end >= (1 << 30) and step == 1 for start, end, step in table.values())
-        if (not whole or rows[0] or columns[0] or rows[2] != columns[2] or rows[2] < 1 or rows[1] < shape[1] or columns[1] < shape[2]):
+        stride = (before[0] * rows[2], before[1] * columns[2])
+        # torch.onnx writes a slice for each dimension, one after the other.
+        follows = self.readers[node.output[0]] == 1 and any(
+            other.op_type == "Slice" and other.input[0] == node.output[0] for other in self.graph.node
+        )
+        unlike = stride[0] != stride[1] and not follows
+        if not whole or rows[0] or columns[0] or unlike or min(rows[2], columns[2]) < 1 or rows[1] < shape[1] or columns[1] < shape[2]:
             raise refuse(where, "only every s-th row and column of a whole feature map is a layer (subsample)", "slice so")
-        self._emit(node, Op.SUBSAMPLE, where, {"out": shape[0], "stride": rows[2]})
+        if follows:
+            self.strides[node.output[0]] = (source, *stride)
+        elif stride == (1, 1) and node.input[0] in self.strides:
+            self._emit(node, Op.SAME, where, inputs=(source,))
+        else:
+            self._emit(node, Op.SUBSAMPLE, where, {"out": shape[0], "stride": stride[0]}, inputs=(source,))
 
     def _pad(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         shape = self._plane(node.input[0], where)

@@ -17,14 +17,16 @@ _OPEN_BATCH = 61
 _FOLDED = ("Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Gather", "Slice", "Shape",
            "ConstantOfShape", "Neg", "Add", "Sub", "Mul", "Div", "CastLike", "Expand")
 """Operators of which constants are computed before the network is read."""
+_SMALL = 1 << 10
+"""Elements of the largest constant that stands in place of a node."""
 _MOST = 1 << 28
 """Elements of the largest constant that is computed."""
 
 
-def infer_shapes(model: onnx.ModelProto, *, strict: bool) -> onnx.ModelProto:
+def infer_shapes(model: onnx.ModelProto, constants: Mapping[str, np.ndarray], *, strict: bool) -> onnx.ModelProto:
     """A copy of the model with the shape of every value, and a number in place of an open number of images.
 
-    Only the input's shape counts: shapes that the exporter has noted may be those of another batch.
+    Small ``constants`` stand in place of the nodes that compute them, as shapes of other values may depend on them. Only the input's shape counts: shapes that the exporter has noted may be those of another batch.
 
     Raises
     ------
@@ -39,6 +41,11 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool) -> onnx.ModelProto:
         if batch is not None and batch.dim_value < 1:
             batch.dim_value = _OPEN_BATCH
     del copied.graph.value_info[:]
+    computed = {node.output[0]: node for node in copied.graph.node
+                if node.output and node.output[0] in constants and constants[node.output[0]].size <= _SMALL}
+    for name, node in computed.items():
+        copied.graph.node.remove(node)
+        copied.graph.initializer.append(numpy_helper.from_array(constants[name], name))
     for value in copied.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:

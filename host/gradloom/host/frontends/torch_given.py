@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
 
 from gradloom.host.files import UserError
 from gradloom.host.frontends.import_graph import refuse
@@ -39,7 +38,7 @@ def check_wrappers(module: nn.Module) -> None:
     """Refuse submodules that hide the layers in them, by their qualified names."""
     for name, inner in module.named_modules():
         where = f"module {name!r} ({type(inner).__name__})"
-        if isinstance(inner, OptimizedModule):
+        if _is_compiled(inner):
             raise refuse(where, "torch.compile hides its layers",
                          "put the module before torch.compile (its _orig_mod) in its place")
         if isinstance(inner, _SCRIPT):
@@ -91,7 +90,7 @@ def _said(given: Any) -> str | None:
         return "a compiled model is given: give the module that it was made from"
     if type(given).__module__.partition(".")[0] == "onnx":
         return "an ONNX model is given: read it with gradloom.host.onnx.from_model, and give what that returns"
-    if isinstance(given, torch.export.ExportedProgram):
+    if title == "ExportedProgram":
         return f"an exported program is given, {_UNREADABLE}"
     if isinstance(given, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
         what = "method" if isinstance(given, types.MethodType) else "function"
@@ -101,8 +100,8 @@ def _said(given: Any) -> str | None:
 
 def _unreadable(module: nn.Module) -> str | None:
     title = type(module).__name__
-    if isinstance(module, OptimizedModule):
-        inner = type(module._orig_mod).__name__
+    if _is_compiled(module):
+        inner = type(getattr(module, "_orig_mod", None)).__name__
         return (f"torch.compile({inner}) is given, whose layers cannot be read: give the module before torch.compile (its "
                 "_orig_mod)")
     if isinstance(module, _SCRIPT):
@@ -113,6 +112,11 @@ def _unreadable(module: nn.Module) -> str | None:
         return (f"{title} has no forward, it only holds modules: give a module whose forward calls them, such as "
                 "nn.Sequential")
     return None
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile made it; by its name, as to import its class takes seconds."""
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
 
 
 def _name(text: str) -> str:

@@ -451,6 +451,31 @@ def kept_state(module):
     return imported.state()
 
 
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_subsampling_shortcut_that_pytorch_exported(opset):
+    """A slice for each dimension, and a Pad whose numbers are computed by a chain of nodes."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
+    functional, nn = torch.nn.functional, torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, before, behind):
+            super().__init__()
+            self.pads = (0, 0, 0, 0, before, behind)
+            self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+            self.body = nn.Sequential(nn.Conv2d(4, 6, 3, 2, 1), nn.BatchNorm2d(6))
+            self.fc = nn.Linear(6, 2)
+
+        def forward(self, x):
+            x = self.stem(x)
+            x = torch.relu(self.body(x) + functional.pad(x[:, :, ::2, ::2], self.pads))
+            return self.fc(torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1))
+
+    layers = bridge.from_model(exported_by_torch(Block(0, 2), preserve=True, opset_version=opset)).network.layers
+    assert [(layer.out, layer.stride) for layer in layers if isinstance(layer, Subsample)] == [(6, 2)]
+    before = exported_by_torch(Block(1, 1), preserve=True, opset_version=opset)
+    assert "only channels of zeros behind the source's are appended" in refusal(before)
+
+
 def test_a_legacy_flatten_with_an_open_batch_is_read():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
