@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.files import UserError
 from gradloom.host.frontends.import_graph import EPSILON
 from gradloom.host.frontends.imported import Imported, build, real_weights
 from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, Layer, MaxPool, Subsample, Training
@@ -20,6 +19,7 @@ except ImportError:
 
 from onnx import TensorProto, helper, numpy_helper
 
+from gradloom.host.frontends.onnx_file import load_model
 from gradloom.host.frontends.onnx_graph import DOMAIN, read
 
 __all__ = ["Imported", "from_model", "to_model"]
@@ -38,26 +38,16 @@ def from_model(
 ) -> Imported:
     """gradloom's network of an ONNX model or file; the arguments are those of :func:`gradloom.host.torch.from_module`.
 
-    A layer has the name of its node, a parameter that of its initializer. BatchNormalization must still be there: exporters
-    that fold it into the convolution leave nothing to train.
+    A layer has the name of its node, a parameter that of its initializer. Where an exporter has folded BatchNormalization into
+    convolutions, they are trained without a norm, and a note says so.
 
     Raises
     ------
     :exc:`~gradloom.host.files.UserError`, :exc:`~gradloom.models.network.NetworkError`
         If the file cannot be read, an operator is not supported or a rule of docs/networks.md is broken.
     """
-    if isinstance(model, str | Path):
-        model, title = _load(Path(model)), Path(model).stem
-    else:
-        title = model.graph.name or "network"
-    return build(read(model), name or re.sub(r"[^A-Za-z0-9_.-]", "_", title), classes, loss, train)
-
-
-def _load(file: Path) -> "onnx.ModelProto":
-    try:
-        return onnx.load(file)
-    except Exception as error:  # protobuf's errors have no common class
-        raise UserError(f"{file} cannot be read as an ONNX model: {str(error).strip().splitlines()[0]}") from None
+    found, title = load_model(model)
+    return build(read(found), name or re.sub(r"[^A-Za-z0-9_.-]", "_", title), classes, loss, train)
 
 
 def to_model(source: Network | Imported, state: State) -> "onnx.ModelProto":
@@ -73,17 +63,22 @@ class _Writer:
     def __init__(self, net: Network, source: Network | Imported, state: State) -> None:
         self.net, self.state = net, state
         self.names = {} if isinstance(source, Network) else source.names
+        readers = [layer for layer in net.layers if INPUT in (layer.input, getattr(layer, "residual", None))]
+        self.flat = isinstance(source, Imported) and source.flat and all(isinstance(layer, FullyConnected) for layer in readers)
+        """The model takes (images, features), as the source did."""
+        self.parameters = set(self.names.values())
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
 
     def model(self) -> "onnx.ModelProto":
         for layer in self.net.layers:
             self._layer(layer)
+        shape = self.net.input_shape[: 1 if self.flat else 3]
         graph = helper.make_graph(
             self.nodes,
             self.net.name,
-            [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["batch", *self.net.input_shape])],
-            [helper.make_tensor_value_info(self.net.logits.name, TensorProto.FLOAT, ["batch", self.net.classes])],
+            [helper.make_tensor_value_info(self._value(INPUT), TensorProto.FLOAT, ["batch", *shape])],
+            [helper.make_tensor_value_info(self._value(self.net.logits.name), TensorProto.FLOAT, ["batch", self.net.classes])],
             self.initializers,
         )
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
@@ -97,17 +92,23 @@ class _Writer:
         elif isinstance(layer, FullyConnected):
             self._fully_connected(layer)
         elif isinstance(layer, MaxPool):
-            self._add("MaxPool", [layer.input], layer.name, kernel_shape=list(g.kernel), **pads)
+            self._add("MaxPool", [self._value(layer.input)], layer.name, kernel_shape=list(g.kernel), **pads)
         elif isinstance(layer, GlobalAvgPool):
-            self._add("GlobalAveragePool", [layer.input], layer.name)
+            self._add("GlobalAveragePool", [self._value(layer.input)], layer.name)
         elif isinstance(layer, Subsample):
             self._subsample(layer)
         else:
-            self._add("AveragePool", [layer.input], layer.name, kernel_shape=list(g.kernel), count_include_pad=1, **pads)
+            self._add("AveragePool", [self._value(layer.input)], layer.name, kernel_shape=list(g.kernel), count_include_pad=1, **pads)
+
+    def _value(self, name: str) -> str:
+        """Name of a layer's output, which no parameter has."""
+        while name in self.parameters:
+            name += ".out"
+        return name
 
     def _convolution(self, layer: Conv, settings: dict[str, Any]) -> None:
         name = layer.name
-        parameters = [layer.input, self._weights(name)]
+        parameters = [self._value(layer.input), self._weights(name)]
         if layer.norm == "none":
             parameters.append(self._parameter(name, "beta"))
         plain = layer.norm == "none" and layer.act == "none"
@@ -116,7 +117,7 @@ class _Writer:
             gamma, beta = self._parameter(name, "gamma"), self._parameter(name, "beta")
             value = self._add("L1FRN", [value, gamma, beta], name if layer.act == "none" else f"{name}.norm", domain=DOMAIN)
         if layer.residual is not None:
-            value = self._add("Add", [value, layer.residual], f"{name}.added")
+            value = self._add("Add", [value, self._value(layer.residual)], f"{name}.added")
         if layer.act == "tlu":
             self._add("TLU", [value, self._parameter(name, "tau")], name, title=f"{name}.tlu", domain=DOMAIN)
         elif layer.act == "relu":
@@ -124,7 +125,7 @@ class _Writer:
 
     def _fully_connected(self, layer: FullyConnected) -> None:
         name = layer.name
-        value = layer.input
+        value = self._value(layer.input)
         if self.net.shape(layer.input)[1:] != (1, 1) or not self._flat(layer.input):
             value = self._add("Flatten", [value], f"{name}.flat")
         target = name if layer.act == "none" else f"{name}.sum"
@@ -133,13 +134,13 @@ class _Writer:
             self._add("Relu", [value], name, title=f"{name}.relu")
 
     def _flat(self, name: str) -> bool:
-        return name != INPUT and isinstance(self.net.layer(name), FullyConnected)
+        return self.flat if name == INPUT else isinstance(self.net.layer(name), FullyConnected)
 
     def _subsample(self, layer: Subsample) -> None:
         name, more = layer.name, layer.out - self.net.shape(layer.input)[0]
         bounds = {"starts": [0, 0], "ends": [1 << 31, 1 << 31], "axes": [2, 3], "steps": [layer.stride] * 2}
         inputs = [self._constant(f"{name}.{key}", np.array(value, np.int64)) for key, value in bounds.items()]
-        value = self._add("Slice", [layer.input, *inputs], f"{name}.kept" if more else name)
+        value = self._add("Slice", [self._value(layer.input), *inputs], f"{name}.kept" if more else name)
         if more:
             pads = self._constant(f"{name}.pads", np.array([0, 0, 0, 0, 0, more, 0, 0], np.int64))
             self._add("Pad", [value, pads], name)
@@ -159,8 +160,9 @@ class _Writer:
         return name
 
     def _add(self, op: str, inputs: list[str], output: str, *, title: str = "", domain: str = "", **settings: Any) -> str:
-        self.nodes.append(helper.make_node(op, inputs, [output], name=title or output, domain=domain, **settings))
-        return output
+        value = self._value(output)
+        self.nodes.append(helper.make_node(op, inputs, [value], name=title or output, domain=domain, **settings))
+        return value
 
 
 def _functions() -> list[Any]:

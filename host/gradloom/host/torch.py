@@ -51,7 +51,7 @@ class FRN(nn.Module):
 
 def from_module(
     module: nn.Module,
-    input_shape: tuple[int, int, int],
+    input_shape: tuple[int, ...],
     classes: int | None = None,
     *,
     name: str | None = None,
@@ -62,7 +62,8 @@ def from_module(
 
     Parameters
     ----------
-    input_shape : (channels, rows, columns)
+    input_shape : (channels, rows, columns), or (features,)
+        Of what the module takes, without the batch.
     classes : :class:`int`, optional
         Checked against the last Linear's outputs.
     name : :class:`str`, optional
@@ -89,7 +90,7 @@ def to_state_dict(imported: Imported, state: State) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in imported.arrays(state).items()}
 
 
-def replace_norms(module: nn.Module, input_shape: tuple[int, int, int]) -> nn.Module:
+def replace_norms(module: nn.Module, input_shape: tuple[int, ...]) -> nn.Module:
     """A float copy of the module that computes what gradloom trains: every BatchNorm2d is an :class:`FRN`, its ReLU a TLU."""
     found = trace(module, input_shape)
     imported = build(found.found, "copy", None, "softmax", None)

@@ -49,6 +49,8 @@ class Fused:
 
     Parameters
     ----------
+    nodes : tuple of :class:`~gradloom.host.frontends.import_graph.Node`
+        The one that each layer began with.
     parameters : dict
         By (layer, "w" | "gamma" | "beta" | "tau"): the parameter's own name and float64 value.
     norms : dict
@@ -58,6 +60,7 @@ class Fused:
     """
 
     layers: tuple[Layer, ...]
+    nodes: tuple[Node, ...]
     parameters: dict[tuple[str, str], tuple[str, np.ndarray]]
     norms: dict[str, str | None]
     dropped: tuple[str, ...]
@@ -105,6 +108,7 @@ class _Fuser:
         _name(drafts)
         return Fused(
             tuple(_layer(draft) for draft in drafts),
+            tuple(draft.node for draft in drafts),
             {key: value for draft in drafts for key, value in _parameters(draft).items()},
             {draft.norm.name: draft.act.name if draft.act else None for draft in drafts if draft.norm is not None},
             tuple(draft.node.where for draft in drafts if draft.norm is not None and "bias" in draft.node.arrays),

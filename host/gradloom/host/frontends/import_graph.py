@@ -5,13 +5,14 @@ Front ends (:mod:`gradloom.host.frontends.torch_trace`, :mod:`gradloom.host.fron
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from gradloom.host.files import UserError
 
-__all__ = ["EPSILON", "Graph", "Node", "Op", "adaptive", "pair", "refuse", "window"]
+__all__ = ["EPSILON", "Graph", "Node", "Op", "adaptive", "bias_vector", "expanded", "features", "pair", "refuse", "window"]
 
 EPSILON = 2.0**-12
 """Added to the mean of |x| in L1-FRN (:data:`gradloom.models.floatref.EPSILON`)."""
@@ -56,6 +57,8 @@ class Node:
         See :class:`Op`.
     arrays : dict
         By "w", "bias", "gamma", "beta", "tau": the parameter's own name and its float64 value.
+    shape : tuple of :class:`int`
+        Of the result for one image, in the source.
     """
 
     name: str
@@ -65,13 +68,23 @@ class Node:
     inputs: tuple[str, ...]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     arrays: dict[str, tuple[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    shape: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
     """Nodes in an order in which they can be computed; ``input`` and ``output`` are names of values.
 
-    ``transposed`` names the matrices whose arrays in the nodes are (outputs, inputs), but (inputs, outputs) in the source.
+    Parameters
+    ----------
+    transposed : set of :class:`str`
+        Names of the matrices whose arrays in the nodes are (outputs, inputs), but (inputs, outputs) in the source.
+    shapes : dict
+        Shapes in the source of those parameters whose arrays in the nodes have another, with as many elements.
+    flat : :class:`bool`
+        The source takes (images, features) instead of planes; ``input_shape`` is (features, 1, 1) then.
+    notes : tuple of :class:`str`
+        A sentence for whatever the source says otherwise than the nodes.
     """
 
     nodes: tuple[Node, ...]
@@ -79,11 +92,19 @@ class Graph:
     output: str
     input_shape: tuple[int, int, int]
     transposed: frozenset[str] = frozenset()
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    flat: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def refuse(where: str, reason: str, fix: str) -> UserError:
     """The error for something that cannot be imported: what, why, and the nearest thing that can."""
     return UserError(f"{where}: {reason}: {fix}")
+
+
+def features(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an image with dimensions of 1 behind the others, so that there are three: features are (features, 1, 1)."""
+    return shape + (1,) * (3 - len(shape))
 
 
 def pair(value: Any) -> tuple[int, int]:
@@ -92,6 +113,20 @@ def pair(value: Any) -> tuple[int, int]:
         first, second = value if len(value) == 2 else (value[0], value[0])
         return int(first), int(second)
     return int(value), int(value)
+
+
+def bias_vector(where: str, name: str, value: np.ndarray, count: int) -> np.ndarray:
+    """A bias of a fully connected layer, in any shape that broadcasts to the same ``count`` numbers for every image, as (count,).
+
+    Raises
+    ------
+    :exc:`UserError`
+        If it does not.
+    """
+    if value.ndim > 2 or value.shape[-1:] not in ((), (1,), (count,)) or value.shape[:-1] not in ((), (1,)):
+        raise refuse(where, f"its bias {name!r} has the shape {value.shape}, the layer has {count} outputs",
+                     f"give it the shape ({count},)")
+    return np.broadcast_to(value.reshape(-1), (count,)).copy()
 
 
 def window(where: str, kernel: Any, stride: Any, pad: Any) -> dict[str, int]:
@@ -109,6 +144,11 @@ def window(where: str, kernel: Any, stride: Any, pad: Any) -> dict[str, int]:
             raise refuse(where, f"{key} is {rows} x {columns}, the machine's windows are square", f"make {key} equal both ways")
         found[key] = rows
     return found
+
+
+def expanded(where: str, name: str, count: int) -> str:
+    """The note that a bias of one number becomes one of ``count``."""
+    return f"{where}: its bias {name!r} is one number for {count} outputs, and is trained as {count}"
 
 
 def adaptive(where: str, shape: tuple[int, int, int], size: tuple[int | None, int | None]) -> tuple[str, dict[str, int]]:

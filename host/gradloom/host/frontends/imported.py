@@ -8,9 +8,9 @@ import numpy as np
 from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
 from gradloom.host.frontends.import_fuse import Fused, fuse
-from gradloom.host.frontends.import_graph import Graph
+from gradloom.host.frontends.import_graph import Graph, features, refuse
 from gradloom.models.arithmetic import pint
-from gradloom.models.layers import Kind, Training
+from gradloom.models.layers import Kind, Training, shape_text
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -42,6 +42,10 @@ class Imported:
         The norms by the front end's node names, each with the node of its activation or ``None``.
     notes : tuple of :class:`str`
         What the trained network does otherwise than the given one; a sentence each.
+    shapes : dict
+        Shapes in the source, by own names, of the parameters whose ``values`` have another with as many elements.
+    flat : :class:`bool`
+        The source takes (images, features); the network's input is (features, 1, 1).
     """
 
     network: Network
@@ -50,6 +54,8 @@ class Imported:
     transposed: frozenset[str]
     norms: Mapping[str, str | None]
     notes: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    flat: bool = False
 
     def state(self, *, seed: int = 1, input_exponent: int = -11) -> State:
         """The state before the first step, with the given network's parameters in PINT and Q.24.
@@ -86,7 +92,8 @@ class Imported:
                 state.parameters[layer][key].astype(np.float64), -24
             )
             value = value.reshape(self.values[layer, key].shape).astype(np.float32)
-            found[own] = np.ascontiguousarray(value.T) if own in self.transposed else value
+            value = np.ascontiguousarray(value.T) if own in self.transposed else value
+            found[own] = value.reshape(self.shapes.get(own, value.shape))
         return found
 
 
@@ -101,14 +108,32 @@ def build(graph: Graph, name: str, classes: int | None, loss: str, train: Traini
     fused = fuse(graph)
     last = fused.parameters[fused.layers[-1].name, "w"][1]
     network = Network(name, graph.input_shape, len(last) if classes is None else classes, fused.layers, loss, train or Training())
+    _check_shapes(network, fused)
     return Imported(
         network,
         {key: own for key, (own, _) in fused.parameters.items()},
         {key: value for key, (_, value) in fused.parameters.items()},
         graph.transposed,
         fused.norms,
-        _notes(graph, fused),
+        (*_notes(graph, fused), *graph.notes),
+        graph.shapes,
+        graph.flat,
     )
+
+
+def _check_shapes(network: Network, fused: Fused) -> None:
+    """Every result and parameter has the shape that its layer gives it: nothing that is read wrongly may reach a device."""
+    for layer, node in zip(network.layers, fused.nodes, strict=True):
+        shape = network.shape(layer.name)
+        if features(node.shape) != shape:
+            raise refuse(node.where, f"its result is {shape_text(node.shape)}, as a layer of the machine's it would be "
+                         f"{shape_text(shape)}", "give it features of the layer before as they are")
+    for (owner, key), (name, value) in fused.parameters.items():
+        outputs, *window = network.weight_shape(owner)
+        wanted = (outputs, *window) if key == "w" else (outputs,)
+        if value.shape not in (wanted, (outputs, int(np.prod(window)))):
+            raise UserError(f"layer {owner!r}: parameter {name!r} has the shape {value.shape}, the layer needs {wanted}: give it "
+                            "that shape")
 
 
 def real_weights(net: Network, state: State, layer: str) -> np.ndarray:

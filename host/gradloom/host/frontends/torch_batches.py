@@ -8,7 +8,9 @@ import torch
 
 from gradloom.host.datasets.data import quantise
 from gradloom.host.files import UserError
+from gradloom.host.frontends.import_graph import features
 from gradloom.models.arithmetic import pint
+from gradloom.models.layers import shape_text
 from gradloom.models.network import Network
 
 __all__ = ["Encoder", "image_shape", "images_array", "labels_array"]
@@ -40,7 +42,7 @@ class Encoder:
         self._saturated = False
 
     def codes(self, x: np.ndarray, y: np.ndarray, network: Network) -> np.ndarray:
-        """uint8 codes (B, C, Y, X) of images (float64) whose labels are ``y`` (B,), both checked against the network.
+        """uint8 codes (B, C, Y, X) of images or features (float64) whose labels are ``y`` (B,), both checked against the network.
 
         The first batch that saturates is warned of, in the name of the caller's caller.
 
@@ -49,9 +51,11 @@ class Encoder:
         :exc:`UserError`
             If shapes, the number of labels, a class or a value do not fit.
         """
-        if image_shape(x) != network.input_shape:
-            raise UserError(f"the network takes images of {_text(network.input_shape)}, these are {_text(x.shape[1:])}: "
+        shape = image_shape(x)
+        if features(shape) != network.input_shape:
+            raise UserError(f"the network takes images of {shape_text(network.input_shape)}, these are {shape_text(shape)}: "
                             "give images of one size")
+        x = x.reshape(len(x), *network.input_shape)
         if len(y) != len(x):
             raise UserError(f"there are {len(x)} images and {len(y)} labels: give as many")
         if len(y) and not 0 <= y.min() <= y.max() < network.classes:
@@ -88,12 +92,8 @@ def labels_array(labels: Any) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def image_shape(x: np.ndarray) -> tuple[int, int, int]:
-    """(C, Y, X) of a batch of images."""
-    if x.ndim != 4 or 0 in x.shape:
-        raise UserError(f"images must have the shape (images, channels, rows, columns), not {x.shape}")
-    return int(x.shape[1]), int(x.shape[2]), int(x.shape[3])
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
+def image_shape(x: np.ndarray) -> tuple[int, ...]:
+    """(C, Y, X) of a batch of images, (F,) of a batch of features."""
+    if x.ndim not in (2, 4) or 0 in x.shape:
+        raise UserError(f"images must have the shape (images, channels, rows, columns) or (images, features), not {x.shape}")
+    return tuple(int(size) for size in x.shape[1:])

@@ -85,8 +85,13 @@ def _add(writer: Writer, node: fx.Node, where: str) -> None:
 
 
 def _sliced(writer: Writer, node: fx.Node, where: str) -> None:
-    """The shortcut of the CIFAR ResNets: ``x[:, :, ::2, ::2]``, usually inside ``F.pad``."""
-    stride = _slice_stride(writer.argument(node, 1, "index"))
+    """The shortcut of the CIFAR ResNets, ``x[:, :, ::2, ::2]``, usually inside ``F.pad``; or ``x[:, :, 0, 0]`` of a pooled plane."""
+    index = writer.argument(node, 1, "index")
+    plain = isinstance(index, tuple) and all(part is None or isinstance(part, int | slice) for part in index)
+    if plain and writer.shape_of_input(node, where)[1:] == (1, 1) and len(writer.values[node.name]) == 2:
+        writer.flatten(node, where)
+        return
+    stride = _slice_stride(index)
     if stride is None:
         raise refuse(where, "only x[:, :, ::s, ::s] of a feature map is a layer (subsample)", "write the shortcut so")
     channels = writer.values[node.name][1]
@@ -134,9 +139,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "max_pool": (functional.max_pool2d, torch.max_pool2d),
     "avg_pool": (functional.avg_pool2d,),
     "adaptive": (functional.adaptive_avg_pool2d,),
-    "dropout": (functional.dropout, functional.dropout2d, torch.dropout),
+    "dropout": (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, torch.dropout),
     "mean": (torch.mean,),
-    "flatten": (torch.flatten, torch.reshape),
+    "flatten": (torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, torch.unflatten),
+    "clone": (torch.clone,),
     "add": (operator.add, operator.iadd, torch.add),
     "getitem": (operator.getitem,),
     "pad": (functional.pad,),
@@ -155,7 +161,13 @@ _READERS: dict[str, Callable[[Writer, fx.Node, str], None]] = {
     ".flatten": _flatten,
     ".view": _flatten,
     ".reshape": _flatten,
+    ".squeeze": _flatten,
+    ".unsqueeze": _flatten,
+    ".unflatten": _flatten,
     ".contiguous": _same,
+    ".float": _same,
+    ".clone": _same,
+    "clone": _same,
     "add": _add,
     ".add": _add,
     ".add_": _add,

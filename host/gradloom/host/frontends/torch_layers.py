@@ -5,19 +5,21 @@ from typing import Any
 import numpy as np
 from torch import fx, nn
 
-from gradloom.host.frontends.import_graph import Op, pair, refuse, window
+from gradloom.host.frontends.import_graph import Op, bias_vector, pair, refuse, window
+from gradloom.host.frontends.torch_checks import Parameters, changed_by
 from gradloom.host.frontends.torch_rules import refusal
 from gradloom.host.frontends.torch_writer import Writer
 
 __all__ = ["LayerReader", "kind_of"]
 
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _MODULES = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten,
-            nn.Identity, nn.Dropout, nn.Dropout2d)
+            nn.Unflatten, nn.Identity, *_DROPOUTS)
 
 
 def kind_of(module: nn.Module) -> type[nn.Module] | None:
     """The supported class that the module is of; subclasses count that only change how it is made."""
-    return next((cls for cls in _MODULES if isinstance(module, cls) and type(module).forward is cls.forward), None)
+    return next((cls for cls in _MODULES if isinstance(module, cls) and changed_by(module, cls) is None), None)
 
 
 class LayerReader:
@@ -27,6 +29,8 @@ class LayerReader:
     ----------
     root : :class:`torch.nn.Module`
         Holds the modules that the traced nodes call.
+    parameters : :class:`~gradloom.host.frontends.torch_checks.Parameters`
+        Of the module that was given.
     writer : :class:`~gradloom.host.frontends.torch_writer.Writer`
 
     Attributes
@@ -35,9 +39,9 @@ class LayerReader:
         By qualified name.
     """
 
-    def __init__(self, root: nn.Module, writer: Writer) -> None:
+    def __init__(self, root: nn.Module, parameters: Parameters, writer: Writer) -> None:
         self.modules = dict(root.named_modules())
-        self._parameters = dict(root.named_parameters())
+        self._parameters = parameters
         self._writer = writer
         self._called: set[str] = set()
 
@@ -54,20 +58,25 @@ class LayerReader:
         where = f"module {name!r} ({type(module).__name__})"
         kind = kind_of(module)
         if kind is None:
+            if ".quantized" in type(module).__module__:
+                raise refuse(where, "it holds quantised weights, and the machine trains real ones", "give the float module")
             raise refuse(where, *refusal(type(module).__name__))
         shape = writer.shape_of_input(node, where)
         if kind is nn.Conv2d:
             self._once(name, where)
-            writer.emit(node, Op.CONV, where, name, _conv(module, where), self._arrays(name, weight="w", bias="bias"))
+            writer.plane_of_input(node, where)
+            arrays = self._arrays(name, where, weight="w", bias="bias")
+            writer.emit(node, Op.CONV, where, name, _conv(module, where, arrays["w"][1].shape), arrays)
         elif kind is nn.Linear:
             self._once(name, where)
             _check_flat(shape, where)
-            writer.emit(node, Op.LINEAR, where, name, {"out": module.out_features}, self._arrays(name, weight="w", bias="bias"))
+            arrays = self._arrays(name, where, weight="w", bias="bias")
+            writer.linear(node, where, name, arrays)
         elif kind is nn.BatchNorm2d:
             self._once(name, where)
-            if not module.affine:
+            if module.weight is None or module.bias is None:
                 raise refuse(where, "L1-FRN trains weight and bias, and affine is False", "set affine=True")
-            writer.emit(node, Op.NORM, where, name, {}, self._arrays(name, weight="gamma", bias="beta"))
+            writer.emit(node, Op.NORM, where, name, {}, self._arrays(name, where, weight="gamma", bias="beta"))
         elif kind is nn.ReLU:
             writer.emit(node, Op.RELU, where, name)
         elif kind is nn.MaxPool2d:
@@ -76,9 +85,9 @@ class LayerReader:
             writer.avg_pool(node, where, name, vars(module))
         elif kind is nn.AdaptiveAvgPool2d:
             writer.adaptive_pool(node, where, name, module.output_size)
-        elif kind in (nn.Dropout, nn.Dropout2d):
+        elif kind in _DROPOUTS:
             writer.dropout(node, where, module.p)
-        elif kind is nn.Flatten:
+        elif kind in (nn.Flatten, nn.Unflatten):
             writer.flatten(node, where)
         else:
             writer.emit(node, Op.SAME, where, name)
@@ -88,13 +97,14 @@ class LayerReader:
             raise refuse(where, "it is called more than once, shared parameters are not trained", "make a module for each call")
         self._called.add(name)
 
-    def _arrays(self, module: str, **keys: str) -> dict[str, tuple[str, np.ndarray]]:
-        found = {}
-        for own, key in keys.items():
-            name = f"{module}.{own}"
-            if name in self._parameters:
-                found[key] = (name, self._parameters[name].detach().numpy().astype(np.float64))
-        return found
+    def _arrays(self, name: str, where: str, **keys: str) -> dict[str, tuple[str, np.ndarray]]:
+        module = self.modules[name]
+        return {
+            key: (f"{name}.{own}", getattr(module, own).detach().numpy().astype(np.float64))
+            for own, key in keys.items()
+            if self._parameters.check(where, name, own)
+        }
+
 
 
 def _check_flat(shape: tuple[int, ...], where: str) -> None:
@@ -103,18 +113,19 @@ def _check_flat(shape: tuple[int, ...], where: str) -> None:
                      "put torch.flatten(x, 1) before it")
 
 
-def _conv(module: nn.Module, where: str) -> dict[str, int]:
+def _conv(module: nn.Module, where: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """Settings of a convolution whose weight has a shape of (outputs, inputs, rows, columns)."""
     assert isinstance(module, nn.Conv2d)
     if module.groups != 1:
         raise refuse(where, f"groups is {module.groups}, every output channel reads every input channel", "use groups=1")
-    if pair(module.dilation) != (1, 1):
+    if pair(module.dilation) != (1, 1) and shape[2:] != (1, 1):
         raise refuse(where, f"dilation is {module.dilation}, windows are dense", "use dilation=1 with a larger kernel")
     if module.padding_mode != "zeros" and any(module._reversed_padding_repeated_twice):
         raise refuse(where, f"padding_mode is {module.padding_mode!r}, padding is zeros", "use padding_mode='zeros'")
     pad: Any = module.padding
     if isinstance(pad, str):
-        rows, columns = pair(module.kernel_size)
+        rows, columns = shape[2:]
         if pad == "same" and (rows % 2 == 0 or columns % 2 == 0):
             raise refuse(where, "padding 'same' of an even kernel pads more on one side", "use an odd kernel")
         pad = (rows // 2, columns // 2) if pad == "same" else 0
-    return {"out": module.out_channels, **window(where, module.kernel_size, module.stride, pad)}
+    return {"out": shape[0], **window(where, shape[2:], module.stride, pad)}

@@ -16,6 +16,7 @@ from gradloom.host.devices.session import MemoryOptions, Session
 from gradloom.host.files import UserError
 from gradloom.host.frontends.imported import Imported, build
 from gradloom.host.frontends.torch_batches import Encoder, image_shape, images_array, labels_array
+from gradloom.host.frontends.torch_given import check_given
 from gradloom.host.frontends.torch_tensors import LayerTensors, Tensors
 from gradloom.host.frontends.torch_trace import trace
 from gradloom.models.golden import step as golden
@@ -73,7 +74,7 @@ class Model:
 
     Parameters
     ----------
-    module : :class:`torch.nn.Module`, or :class:`~gradloom.host.frontends.imported.Imported`
+    module : :class:`torch.nn.Module` or :class:`~gradloom.host.frontends.imported.Imported`
     config : :class:`str` or :class:`~gradloom.rtl.config.Config`
         Machine: a preset's name, a TOML file or a configuration.
     device : :class:`str`
@@ -88,7 +89,7 @@ class Model:
         :meth:`~gradloom.models.network.Network.rounded`'s changes.
     seed : :class:`int`
         Of the stochastic rounding.
-    input_shape : (channels, rows, columns), optional
+    input_shape : (channels, rows, columns) or (features,), optional
         Default: that of the first step's images; the network is made then.
     input_exponent : :class:`int`, optional
         Images are quantised to PINT values times 2^input_exponent; default: the first step's largest magnitude fits just.
@@ -113,13 +114,15 @@ class Model:
         loss: str = "softmax",
         rounding: Mapping[str, str] | None = None,
         seed: int = 1,
-        input_shape: tuple[int, int, int] | None = None,
+        input_shape: tuple[int, ...] | None = None,
         input_exponent: int | None = None,
         name: str | None = None,
         keep: int = 1,
         memory: MemoryOptions | None = None,
         quiet: bool = False,
     ) -> None:
+        if not isinstance(module, Imported):
+            check_given(module)
         device_name(device)
         if keep < 1:
             raise UserError(f"keep must be 1 or more steps, not {keep}")
@@ -187,7 +190,7 @@ class Model:
         self._settings = settings
 
     def step(self, images: Any, labels: Any) -> Step:
-        """Train on a batch: float or uint8 images (B, C, Y, X) and class numbers (B,).
+        """Train on a batch: float or uint8 images (B, C, Y, X), or features (B, F), and class numbers (B,).
 
         Raises
         ------
@@ -257,7 +260,7 @@ class Model:
 
     # Inside
 
-    def _import(self, shape: tuple[int, int, int] | None) -> None:
+    def _import(self, shape: tuple[int, ...] | None) -> None:
         if isinstance(self._module, Imported):
             imported = self._module
         else:

@@ -9,8 +9,10 @@ _NORMS = ("groupnorm", "layernorm", "instancenorm2d", "syncbatchnorm", "localres
           "lrn")
 _SOFTMAX = ("softmax", "logsoftmax", "log_softmax", "softmax2d")
 _POOLS = ("adaptivemaxpool2d", "adaptive_max_pool2d", "lppool2d", "fractionalmaxpool2d", "globalmaxpool", "lppool", "globallppool")
-_DROPOUTS = ("alphadropout", "featurealphadropout", "dropout1d", "dropout3d", "alpha_dropout", "feature_dropout")
+_DROPOUTS = ("alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 _FLAT = ("conv1d", "conv3d", "batchnorm1d", "batchnorm3d", "maxpool1d", "maxpool3d", "avgpool1d", "avgpool3d")
+_QUANTISED = ("quantizelinear", "dequantizelinear", "dynamicquantizelinear", "qlinearconv", "qlinearmatmul", "convinteger",
+              "matmulinteger", "quantstub", "dequantstub")
 _FUNCTIONAL = ("conv2d", "linear")
 
 
@@ -35,4 +37,8 @@ def refusal(title: str) -> tuple[str, str]:
         return "the machine adds branches and does not concatenate them", "add them after convolutions with BatchNorm2d"
     if name in _FUNCTIONAL:
         return "its parameters belong to no module of their own", "use the module, nn.Conv2d or nn.Linear"
+    if name in _QUANTISED:
+        return "it works on quantised numbers, and the machine trains real ones", "give the network as it was before quantisation"
+    if name == "detach":
+        return "it stops the backward pass, and the machine trains every layer", "remove it"
     return "the machine has no such operation", "use Conv2d, Linear, BatchNorm2d, ReLU, pools, additions and flatten"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from gradloom.host.frontends.import_graph import Node, Op, adaptive, pair, refuse, window
+from gradloom.host.frontends.import_graph import Node, Op, adaptive, bias_vector, expanded, features, pair, refuse, window
 
 __all__ = ["BATCH", "Shape", "Writer"]
 
@@ -33,11 +33,15 @@ class Writer:
     ----------
     nodes : list of :class:`~gradloom.host.frontends.import_graph.Node`
         Those written so far.
+    shapes, notes
+        Those of the :class:`~gradloom.host.frontends.import_graph.Graph`.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
         self.nodes: list[Node] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.notes: list[str] = []
 
     def source(self, node: fx.Node, where: str) -> fx.Node:
         """The traced node whose output is the first argument of ``node``."""
@@ -50,6 +54,13 @@ class Writer:
         """Shape of one image."""
         return tuple(self.values[self.source(node, where).name][1:])
 
+    def plane_of_input(self, node: fx.Node, where: str) -> tuple[int, int, int]:
+        """Shape of one image, which must be a feature map."""
+        shape = self.shape_of_input(node, where)
+        if len(shape) != 3:
+            raise refuse(where, "its input is no feature map", "give it (images, channels, rows, columns)")
+        return shape[0], shape[1], shape[2]
+
     def argument(self, node: fx.Node, position: int, key: str, default: Any = None) -> Any:
         """An argument's value, whether it is given by its position or by its key."""
         value = node.args[position] if position < len(node.args) else node.kwargs.get(key, default)
@@ -59,27 +70,50 @@ class Writer:
              arrays: dict[str, tuple[str, np.ndarray]] | None = None, inputs: tuple[str, ...] | None = None) -> None:
         """Write a :class:`~gradloom.host.frontends.import_graph.Node`; ``inputs`` is by default the :meth:`source` alone."""
         inputs = inputs or (self.source(node, where).name,)
-        self.nodes.append(Node(node.name, op, where, layer, inputs, settings or {}, arrays or {}))
+        shape = tuple(self.values[node.name][1:])
+        self.nodes.append(Node(node.name, op, where, layer, inputs, settings or {}, arrays or {}, shape))
+
+    def linear(self, node: fx.Node, where: str, layer: str, arrays: dict[str, tuple[str, np.ndarray]]) -> None:
+        """A fully connected layer; its bias may have any shape that means one number an output."""
+        count = len(arrays["w"][1])
+        if "bias" in arrays:
+            name, value = arrays["bias"]
+            arrays = arrays | {"bias": (name, bias_vector(where, name, value, count))}
+            if value.size == count:
+                self.shapes[name] = value.shape
+            else:
+                self.notes.append(expanded(where, name, count))
+        self.emit(node, Op.LINEAR, where, layer, {"out": count}, arrays)
 
     def max_pool(self, node: fx.Node, where: str, layer: str, settings: Mapping[str, Any]) -> None:
         """``settings`` by the names that MaxPool2d gives them."""
-        if pair(settings["dilation"] or 1) != (1, 1) or settings["ceil_mode"] or settings["return_indices"]:
+        found = _pool_window(where, settings)
+        dilated = pair(settings["dilation"] or 1) != (1, 1) and found["kernel"] > 1
+        if dilated or self._one_more_window(node, where, found) or settings["return_indices"]:
             raise refuse(where, "dilation, ceil_mode and return_indices are not supported", "leave them at their defaults")
-        self.emit(node, Op.MAX_POOL, where, layer, _pool_window(where, settings))
+        self.emit(node, Op.MAX_POOL, where, layer, found)
 
     def avg_pool(self, node: fx.Node, where: str, layer: str, settings: Mapping[str, Any]) -> None:
         """``settings`` by the names that AvgPool2d gives them."""
-        without_pad = settings["count_include_pad"] is False and any(pair(settings["padding"] or 0))
-        if settings["ceil_mode"] or without_pad or settings["divisor_override"]:
+        found = _pool_window(where, settings)
+        without_pad = settings["count_include_pad"] is False and found["pad"] > 0
+        divided = settings["divisor_override"] not in (None, found["kernel"] ** 2)
+        if self._one_more_window(node, where, found) or without_pad or divided:
             raise refuse(where, "padding counts as zeros in the mean, and ceil_mode and divisor_override are not supported",
                          "leave these settings at their defaults")
-        self.emit(node, Op.AVG_POOL, where, layer, _pool_window(where, settings))
+        self.emit(node, Op.AVG_POOL, where, layer, found)
+
+    def _one_more_window(self, node: fx.Node, where: str, found: Mapping[str, int]) -> bool:
+        """Whether ``ceil_mode`` adds a window that is not whole; where windows meet the edge it changes nothing."""
+        sizes = self.plane_of_input(node, where)[1:]
+        floor = tuple((size + 2 * found["pad"] - found["kernel"]) // found["stride"] + 1 for size in sizes)
+        return tuple(self.values[node.name][2:]) != floor
 
     def adaptive_pool(self, node: fx.Node, where: str, layer: str, size: Any) -> None:
         """Means to an output of ``size``: one number, or (rows, columns), ``None`` for the input's."""
-        shape = self.shape_of_input(node, where)
+        shape = self.plane_of_input(node, where)
         sizes = tuple(size) if isinstance(size, tuple | list) else (size, size)
-        op, settings = adaptive(where, (shape[0], shape[1], shape[2]), (sizes[0], sizes[-1]))
+        op, settings = adaptive(where, shape, (sizes[0], sizes[-1]))
         self.emit(node, op, where, layer, settings)
 
     def dropout(self, node: fx.Node, where: str, p: float) -> None:
@@ -89,12 +123,14 @@ class Writer:
         self.emit(node, Op.SAME, where, node.name)
 
     def flatten(self, node: fx.Node, where: str) -> None:
-        """Nothing, if every image is flattened or keeps its shape."""
+        """Nothing, if every image is flattened, keeps its shape, or gains or loses dimensions of 1 behind the others."""
         source = self.values[self.source(node, where).name]
-        if self.values[node.name] not in (source, (BATCH, int(np.prod(source[1:])))):
+        target = self.values[node.name]
+        flat = target == (BATCH, int(np.prod(source[1:])))
+        if not flat and (target[:1] != (BATCH,) or features(target[1:]) != features(source[1:])):
             raise refuse(
                 where,
-                f"it reshapes images of {_text(source[1:])} to {_text(self.values[node.name][1:])}",
+                f"it reshapes images of {_text(source[1:])} to {_text(target[1:])}",
                 "only flattening each image is supported, as torch.flatten(x, 1) does",
             )
         self.emit(node, Op.SAME, where, node.name)

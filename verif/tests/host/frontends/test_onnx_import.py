@@ -10,7 +10,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'gradloom[onnx]')")
 
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import gradloom.host.onnx as bridge  # noqa: E402
@@ -20,10 +20,10 @@ from gradloom.models.layers import INPUT  # noqa: E402
 from gradloom.models.network import AvgPool, Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, Subsample, load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
 from gradloom.verif.checkout import NETWORKS  # noqa: E402
+from gradloom.verif.onnx_models import SHAPE, model_of, weights  # noqa: E402
 
 FILES = sorted(NETWORKS.glob("*.toml"))
 NETWORKS = ["digits-cnn", "resnet20", *map(str, FILES)]
-SHAPE = (3, 8, 8)
 
 
 def run(model, x: np.ndarray) -> np.ndarray:
@@ -66,21 +66,6 @@ def test_a_file_is_read(tmp_path):
 
 
 # Operators
-
-
-def model_of(nodes, arrays: dict[str, np.ndarray], *, shape=("batch", *SHAPE), output="logits"):
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def weights(rng, *shape: int) -> np.ndarray:
-    return rng.normal(size=shape).astype(np.float32)
 
 
 def test_every_operator():
@@ -174,7 +159,7 @@ REFUSED = [
      "it"),
     (["Add", {}, np.ones((3, 1, 1), np.float32)], 192,
      "node 'inner' (Add): a constant is added only as the bias of the MatMul right before it: use Gemm or Conv with a bias"),
-    (["Dropout", {}, np.array(0.25, np.float32)], 192,
+    (["Dropout", {}, np.array(0.25, np.float32), np.array(True)], 192,
      "node 'inner' (Dropout): the machine has no dropout, and its ratio is 0.25: set the ratio to 0 or remove it"),
     (["ReduceMean", {"axes": [1]}], 64,
      "node 'inner' (ReduceMean): only the mean over rows and columns of a feature map is a layer: reduce axes 2 and 3"),
@@ -217,8 +202,8 @@ def test_open_shapes_and_shared_parameters_are_refused():
     with pytest.raises(UserError) as caught:
         bridge.from_model(model_of(nodes, arrays, shape=("batch", 3, "rows", "columns")))
     assert str(caught.value) == (
-        "the ONNX model's input 'input' must have a fixed shape (images, channels, rows, columns), only the number of images may "
-        "be open: export it so"
+        "the ONNX model's input 'input' must have a fixed shape (images, channels, rows, columns) or (images, features), only "
+        "the number of images may be open: export it so"
     )
     body = [helper.make_node("Conv", [INPUT, "w", "b"], ["1"], name="first"),
             helper.make_node("Conv", ["1", "w", "b"], ["2"], name="two")]

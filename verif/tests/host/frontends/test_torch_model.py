@@ -170,7 +170,7 @@ REFUSED = [
     (X, Y + 10, "labels must lie in 0..9, these are 11..19: give class numbers"),
     (X, Y.float(), "labels must be one whole class number for each image, not float32 of shape (4,)"),
     (X[:, :, :4], Y, "the network takes images of 3 x 8 x 8, these are 3 x 4 x 8: give images of one size"),
-    (X[0], Y, "images must have the shape (images, channels, rows, columns), not (3, 8, 8)"),
+    (X[0], Y, "images must have the shape (images, channels, rows, columns) or (images, features), not (3, 8, 8)"),
     (X * float("nan"), Y, "the images hold values that are not finite: replace them"),
 ]
 
