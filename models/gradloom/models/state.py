@@ -24,7 +24,9 @@ WIDE_FRACTION = 44
 """Fraction bits of initial weights before their encoding."""
 _INITIAL_STEP = 0xFFFFFFFF
 """The step number in the seeds of the initial weights, one that no training step has."""
-_EXPONENT_FLOOR = -64
+_EXPONENT_FLOOR, _EXPONENT_TOP = -64, 127
+_MASTER_LIMIT = 1 << 27
+"""Masters are clamped to 28 bits."""
 _DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 """What numpy and zipfile raise on files that are no archive, damaged, encrypted or larger than the memory."""
 
@@ -263,6 +265,7 @@ class State:
             raise StateError(
                 f"{path}: its exponents are not those of network {net.name!r}: give a state of this network"
             )
+        _check_ranges(path, arrays)
         for name in state.weights:
             state.weights[name] = arrays[f"weights/{name}"]
             for title, table in (("velocities", state.velocities), ("masters", state.masters)):
@@ -278,6 +281,21 @@ class State:
         state.calibrated = bool(arrays["calibrated"])
         state.rounding = _saved_rounding(path, text)
         return state
+
+
+def _check_ranges(path: Path | str, arrays: dict[str, np.ndarray]) -> None:
+    """Values that no run can have saved, which would only be noticed, or not, somewhere in a step."""
+    exponents = arrays["exponents"][:, 1]
+    if exponents.size and not _EXPONENT_FLOOR <= exponents.min() <= exponents.max() <= _EXPONENT_TOP:
+        raise StateError(f"{path}: an exponent lies outside {_EXPONENT_FLOOR}..{_EXPONENT_TOP}: give a state that a run saved")
+    if int(arrays["step"]) < 0 or not 0 <= int(arrays["seed"]) < 1 << 32:
+        raise StateError(f"{path}: its step or its seed is none: give a state that a run saved")
+    for key, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise StateError(f"{path}: {key} holds values that are not finite: give a state of a run that did not diverge")
+        clamped = key.startswith(("parameters/", "masters/")) and array.dtype.kind == "i" and array.size > 0
+        if clamped and not -_MASTER_LIMIT <= int(array.min()) <= int(array.max()) < _MASTER_LIMIT:
+            raise StateError(f"{path}: {key} leaves the 28 bits of a parameter: give a state that a run saved")
 
 
 def _no_averages(state: State) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.rtl.config import Config
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.verilate import build_library
-from gradloom.sim.verilog import machine_verilog
+from gradloom.sim.verilog import TOP, machine_verilog
 
 __all__ = ["CHANNELS", "BusError", "DramModel", "ProtocolError", "RtlDevice"]
 
@@ -126,7 +126,7 @@ class RtlDevice:
         (:mod:`gradloom.sim.power_up`); the machine's reset follows as always.
     """
 
-    def __init__(self, machine: Config | Mapping[str, str], *, top: str = "gradloom", dram_bytes: int = 64 << 20,
+    def __init__(self, machine: Config | Mapping[str, str], *, top: str = TOP, dram_bytes: int = 64 << 20,
                  dram: DramModel | None = None, track_writes: bool = False, trace: bool = False, power_up: int = 0,
                  blocks: frozenset[str] = frozenset()) -> None:
         if not 0 <= power_up < 1 << 31:

@@ -4,12 +4,14 @@ Everything wide is 64-bit two's complement (``int64``). A number that does not f
 silently: it saturates where a rule says so, and raises :class:`ArithmeticFault` everywhere else.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["INT64_MAX", "INT64_MIN", "PRODUCT_BITS", "ArithmeticFault", "add", "align", "check_fits",
-           "multiply", "reciprocal", "saturate", "wrap"]
+__all__ = ["INT64_MAX", "INT64_MIN", "NEAR_BITS", "PRODUCT_BITS", "ArithmeticFault", "add", "align", "check_fits", "located",
+           "multiply", "reciprocal", "saturate", "signed_bits", "wrap"]
 
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
@@ -17,10 +19,48 @@ PRODUCT_BITS = 48
 """Signed bits of a wide number that is multiplied; by 16 magnitude bits, the product fits 64."""
 RECIPROCAL_BITS = 15
 """Fraction bits of a reciprocal beyond ceil(log2 n)."""
+NEAR_BITS = 2
+"""A sum that leaves fewer than so many of its accumulator's bits unused is near the limit (docs/arithmetic.md, section 2)."""
 
 
 class ArithmeticFault(OverflowError):
-    """A sum or a product left its width; the machine reports the same event as an overflow status."""
+    """A sum or a product left its width; the machine reports the same event as an overflow status.
+
+    Parameters
+    ----------
+    name : :class:`str`
+        Of the number: "forward sum", "velocity", ...
+    bits : :class:`int`
+        Its width.
+    detail : :class:`str`
+        What did not fit.
+
+    Attributes
+    ----------
+    layer, phase : :class:`str` or :class:`None`
+        Where it happened, as :func:`located` knows it; the phase as cycle tables call it ("FP", "BP", "norm BP", "WG + WU").
+    """
+
+    def __init__(self, name: str, bits: int, detail: str) -> None:
+        super().__init__(name, bits, detail)
+        self.name, self.bits, self.detail = name, bits, detail
+        self.layer: str | None = None
+        self.phase: str | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.layer is None else f"layer {self.layer!r}: "
+        return f"{place}{self.name}: {self.detail}"
+
+
+@contextlib.contextmanager
+def located(layer: str, phase: str) -> Iterator[None]:
+    """Say where a fault within this context happened; of nested contexts the innermost counts."""
+    try:
+        yield
+    except ArithmeticFault as fault:
+        if fault.layer is None:
+            fault.layer, fault.phase = layer, phase
+        raise
 
 
 def _int64(x: Any) -> np.ndarray:
@@ -74,11 +114,19 @@ def wrap(x: Any, bits: int) -> np.ndarray:
 def check_fits(name: str, x: Any, bits: int) -> np.ndarray:
     """``x`` unchanged, or :class:`ArithmeticFault` if an element needs more than ``bits`` signed bits."""
     wide = _int64(x)
-    if wide.size:
-        low, high = int(wide.min()), int(wide.max())
-        if low < -(1 << (bits - 1)) or high >= 1 << (bits - 1):
-            raise ArithmeticFault(f"{name}: values {low}..{high} do not fit {bits} bits")
+    signed_bits(name, wide, bits)
     return wide
+
+
+def signed_bits(name: str, x: np.ndarray, bits: int) -> int:
+    """Signed bits that the elements of an int64 array need, or :class:`ArithmeticFault` if they are more than ``bits``."""
+    if not x.size:
+        return 1
+    low, high = int(x.min()), int(x.max())
+    needed = 1 + max(end if end >= 0 else -1 - end for end in (low, high)).bit_length()
+    if needed > bits:
+        raise ArithmeticFault(name, bits, f"values {low}..{high} do not fit {bits} bits")
+    return needed
 
 
 def add(name: str, first: Any, *others: Any) -> np.ndarray:
@@ -88,7 +136,7 @@ def add(name: str, first: Any, *others: Any) -> np.ndarray:
         term = _int64(other)
         sums = total + term
         if np.any(((total ^ sums) & (term ^ sums)) < 0):
-            raise ArithmeticFault(f"{name}: a sum does not fit 64 bits")
+            raise ArithmeticFault(name, 64, "a sum does not fit 64 bits")
         total = sums
     return total
 

@@ -85,7 +85,8 @@ def loss(logits: Any, labels: Any) -> float:
     z = np.asarray(logits).astype(np.float64) / 256
     z -= z.max(axis=1, keepdims=True)
     log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return float(-log_p[np.arange(len(z)), np.asarray(labels)].mean())
+    # A certain and right answer has the loss 0, not -0.
+    return float(0.0 - log_p[np.arange(len(z)), np.asarray(labels)].mean())
 
 
 def squared_loss(logits: Any, labels: Any) -> float:

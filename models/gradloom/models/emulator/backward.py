@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gradloom.models.arithmetic import softmax
+from gradloom.models.arithmetic.arith import located
 from gradloom.models.emulator import conv as emulator_conv
 from gradloom.models.emulator import frn as emulator_frn
 from gradloom.models.emulator import pool as emulator_pool
@@ -46,7 +47,8 @@ def backward(run: Run, logits: Tensor, labels: Tensor) -> None:
             x, dx = run.values[layer.input, "z"], run.values[name, "dx"]
             exponent = run.e[net.dx_tid(name)] + run.e[net.z_tid(layer.input)]
             run.dw_exponents[name], shift = join_images(exponent)
-            run.dw[name] = emulator_conv.weight_gradient(x, dx, run.weights[name], net.geometry(name), name, shift=shift)
+            run.dw[name] = emulator_conv.weight_gradient(x, dx, run.weights[name], net.geometry(name), name, shift=shift,
+                                                         watch=run.watch(name))
 
 
 def _loss_gradient(loss: str, logits: Tensor, labels: Tensor) -> Tensor:
@@ -78,7 +80,7 @@ def _exponent(run: Run, name: str) -> Any:
 
 
 def _convolution(run: Run, name: str) -> Tensor:
-    return emulator_conv.backward(run.values[name, "dx"], run.weights[name], run.net.geometry(name), name)
+    return emulator_conv.backward(run.values[name, "dx"], run.weights[name], run.net.geometry(name), name, run.watch(name))
 
 
 def _masked(run: Run, name: str) -> Tensor:
@@ -116,7 +118,8 @@ def _output_error(run: Run, name: str) -> Tensor:
         assert error is not None
         return run.encoded(tid, exponent, error.to(torch.float64))
     if error is not None:
-        wide = _plus(wide, error, exponent - zero)
+        with located(name, "BP"):
+            wide = _plus(wide, error, exponent - zero)
     return run.encoded(tid, zero, wide)
 
 

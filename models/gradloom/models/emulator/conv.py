@@ -12,14 +12,14 @@ device takes float64.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradloom.models.arithmetic.arith import ArithmeticFault
+from gradloom.models.arithmetic.arith import NEAR_BITS, ArithmeticFault, located
 from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
 from gradloom.models.emulator.numbers import channels_last, power_of_two
 from gradloom.models.emulator.operands import UNIT, Operand, Weights
@@ -33,6 +33,8 @@ _NARROW_SUM = 1 << 30
 """Sums below it are kept in int32, with a bit to spare for a shortcut's error."""
 _CHUNK = 1 << 24
 """Elements of windows that are held at once."""
+Watch = Callable[[str, int, Tensor, Tensor], None]
+"""Takes the name and the bits of sums that may come near the limit, and the smallest and the largest of them."""
 _SUMS = 1 << 17
 """Weight gradients that are put together at once: they stay in a processor's caches."""
 
@@ -75,7 +77,7 @@ def _plain(x: Tensor) -> Tensor:
     return x.reshape(-1).contiguous().view(x.shape) if 1 in x.shape else x
 
 
-def forward(x: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
+def forward(x: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None = None) -> Tensor:
     """Forward sums (B, M, Yo, Xo), float64 or int32; :exc:`ArithmeticFault` if one needs more than 36 bits.
 
     int32 sums stay below 2^30.
@@ -86,10 +88,11 @@ def forward(x: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
         total = _sums(x.pieces, matrix.t(), g.kernel, g.out_shape[1:], (g.pad, g.pad), g.stride, 1, _sum_type(x, w, 1))
     else:
         total = _wide_forward(x.v, w.w, g)
-    return _checked(total, terms, SUM_BITS, f"layer {where!r}: forward sum")
+    with located(where, "FP"):
+        return _checked(total, terms, SUM_BITS, "forward sum", watch)
 
 
-def backward(dx: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
+def backward(dx: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None = None) -> Tensor:
     """Backward sums (B, C, Y, X), float64 or int32; :exc:`ArithmeticFault` if one needs more than 36 bits.
 
     int32 sums stay below 2^30.
@@ -108,19 +111,24 @@ def backward(dx: Operand, w: Weights, g: Geometry, where: str) -> Tensor:
         matrix = w.pieces(dx.narrow).flip(2, 3).permute(0, 4, 2, 3, 1).flatten(2).flatten(0, 1)
         before = ky - 1 - g.pad, kx - 1 - g.pad
         total = _sums(dx.pieces, matrix.t(), g.kernel, g.in_shape[1:], before, 1, g.stride, _sum_type(dx, w, 0))
-    return _checked(total, terms, SUM_BITS, f"layer {where!r}: backward sum")
+    with located(where, "BP"):
+        return _checked(total, terms, SUM_BITS, "backward sum", watch)
 
 
-def weight_gradient(x: Operand, dx: Operand, w: Weights, g: Geometry, where: str, *, shift: Tensor | None = None) -> Tensor:
+def weight_gradient(
+    x: Operand, dx: Operand, w: Weights, g: Geometry, where: str, *, shift: Tensor | None = None, watch: Watch | None = None
+) -> Tensor:
     """Weight gradients (M, C, Ky, Kx), float64, channels last, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits.
 
     ``shift`` : int64 (B, 1, 1, 1), by which the errors of every image are aligned first, at most
     :data:`~gradloom.models.golden.run.SPREAD`.
     """
-    name = f"layer {where!r}: weight gradient"
-    if shift is not None:
-        return channels_last(_checked(_aligned_gradient(x, dx, g, shift), 1 << (GRADIENT_BITS - 25), GRADIENT_BITS, name))
-    return channels_last(_checked(_gradient(x, dx, g), len(dx.v) * math.prod(g.out_shape[1:]), GRADIENT_BITS, name))
+    with located(where, "WG + WU"):
+        if shift is not None:
+            total, terms = _aligned_gradient(x, dx, g, shift), 1 << (GRADIENT_BITS - 25)
+        else:
+            total, terms = _gradient(x, dx, g), len(dx.v) * math.prod(g.out_shape[1:])
+        return channels_last(_checked(total, terms, GRADIENT_BITS, "weight gradient", watch))
 
 
 def _gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
@@ -148,12 +156,17 @@ def _sum_type(x: Operand, w: Weights, axis: int) -> torch.dtype:
     return torch.int32 if x.largest * w.norm(axis) < _NARROW_SUM else torch.float64
 
 
-def _checked(total: Tensor, terms: int, bits: int, name: str) -> Tensor:
-    """The sums, or a fault; no sum of fewer than 2^(bits - 25) terms of 2^24 can need more bits."""
+def _checked(total: Tensor, terms: int, bits: int, name: str, watch: Watch | None) -> Tensor:
+    """The sums, or a fault; no sum of fewer than 2^(bits - 25) terms of 2^24 can need more bits, nor one below 2^30 (int32)."""
+    if total.dtype == torch.int32 or terms < 1 << (bits - 25 - NEAR_BITS):
+        return total
+    ends = torch.aminmax(total)
+    if watch is not None:
+        watch(name, bits, *ends)
     if terms >= 1 << (bits - 25):
-        low, high = int(total.amin()), int(total.amax())
+        low, high = (int(end) for end in ends)
         if low < -(1 << (bits - 1)) or high >= 1 << (bits - 1):
-            raise ArithmeticFault(f"{name}: values {low}..{high} do not fit {bits} bits")
+            raise ArithmeticFault(name, bits, f"values {low}..{high} do not fit {bits} bits")
     return total
 
 

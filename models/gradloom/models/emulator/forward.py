@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradloom.models.arithmetic.activation import LOGIT_BITS, LOGIT_EXPONENT, MASTER_EXPONENT
+from gradloom.models.arithmetic.arith import located
 from gradloom.models.emulator import frn as emulator_frn
 from gradloom.models.emulator import pool as emulator_pool
 from gradloom.models.emulator.conv import forward as convolution
@@ -24,15 +25,16 @@ def forward(run: Run, x_codes: Tensor) -> Tensor:
     if run.format.recodes_input:
         run.keep(INPUT, "z", run.encoded(Kind.Z, run.given, run.v(INPUT, "z").to(torch.float64)))
     for layer in run.net.layers:
-        if isinstance(layer, Conv | FullyConnected):
-            _convolution(run, layer)
-        elif isinstance(layer, Subsample):
-            run.keep(layer.name, "z", _subsample(run.v(layer.input, "z"), layer))
-            if layer.input == INPUT and not run.format.recodes_input:
-                # Copied codes, which need not be those of an encoder.
-                run.raw[layer.name, "z"] = _subsample(x_codes, layer)
-        else:
-            _pool(run, layer)
+        with located(layer.name, "FP"):
+            if isinstance(layer, Conv | FullyConnected):
+                _convolution(run, layer)
+            elif isinstance(layer, Subsample):
+                run.keep(layer.name, "z", _subsample(run.v(layer.input, "z"), layer))
+                if layer.input == INPUT and not run.format.recodes_input:
+                    # Copied codes, which need not be those of an encoder.
+                    run.raw[layer.name, "z"] = _subsample(x_codes, layer)
+            else:
+                _pool(run, layer)
     return run.raw[run.net.logits.name, "logits"]
 
 
@@ -59,7 +61,7 @@ def _logits(x: Tensor, n: Exponent) -> Tensor:
 def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
     net, name = run.net, layer.name
     ex, tid, masters = run.accumulator_exponent(layer), net.tid(name, Kind.Z), run.masters[name]
-    x = convolution(run.values[layer.input, "z"], run.weights[name], net.geometry(name), name)
+    x = convolution(run.values[layer.input, "z"], run.weights[name], net.geometry(name), name, run.watch(name))
     if layer.norm == "frn":
         _frn(run, layer, x, ex)
         return

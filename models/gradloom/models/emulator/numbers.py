@@ -138,7 +138,7 @@ def add(name: str, first: Tensor, second: Tensor) -> Tensor:
     """Sum of int64 tensors, or :exc:`ArithmeticFault` if an element leaves 64 bits."""
     total = first + second
     if bool((((first ^ total) & (second ^ total)) < 0).any()):
-        raise ArithmeticFault(f"{name}: a sum does not fit 64 bits")
+        raise ArithmeticFault(name, 64, "a sum does not fit 64 bits")
     return total
 
 

@@ -1,7 +1,7 @@
 """What forward and backward pass of the emulator share: exponents, rounding, and the tensors written so far."""
 
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from gradloom.models.arithmetic import dither, scale
+from gradloom.models.arithmetic.arith import NEAR_BITS
+from gradloom.models.emulator.conv import Watch
 from gradloom.models.emulator.numbers import Exponent, channels_last, encode, random_increments, stat_of
 from gradloom.models.emulator.operands import Operand, Weights
 from gradloom.models.formats import Linear, Scale
@@ -80,6 +82,25 @@ class Run:
         self.sum_exponents: dict[str, int] = {}
         self._ranges: list[tuple[int, int, Tensor, Tensor]] = []
         self._stats: dict[int, int] = {}
+        self._widths: list[tuple[str, str, int, Tensor, Tensor]] = []
+
+    def watch(self, layer: str) -> Watch:
+        """Takes the range of a layer's sums that may come near the limit; it is looked at when the step is over."""
+        return partial(self._watched, layer)
+
+    def _watched(self, layer: str, name: str, bits: int, low: Tensor, high: Tensor) -> None:
+        self._widths.append((layer, name, bits, low, high))
+
+    def near(self) -> dict[tuple[str, str], int]:
+        """As of :class:`~gradloom.models.golden.run.Run`."""
+        found: dict[tuple[str, str], int] = {}
+        if self._widths:
+            ends = torch.stack([end.to(torch.float64) for *_, low, high in self._widths for end in (low, high)]).tolist()
+            for place, (layer, name, bits, _, _) in enumerate(self._widths):
+                needed = 1 + stat_of(ends[2 * place], ends[2 * place + 1], 0).bit_length()
+                if needed > bits - NEAR_BITS:
+                    found[layer, name] = max(needed, found.get((layer, name), 0))
+        return found
 
     def v(self, layer: str, name: str) -> Tensor:
         return self.values[layer, name].v

@@ -6,6 +6,7 @@ defines, computed by floating-point and integer kernels within bounds in which t
 
 import ctypes
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -121,6 +122,11 @@ class EmulatorStep:
     def sums(self) -> dict[tuple[str, str], np.ndarray]:
         """By (layer, "sg" | "sb" | "st"): int64 sums over the batch, per channel."""
         return {key: _array(total, np.int64) for key, total in self.run.sums.items()}
+
+    @functools.cached_property
+    def near(self) -> dict[tuple[str, str], int]:
+        """Bits that sums take near the limit, by (layer, name)."""
+        return self.run.near()
 
 
 class Emulator:

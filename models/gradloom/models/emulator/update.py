@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from gradloom.models.arithmetic.arith import PRODUCT_BITS, ArithmeticFault, reciprocal
+from gradloom.models.arithmetic.arith import PRODUCT_BITS, ArithmeticFault, located, reciprocal
 from gradloom.models.arithmetic.linear import bounds
 from gradloom.models.arithmetic.scale import next_exponent
 from gradloom.models.arithmetic.update import MASTER_BITS, MASTER_EXPONENT, MASTER_WIDTH
@@ -71,7 +71,8 @@ class Parameters:
 def update_weights(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
     """The format's update rule."""
     rule = {Update.VELOCITY: _velocity, Update.SHIFT: _shift, Update.MASTER: _master}[run.format.update]
-    return rule(run, layer, old, hyper, batch)
+    with located(layer.name, "WG + WU"):
+        return rule(run, layer, old, hyper, batch)
 
 
 def _shift(run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> Learnt:
@@ -114,10 +115,14 @@ def _length(x: Tensor) -> int:
     return stat_of(int(x.amin()), int(x.amax()), 0).bit_length()
 
 
-def _check_product(name: str, x: Tensor) -> None:
+def _is_wide(x: Tensor) -> bool:
     limit = 1 << (PRODUCT_BITS - 1)
-    if bool(((x < -limit) | (x >= limit)).any()):
-        raise ArithmeticFault(f"{name}: a value does not fit {PRODUCT_BITS} bits")
+    return bool(((x < -limit) | (x >= limit)).any())
+
+
+def _check_product(name: str, x: Tensor) -> None:
+    if _is_wide(x):
+        raise ArithmeticFault(name, PRODUCT_BITS, f"a value does not fit {PRODUCT_BITS} bits")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +224,10 @@ def update_parameters(run: Run, parameters: Parameters, hyper: Hyper, batch: int
         totals.append(run.sums[name, source])
         shifts += [run.sum_exponents[name] + fraction - k] * (place.stop - place.start)
     total = torch.cat(totals)
-    _check_product("gradient sums", total)
+    if _is_wide(total):
+        for (name, _), part in zip(parameters.places, totals, strict=True):
+            with located(name, "WG + WU"):
+                _check_product("gradient sums", part)
     shift = torch.tensor(shifts, dtype=torch.int64, device=total.device)
     gradient = saturate(align(total * inv, shift), 32)
     velocity = saturate(((parameters.velocity * hyper.momentum) >> 8) + gradient, 32)

@@ -47,7 +47,7 @@ def backward(run: Run, logits: np.ndarray, labels: np.ndarray) -> None:
             if shift is not None:
                 dx = arith.align(dx, shift)
             dw = conv.weight_gradient(x, dx, g.kernel, g.stride, g.pad, width=None)
-            arith.check_fits(f"layer {name!r}: weight gradient", dw, conv.GRADIENT_BITS)
+            run.check(name, "WG + WU", "weight gradient", dw, conv.GRADIENT_BITS)
             run.dw[name] = dw
 
 
@@ -70,7 +70,7 @@ def _backward_exponent(run: Run, name: str) -> Any:
 def _convolution(run: Run, name: str) -> np.ndarray:
     g, dx = run.net.geometry(name), run.values[name, "dx"]
     wide = conv.backward(dx, run.weights(name), (len(dx), *g.in_shape), g.stride, g.pad, width=None)
-    arith.check_fits(f"layer {name!r}: backward sum", wide, conv.SUM_BITS)
+    run.check(name, "BP", "backward sum", wide, conv.SUM_BITS)
     return wide
 
 
@@ -109,7 +109,8 @@ def _output_error(run: Run, name: str) -> pint.Encoded:
             error = run.values[second.layer, "dz"] * run.tensors[second.layer, "bit"].astype(np.int64)
         else:
             error = run.values[second.layer, "ds"].astype(np.int64)
-        wide = arith.add(f"layer {name!r}: shortcut error", wide, arith.align(error, exponent - zero))
+        with arith.located(name, "BP"):
+            wide = arith.add("shortcut error", wide, arith.align(error, exponent - zero))
     mode = run.mode(tid, wide.shape)
     return run.scaled(tid, zero, lambda shift: mode.encode(wide, shift))
 
@@ -162,6 +163,7 @@ def _frn(run: Run, layer: Conv | FullyConnected, dz: np.ndarray) -> None:
 
     zero = run.e[net.tid(name, Kind.DZ)] - run.accumulator_exponent(layer)
     dry = DX_CALIBRATION + net.rounding.f(Kind.DX)
-    run.keep(name, "dx", run.scaled(tid, zero, operation, dry_shift=dry))
+    with arith.located(name, "norm BP"):
+        run.keep(name, "dx", run.scaled(tid, zero, operation, dry_shift=dry))
     result = results[-1]
     _sum_images(run, name, {"sg": result.sg, "sb": result.sb, "st": result.st})

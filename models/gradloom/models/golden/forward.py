@@ -18,12 +18,13 @@ def forward(run: Run, x_codes: np.ndarray) -> np.ndarray:
     """Codes (B, C, Y, X) to logits int32 (B, classes)."""
     _input(run, x_codes)
     for layer in run.net.layers:
-        if isinstance(layer, Conv | FullyConnected):
-            _convolution(run, layer)
-        elif isinstance(layer, Subsample):
-            _subsample(run, layer)
-        else:
-            _pool(run, layer)
+        with arith.located(layer.name, "FP"):
+            if isinstance(layer, Conv | FullyConnected):
+                _convolution(run, layer)
+            elif isinstance(layer, Subsample):
+                _subsample(run, layer)
+            else:
+                _pool(run, layer)
     del run.tensors[INPUT, "z"]
     return run.tensors[run.net.logits.name, "logits"]
 
@@ -43,7 +44,7 @@ def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
     net, name = run.net, layer.name
     g, ex, tid = net.geometry(name), run.accumulator_exponent(layer), net.tid(name, Kind.Z)
     x = conv.forward(run.values[layer.input, "z"], run.weights(name), g.stride, g.pad, width=None)
-    arith.check_fits(f"layer {name!r}: forward sum", x, conv.SUM_BITS)
+    run.check(name, "FP", "forward sum", x, conv.SUM_BITS)
     if layer.norm == "frn":
         _frn(run, layer, x, ex)
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.arithmetic import dither, pint, scale
+from gradloom.models.arithmetic import arith, dither, pint, scale
 from gradloom.models.formats import Quantiser, Scale
 from gradloom.models.layers import Kind, Layer
 from gradloom.models.network import Network
@@ -42,6 +42,8 @@ class Run:
         Weight gradients by layer.
     dw_exponents, sum_exponents : dict of int
         Exponents of weight gradients, and of the sums of errors sb and st (that of sg is lower by 8), by layer.
+    near : dict of int
+        Bits that the widest element of an accumulator's sums takes, by (layer, name), where these are nearly all that it has.
     """
 
     def __init__(
@@ -60,6 +62,20 @@ class Run:
         self.dw: dict[str, np.ndarray] = {}
         self.dw_exponents: dict[str, int] = {}
         self.sum_exponents: dict[str, int] = {}
+        self.near: dict[tuple[str, str], int] = {}
+
+    def check(self, layer: str, phase: str, name: str, sums: np.ndarray, bits: int) -> None:
+        """See that sums of the array fit its accumulators, and keep those that come near the limit.
+
+        Raises
+        ------
+        :exc:`~gradloom.models.arithmetic.arith.ArithmeticFault`
+            If they do not fit.
+        """
+        with arith.located(layer, phase):
+            needed = arith.signed_bits(name, sums, bits)
+        if needed > bits - arith.NEAR_BITS:
+            self.near[layer, name] = max(needed, self.near.get((layer, name), 0))
 
     def scaled(
         self, tid: int, zero: Any, operation: Callable[[Any], pint.Encoded], *, dry_shift: int = 0

@@ -54,6 +54,9 @@ class StepResult:
         Images whose largest logit (the first of equal ones) is the label's.
     sums : dict
         By (layer, "sg" | "sb" | "st"): int64 sums over the batch, per channel.
+    near : dict
+        Bits taken by (layer, "forward sum" | "backward sum" | "weight gradient"), where these come within
+        :data:`~gradloom.models.arithmetic.arith.NEAR_BITS` of the accumulator's.
     """
 
     tensors: dict[tuple[str, str], np.ndarray]
@@ -61,6 +64,7 @@ class StepResult:
     loss: float
     correct: int
     sums: dict[tuple[str, str], np.ndarray]
+    near: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,11 +163,14 @@ def train_step(
     stats: dict[int, int] = {}
     sums: dict[tuple[str, str], np.ndarray] = {}
     dw: dict[str, np.ndarray] = {}
+    near: dict[tuple[str, str], int] = {}
     pieces: list[dict[tuple[str, str], np.ndarray]] = []
     for part in _slices(len(labels), parts):
         run = Run(net, state, exponents, first=part.start)
         backward(run, forward(run, x_codes[part]), labels[part])
         pieces.append(run.tensors)
+        for key, bits in run.near.items():
+            near[key] = max(bits, near.get(key, 0))
         for tid, stat in run.stats.items():
             stats[tid] = stats.get(tid, 0) | stat
         for key, total in run.sums.items():
@@ -174,10 +181,11 @@ def train_step(
     scales = Scales(exponents, run.dw_exponents, run.sum_exponents, stats)
     tensors = {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
     for layer in net.weighted:
-        arith.check_fits(f"layer {layer.name!r}: weight gradient", dw[layer.name], conv.GRADIENT_BITS)
+        run.check(layer.name, "WG + WU", "weight gradient", dw[layer.name], conv.GRADIENT_BITS)
         tensors[layer.name, "dw"] = dw[layer.name]
-        update_weights(net, state, layer, dw[layer.name], scales, hyper, len(labels))
-        update_parameters(net, state, layer, sums, scales, hyper, len(labels))
+        with arith.located(layer.name, "WG + WU"):
+            update_weights(net, state, layer, dw[layer.name], scales, hyper, len(labels))
+            update_parameters(net, state, layer, sums, scales, hyper, len(labels))
         for title, table in (("w", state.weights), ("v", state.velocities), ("master", state.masters)):
             if layer.name in table:
                 tensors[layer.name, title] = table[layer.name].copy()
@@ -190,7 +198,7 @@ def train_step(
         accumulate(net, state)
     state.step += 1
     state.calibrated = True
-    return StepResult(tensors, exponents, loss, correct, sums)
+    return StepResult(tensors, exponents, loss, correct, sums, near | run.near)
 
 
 def _real_images(state: State, x_codes: np.ndarray) -> np.ndarray:

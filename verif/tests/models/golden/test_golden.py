@@ -278,6 +278,35 @@ def test_states_of_other_networks_and_damaged_files_are_refused(tmp_path):
         State.load(file, large)
 
 
+@pytest.mark.parametrize(("key", "value", "words"), [
+    ("exponents", 128, r"an exponent lies outside -64\.\.127"),
+    ("exponents", -65, r"an exponent lies outside -64\.\.127"),
+    ("parameters/conv1/gamma", 1 << 27, "parameters/conv1/gamma leaves the 28 bits of a parameter"),
+    ("parameters/conv1/beta", -(1 << 27) - 1, "parameters/conv1/beta leaves the 28 bits of a parameter"),
+    ("step", -1, "its step or its seed is none"),
+    ("seed", 1 << 32, "its step or its seed is none"),
+])
+def test_values_that_no_run_saves_are_refused(tmp_path, key, value, words):
+    """Else they would be cut to the width of a register on one device, and end in a fault on another."""
+    network = load_network("digits-cnn")
+    started(network).save(tmp_path / "state.npz")
+    with np.load(tmp_path / "state.npz") as archive:
+        arrays = dict(archive)
+    arrays[key][(-1, 1) if key == "exponents" else ...] = value
+    np.savez(tmp_path / "state.npz", **arrays)
+    with pytest.raises(StateError, match=words):
+        State.load(tmp_path / "state.npz", network)
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    network = load_network("digits-cnn").formatted("fp32")
+    state = started(network)
+    state.weights["fc"][0] = np.nan
+    state.save(tmp_path / "state.npz")
+    with pytest.raises(StateError, match="weights/fc holds values that are not finite"):
+        State.load(tmp_path / "state.npz", network)
+
+
 def test_a_network_of_one_layer_learns():
     network = Network("single", (1, 4, 4), 2, (FullyConnected(name="fc", out=2),))
     state = started(network)
