@@ -58,6 +58,7 @@ class WriteManager(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.splitter = BurstSplitter(config)
+        self.report = FaultReport()
         super().__init__(write_members(config) | {
             "request": In(stream.Signature(REQUEST)),
             "data": In(stream.Signature(16 * config.group)),
@@ -83,7 +84,7 @@ class WriteManager(wiring.Component):
             *constant_address_signals(self, "aw", self.config),
         ]
 
-        m.submodules.report = report = FaultReport()
+        m.submodules.report = report = self.report
         bad_window = Signal()
         bad_response = Signal()
         stopped = report.refused | report.failed
@@ -141,7 +142,7 @@ class WriteManager(wiring.Component):
             self.m_axi_bready.eq(1),
             bad_response.eq(answered & (self.m_axi_bresp != 0) & ~self.flush),
             due.o.ready.eq(answered),
-            self.completed.eq(answered & due.o.payload & ~report.failed & ~bad_response),
+            self.completed.eq(answered & due.o.payload & ~report.failed & ~bad_response & ~self.flush),
             self.idle.eq(~due.o.valid & ~self.m_axi_awvalid & ~splitter.busy),
         ]
         m.d.comb += [

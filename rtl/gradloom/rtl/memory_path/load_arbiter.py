@@ -19,8 +19,9 @@ class LoadArbiter(wiring.Component):
     The fixed order makes loads of successive blocks part by themselves: the one that waits ends up a bank behind, and from then
     on all go from bank to bank at full speed. With turns they would share one bank after the other. A block that has begun goes
     through, so that they lie whole blocks apart: between two channels half a block apart a third one finds no bank free for a
-    whole block, and would take three times as long for each. Nobody waits for a channel that has no beat to offer, so the first
-    one, whose AXI4 port also brings the program, waits for the rest of a block at most. Combinational.
+    whole block, and would take three times as long for each. Nobody waits for a channel that has no beat to offer: another one may
+    begin its block in the same bank meanwhile. So the first one, whose AXI4 port also brings the program, waits for the rest of a
+    block of each other channel at most. Combinational.
 
     Members
     -------

@@ -49,6 +49,7 @@ class Semaphores(wiring.Component):
 
     def __init__(self, requesters: int) -> None:
         self.requesters = requesters
+        self.counters = [Signal(WIDTH, name=f"counter{n}") for n in range(SEMAPHORES)]
         super().__init__({
             "request": In(requesters),
             "needs": In(ArrayLayout(SEMAPHORES, requesters)),
@@ -60,7 +61,7 @@ class Semaphores(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        counters = [Signal(WIDTH, name=f"counter{n}") for n in range(SEMAPHORES)]
+        counters = self.counters
         m.d.comb += self.ready.eq(Cat(counter != 0 for counter in counters))
 
         eligible = Signal(self.requesters)

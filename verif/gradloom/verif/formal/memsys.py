@@ -1,4 +1,4 @@
-"""Specifications of the AXI4 units: FIFO, burst splitter, window, read and write manager."""
+"""Specifications of the AXI4 units for all time, or of small ones: FIFO, burst splitter, window, read and write manager."""
 
 import types
 
@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In
 from gradloom.rtl import fifo
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.memory_path import axi, axi_read, axi_write, window
+from gradloom.verif.formal.statements import constant, held, past
 
 __all__ = ["FifoSpec", "ReadSpec", "SplitterSpec", "WindowSpec", "WriteSpec"]
 
@@ -17,25 +18,14 @@ _BEAT = _CONFIG.beat_bytes
 _SHIFT = _BEAT.bit_length() - 1
 
 
-def _past(m: Module, value: Value, name: str) -> Signal:
-    """``value`` of the cycle before."""
-    register = Signal(Value.cast(value).shape(), name=name)
-    m.d.sync += register.eq(value)
-    return register
-
-
-def _held(m: Module, valid: Value, ready: Value, payload: list[Value], name: str) -> None:
-    """A channel that waits keeps ``valid`` and its payload (AXI4, section A3.2.1)."""
-    waited = _past(m, valid & ~ready, f"{name}_waited")
-    m.d.comb += Assert(~waited | valid)
-    for n, value in enumerate(payload):
-        before = _past(m, value, f"{name}_before{n}")
-        m.d.comb += Assert(~waited | (value == before))
-
-
 def _burst_exists(splitter: axi.BurstSplitter) -> Assert:
     """What the induction needs to know of a stored burst."""
     return Assert(~splitter.burst.valid | ((splitter.burst.p.beats > 0) & (splitter.burst.p.beats <= 64)))
+
+
+def _stopped(m: Module, report: axi.FaultReport, appears: Value, flush: Value) -> None:
+    """No burst appears on the address channel once a fault is known, nor in the second and later cycles of a flush."""
+    m.d.comb += [Assert(~(appears & (report.refused | report.failed))), Assert(~(appears & past(m, flush, "flushed")))]
 
 
 class WindowSpec(wiring.Component):
@@ -137,16 +127,11 @@ class SplitterSpec(wiring.Component):
 
 
 class ReadSpec(wiring.Component):
-    """No address outside the window is ever on AR, no burst is longer than 64 beats, AR keeps what waits.
+    """No address outside the window is ever on AR, no burst is longer than 64 beats, AR keeps what waits, and no burst is issued
+    behind a refused one or an error answer until a flush, nor during one."""
 
-    Parameters
-    ----------
-    refusal : :class:`bool`
-        Also: after a burst that would leave the window nothing is issued until a flush. (Not inductive: for bounded checks.)
-    """
-
-    def __init__(self, design: types.ModuleType = axi_read, *, refusal: bool = False) -> None:
-        self.design, self.refusal = design, refusal
+    def __init__(self, design: types.ModuleType = axi_read) -> None:
+        self.design = design
         super().__init__({
             **{f"{name}{client}": In(width) for client in range(2)
                for name, width in (("valid", 1), ("address", 32), ("beats", 17), ("take", 1))},
@@ -170,36 +155,23 @@ class ReadSpec(wiring.Component):
             dut.m_axi_arready.eq(self.arready), dut.m_axi_rvalid.eq(self.rvalid), dut.m_axi_rlast.eq(self.rlast),
             dut.m_axi_rresp.eq(self.rresp), Assume(~ResetSignal()),
         ]
-        # The window is a register that the host writes only while nothing runs.
-        begun = Signal()
-        m.d.sync += begun.eq(1)
-        m.d.comb += [Assume(~begun | (self.base == _past(m, self.base, "base_before"))),
-                     Assume(~begun | (self.limit == _past(m, self.limit, "limit_before")))]
+        constant(m, self.base, self.limit)
         with m.If(dut.m_axi_arvalid):
             end = dut.m_axi_araddr + (dut.m_axi_arlen + 1) * _BEAT
             m.d.comb += [Assert(dut.m_axi_araddr >= self.base), Assert(end <= self.limit)]
-        _held(m, dut.m_axi_arvalid, self.arready, [dut.m_axi_araddr, dut.m_axi_arlen], "ar")
+        held(m, dut.m_axi_arvalid, self.arready, [dut.m_axi_araddr, dut.m_axi_arlen], "ar")
         for splitter in dut.splitters:
             m.d.comb += _burst_exists(splitter)
-        if not self.refusal:
-            return m
-        appears = dut.m_axi_arvalid & ~_past(m, dut.m_axi_arvalid & ~self.arready, "ar_old")
-        m.d.comb += Assert(~(dut.report.refused & ~self.flush & appears))
+        _stopped(m, dut.report, dut.m_axi_arvalid & ~past(m, dut.m_axi_arvalid & ~self.arready, "ar_old"), self.flush)
         return m
 
 
 class WriteSpec(wiring.Component):
-    """No address outside the window is ever on AW, AW and W keep what waits.
+    """No address outside the window is ever on AW, AW and W keep what waits, and no burst is issued behind a refused one or an
+    error answer until a flush, nor during one."""
 
-    Parameters
-    ----------
-    counting : :class:`bool`
-        Also: ``wlast`` after each burst's beats, no beat without its burst, full or no strobes, ``idle`` only when every
-        burst is answered. (Not inductive: for bounded checks, with requests of at most 2 beats.)
-    """
-
-    def __init__(self, design: types.ModuleType = axi_write, *, counting: bool = False) -> None:
-        self.design, self.counting = design, counting
+    def __init__(self, design: types.ModuleType = axi_write) -> None:
+        self.design = design
         super().__init__({"valid": In(1), "address": In(32), "beats": In(17), "data_valid": In(1), "data": In(16),
                           "base": In(32), "limit": In(32), "flush": In(1), "awready": In(1), "wready": In(1),
                           "bvalid": In(1), "bresp": In(2)})
@@ -214,41 +186,11 @@ class WriteSpec(wiring.Component):
             dut.m_axi_awready.eq(self.awready), dut.m_axi_wready.eq(self.wready), dut.m_axi_bvalid.eq(self.bvalid),
             dut.m_axi_bresp.eq(self.bresp), Assume(~ResetSignal()), _burst_exists(dut.splitter),
         ]
-        begun = Signal()
-        m.d.sync += begun.eq(1)
-        m.d.comb += [Assume(~begun | (self.base == _past(m, self.base, "base_before"))),
-                     Assume(~begun | (self.limit == _past(m, self.limit, "limit_before")))]
+        constant(m, self.base, self.limit)
         with m.If(dut.m_axi_awvalid):
             end = dut.m_axi_awaddr + (dut.m_axi_awlen + 1) * _BEAT
             m.d.comb += [Assert(dut.m_axi_awaddr >= self.base), Assert(end <= self.limit)]
-        _held(m, dut.m_axi_awvalid, self.awready, [dut.m_axi_awaddr, dut.m_axi_awlen], "aw")
-        _held(m, dut.m_axi_wvalid, self.wready, [dut.m_axi_wdata, dut.m_axi_wstrb, dut.m_axi_wlast], "w")
-        if not self.counting:
-            return m
-
-        m.d.comb += Assume((self.beats > 0) & (self.beats <= 2))
-        # The beats that bursts on AW have promised and that have not left on W: how many, and the wlast of each.
-        appears = Signal()
-        sent = Signal()
-        promised = Signal(4)
-        lasts = Signal(16)
-        answers_due = Signal(4)
-        m.d.comb += [
-            appears.eq(dut.m_axi_awvalid & ~_past(m, dut.m_axi_awvalid & ~self.awready, "aw_old")),
-            sent.eq(dut.m_axi_wvalid & self.wready),
-        ]
-        finished = sent & dut.m_axi_wlast
-        answered = self.bvalid & dut.m_axi_bready
-        added = Mux(dut.m_axi_awlen == 1, 0b10, 0b01)
-        m.d.sync += [
-            promised.eq(promised + Mux(appears, dut.m_axi_awlen + 1, 0) - sent),
-            lasts.eq((lasts >> sent) | (Mux(appears, added, 0) << (promised - sent)[:4])),
-            answers_due.eq(answers_due + finished - answered),
-        ]
-        m.d.comb += [
-            Assert(~dut.m_axi_wvalid | ((promised > 0) & (dut.m_axi_wlast == lasts[0]))),
-            Assert((dut.m_axi_wstrb == (1 << _BEAT) - 1) | (dut.m_axi_wstrb == 0)),
-            Assume(~self.bvalid | (answers_due > 0)),
-            Assert(~dut.idle | ((promised == 0) & ~appears & (answers_due == 0))),
-        ]
+        held(m, dut.m_axi_awvalid, self.awready, [dut.m_axi_awaddr, dut.m_axi_awlen], "aw")
+        held(m, dut.m_axi_wvalid, self.wready, [dut.m_axi_wdata, dut.m_axi_wstrb, dut.m_axi_wlast], "w")
+        _stopped(m, dut.report, dut.m_axi_awvalid & ~past(m, dut.m_axi_awvalid & ~self.awready, "aw_old"), self.flush)
         return m

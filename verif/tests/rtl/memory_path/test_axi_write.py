@@ -188,6 +188,32 @@ async def flush_mid_burst(dut):
     assert 0 in bench.strobes
 
 
+@cocotb.test()
+async def cut_short_is_not_completed(dut):
+    """Of a command whose last beats a flush makes up nobody hears that it is complete."""
+    bench = await Bench(dut, 7).begin()
+    completions = []
+
+    async def listen():
+        while True:
+            await RisingEdge(dut.clk)
+            if int(dut.completed.value):
+                completions.append(bench.cycle)
+
+    cocotb.start_soon(listen())
+    for given in (4, 2):
+        bench.beats += [bytes(bench.beat)] * given
+        await put(dut, "request", 0x6000 | 4 << 32 | 1 << 49)
+        await ClockCycles(dut.clk, 30)
+        assert len(completions) == 1
+    dut.flush.value = 1
+    bench.beats.clear()
+    await ClockCycles(dut.clk, 2)
+    await bench.idle()
+    await ClockCycles(dut.clk, 2)
+    assert len(completions) == 1
+
+
 @pytest.mark.parametrize("preset", ["nano", "eta"])
 def test_axi_write(preset, tmp_path):
-    assert run_cocotb(lambda: WriteManager(PRESETS[preset]), __file__, tmp_path) == 6
+    assert run_cocotb(lambda: WriteManager(PRESETS[preset]), __file__, tmp_path) == 7
