@@ -3,7 +3,7 @@
 import dataclasses
 import random
 import struct
-from collections.abc import Sequence
+from typing import Any
 
 from gradloom.host.program.assembler import HEADER_BYTES, Instruction, Shift, assemble, encode, offsets
 from gradloom.rtl.channels import Unit, unit_of, units
@@ -44,10 +44,14 @@ def _pick(draw: Draw, least_words: int = 0) -> int:
     return draw.rng.choice(found[draw.rng.choices(list(found), weights=weights)[0]])
 
 
-def _replaced(draw: Draw, place: int, instruction: Instruction) -> list[Instruction]:
-    changed = list(draw.scene.instructions)
+def _replaced(draw: Draw, place: int, instruction: Instruction) -> dict[str, Any]:
+    """The scene's program with another command of the same length in one place."""
+    scene = draw.scene
+    changed, image = list(scene.instructions), bytearray(scene.program)
     changed[place] = instruction
-    return changed
+    words = encode(instruction)
+    struct.pack_into(f"<{len(words)}I", image, HEADER_BYTES + scene.offsets[place], *words)
+    return {"program": bytes(image), "instructions": changed}
 
 
 def field(draw: Draw) -> Trouble:
@@ -73,9 +77,7 @@ def field(draw: Draw) -> Trouble:
         value = _signed(chosen, rng.choice(edges(chosen.width, old[chosen.name], extra)))
         new = dataclasses.replace(old, fields={**old.fields, chosen.name: value})
         text = f"{chosen.name} = {value}, was {old[chosen.name]}"
-    changed = _replaced(draw, place, new)
-    return draw.trouble("field", old.opcode.name, f"command {place}, {old.opcode.name}: {text}",
-                        program=assemble(changed, scene.config), instructions=changed)
+    return draw.trouble("field", old.opcode.name, f"command {place}, {old.opcode.name}: {text}", **_replaced(draw, place, new))
 
 
 def flips(draw: Draw) -> Trouble:
@@ -114,10 +116,11 @@ def encoding(draw: Draw) -> Trouble:
     value = rng.choice(edges(chosen.width, present, (*Opcode, *range(MAX_WORDS + 3)) if chosen.width == 8 else ()))
     word ^= (present ^ value) << chosen.lsb
     image[at : at + 4] = word.to_bytes(4, "little")
-    changed = _replaced(draw, place, dataclasses.replace(old, tag=value)) if chosen.name == "tag" else None
-    return draw.trouble("encoding", chosen.name, f"command {place}, {old.opcode.name}: {chosen.name} = {value}, was {present}",
-                        program=bytes(image), instructions=changed, altered=changed is None,
-                        codes=_NONE if changed else PROGRAM | _NONE)
+    text = f"command {place}, {old.opcode.name}: {chosen.name} = {value}, was {present}"
+    if chosen.name == "tag":
+        return draw.trouble("encoding", chosen.name, text, **_replaced(draw, place, dataclasses.replace(old, tag=value)),
+                            altered=False, codes=_NONE)
+    return draw.trouble("encoding", chosen.name, text, program=bytes(image), instructions=None)
 
 
 def semaphores(draw: Draw) -> Trouble:
@@ -129,9 +132,8 @@ def semaphores(draw: Draw) -> Trouble:
     present = getattr(old, name)
     some = [1 << bit for bit in range(SEMAPHORES) if present >> bit & 1] or [1 << rng.randrange(SEMAPHORES)]
     value = rng.choice((present ^ rng.choice(some), present ^ 1 << rng.randrange(30), 0, rng.getrandbits(32), 0xFFFFFFFF))
-    changed = _replaced(draw, place, dataclasses.replace(old, **{name: value}))
     return draw.trouble("semaphores", name, f"command {place}, {old.opcode.name}: {name} = {value:#x}, was {present:#x}",
-                        program=assemble(changed, scene.config), instructions=changed)
+                        **_replaced(draw, place, dataclasses.replace(old, **{name: value})))
 
 
 def order(draw: Draw) -> Trouble:
