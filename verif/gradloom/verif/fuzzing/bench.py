@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable, Sequence
 
 from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
 from gradloom.rtl.memory_path.axi import BURST_BEATS
 from gradloom.rtl.memory_path.axi_read import OUTSTANDING_READS
@@ -155,7 +154,8 @@ class Bench:
     def _go(self, trouble: Trouble, problems: list[str]) -> tuple[bool, int]:
         """Start, do what the host does meanwhile, and run to the end. Whether the bench had to stop it, and how long that took."""
         device, enable = self.device, _bit("CONTROL", "irq_enable")
-        device.csr_write(offset("CONTROL"), _bit("CONTROL", "start") | enable)
+        clear = _bit("CONTROL", "clear") if trouble.clear else 0
+        device.csr_write(offset("CONTROL"), _bit("CONTROL", "start") | clear | enable)
         began, aborted = device.cycle, None
         for event in trouble.events:
             device.run(max(0, began + event.cycle - device.cycle))

@@ -62,6 +62,8 @@ class Trouble:
         Program, data or registers are not those of the scene, so a good end may leave other bytes.
     most : :class:`int`
         Cycles after which the host stops it.
+    clear : :class:`bool`
+        Every counter is cleared before the program begins.
     good : :class:`int`
         Number of the scene that follows.
     """
@@ -76,6 +78,7 @@ class Trouble:
     instructions: Sequence[Instruction] | None = None
     codes: frozenset[ErrorCode] = PROGRAM | {ErrorCode.NONE}
     altered: bool = True
+    clear: bool = False
     writes: tuple[tuple[int, bytes], ...] = ()
     registers: dict[str, int] = dataclasses.field(default_factory=dict)
     exponents: dict[int, int] = dataclasses.field(default_factory=dict)

@@ -129,11 +129,12 @@ def semaphores(draw: Draw) -> Trouble:
     place = _pick(draw)
     old = scene.instructions[place]
     name = rng.choice(("wait", "signal"))
-    present = getattr(old, name)
+    present = old.wait if name == "wait" else old.signal
     some = [1 << bit for bit in range(SEMAPHORES) if present >> bit & 1] or [1 << rng.randrange(SEMAPHORES)]
     value = rng.choice((present ^ rng.choice(some), present ^ 1 << rng.randrange(30), 0, rng.getrandbits(32), 0xFFFFFFFF))
+    new = dataclasses.replace(old, wait=value) if name == "wait" else dataclasses.replace(old, signal=value)
     return draw.trouble("semaphores", name, f"command {place}, {old.opcode.name}: {name} = {value:#x}, was {present:#x}",
-                        **_replaced(draw, place, dataclasses.replace(old, **{name: value})))
+                        **_replaced(draw, place, new))
 
 
 def order(draw: Draw) -> Trouble:

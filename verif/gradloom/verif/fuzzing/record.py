@@ -2,15 +2,15 @@
 
 import collections
 import dataclasses
-import functools
+import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradloom.host.files import UserError
 
-__all__ = ["BLOCK", "CONFIGS", "Block", "Result", "Store", "configs_of", "place"]
+__all__ = ["BLOCK", "CONFIGS", "Block", "Result", "Store", "in_order"]
 
 BLOCK = 50
 """Cases on one machine, which is fresh from reset for the first of them."""
@@ -111,25 +111,13 @@ class Store:
             os.fsync(file.fileno())
 
 
-@functools.cache
-def configs_of(cases: int, configs: Sequence[str] = CONFIGS) -> dict[str, int]:
-    """How many of so many cases each machine has."""
-    counts = collections.Counter(config for config, _ in _blocks(cases, tuple(configs)))
-    return {config: counts[config] * BLOCK for config in configs}
-
-
-def _blocks(cases: int, configs: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """(machine, first case) of the blocks of a whole run, in order."""
-    wanted, begun = set(configs), collections.Counter[str]()
-    turn = 0
-    while sum(begun.values()) < cases:
-        config = _TURNS[turn % len(_TURNS)]
-        turn += 1
+def in_order(cases: int, configs: Sequence[str] = CONFIGS) -> list[tuple[str, int]]:
+    """(machine, first case) of every block of a run over so many cases of these machines together."""
+    wanted, begun, found = set(configs), collections.Counter[str](), list[tuple[str, int]]()
+    for config in itertools.cycle(_TURNS):
+        if len(found) * BLOCK >= cases:
+            return found
         if config in wanted:
-            yield config, begun[config]
+            found.append((config, begun[config]))
             begun[config] += BLOCK
-
-
-def place(cases: int, configs: Sequence[str] = CONFIGS) -> list[tuple[str, int]]:
-    """(machine, first case) of every block of a run over so many cases."""
-    return list(_blocks(cases, configs))
+    raise AssertionError("a cycle has no end")

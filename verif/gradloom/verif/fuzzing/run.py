@@ -1,18 +1,16 @@
 """Runs cases and keeps what comes of them."""
 
-import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gradloom.sim.rtl_device import BusError
+from gradloom.sim.rtl_device import BusError, DramModel
 from gradloom.verif.fuzzing.bench import Bench, Hang
 from gradloom.verif.fuzzing.cases import Trouble
 from gradloom.verif.fuzzing.classes import make_trouble
 from gradloom.verif.fuzzing.outcomes import Outcome
-from gradloom.verif.fuzzing.record import BLOCK, Block, Result, Store, place
-from gradloom.sim.rtl_device import DramModel
+from gradloom.verif.fuzzing.record import BLOCK, Block, Result, Store, in_order
 
 __all__ = ["run_all", "run_block", "run_one"]
 
@@ -55,7 +53,7 @@ def run_all(folder: Path, configs: Sequence[str], cases: int, seed: int, revisio
     """Every block that the folder lacks, in order. Returns the number of problems of all."""
     stores = {config: Store(folder, config, seed) for config in configs}
     have = {config: {block.first for block in store.blocks} for config, store in stores.items()}
-    due = [(config, first) for config, first in place(cases, tuple(configs)) if first not in have[config]]
+    due = [(config, first) for config, first in in_order(cases, configs) if first not in have[config]]
     benches: dict[str, Bench] = {}
     began = time.monotonic()
     for done, (config, first) in enumerate(due):

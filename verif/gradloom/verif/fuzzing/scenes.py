@@ -129,23 +129,20 @@ class Scene:
             Exponent file after the step, from tensor 0 on.
         """
         case, state = self.case, _calibrated(self.case)
-        source = _Source(self.plan, memory, {tid: exponents[tid] for tid in state.exponents})
+        source = _Source(self.plan, memory, {tid: exponents[tid] for tid in state.exponents}, self.plan.export_dw)
         result = golden.train_step(case.network, state, case.images[STEP], case.labels[STEP], case.hypers[STEP])
         compared = compare_tensors(case.network, STEP, result, state, source)
         assert compared.difference is None, f"scene {self.name}: {compared.difference}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Source:
     """The tensors that a memory holds after a step."""
 
     plan: Plan
     memory: bytes
     values: dict[int, int]
-
-    @property
-    def export_dw(self) -> bool:
-        return self.plan.export_dw
+    export_dw: bool
 
     def tensor(self, layer: str, name: str) -> np.ndarray:
         return np.asarray(self.plan.read(_Memory(bytearray(self.memory)), layer, name))

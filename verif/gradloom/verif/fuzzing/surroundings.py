@@ -68,7 +68,7 @@ def window(draw: Draw) -> Trouble:
     def place(first: int, last: int) -> int:
         return rng.randrange(first, last) // unit * unit
 
-    how = rng.choice(("base", "limit", "both", "larger", "any"))
+    how = rng.choice(("base", "base", "base", "limit", "both", "larger", "any"))
     base, limit = scene.base, scene.limit
     if how in ("base", "both"):
         base = place(scene.base, scene.limit)
@@ -99,7 +99,7 @@ def abort(draw: Draw) -> Trouble:
         events.append(Event(first + rng.choice((1, 8, 16, 50)), offset("CONTROL"), (stop if how == "twice" else go) | enable,
                             aborts=how == "twice", starts=how == "start"))
     return draw.trouble("abort", how, f"abort at cycle {first}, {how}", events=tuple(events), codes=_NONE | {ErrorCode.ABORTED},
-                        altered=how in ("start", "with start"), dram=dram, most=60 * draw.cycles)
+                        altered=how in ("start", "with start"), dram=dram, most=60 * draw.cycles, clear=rng.random() < 0.4)
 
 
 def registers(draw: Draw) -> Trouble:
@@ -140,9 +140,10 @@ def watchdog(draw: Draw) -> Trouble:
 
 def memory(draw: Draw) -> Trouble:
     """A memory of any pace, and no trouble at all; the good run behind it has another one."""
+    rng = draw.rng
     dram, other = draw.dram(1.0), draw.dram(1.0)
     return draw.trouble("memory", "pace", f"{dram}, then {other}", dram=dram, good_dram=other, codes=_NONE, altered=False,
-                        most=60 * draw.cycles)
+                        most=60 * draw.cycles, clear=rng.random() < 0.5)
 
 
 def start(draw: Draw) -> Trouble:
