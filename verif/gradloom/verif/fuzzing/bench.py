@@ -85,7 +85,7 @@ class Bench:
         """Of a good run of each scene."""
         self._after: list[_After] = []
         for scene in self.scenes:
-            self._set(scene, clear=True)
+            self._set(scene)
             self.cycles.append(self._run_good())
             after = self._read(scene)
             scene.check(after.memory, after.exponents)
@@ -249,7 +249,7 @@ class Bench:
 
     def _good(self, trouble: Trouble) -> list[str]:
         scene, after = self.scenes[trouble.good], self._after[trouble.good]
-        self._set(scene, clear=True)
+        self._set(scene)
         self.device.set_dram(trouble.good_dram)
         self._run_good()
         found = self._read(scene)
@@ -274,8 +274,8 @@ class Bench:
         return cycles
 
     def _set(self, scene: Scene, image: bytes | None = None, registers: dict[str, int] | None = None,
-             exponents: dict[int, int] | None = None, *, clear: bool = False) -> None:
-        """Memory, registers and exponents before a run; ``clear``: statistics as well."""
+             exponents: dict[int, int] | None = None) -> None:
+        """Memory, registers and exponents before a run. Statistics stay as they are: a program clears those that it uses."""
         device = self.device
         device.write(0, scene.image if image is None else image)
         values = {"PROGRAM": scene.plan.program_address, "STEPS": 1, "STEP": STEP, "SEED": scene.seed, "WINDOW_BASE": scene.base,
@@ -284,10 +284,6 @@ class Bench:
             device.csr_write(offset(name), value)
         for tid, exponent in enumerate(scene.exponents):
             device.csr_write(offset("EXP_VALUE"), (exponents or {}).get(tid, exponent) & 0xFFFF)
-        if clear:
-            for tid in scene.statistics:
-                device.csr_write(offset("EXP_INDEX"), tid)
-                device.csr_write(offset("STAT_LOW"), 0)
 
     def _read(self, scene: Scene) -> _After:
         device = self.device

@@ -19,7 +19,6 @@ from gradloom.models.layers import AvgPool, Conv, FullyConnected, MaxPool
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.configs import machine_config
 from gradloom.verif.system_bench import SEED, Case, make_case
 
@@ -89,8 +88,6 @@ class Scene:
         The whole memory before the step, guards included.
     exponents : tuple of :class:`int`
         Exponent file before the step, from tensor 0 on.
-    statistics : tuple of :class:`int`
-        Tensors whose statistics SCALE reads.
     """
 
     name: str
@@ -102,7 +99,6 @@ class Scene:
     instructions: tuple[Instruction, ...]
     image: bytes
     exponents: tuple[int, ...]
-    statistics: tuple[int, ...]
 
     @property
     def seed(self) -> int:
@@ -182,8 +178,6 @@ def _scene(name: str, case: Case, plan: Plan, limit: int) -> Scene:
     program = plan.program(STEP)
     instructions = tuple(split_program(program)[1])
     exponents = plan.exponents(state)
-    statistics = {instruction["tid"] for instruction in instructions if instruction.opcode == Opcode.SCALE}
     return Scene(
         name=name, case=case, plan=plan, base=GUARD, limit=limit, program=program, instructions=instructions,
-        image=bytes(memory.data), exponents=tuple(exponents.get(tid, 0) for tid in range(max(exponents) + 1)),
-        statistics=tuple(sorted(statistics)))
+        image=bytes(memory.data), exponents=tuple(exponents.get(tid, 0) for tid in range(max(exponents) + 1)))
