@@ -178,7 +178,8 @@ class Bench:
             stopped = False
         heeded = device.cycle - aborted
         if not self._idle():
-            raise Hang(f"still running {heeded} cycles after an abort, the Sequencer is at byte {device.csr_read(offset('OFFSET'))}")
+            raise Hang(f"still running {heeded} cycles after an abort, the Sequencer is at byte "
+                       f"{device.csr_read(offset('OFFSET'))}")
         return stopped, heeded
 
     def _idle(self) -> bool:

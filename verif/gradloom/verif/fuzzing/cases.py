@@ -99,8 +99,10 @@ class Trouble:
 
 
 def edges(width: int, present: int, extra: Sequence[int] = ()) -> list[int]:
-    """Values of ``width`` bits at which something may tip over: the ends, the sign's, every power of two, the neighbours of the present
-    one, and ``extra``. Without the present one."""
+    """Values of ``width`` bits at which something may tip over, in order.
+
+    The ends, those of signed numbers, every power of two, the neighbours of the present value, and ``extra``; not that value.
+    """
     most = (1 << width) - 1
     found = {0, 1, most, most - 1, most >> 1, (most >> 1) + 1, present - 1, present + 1, *extra, *(1 << k for k in range(width))}
     return sorted({value & most for value in found} - {present & most})

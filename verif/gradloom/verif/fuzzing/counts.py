@@ -39,7 +39,8 @@ def counts_of(blocks: list[Block]) -> dict[str, Any]:
     classes: dict[str, dict[str, collections.Counter[str]]] = {}
     reported: dict[str, collections.Counter[str]] = {}
     heeded: collections.Counter[str] = collections.Counter()
-    cases, cycles, seconds = collections.Counter[str](), collections.Counter[str](), collections.Counter[str]()
+    cases, cycles = collections.Counter[str](), collections.Counter[str]()
+    seconds: dict[str, float] = {}
     kinds: dict[tuple[str, str], int] = {}
     by_class: dict[tuple[str, str, str], int] = {}
     for number, config, result in _cases(blocks):
@@ -53,7 +54,7 @@ def counts_of(blocks: list[Block]) -> dict[str, Any]:
         kinds.setdefault((config, result.ended), number)
         by_class.setdefault((config, result.kind, result.ended), number)
     for block in blocks:
-        seconds[block.config] += block.seconds
+        seconds[block.config] = seconds.get(block.config, 0.0) + block.seconds
     return {
         "seed": blocks[0].seed,
         "revisions": sorted({block.revision for block in blocks}),

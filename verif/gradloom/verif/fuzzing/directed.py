@@ -137,7 +137,8 @@ def _sum(draw: Draw, unit: Unit) -> dict[str, Any]:
     """Sums of gradients that begin at the end of their range: what a layer adds carries them over."""
     region = draw.scene.plan.memory["", "zeros"]
     words = b"".join(draw.rng.choice((b"\xff" * 7 + b"\x7f", bytes(7) + b"\x80")) for _ in range(region.data_bytes() // 8))
-    return {"writes": ((draw.scene.base + region.address, words),), "codes": frozenset({ErrorCode.GRADIENT_SUM_OVERFLOW, ErrorCode.NONE})}
+    return {"writes": ((draw.scene.base + region.address, words),),
+            "codes": frozenset({ErrorCode.GRADIENT_SUM_OVERFLOW, ErrorCode.NONE})}
 
 
 def _label(draw: Draw, unit: Unit) -> dict[str, Any]:

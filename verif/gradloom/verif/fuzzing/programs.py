@@ -5,7 +5,7 @@ import random
 import struct
 from typing import Any
 
-from gradloom.host.program.assembler import HEADER_BYTES, Instruction, Shift, assemble, encode, offsets
+from gradloom.host.program.assembler import HEADER_BYTES, Instruction, Shift, assemble, encode
 from gradloom.rtl.channels import Unit, unit_of, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
@@ -21,10 +21,20 @@ from gradloom.rtl.isa import (
 )
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.fuzzing.cases import Draw, Trouble, edges
-from gradloom.verif.fuzzing.outcomes import HEADER, PROGRAM
+from gradloom.verif.fuzzing.outcomes import HEADER
 
-__all__ = ["command_for", "field", "flips", "header", "encoding", "order", "random_command", "random_commands", "random_words",
-           "semaphores"]
+__all__ = [
+    "command_for",
+    "encoding",
+    "field",
+    "flips",
+    "header",
+    "order",
+    "random_command",
+    "random_commands",
+    "random_words",
+    "semaphores",
+]
 
 _NONE = frozenset({ErrorCode.NONE})
 _ADDRESSES = ("offset", "value", "stride1", "stride2", "target")
@@ -204,8 +214,8 @@ def random_words(draw: Draw) -> Trouble:
     rng, scene = draw.rng, draw.scene
     kept = rng.choice((HEADER_BYTES, HEADER_BYTES + scene.offsets[rng.randrange(len(scene.instructions))]))
     image = scene.program[:kept] + rng.randbytes(len(scene.program) - kept)
-    return draw.trouble("words", "alone" if kept == HEADER_BYTES else "behind the beginning", f"words of chance from byte {kept} on",
-                        program=image, instructions=None)
+    where = "alone" if kept == HEADER_BYTES else "behind the beginning"
+    return draw.trouble("words", where, f"words of chance from byte {kept} on", program=image, instructions=None)
 
 
 def command_for(config: Config, unit: Unit) -> Instruction:

@@ -91,7 +91,8 @@ class Store:
                 yield Block(**found | {"results": tuple(Result(*result) for result in found["results"]),
                                        "problems": tuple((n, text) for n, text in found["problems"])})
             except (ValueError, TypeError, KeyError) as error:
-                raise UserError(f"{self.path}, line {number + 1} is no block of results ({error}): delete the file to begin anew") from None
+                raise UserError(f"{self.path}, line {number + 1} is no block of results ({error}): "
+                                f"delete the file to begin anew") from None
         if lines[-1]:
             # An interrupted write: the block is run again.
             os.truncate(self.path, len("\n".join(lines[:-1]).encode()) + (len(lines) > 1))

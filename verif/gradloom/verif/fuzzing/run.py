@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gradloom.sim.rtl_device import BusError, DramModel
+from gradloom.sim.rtl_device import DramModel
 from gradloom.verif.fuzzing.bench import Bench, Hang
 from gradloom.verif.fuzzing.cases import Trouble
 from gradloom.verif.fuzzing.classes import make_trouble
@@ -32,10 +32,12 @@ def _attempt(bench: Bench, trouble: Trouble) -> tuple[Result, list[str]]:
     usual = trouble.dram == DramModel()
     try:
         outcome = bench.run(trouble)
-    except (Hang, BusError) as error:
+    except (Hang, RuntimeError) as error:
+        # No end, no answer of a register, or a rule of a bus broken.
         bench.renew()
-        return Result(trouble.kind, trouble.target, "hang", "", 0, 0, usual), [str(error)]
-    return Result(trouble.kind, trouble.target, outcome.name, outcome.reported, outcome.cycles, outcome.heeded, usual), list(outcome.problems)
+        return Result(trouble.kind, trouble.target, "broken", "", 0, 0, usual), [f"{type(error).__name__}: {error}"]
+    result = Result(trouble.kind, trouble.target, outcome.name, outcome.reported, outcome.cycles, outcome.heeded, usual)
+    return result, list(outcome.problems)
 
 
 def run_one(bench: Bench, seed: int, number: int, *, alone: bool) -> tuple[Trouble, Outcome]:

@@ -1,7 +1,7 @@
 """What the fuzzer disturbs: a training step with its memory before and after.
 
-A scene is a small network compiled for one machine, its window with every byte of the memory that the step begins with, and what the
-golden model says the step leaves there. The scenes of a machine have the same memory size, so one machine runs them all.
+A scene is a small network compiled for one machine, with every byte of the memory that a step begins with; what the step leaves
+there is checked against the golden model once. The scenes of a machine have the same memory size, so one machine runs them all.
 """
 
 import dataclasses

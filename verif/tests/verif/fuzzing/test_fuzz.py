@@ -39,7 +39,7 @@ def bench():
 
 @pytest.mark.parametrize("config", list(CASES))
 def test_cases_of_chance(bench, config):
-    """Every case ends as its class allows, touches nothing outside the window, and the good run behind it equals the golden model."""
+    """Every case ends as its class allows and touches nothing outside its window; the run behind it equals the golden model."""
     block = run_block(bench(config), SEED, 0, "", CASES[config])
     assert len(block.results) == CASES[config]
     assert block.problems == ()
@@ -210,7 +210,7 @@ def test_a_block_runs_again_the_same(bench):
 
 
 def test_scenes_have_every_command_and_memory(bench):
-    """What the fuzzer disturbs and compares is the whole machine: all opcodes, memories, layouts and pools, and patterns but PAIR."""
+    """What the fuzzer disturbs and compares is the whole machine: all opcodes, memories, layouts, pools, and patterns but PAIR."""
     for config in CASES:
         found = [instruction for scene in bench(config).scenes for instruction in scene.instructions]
 

@@ -104,9 +104,11 @@ def test_counts_and_page(tmp_path):
     blocks = [block(), block("small"), block(first=BLOCK, result=ABORTED, problems=((57, "a problem"),)),
               block("channels", result=dataclasses.replace(ABORTED, usual=False, heeded=999))]
     found = counts_of(blocks)
-    assert found["machines"]["nano"] == {"cases": 100, "cycles": 450_000, "seconds": 3.0, "heeded": 70, "reported": {"SEQ aborted": 50}}
+    assert found["machines"]["nano"] == {
+        "cases": 100, "cycles": 450_000, "seconds": 3.0, "heeded": 70, "reported": {"SEQ aborted": 50}}
     assert found["machines"]["channels"]["heeded"] == 0
-    assert found["kinds"] == [[0, "nano", "good"], [50, "small", "good"], [100, "nano", "SEQ aborted"], [150, "channels", "SEQ aborted"]]
+    assert found["kinds"] == [
+        [0, "nano", "good"], [50, "small", "good"], [100, "nano", "SEQ aborted"], [150, "channels", "SEQ aborted"]]
     assert found["classes"]["abort"] == {"nano": {"SEQ aborted": 50}, "channels": {"SEQ aborted": 50}}
     assert found["problems"] == [["nano-57", "a problem"]]
     page = render(found, tmp_path)
