@@ -23,7 +23,8 @@ settings.load_profile("gradloom")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked long, too")
     parser.addoption("--skips-to", type=Path, metavar="FILE", help="write what was skipped here, but for long tests, a line each")
-    parser.addoption("--no-skips", action="store_true", help="fail if more is skipped than long tests and what needs a GPU or a board")
+    parser.addoption("--no-skips", action="store_true",
+                     help="fail if more is skipped than long tests and what needs a GPU or a board")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -112,7 +112,8 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, po
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
-        _build(work, {name: _mark_blocks(text, blocks) for name, text in files.items()}, harness, top, trace, power_up, blocks, jobs)
+        marked = {name: _mark_blocks(text, blocks) for name, text in files.items()}
+        _build(work, marked, harness, top, trace, power_up, blocks, jobs)
         result = work / "result"
         result.mkdir()
         shutil.move(work / "obj" / _LIBRARY, result / _LIBRARY)

@@ -13,9 +13,10 @@ from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.program.assembler import HEADER_BYTES, Instruction, assemble, offsets
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, PROGRAM_MAGIC, PROGRAM_VERSION, SEMAPHORES, Opcode, pairs
+from gradloom.rtl.isa import COMMANDS, PROGRAM_MAGIC, PROGRAM_VERSION, Opcode, pairs
 from gradloom.rtl.regmap import ERROR_DOCS, ErrorCode, offset, register
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
+from gradloom.verif.fuzzing.programs import random_command
 from gradloom.verif.system_bench import make_case, open_runner, verify_step
 
 SPARE = 1 << 16
@@ -297,26 +298,6 @@ def test_random_programs(bench):
         codes.add(settle(bench))
     assert {ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD} < codes, codes
     bench.check_healthy()
-
-
-def random_command(rng: random.Random) -> Instruction:
-    """A well-formed command with fields of chance, small ones more often than not."""
-    opcode = rng.choice([op for op in Opcode if op not in (Opcode.END, Opcode.UCODE)])
-    fields = {}
-    for field in COMMANDS[opcode].fields:
-        width = field.width if rng.random() < 0.2 else min(field.width, rng.choice((1, 2, 4, 6)))
-        value = rng.getrandbits(width)
-        fields[field.name] = (
-            value - (value >> width - 1 << width) if field.signed and width == field.width else value
-        )
-    return Instruction(
-        opcode,
-        fields,
-        (),
-        rng.getrandbits(16),
-        rng.choice((0, 0, 0, 1 << rng.randrange(SEMAPHORES))),
-        rng.choice((0, 0, 1 << rng.randrange(SEMAPHORES))),
-    )
 
 
 def test_random_commands(bench):
