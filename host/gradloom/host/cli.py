@@ -13,6 +13,7 @@ from gradloom.host.commands.cli_arguments import (
     device,
     dram_arguments,
     format_argument,
+    integers_argument,
     machine_arguments,
     memory_arguments,
     momentum,
@@ -24,6 +25,7 @@ from gradloom.host.commands.cli_arguments import (
     step_arguments,
 )
 from gradloom.host.devices.device import DEVICES, MachineError
+from gradloom.host.devices.limits import told
 from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
 from gradloom.rtl.config import PRESETS, ConfigError
@@ -63,6 +65,7 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
                        help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
     bench.add_argument("--data", default=None, metavar="NAME|FILE",
                        help="training images (default: hashed ones, of any network's shape)")
+    integers_argument(bench)
     bench.add_argument("--device", choices=("rtl", "model"), default="rtl",
                        help="simulated hardware, or the cost model, which estimates in seconds (default: rtl)")
     bench.add_argument("--batch", type=positive, help="images a step (default: the network's)")
@@ -99,6 +102,7 @@ def _diff_arguments(diff: argparse.ArgumentParser) -> None:
                       help=f"machine of both sides, or give one for either: {', '.join(PRESETS)} or a TOML file (default: small)")
     diff.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
     diff.add_argument("--data", default="digits", metavar="NAME|FILE", help="as of verify (default: digits)")
+    integers_argument(diff)
     step_arguments(diff)
     diff.add_argument("--trace", type=Path, default=None, metavar="FILE",
                       help="write an FST waveform of the cycles around the first difference")
@@ -114,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train", help="train a network on the simulated hardware, the golden model or the emulator")
     machine_arguments(train)
+    integers_argument(train)
     train.add_argument("--batch", type=positive, help="images a step (default: the network's)")
     length = train.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive, help="stop after this many steps")
@@ -136,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("eval", help="accuracy of trained weights on the test images, forward passes only")
     machine_arguments(evaluate)
+    integers_argument(evaluate, None)
     evaluate.add_argument("--weights", type=Path, required=True, metavar="DIR|FILE", help="a run's folder or its checkpoint.npz")
     format_argument(evaluate)
     rounding_argument(evaluate, "that of the training")
@@ -145,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = commands.add_parser("verify", help="run golden model and device side by side and compare every tensor of every step")
     machine_arguments(verify)
+    integers_argument(verify)
     step_arguments(verify)
     schedule_argument(verify)
     memory_arguments(verify)
@@ -199,7 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gradloom.host.commands.eval_command import run as command
         else:
             from gradloom.host.commands.verify_command import run as command
-        return command(options)
+        with told("a step"):
+            return command(options)
     except (UserError, ConfigError, NetworkError) as error:
         print(f"gradloom: error: {error}", file=sys.stderr)
         return 2

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.sim.verilate import build_library
-from gradloom.sim.verilog import machine_verilog
+from gradloom.sim.verilog import TOP, machine_verilog
 
 __all__ = ["CHANNELS", "BusError", "DramModel", "RtlDevice"]
 
@@ -103,7 +103,7 @@ class RtlDevice:
         Build with waveforms (:meth:`trace`).
     """
 
-    def __init__(self, machine: Config | Mapping[str, str], *, top: str = "gradloom", dram_bytes: int = 64 << 20,
+    def __init__(self, machine: Config | Mapping[str, str], *, top: str = TOP, dram_bytes: int = 64 << 20,
                  dram: DramModel | None = None, track_writes: bool = False, trace: bool = False,
                  blocks: frozenset[str] = frozenset()) -> None:
         if not 0 < dram_bytes <= 1 << 32:

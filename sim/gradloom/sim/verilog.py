@@ -11,9 +11,12 @@ from pathlib import Path
 
 import gradloom.rtl.config
 from gradloom.rtl.config import Config
-from gradloom.sim.verilate import cache_folder
+from gradloom.sim.verilate import BuildError, cache_folder, library_path
 
-__all__ = ["machine_verilog"]
+__all__ = ["TOP", "is_built", "kept_verilog", "machine_verilog"]
+
+TOP = "gradloom"
+"""Name of a machine's top module (:data:`gradloom.rtl.emission.TOP`, whose import takes a second)."""
 
 BLOCK_MINIMUM = 6
 """From this many instances on, the window processing unit is built as a hierarchical block of its own."""
@@ -49,20 +52,56 @@ def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
 
     The machine shows its ``events`` (:class:`gradloom.rtl.accelerator.Accelerator`).
     """
-    path = cache_folder() / "verilog" / f"{_digest(config)[:32]}.json"
-    if path.is_file():
-        files = json.loads(path.read_text())
-    else:
-        from gradloom.rtl.emission import emit_verilog
+    path = _place(config)
+    files = _read(path)
+    if files is None:
+        from gradloom.rtl.emission import EmissionError, emit_verilog
 
-        files = emit_verilog(config, events=True)
+        try:
+            files = emit_verilog(config, events=True)
+        except EmissionError as error:
+            raise BuildError(str(error)) from None
         if _settled():
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as output:
                 json.dump(files, output)
             os.replace(output.name, path)
+    return files, _blocks(config, files)
+
+
+def kept_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]] | None:
+    """What :func:`machine_verilog` gives if the cache holds it, else :class:`None`."""
+    files = _read(_place(config))
+    return None if files is None else (files, _blocks(config, files))
+
+
+def is_built(config: Config, *, trace: bool = False) -> bool:
+    """Whether the cache holds the machine's library.
+
+    Raises
+    ------
+    :exc:`~gradloom.sim.verilate.BuildError`
+        If the tools do not run whose versions are part of its name.
+    """
+    kept = kept_verilog(config)
+    return kept is not None and library_path(kept[0], top=TOP, trace=trace, blocks=kept[1]).is_file()
+
+
+def _place(config: Config) -> Path:
+    return cache_folder() / "verilog" / f"{_digest(config)[:32]}.json"
+
+
+def _read(path: Path) -> dict[str, str] | None:
+    """The kept text; a damaged file counts as none."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return None
+
+
+def _blocks(config: Config, files: dict[str, str]) -> frozenset[str]:
     if config.clusters * config.wpus < BLOCK_MINIMUM:
-        return files, frozenset()
+        return frozenset()
     names = {line[7:].split("(")[0].strip() for text in files.values() for line in text.splitlines()
              if line.startswith("module ")}
-    return files, frozenset(name for name in names if name.startswith("gradloom_wpu"))
+    return frozenset(name for name in names if name.startswith("gradloom_wpu"))

@@ -166,7 +166,8 @@ def _curve(curve: Mapping[str, Any] | None) -> list[str]:
     ]
     rows = [(str(entry["steps"]), _percent(entry["train_accuracy"]), _percent(entry["test_accuracy"]), f"`{entry['sha256'][:16]}`")
             for entry in curve["epochs"]]
-    common = (f"gradloom train --network {curve['network']} --config {curve['configuration']} --data FOLDER "
+    raw = "" if data.get("divisor", 1) > 1 else " --integers raw"
+    common = (f"gradloom train --network {curve['network']} --config {curve['configuration']} --data FOLDER{raw} "
               f"--batch {curve['batch']} --steps {len(losses)} --lr {hyper['lr']:g}")
     share, memory = curve["memory"]["bytes_per_cycle"], f"--dram-latency {curve['memory']['latency']}"
     if share is not None:

@@ -18,8 +18,9 @@ from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.trace import chrome_trace
 from gradloom.host.cost_model.what_if import PARTS
 from gradloom.host.cost_model.workload import layer_phase
-from gradloom.host.datasets.data import epoch_order, load_dataset
+from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
 from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, check_fit
+from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.plan import Plan
 from gradloom.host.runs.run_folder import RunFolder
@@ -48,11 +49,11 @@ def _steps(options: argparse.Namespace, network: Network, batch: int) -> Steps:
         images, labels, exponent = synthetic_images(network, batch * count, options.seed)
         source = f"hashed images, seed {options.seed}"
     else:
-        data = load_dataset(options.data)
+        data = load_dataset(options.data, divisor=asked_divisor(options.integers))
         check_fit(network, data, batch)
         orders = [epoch_order(len(data.train_y), options.seed, epoch) for epoch in range(1 + batch * count // len(data.train_y))]
         chosen = np.concatenate(orders)[: batch * count]
-        images, labels, exponent, source = data.train_x[chosen], data.train_y[chosen], data.exponent, data.name
+        images, labels, exponent, source = data.train_x[chosen], data.train_y[chosen], data.exponent, data.title
     parts = [slice(step * batch, (step + 1) * batch) for step in range(count)]
     return Steps([images[part] for part in parts], [labels[part] for part in parts], exponent, source)
 
@@ -80,8 +81,10 @@ def run(options: argparse.Namespace) -> int:
     if options.trace is not None and options.trace.exists():
         raise UserError(f"{options.trace} exists already: give another --trace, nothing is overwritten")
     folder = options.out or RunFolder.free_name(Path("runs"), f"bench-{network.name}-{config.name}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already and is not empty: give another --out, nothing is overwritten")
+    RunFolder.check_free(folder, "nothing is overwritten")
+    if options.trace is not None:
+        check_output_file(options.trace, "--trace")
+    check_device(options.device, config, options.trace_fst)
     choices = choose(options.schedule, network, config, batch)
     steps = _steps(options, network, batch) if options.device == "rtl" else None
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "

@@ -13,6 +13,7 @@ from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import Timeline, step_programs, timelines
 from gradloom.host.cost_model.what_if import Part, what_if
 from gradloom.host.devices.device import Device
+from gradloom.host.devices.limits import told
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.session import MemoryOptions, rtl_device
 from gradloom.host.devices.verification import compare_tensors
@@ -109,8 +110,9 @@ class _Bench:
     def check(self, first: int, last: int) -> None:
         """Golden steps from the state before ``first``; the tensors of the last one are compared."""
         for step in range(first, last):
-            result = golden.train_step(self.network, self.state, self.steps.images[step], self.steps.labels[step],
-                                       self.hypers[step])
+            with told(f"golden model beside the device, step {step}"):
+                result = golden.train_step(self.network, self.state, self.steps.images[step], self.steps.labels[step],
+                                           self.hypers[step])
         comparison = compare_tensors(self.network, last - 1, result, self.state, self.runner)
         if comparison.difference is not None:
             raise CheckFailed(str(comparison.difference))
@@ -158,7 +160,8 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     built = time.monotonic() - began
     given = int(calibrate == "golden")
     if given:
-        golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0])
+        with told("step 0"):
+            golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0])
     progress = StepProgress(len(steps.labels), given)
     try:
         if built > 2:

@@ -20,6 +20,7 @@ __all__ = [
     "device",
     "dram_arguments",
     "format_argument",
+    "integers_argument",
     "machine_arguments",
     "memory_arguments",
     "momentum",
@@ -115,6 +116,13 @@ def rounding_argument(parser: argparse.ArgumentParser, default: str = "the netwo
     parser.add_argument("--rounding", type=_rounding, metavar="KIND=HOW,...",
                         help="nearest or stochastic rounding of activations, normalised, errors, weights, velocities "
                              f"(default: {default})")
+
+
+def integers_argument(parser: argparse.ArgumentParser, default: str | None = "unit") -> None:
+    """What images of whole numbers mean; without a default that of the training."""
+    parser.add_argument("--integers", choices=("unit", "raw"), default=default,
+                        help="images of whole numbers, such as bytes: divided by a power of two so that they lie in -1..1 "
+                             f"(unit), or taken as they are (raw) (default: {default or 'as in the training'})")
 
 
 def machine_arguments(parser: argparse.ArgumentParser) -> None:

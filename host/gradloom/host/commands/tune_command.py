@@ -7,6 +7,7 @@ from gradloom.host.choices import Schedule, load_schedule
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.devices.session import MemoryOptions
+from gradloom.host.environment import check_output_file
 from gradloom.host.files import UserError
 from gradloom.host.runs.progress import StepProgress
 from gradloom.host.tune import begin, search
@@ -33,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
     network, config = load_network(options.network), load_config(options.config)
     batch = options.batch or network.train.batch
     path = options.out or Path(f"schedule-{network.name}-{config.name}-{batch}.json")
+    check_output_file(path)
     print(f"gradloom: tuning {network.name} on {config.name} ({config.macs} MACs), {batch} images a step, {options.trials} trials, "
           f"{options.jobs} at a time, seed {options.seed} -> {path}", flush=True)
     try:

@@ -6,9 +6,11 @@ import dataclasses
 import numpy as np
 
 from gradloom.host.choices import choose
-from gradloom.host.datasets.data import epoch_order, load_dataset
+from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
+from gradloom.host.devices.limits import told
 from gradloom.host.devices.session import MemoryOptions, Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
+from gradloom.host.environment import check_device
 from gradloom.host.runs.progress import StepProgress
 from gradloom.models import digests
 from gradloom.models.golden import step as golden
@@ -58,11 +60,11 @@ def material(options: argparse.Namespace) -> Material:
     """Network, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
     network = load_network(options.network).formatted(options.format).rounded(options.rounding)
     needed = options.batch * options.steps
-    data = load_dataset(options.data) if options.data != "random" else None
+    data = None if options.data == "random" else load_dataset(options.data, divisor=asked_divisor(options.integers))
     if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:
         check_fit(network, data, options.batch)
         order = np.concatenate([epoch_order(len(data.train_y), options.seed, e) for e in range(1 + needed // len(data.train_y))])
-        images, labels, exponent, title = data.train_x[order[:needed]], data.train_y[order[:needed]], data.exponent, data.name
+        images, labels, exponent, title = data.train_x[order[:needed]], data.train_y[order[:needed]], data.exponent, data.title
     else:
         images, labels, exponent = synthetic_images(network, needed, options.seed)
         title = "hashed images"
@@ -79,6 +81,7 @@ def material(options: argparse.Namespace) -> Material:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 only if not one byte differs."""
     memory, config = MemoryOptions.from_arguments(options), load_config(options.config)
+    check_device(options.device, config, options.trace_fst)
     given = material(options)
     network, images, labels, exponent, hypers = given.network, given.images, given.labels, given.exponent, given.hypers
     state = State.initial(network, options.seed, exponent)
@@ -92,11 +95,13 @@ def run(options: argparse.Namespace) -> int:
                  choices=choose(options.schedule, network, config, options.batch)) as session:
         session.load(state)
         progress = StepProgress(options.steps)
+        session.notice = progress.warn
         try:
             for step in range(options.steps):
                 chosen = slice(step * options.batch, (step + 1) * options.batch)
                 outcome = session.train([images[chosen]], [labels[chosen]], [hypers[step]])[0]
-                result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step])
+                with told(f"golden model beside the device, step {step}"):
+                    result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step])
                 comparison = compare_tensors(network, step, result, state, session)
                 tensors, size = tensors + comparison.tensors, size + comparison.bytes
                 if comparison.difference is not None:

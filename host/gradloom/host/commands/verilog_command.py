@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
 from gradloom.rtl.config import load_config
 
@@ -14,7 +15,7 @@ __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradloom.rtl.emission import emit_verilog
+    from gradloom.rtl.emission import EmissionError, emit_verilog
     from gradloom.rtl.regmap_export import to_c_header, to_json, to_markdown
     from gradloom.rtl.xc7 import with_dsp48
 
@@ -25,6 +26,8 @@ def run(options: argparse.Namespace) -> int:
     target: Path = options.out
     if target.exists():
         raise UserError(f"{target} exists already: give a folder that does not, nothing is overwritten")
+    check_output_folder(target)
+    check_yosys()
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -37,9 +40,10 @@ def run(options: argparse.Namespace) -> int:
         (staging / "config.json").write_text(json.dumps(resolved, indent=1) + "\n")
         staging.chmod(0o755)
         staging.rename(target)
-    except BaseException:
+    except EmissionError as error:
+        raise UserError(f"{error}: run gradloom doctor") from None
+    finally:
         shutil.rmtree(staging, ignore_errors=True)
-        raise
     for file in sorted(target.iterdir()):
         print(f"{file}  {file.stat().st_size:,} bytes")
     return 0

@@ -1,7 +1,9 @@
 """Training data as PINT images: scikit-learn's digits, ``.npz`` files, MNIST idx files, CIFAR-10, folders of images.
 
-Every source becomes a :class:`Dataset` of PINT(8, 3) codes with one exponent. The order of the images of an epoch and
-the split of sources without test images come from the project's own hash, so they are the same with every library version.
+Every source becomes a :class:`Dataset` of PINT(8, 3) codes with one exponent. Images of whole numbers (bytes above all) are
+divided by the least power of two that brings them into -1..1, which changes the exponent alone; real numbers stay as they are.
+The order of the images of an epoch and the split of sources without test images come from the project's own hash, so they are the
+same with every library version.
 """
 
 import dataclasses
@@ -18,7 +20,7 @@ from gradloom.host.files import UserError
 from gradloom.models import digits
 from gradloom.models.arithmetic import dither, pint
 
-__all__ = ["DAMAGED", "Dataset", "epoch_order", "load_dataset", "make_dataset", "quantise"]
+__all__ = ["DAMAGED", "Dataset", "asked_divisor", "epoch_order", "load_dataset", "make_dataset", "quantise"]
 
 DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 """What numpy, zipfile and gzip raise on files that are no archive, damaged, encrypted or larger than the memory."""
@@ -38,6 +40,10 @@ class Dataset:
         Class numbers from 0.
     exponent : :class:`int`
         Value of an element = decode(code) * 2^exponent.
+    whole : :class:`bool`
+        Whether the source holds whole numbers.
+    divisor : :class:`int`
+        Power of two by which these are divided; 1 for real numbers and for the built-in digits.
     """
 
     name: str
@@ -46,6 +52,25 @@ class Dataset:
     test_x: np.ndarray
     test_y: np.ndarray
     exponent: int
+    whole: bool = False
+    divisor: int = 1
+
+    def divided(self, divisor: int) -> "Dataset":
+        """The same images divided by another power of two; real numbers stay as they are."""
+        if not self.whole:
+            return self
+        exponent = self.exponent + self.divisor.bit_length() - divisor.bit_length()
+        return dataclasses.replace(self, exponent=exponent, divisor=divisor)
+
+    @property
+    def note(self) -> str:
+        """What was done with the images, a clause for messages; empty if nothing."""
+        return f"images of whole numbers, divided by {self.divisor} to lie in -1..1" if self.divisor > 1 else ""
+
+    @property
+    def title(self) -> str:
+        """Name and note."""
+        return f"{self.name}, {self.note}" if self.note else self.name
 
     @property
     def classes(self) -> int:
@@ -82,6 +107,11 @@ def quantise(images: np.ndarray) -> tuple[np.ndarray, int]:
     return pint.encode(wide, fraction_bits).code, exponent
 
 
+def asked_divisor(integers: str) -> int | None:
+    """``divisor`` of :func:`load_dataset` for the option ``--integers``: "unit" or "raw"."""
+    return 1 if integers == "raw" else None
+
+
 def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     """Permutation of ``range(count)`` for one epoch: indices sorted by a hash of (seed, epoch, index)."""
     start = dither.mix32(seed + 0x51ED2701 * (epoch + 1))
@@ -94,24 +124,43 @@ def make_dataset(
 ) -> Dataset:
     """Images (N, C, Y, X) and class numbers (N,) to a data set with one exponent.
 
+    Images of an integer type are divided by the least power of two that is not below their largest magnitude.
     Without ``test`` a fifth of the images, the first ones in the order ``epoch_order(N, seed, -1)``, is held out for testing.
     """
     if test is None:
         order = epoch_order(len(x), seed, -1)
         held_out, kept = order[: len(x) // 5], order[len(x) // 5 :]
         x, y, test = x[kept], y[kept], (x[held_out], y[held_out])
-    codes, exponent = quantise(np.concatenate([x, test[0]]))
-    return Dataset(name, codes[: len(x)], y, codes[len(x) :], test[1], exponent)
+    images = np.concatenate([x, test[0]])
+    codes, exponent = quantise(images)
+    data = Dataset(name, codes[: len(x)], y, codes[len(x) :], test[1], exponent, whole=images.dtype.kind in "iu")
+    return data.divided(_unit(images)) if data.whole else data
 
 
-def load_dataset(source: str, *, seed: int = 0) -> Dataset:
+def _unit(images: np.ndarray) -> int:
+    """The least power of two that is not below the largest magnitude of integers: 256 of bytes up to 255, 1 of zeros and ones."""
+    peak = max(int(images.max(initial=0)), -int(images.min(initial=0)), 1)
+    return 1 << (peak - 1).bit_length()
+
+
+def load_dataset(source: str, *, seed: int = 0, divisor: int | None = None) -> Dataset:
     """A built-in data set (``digits``), an ``.npz`` file, MNIST idx files, CIFAR-10, or a folder of images (docs/bench.md).
+
+    Parameters
+    ----------
+    divisor : :class:`int`, optional
+        Power of two by which images of whole numbers are divided, 1 to take them as they are; default: :func:`make_dataset`'s.
 
     Raises
     ------
     :exc:`UserError`
         If there is no such data, or its arrays cannot be used.
     """
+    data = _load(source, seed)
+    return data if divisor is None else data.divided(divisor)
+
+
+def _load(source: str, seed: int) -> Dataset:
     if source == "digits":
         try:
             train_x, train_y, test_x, test_y, exponent = digits.load_digits_split()

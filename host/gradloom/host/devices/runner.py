@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.devices.device import Device, MachineError
+from gradloom.host.devices.limits import LimitReached, overflow_text, saturated
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
@@ -26,16 +27,23 @@ __all__ = ["PHASES", "MachineError", "Outcome", "ProgramRunner", "merge_cycles"]
 PHASES = ("FP", "BP", "norm BP", "WG + WU")
 """Phases by the low bits of a command's tag (8 * layer + phase)."""
 
+_OVERFLOWS = (ErrorCode.PSUM_OVERFLOW, ErrorCode.WG_OVERFLOW, ErrorCode.GRADIENT_SUM_OVERFLOW)
 _POLL_CYCLES = 1 << 19
 """Simulated cycles between two looks at STATUS and STEP."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Mean loss of a step's batch and how many of its images were classified correctly, before the step's update."""
+    """Mean loss of a step's batch and how many of its images were classified correctly, before the step's update.
+
+    ``saturated`` logits are at the ends of their range; ``near`` has the bits that sums take near their limit
+    (:class:`~gradloom.models.golden.step.StepResult`), which the machine cannot tell.
+    """
 
     loss: float
     correct: int
+    saturated: int = 0
+    near: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
 
 def _shifted(report: Callable[[float], None], done: int, steps: float) -> None:
@@ -84,6 +92,8 @@ class ProgramRunner:
         self.cycles = 0
         """Cycles in which a program ran, since the device was opened."""
         self._step, self._seed, self._calibrated = 0, 0, False
+        self._failed = False
+        """Whether a program has stopped with an error since a state was loaded: what is in memory then is no step's."""
         self._tids: tuple[int, ...] = ()
         found = self.device.csr_read(offset("CONFIG"))
         if found != config.digest():
@@ -110,6 +120,7 @@ class ProgramRunner:
             self.device.csr_write(offset("EXP_VALUE"), value & 0xFFFF)
         self._tids = tuple(exponents)
         self._step, self._seed, self._calibrated = state.step, state.seed, state.calibrated
+        self._failed = False
 
     def exponents(self) -> dict[int, int]:
         """The exponent file's entries that the network uses."""
@@ -143,8 +154,8 @@ class ProgramRunner:
             self._step += count
             self._calibrated = True
             for slot in range(count):
-                loss, correct = golden.score(self.network, plan.read_logits(self.device, slot), np.asarray(labels[place + slot]))
-                outcomes.append(Outcome(loss, correct))
+                logits = plan.read_logits(self.device, slot)
+                outcomes.append(Outcome(*golden.score(self.network, logits, np.asarray(labels[place + slot])), saturated(logits)))
             place += count
             self._latest = count - 1
         return outcomes
@@ -162,6 +173,8 @@ class ProgramRunner:
 
     def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None) -> None:
         device = self.device
+        if self._failed:
+            raise MachineError("the machine has stopped with an error before, and its memory holds half a step: load a state first")
         for name, value in (("PROGRAM", plan.program_address), ("STEPS", steps), ("STEP", self._step), ("SEED", self._seed)):
             device.csr_write(offset(name), value)
         control = register("CONTROL")
@@ -175,15 +188,24 @@ class ProgramRunner:
                 report(float(device.csr_read(offset("STEP")) - self._step))
         self.cycles = device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
         if _field("STATUS", "error", status):
-            raise MachineError(self._error_text())
+            self._failed = True
+            raise self._error(plan)
 
-    def _error_text(self) -> str:
+    def _error(self, plan: Plan) -> MachineError:
         value = self.device.csr_read(offset("ERROR"))
         code = ErrorCode(_field("ERROR", "code", value))
         tag = _field("ERROR", "tag", value)
-        layer = self.network.layers[tag // 8 - 1].name if 8 <= tag < 8 * (len(self.network.layers) + 1) else "none"
+        layer = self.network.layers[tag // 8 - 1].name if 8 <= tag < 8 * (len(self.network.layers) + 1) else None
+        if code in _OVERFLOWS:
+            phase = PHASES[tag % 8] if layer is not None and tag % 8 < len(PHASES) else None
+            when = f"step {self.device.csr_read(offset('STEP'))}" if plan.training else f"evaluation after {self._step} steps"
+            name = {ErrorCode.PSUM_OVERFLOW: "forward sum" if phase == "FP" else "backward sum",
+                    ErrorCode.WG_OVERFLOW: "weight gradient"}.get(code)
+            bits = self.config.psum_width if code is ErrorCode.PSUM_OVERFLOW else self.config.wg_width
+            return LimitReached(overflow_text(when, layer, phase, name, bits))
         place = self.device.csr_read(offset("ERROR_OFFSET"))
-        return f"the machine stopped with error {int(code):#04x} ({ERROR_DOCS[code]}), layer {layer!r}, command at byte {place}"
+        return MachineError(f"the machine stopped with error {int(code):#04x} ({ERROR_DOCS[code]}), layer {layer or 'none'!r}, "
+                            f"command at byte {place}")
 
     # Results
 

@@ -6,6 +6,7 @@ memory image hides behind :class:`~gradloom.host.devices.runner.ProgramRunner`.
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -17,8 +18,10 @@ import numpy as np
 from gradloom.host.choices import Choices
 from gradloom.host.datasets.data import Dataset
 from gradloom.host.devices.device import is_emulator
+from gradloom.host.devices.limits import finite, near_text, saturated, saturation_text, told
 from gradloom.host.devices.models import GoldenModel, Step, StepModel, emulator
 from gradloom.host.devices.runner import Outcome, ProgramRunner
+from gradloom.host.environment import check_device
 from gradloom.host.files import UserError
 from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Hyper
@@ -135,6 +138,10 @@ def rtl_device(config: Config, size: int, memory: MemoryOptions) -> "RtlDevice":
     return device
 
 
+def _print_warning(text: str) -> None:
+    print(f"gradloom: warning: {text}", file=sys.stderr, flush=True)
+
+
 class Session:
     """One network on one device, as a context manager."""
 
@@ -152,6 +159,10 @@ class Session:
         choices: Choices | None = None,
     ) -> None:
         self._network, self._batch = network, batch
+        self._step = 0
+        self._told: set[tuple[str, str]] = set()
+        self.notice: Callable[[str], None] = _print_warning
+        """Takes warnings: of sums near their limit and of saturated logits, each kind once for every layer."""
         self._result: Step | None = None
         self._runner: ProgramRunner | None = None
         self._model: StepModel | None = None
@@ -160,6 +171,7 @@ class Session:
         elif is_emulator(device):
             self._model = emulator(network, State.initial(network, seed, input_exponent), device)
         else:
+            check_device(device, config, memory.trace)
             self._runner = ProgramRunner(
                 network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
                 export_dw=export_dw, choices=choices,
@@ -196,6 +208,7 @@ class Session:
 
     def load(self, state: State) -> None:
         """Put a state on the device."""
+        self._step = state.step
         if self._model is not None:
             self._model.load(state)
         else:
@@ -212,29 +225,63 @@ class Session:
         hypers: Sequence[Hyper],
         report: Callable[[float], None] | None = None,
     ) -> list[Outcome]:
-        """Train one step per batch, all from one start of the machine; ``report`` hears how many steps are done."""
+        """Train one step per batch, all from one start of the machine; ``report`` hears how many steps are done.
+
+        Raises
+        ------
+        :exc:`~gradloom.host.devices.device.MachineError`
+            If a step cannot be computed (:exc:`~gradloom.host.devices.limits.LimitReached`) or the machine stops otherwise.
+        """
         if self._model is None:
-            return self._machine.train(images, labels, hypers, report)
+            outcomes = self._machine.train(images, labels, hypers, report)
+            for number, outcome in enumerate(outcomes):
+                self._warn(f"step {self._step + number}", outcome, len(labels[number]))
+            self._step += len(outcomes)
+            return outcomes
         outcomes = []
         for number, (x, y, hyper) in enumerate(zip(images, labels, hypers, strict=True)):
-            self._result = self._model.train_step(x, y, hyper)
-            outcomes.append(Outcome(self._result.loss, self._result.correct))
+            when = f"step {self._step}"
+            with told(when):
+                self._result = self._model.train_step(x, y, hyper)
+            result = self._result
+            extreme = 0 if self._network.arithmetic.real else saturated(result.tensors[self._network.logits.name, "logits"])
+            outcome = Outcome(finite(when, result.loss), result.correct, extreme, result.near)
+            self._warn(when, outcome, len(y))
+            outcomes.append(outcome)
+            self._step += 1
             if report is not None:
                 report(number + 1)
         return outcomes
 
+    def _warn(self, when: str, outcome: Outcome, images: int) -> None:
+        """Tell of an outcome what has not been told before."""
+        self._warn_saturated(when, outcome.saturated, images)
+        new = {key: bits for key, bits in outcome.near.items() if key not in self._told}
+        self._told |= set(new)
+        for text in near_text(when, new):
+            self.notice(text)
+
+    def _warn_saturated(self, when: str, count: int, images: int) -> None:
+        layer = self._network.logits.name
+        if count and (layer, "logits") not in self._told:
+            self._told.add((layer, "logits"))
+            self.notice(saturation_text(when, layer, count, images * self._network.classes))
+
     def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Score:
         """Forward passes over all images; the state stays as it is."""
-        loss, correct = 0.0, 0
+        loss, correct, extreme, when = 0.0, 0, 0, f"evaluation after {self._step} steps"
         for start in range(0, len(labels), self._batch):
             x, y = images[start : start + self._batch], labels[start : start + self._batch]
             if self._model is not None:
-                result = self._model.evaluate(x, y)
-                loss, correct = loss + result.loss * len(y), correct + result.correct
+                with told(when):
+                    result = self._model.evaluate(x, y)
+                loss, correct, logits = loss + result.loss * len(y), correct + result.correct, result.logits
             else:
                 logits = self._machine.logits(x)
                 batch_loss, batch_correct = golden.score(self._network, logits, y)
                 loss, correct = loss + batch_loss * len(y), correct + batch_correct
+            extreme += saturated(logits)
+        self._warn_saturated(when, extreme, len(labels))
         return Score(loss / len(labels), correct, len(labels))
 
     def tensor(self, layer: str, name: str) -> np.ndarray:

@@ -6,6 +6,7 @@ from gradloom.host.commands.verify_command import material
 from gradloom.host.devices.session import MemoryOptions
 from gradloom.host.diff.diff_live import Batches, Side, TraceRequest, compare_devices, describe, trace_difference
 from gradloom.host.diff.diff_runs import compare_runs, read_run, replay
+from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError
 from gradloom.models.state import State
 from gradloom.rtl.config import load_config
@@ -17,6 +18,8 @@ def run(options: argparse.Namespace) -> int:
     """Returns 0 if nothing differs, 1 if something does."""
     if options.trace is not None and options.trace.exists():
         raise UserError(f"{options.trace} exists already: give another --trace, nothing is overwritten")
+    if options.trace is not None:
+        check_output_file(options.trace, "--trace")
     if options.runs and (options.device or options.config):
         raise UserError("two run folders were given, and --device or --config too: give one or the other")
     if len(options.runs) not in (0, 2):
@@ -62,6 +65,10 @@ def _live(options: argparse.Namespace) -> int:
     if titles[0] == titles[1]:
         titles = ["A", "B"]
     first, second = (Side(device, config, memory, title) for (device, config), title in zip(pairs, titles, strict=True))
+    for device, config in pairs:
+        check_device(device, config)
+        if options.trace is not None:
+            check_device(device, config, options.trace)
     given = material(options)
     parts = [slice(step * options.batch, (step + 1) * options.batch) for step in range(options.steps)]
     batches = Batches(

@@ -82,6 +82,7 @@ def compare_devices(batches: Batches, sides: tuple[Side, Side]) -> Found:
         turned = second.cycles is None and first.cycles is not None
         tensors = size = 0
         progress = StepProgress(len(batches.labels))
+        first.notice = second.notice = progress.warn
         try:
             for step in range(len(batches.labels)):
                 outcomes = [_train(session, batches, step) for session in sessions]

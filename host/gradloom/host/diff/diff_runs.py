@@ -12,7 +12,7 @@ from gradloom.host.devices.session import MemoryOptions
 from gradloom.host.devices.tensor_order import element_text, phase
 from gradloom.host.diff.diff_live import Batches, Side
 from gradloom.host.files import UserError
-from gradloom.host.runs.run_folder import RunFolder, load_checkpoint
+from gradloom.host.runs.run_folder import RunFolder, load_checkpoint, recorded_divisor
 from gradloom.models.layers import NetworkError
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
@@ -168,7 +168,7 @@ def replay(first: Run, second: Run, steps: int) -> tuple[Batches, tuple[Side, Si
         If the data has changed or the configuration is of another version.
     """
     record = first.record
-    data = load_dataset(record["data"]["source"])
+    data = load_dataset(record["data"]["source"], divisor=recorded_divisor(record))
     if data.digest() != record["data"]["sha256"]:
         raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to replay")
     batch, per_epoch = record["batch"], record["steps_per_epoch"]

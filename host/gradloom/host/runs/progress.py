@@ -29,6 +29,7 @@ class StepProgress:
         self._start = time.monotonic()
         self._quiet_seconds, self._last_line = quiet_seconds, 0.0
         self._text = ""
+        self._warned: set[str] = set()
         self._live: Progress | None = None
         if sys.stderr.isatty():
             self._live = Progress(
@@ -74,6 +75,12 @@ class StepProgress:
             self._live.console.print(text, highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """A warning above the progress line, each once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.note(f"gradloom: warning: {text}")
 
     def close(self) -> None:
         if self._live is not None:

@@ -12,13 +12,14 @@ from typing import Any, cast
 import numpy as np
 
 from gradloom.host.runs.report import render
+from gradloom.host.environment import check_output_folder
 from gradloom.host.files import UserError, write_json, write_text, write_with
 from gradloom.models.golden.averaging import averaged
 from gradloom.models.floatref import from_state
 from gradloom.models.network import Network
 from gradloom.models.state import State, StateError
 
-__all__ = ["RunFolder", "load_checkpoint"]
+__all__ = ["RunFolder", "load_checkpoint", "recorded_divisor", "trained_divisor"]
 
 RUN_FORMAT = 3
 _KEYS = ("network", "configuration", "macs", "data", "device", "batch", "total_steps", "steps_per_epoch", "seed", "check",
@@ -36,6 +37,23 @@ def load_checkpoint(path: Path, network: Network) -> State:
         raise UserError(str(error)) from None
 
 
+def recorded_divisor(record: dict[str, Any]) -> int:
+    """By what a run divides images of whole numbers. Runs before this was recorded took them as they are."""
+    return int(record["data"].get("divisor", 1))
+
+
+def trained_divisor(weights: Path) -> int | None:
+    """By what the run divided whole numbers that the weights (its folder, or a file in it) come from.
+
+    ``None`` where this is not known: there is no record, or the run's images were real numbers.
+    """
+    folder = weights if weights.is_dir() else weights.parent
+    if not (folder / "run.json").is_file():
+        return None
+    record = RunFolder(folder).read()
+    return recorded_divisor(record) if record["data"].get("whole", True) else None
+
+
 class RunFolder:
     """One run's files.
 
@@ -48,10 +66,16 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @staticmethod
+    def check_free(path: Path, again: str = "or --resume {path}") -> None:
+        """See that results can be written to a folder that is empty or does not exist; ``again`` is the second advice."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path} exists already and is not empty: give another --out, {again.format(path=path)}")
+        check_output_folder(path)
+
     @classmethod
     def create(cls, path: Path) -> "RunFolder":
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(f"{path} exists already and is not empty: give another --out, or --resume {path}")
+        cls.check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

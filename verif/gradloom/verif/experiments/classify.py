@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from gradloom.host.datasets.data import Dataset, epoch_order, load_dataset
+from gradloom.host.devices.limits import LimitReached
 from gradloom.host.devices.models import check_torch_device
 from gradloom.host.files import UserError
 from gradloom.models.layers import Conv, FullyConnected, Layer, Training
@@ -189,7 +190,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.data is None and experiment.data is None:
             source = "MNIST" if options.experiment == "mnist" else "CIFAR-10"
             raise UserError(f"experiment {options.experiment} trains on {source}: give its folder with --data")
-        data = load_dataset(options.data or experiment.data or "")
+        # Bytes as they are, as in the results that are kept; Experiment.exponent scales them where it matters.
+        data = load_dataset(options.data or experiment.data or "", divisor=1)
         shape = data.train_x.shape[1:]
         if options.experiment == "logistic":
             experiment = dataclasses.replace(experiment, network=dataclasses.replace(experiment.network, input_shape=shape))
@@ -211,6 +213,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (UserError, NetworkError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except LimitReached as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradloom.host.devices.limits import told
 from gradloom.models import digests
 from gradloom.models.arithmetic import pint
 from gradloom.models.emulator.step import Emulator
@@ -75,10 +76,12 @@ class _Integer:
 
     def train_step(self, x_codes: np.ndarray, targets: np.ndarray, step: int) -> float:
         given = np.rint(256 * targets).astype(np.int64) if targets.ndim == 2 else targets
-        return self.emulator.train_step(x_codes, given, self.hypers[step]).loss
+        with told(f"{self.network.format}, step {step}"):
+            return self.emulator.train_step(x_codes, given, self.hypers[step]).loss
 
     def outputs(self, x_codes: np.ndarray) -> np.ndarray:
-        return self.emulator.evaluate(x_codes, np.zeros(len(x_codes), np.int64)).logits / 256
+        with told(f"{self.network.format}, evaluation"):
+            return self.emulator.evaluate(x_codes, np.zeros(len(x_codes), np.int64)).logits / 256
 
     def digest(self) -> str | None:
         return digests.parameters_digest(self.network, self.emulator.state())

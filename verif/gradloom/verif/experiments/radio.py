@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from gradloom.host.datasets.data import quantise
+from gradloom.host.devices.limits import LimitReached
 from gradloom.host.files import UserError
 from gradloom.models.arithmetic import pint
 from gradloom.models.layers import FullyConnected, Training
@@ -96,6 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except LimitReached as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -53,10 +53,10 @@ def test_packages(monkeypatch, capsys, name, version, text, code):
 
 
 def test_compiler_that_cannot_build(monkeypatch, capsys, tmp_path):
-    broken = tmp_path / "g++"
+    broken = tmp_path / "c++"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     real = doctor.shutil.which
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: str(broken) if name == "g++" else real(name))
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: str(broken) if name == "c++" else real(name))
     assert cli.main(["doctor"]) == 1
     assert "cannot build C++17" in capsys.readouterr().out

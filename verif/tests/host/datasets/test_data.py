@@ -51,7 +51,7 @@ def test_idx_folder(mnist):
     data = load_dataset(str(mnist))
     raw = np.frombuffer((mnist / "train-images-idx3-ubyte").read_bytes()[16:], np.uint8).reshape(12, 1, 5, 4)
     assert data.train_x.shape == (12, 1, 5, 4) and data.test_x.shape == (6, 1, 5, 4)
-    assert np.abs(values(data.train_x, data.exponent) - raw).max() <= 2
+    assert np.abs(256 * values(data.train_x, data.exponent) - raw).max() <= 2
     labels = np.frombuffer((mnist / "t10k-labels-idx1-ubyte").read_bytes()[8:], np.uint8)
     assert np.array_equal(data.test_y, labels)
     assert load_dataset(str(mnist / "train-images-idx3-ubyte")).digest() == load_dataset(str(mnist)).digest()
@@ -176,6 +176,38 @@ def test_number_types(tmp_path, dtype):
     np.savez(tmp_path / "d.npz", x=x, y=(np.arange(5) % 2).astype(dtype))
     data = load_dataset(str(tmp_path / "d.npz"))
     assert set(np.unique(values(np.concatenate([data.train_x, data.test_x]), data.exponent))) == {0, 1}
+
+
+@pytest.mark.parametrize(("images", "divisor"), [
+    ([0, 255], 256), ([0, 128], 128), ([0, 129], 256), ([0, 16], 16), ([0, 1], 1), ([0, 0], 1), ([-128, 127], 128), ([-3, 2], 4),
+    ([0, 65535], 65536), ([-(2**63), 0], 2**63),
+])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int64, np.float32])
+def test_whole_numbers_are_divided_by_a_power_of_two(tmp_path, images, divisor, dtype):
+    """Codes stay, the exponent changes: the images are those of real numbers that were divided before. Floats stay as they are."""
+    x = np.resize(np.array(images, np.int64), (20, 2, 2))
+    if np.dtype(dtype).kind != "f" and not np.array_equal(x.astype(dtype), x):
+        dtype = np.int64
+    y = np.arange(20) % 2
+    np.savez(tmp_path / "whole.npz", x=x.astype(dtype), y=y)
+    np.savez(tmp_path / "real.npz", x=x / (1 if np.dtype(dtype).kind == "f" else divisor), y=y)
+    whole, real = (load_dataset(str(tmp_path / f"{name}.npz")) for name in ("whole", "real"))
+    assert whole.digest() == real.digest() and np.array_equal(whole.train_x, real.train_x)
+    assert (whole.whole, whole.divisor) == ((False, 1) if np.dtype(dtype).kind == "f" else (True, divisor))
+    assert not real.whole and not real.note and bool(whole.note) == (whole.divisor > 1)
+
+
+def test_another_divisor(mnist):
+    """1 is how integers were taken before; a run's own divisor holds whatever images it is asked for later."""
+    unit, raw, dim = (load_dataset(str(mnist), divisor=divisor) for divisor in (None, 1, 1024))
+    assert (unit.divisor, raw.divisor, dim.divisor) == (256, 1, 1024)
+    assert (unit.exponent, raw.exponent, dim.exponent) == (-12, -4, -14)
+    assert all(np.array_equal(data.train_x, raw.train_x) for data in (unit, dim))
+    assert load_dataset("digits", divisor=1).digest() == load_dataset("digits").digest()
+
+
+def test_the_digits_keep_their_digest():
+    assert load_dataset("digits").digest() == "8fff151961e678947b485db3ce8a45daf4f373ffb2eccfda539100ef25e78543"
 
 
 def test_quantise():

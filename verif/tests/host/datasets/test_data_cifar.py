@@ -50,7 +50,7 @@ def test_both_formats_give_the_published_order(binary, python):
     assert data.name == "cifar-10" and data.classes == 10
     assert data.train_x.shape == (3 * COUNT, 3, 32, 32) and data.test_x.shape == (COUNT, 3, 32, 32)
     assert np.array_equal(data.train_y, np.concatenate([content(number)[1] for number in (0, 1, 2)])), "batch 10 comes last"
-    pixels = np.ldexp(pint.decode(data.test_x).astype(np.float64), data.exponent)
+    pixels = 256 * np.ldexp(pint.decode(data.test_x).astype(np.float64), data.exponent)
     assert np.abs(pixels - content(3)[0].reshape(-1, 3, 32, 32)).max() <= 3, "255 is encoded as 252"
 
 

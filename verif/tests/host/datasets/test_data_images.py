@@ -34,7 +34,7 @@ def test_classes_are_numbered_by_name_and_pixels_kept(tmp_path):
     assert data.train_x.shape == (8, 3, *SIZE) and data.test_x.shape == (2, 3, *SIZE)
     found = np.concatenate([data.train_x, data.test_x])
     labels = np.concatenate([data.train_y, data.test_y])
-    pixels = np.ldexp(pint.decode(found).astype(np.float64), data.exponent)
+    pixels = 256 * np.ldexp(pint.decode(found).astype(np.float64), data.exponent)
     for number in (*range(5), *range(10, 15)):
         # "dog" was filled first, with numbers from 0, and is class 1 by name.
         true = np.asarray(picture(number), np.float64).transpose(2, 0, 1)

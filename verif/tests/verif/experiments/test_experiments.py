@@ -116,6 +116,20 @@ def test_a_gpu_that_is_not_there_is_one_sentence(capsys):
     assert main(["logistic", "--device", "mps"]) == 2 and "there is no PyTorch device 'mps'" in capsys.readouterr().err
 
 
+def test_an_overflow_is_one_sentence(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
+    from gradloom.models.arithmetic.arith import ArithmeticFault
+    from gradloom.models.emulator.step import Emulator
+    from gradloom.verif.experiments.classify import main
+
+    def overflow(*_):
+        raise ArithmeticFault("forward sum", 36, "values do not fit")
+
+    monkeypatch.setattr(Emulator, "train_step", overflow)
+    assert main(["logistic", "--only", "pint8", "--results", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("error: pint8, step 0: a forward sum does not fit its 36 bits: lower")
+
+
 def test_a_radio_run(monkeypatch):
     pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
     from gradloom.verif.experiments import radio
