@@ -70,7 +70,7 @@ def opened(network: Network, state: State, device: str, said: list[str] | None =
 
 
 def test_an_overflow_names_step_layer_limit_and_advice_and_changes_nothing(device):
-    """The machine's words for the same event are tested with it (test_overflow_rtl)."""
+    """The machine's codes for the same events are tested below."""
     network = wide(2304)
     state = full(network)
     state.step, state.calibrated = 7, True
