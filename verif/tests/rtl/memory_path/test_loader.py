@@ -43,6 +43,7 @@ class LoaderBench(wiring.Component):
         connect(m, flipped(self.port), loader.port)
         connect(m, flipped(self.bus), loader.bus)
         m.d.comb += [loader.bases.eq(self.bases), loader.ready.eq(self.ready), self.error.eq(manager.error),
+                     manager.waiting.eq(loader.bus.valid & ~loader.ready),
                      manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
         for name, member in read_members(self.config).items():
             inner, outer = getattr(manager, name), getattr(self, name)
