@@ -230,6 +230,20 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/memory_path/test_axi_write.py",
     ),
     Fault(
+        "writes go on behind a refused burst",
+        f"{_RTL}/memory_path/axi_write.py",
+        "stopped = report.refused | report.failed",
+        "stopped = report.failed",
+        f"{_TESTS}/formal/test_formal_memsys.py::test_write",
+    ),
+    Fault(
+        "a command that a flush cuts short is called complete",
+        f"{_RTL}/memory_path/axi_write.py",
+        "~report.failed & ~bad_response & ~self.flush)",
+        "~report.failed & ~bad_response)",
+        f"{_TESTS}/formal/test_formal_write_manager.py::test_data",
+    ),
+    Fault(
         "residual of the forward pass is aligned by the wrong shift",
         f"{_RTL}/acore/microprograms.py",
         'y |= {"y3": Y3.A, "shy": Shift.SH2}',
