@@ -92,7 +92,7 @@ class _Float:
                  batch_norm: bool) -> None:
         plain = network.formatted("pint8")
         self.module = FloatNetwork(plain, State.initial(plain, seed, exponent), batch_norm=batch_norm)
-        self.module = self.module.to(device, memory_format=torch.channels_last)
+        self.module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's type stubs lack it
         self.network, self.exponent, self.device = network, exponent, device
         self.hypers = schedule_table(train, steps)
         weights = [value for key, value in self.module.table.items() if key.endswith("-w")]

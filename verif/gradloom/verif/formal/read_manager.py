@@ -144,10 +144,11 @@ class ReadDataSpec(wiring.Component):
             Assert(~flushed | (dut.idle == ((asked == 0) & ~dut.m_axi_arvalid))),
             Assert(dut.beat == beat),
         ]
-        # A request that is taken appears, whatever a flush left behind.
+        # A request that is taken appears, whatever a flush left behind, unless a fault stops it.
         stuck = Signal(3)
         waits = ((logs[0].left != 0) | (logs[1].left != 0)) & (asked == 0) & ~dut.m_axi_arvalid & ~dut.response[0].valid
-        m.d.sync += stuck.eq(Mux(waits & ~dut.report.failed & ~self.flush, stuck + 1, 0))
+        stopped = dut.report.refused | dut.report.failed
+        m.d.sync += stuck.eq(Mux(waits & ~stopped & ~self.flush, stuck + 1, 0))
         m.d.comb += Assert(stuck < 3)
         if self.cover:
             served = Signal(2)
