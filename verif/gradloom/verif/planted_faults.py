@@ -321,7 +321,6 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/memory_path/test_axi_write.py",
     ),
     Fault(
-<<<<<<< HEAD
         "write bursts go out behind a refused one",
         f"{_RTL}/memory_path/axi_write.py",
         "stopped = report.refused | report.failed",
@@ -427,12 +426,6 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/sequencer/test_program_fetch.py::test_very_many_jumps_before_the_first_answer",
     ),
     Fault(
-        "the AXI checker does not see that what waits changes",
-        "sim/gradloom/sim/axi_checker.h",
-        "now == payload_ ? NONE : CHANGED",
-        "NONE",
-        f"{_TESTS}/sim/test_axi_checker.py::test_address_channels",
-=======
         "writes go on behind a refused burst",
         f"{_RTL}/memory_path/axi_write.py",
         "stopped = report.refused | report.failed",
@@ -445,7 +438,13 @@ FAULTS: tuple[Fault, ...] = (
         "~report.failed & ~bad_response & ~self.flush)",
         "~report.failed & ~bad_response)",
         f"{_TESTS}/formal/test_formal_write_manager.py::test_data",
->>>>>>> h-proofsmem
+    ),
+    Fault(
+        "the AXI checker does not see that what waits changes",
+        "sim/gradloom/sim/axi_checker.h",
+        "now == payload_ ? NONE : CHANGED",
+        "NONE",
+        f"{_TESTS}/sim/test_axi_checker.py::test_address_channels",
     ),
     Fault(
         "residual of the forward pass is aligned by the wrong shift",
