@@ -26,7 +26,7 @@ CLASSES: dict[str, tuple[int, Maker]] = {
     "watchdog": (2, surroundings.watchdog),
     "start": (3, surroundings.start),
     "memory": (2, surroundings.memory),
-    "directed": (2, directed),
+    "directed": (5, directed),
 }
 """By name: how many of a hundred cases (about), and what makes one."""
 

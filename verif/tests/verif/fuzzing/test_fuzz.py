@@ -50,18 +50,19 @@ def target(bench: Bench, number: int) -> Trouble:
     return directed(Draw(SEED, bench.name, number, bench.scenes, bench.cycles))
 
 
-def test_every_code_of_every_engine(bench):
-    """Each pair that nano can report is reported by a case made for it (sums of gradients: or the sums fit after all)."""
-    nano = bench("nano")
-    wanted = {f"{unit.name} {code.name.lower()}" for unit, code in possible(machine_config("nano"))}
+@pytest.mark.parametrize("config", list(CASES))
+def test_every_code_of_every_engine(bench, config):
+    """Each pair that a machine can report is reported by a case made for it (sums of gradients: or the sums fit after all)."""
+    machine = bench(config)
+    wanted = {f"{unit.name} {code.name.lower()}" for unit, code in possible(machine_config(config))}
     number = 0
-    nano.renew()
+    machine.renew()
     while wanted:
         assert number < 2000, f"no case for {wanted}"
-        trouble = target(nano, number)
+        trouble = target(machine, number)
         number += 1
         if trouble.target in wanted:
-            outcome = nano.run(trouble)
+            outcome = machine.run(trouble)
             assert outcome.problems == ()
             wanted -= {outcome.reported}
 
