@@ -1,4 +1,4 @@
-"""Sessions beyond the README's two commands: ``nox -s lint types tests formal synth emulator faults eta bench``."""
+"""Sessions beyond the README's two commands: ``nox -s lint types tests coverage formal synth emulator faults fuzz eta bench``."""
 
 import nox
 
@@ -16,7 +16,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy over the typed packages."""
-    session.install("-e", ".[test]", "mypy>=1.13")
+    session.install("-e", ".[test,torch,onnx]", "mypy>=1.13")
     session.run("mypy")
 
 
@@ -29,9 +29,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def formal(session: nox.Session) -> None:
-    """Every proof and every planted bug of the formal specifications."""
+    """Every proof and every planted bug of the formal specifications, the long ones too."""
     session.install("-e", ".[test,formal]")
-    session.run("pytest", "verif/tests/formal", *session.posargs)
+    session.run("pytest", "--long", "verif/tests/formal", *session.posargs)
 
 
 @nox.session
@@ -55,6 +55,22 @@ def eta(session: nox.Session) -> None:
 
 
 @nox.session
+def coverage(session: nox.Session) -> None:
+    """Which lines of the packages the suite runs (HTML in ``build/coverage``); RTL is counted by what is elaborated."""
+    session.install("-e", ".[data,test,formal,torch,onnx]", "pytest-cov>=5")
+    session.run("pytest", "-n", "2", "--cov=gradloom", "--cov-report=term:skip-covered", "--cov-report=html:build/coverage",
+                *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Disturb the machine in 30,000 ways (goes on where it was; half an hour of a quiet core), then publish the counts."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "gradloom.verif.fuzz", "run", *session.posargs)
+    session.run("python", "-m", "gradloom.verif.fuzz", "page")
+
+
+@nox.session
 def emulator(session: nox.Session) -> None:
     """What needs PyTorch: the emulator against the golden model, PyTorch modules; then the emulator's throughput."""
     session.install("-e", ".[data,test,torch]")
@@ -65,7 +81,10 @@ def emulator(session: nox.Session) -> None:
              "verif/tests/models/test_float_network.py",
              "verif/tests/verif/experiments/test_experiments.py",
              "verif/tests/host/devices/test_emulator_device.py",
-             "verif/tests/host/frontends/test_torch_import.py")
+             "verif/tests/host/frontends/test_torch_import.py",
+             "verif/tests/host/frontends/test_torch_checks.py",
+             "verif/tests/host/frontends/test_torch_given.py",
+             "verif/tests/host/frontends/test_torch_writer.py")
     session.run("pytest", *tests, *session.posargs)
     session.run("python", "-m", "gradloom.verif.throughput")
 
