@@ -15,30 +15,9 @@ DEPTH = 8
 BUG_DEPTH = 11
 FETCH_BUGS = [
     (8, "stale.eq(open_next)", "stale.eq(0)"),
-    (16, "stale.eq(open_next)", "stale.eq(open_requests)"),
-    (8, "(place < end) & (room", "(room"),
-    (8, "(place < end) & (room", "(place <= end) & (room"),
-    (8, "Mux(chunk_end < end, chunk_end, end)", "chunk_end"),
-    (8, "Mux(chunk_end < end, chunk_end, end)", "end"),
-    (8, "ResetInserter(self.jump)(SyncFIFOBuffered(width=8 * PAIR, depth=depth))", "SyncFIFOBuffered(width=8 * PAIR, depth=depth)"),
-    (16, "self.address[3:shift] if beat > PAIR else 0", "0"),
-    (16, "(stale != 0) | (part == last)", "part == last"),
-    (8, "with m.If(finish & (stale != 0)):", "with m.If(0):"),
-    (8, "& ~self.jump\n", "\n"),
-    (8, "(~self.request.valid | self.request.ready)", "1"),
-    (4, "Cat(held, self.response.p.data)", "Cat(self.response.p.data, held)"),
-    (4, "fill & (part == last))", "fill)"),
-    (16, "(self.address >> shift) << shift", "self.address"),
-    (16, "((self.limit + beat - 1) >> shift) << shift", "(self.limit >> shift) << shift"),
-    (8, "room.eq(depth)", "room.eq(room)"),
 ]
 WINDOW_BUGS = [
     ("left != len(held)", "level != len(held)"),
-    ("self.full.eq(level == len(held))", "self.full.eq(level != 0)"),
-    ("taken = self.take & self.valid", "taken = self.take"),
-    ("held[min(n + 1, len(held) - 1)]", "held[n]"),
-    ("with m.If(self.clear):\n            m.d.sync += level.eq(0)", "with m.If(0):\n            m.d.sync += level.eq(0)"),
-    ("with m.If(left == n):", "with m.If(level == n):"),
 ]
 
 

@@ -28,36 +28,10 @@ REPORT_BUGS = [
 ]
 ORDER_BUGS = [
     ("stopped = report.refused | report.failed", "stopped = report.failed"),
-    ("stopped = report.refused | report.failed", "stopped = report.refused"),
-    ("self.m_axi_arlen.eq(burst.beats - 1)", "self.m_axi_arlen.eq(burst.beats)"),
-    ("self.m_axi_araddr.eq(burst.address)", "self.m_axi_araddr.eq(burst.address | 2)"),
-    ("splitter.clear.eq(self.flush)", "splitter.clear.eq(0)"),
-    ("& ~stopped & ~bad_response & ~self.flush)", "& ~stopped & ~bad_response)"),
-    ("& ~stopped & ~bad_response & ~self.flush)", "& ~stopped & ~self.flush)"),
-    ("(take & (client == n))", "take"),
-    ("Mux(previous, ~fetching, splitters[-1].burst.valid)", "Mux(previous, fetching, splitters[-1].burst.valid)"),
-    ("report.window.eq(bad_window)", "report.window.eq(0)"),
 ]
 DATA_BUGS = [
     ("(self.beat & (self.m_axi_rresp != 0) & ~self.flush)",
      "(self.beat & (self.m_axi_rresp != 0) & ~self.flush & ~self.m_axi_rlast)"),
-    ("(self.beat & (self.m_axi_rresp != 0) & ~self.flush)", "(self.beat & (self.m_axi_rresp != 0))"),
-    ("dropped = self.flush | report.failed | (self.m_axi_rresp != 0)", "dropped = self.flush | report.failed"),
-    ("dropped = self.flush | report.failed | (self.m_axi_rresp != 0)", "dropped = self.flush | (self.m_axi_rresp != 0)"),
-    ("dropped = self.flush | report.failed | (self.m_axi_rresp != 0)", "dropped = report.failed | (self.m_axi_rresp != 0)"),
-    ("self.m_axi_rlast & head.last", "head.last"),
-    ("self.m_axi_rlast & head.last", "self.m_axi_rlast"),
-    ("under_way.o.ready.eq(self.beat & self.m_axi_rlast)", "under_way.o.ready.eq(self.beat)"),
-    ("under_way.i.p.client.eq(client)", "under_way.i.p.client.eq(~client)"),
-    ("fetch.clear.eq(self.flush)", "fetch.clear.eq(0)"),
-    ("fetch.o.valid & ~self.flush)", "fetch.o.valid)"),
-    ("(reserved + burst.p.beats <= FETCH_BEATS)", "(reserved <= FETCH_BEATS)"),
-    ("reserved.eq(reserved + issued - leaves)", "reserved.eq(reserved + issued)"),
-    ("with m.If(self.flush):\n            m.d.sync += reserved.eq(0)", "with m.If(0):\n            m.d.sync += reserved.eq(0)"),
-    ("report.client.eq(Mux(bad_response, head.client, client))", "report.client.eq(client)"),
-    ("Mux(report.of_response, ERROR_READ_RESPONSE, ERROR_READ_WINDOW)", "Mux(report.of_response, ERROR_READ_WINDOW, 0)"),
-    ("~self.m_axi_arvalid & ~under_way.o.valid & ~Cat", "~self.m_axi_arvalid & ~Cat"),
-    ("(dropped | ~head.client | self.response[1].ready)", "(~head.client | self.response[1].ready)"),
 ]
 
 
@@ -90,11 +64,10 @@ def test_data():
     assert run_formal(lambda: ReadDataSpec(small_manager("axi_read")), "bmc", DATA_DEPTH, engine="sat")
 
 
-@pytest.mark.long("deeper, and with buffers of their own size")
+@pytest.mark.long("deeper")
 def test_deeper():
     assert run_formal(ReadOrderSpec, "bmc", ORDER_DEPTH + 1, engine="sat")
-    assert run_formal(ReadDataSpec, "bmc", DATA_DEPTH + 1, engine="sat")
-    assert run_formal(lambda: ReadDataSpec(small_manager("axi_read")), "bmc", DATA_DEPTH + 2, engine="sat")
+    assert run_formal(lambda: ReadDataSpec(small_manager("axi_read")), "bmc", DATA_DEPTH + 1, engine="sat")
 
 
 def test_data_are_reached():

@@ -11,13 +11,6 @@ pytest.importorskip("z3")
 
 BUGS = [
     ("& ~(eligible - 1)[:self.requesters]", "& (eligible - 1)[:self.requesters]"),
-    ("Cat(counter != 0 for counter in counters)", "Cat(counter > 1 for counter in counters)"),
-    ("(self.needs[r] & ~self.ready).any()", "(self.needs[r][1:] & ~self.ready[1:]).any()"),
-    ("for r in range(self.requesters)]) - taken)", "for r in range(self.requesters)]))"),
-    ("self.grant[r] & self.needs[r][n]", "self.request[r] & self.needs[r][n]"),
-    ("_ones([self.signal[r][n] for r in range(self.requesters)])", "Cat(self.signal[r][n] for r in range(self.requesters)).any()"),
-    ("overflows[n].eq(update[WIDTH])", "overflows[n].eq(update[WIDTH - 1])"),
-    ("self.overflow.eq(overflows.any())", "self.overflow.eq(overflows[1:].any())"),
 ]
 
 
