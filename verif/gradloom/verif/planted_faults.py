@@ -125,10 +125,10 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/rtl/ccore/test_weight_network.py",
     ),
     Fault(
-        "steps of a convolution are counted in 12 bits",
-        f"{_RTL}/ccore/rowwalk.py",
-        "(step == (f.steps - 1)[:16])",
-        "(step[:12] == (f.steps - 1)[:12])",
+        "entries of a stored row are counted in 12 bits",
+        f"{_RTL}/ccore/colwalk.py",
+        "entry = Signal(signed(14))",
+        "entry = Signal(signed(12))",
         f"{_TESTS}/rtl/ccore/test_feed.py::test_far_walks",
     ),
     Fault(

@@ -465,7 +465,7 @@ async def each_overflow_alone(dut):
             assert await faults(fields | {"steps": most, "rlim0": most}) == []
         assert await faults(fields | {"steps": most + 9, "rlim0": most + 9}) == [FAULT_WG], name
     # An image slot that there is, and one that there is not.
-    slots = {"sums": 1, "upi": 1, "yin": 1, "ca": 0, "cb": 0, "sa": 0, "sb": 0}
+    slots = {"sums": 1, "upi": 1, "yin": 1, "ca": 0, "cb": 0, "sa": 0, "sb": 0, "cols": 1, "pbase": 0}
     for units, expected in ((config.max_planes, []), (config.max_planes + 1, [FAULT_ILLEGAL])):
         assert await faults(forward.commands[0] | slots | {"units": units}) == expected
 
