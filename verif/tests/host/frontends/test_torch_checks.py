@@ -167,7 +167,7 @@ class Standardised(nn.Conv2d):
 
 
 class Scaled(nn.Conv2d):
-    def _conv_forward(self, input, weight, bias):  # noqa: A002 - torch's name
+    def _conv_forward(self, input, weight, bias):
         return super()._conv_forward(input, 10 * weight, bias)
 
 
