@@ -98,7 +98,8 @@ class _Writer:
         elif isinstance(layer, Subsample):
             self._subsample(layer)
         else:
-            self._add("AveragePool", [self._value(layer.input)], layer.name, kernel_shape=list(g.kernel), count_include_pad=1, **pads)
+            self._add("AveragePool", [self._value(layer.input)], layer.name, kernel_shape=list(g.kernel), count_include_pad=1,
+                **pads)
 
     def _value(self, name: str) -> str:
         """Name of a layer's output, which no parameter has."""

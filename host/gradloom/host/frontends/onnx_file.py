@@ -14,7 +14,8 @@ __all__ = ["check_model", "load_model", "title_of"]
 
 _OLDEST = 7
 """Operator set from which additions broadcast as they do today."""
-_IMAGES = {TensorProto.UINT8, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.UNDEFINED}
+_IMAGES = {TensorProto.UINT8, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16,
+    TensorProto.UNDEFINED}
 
 
 def load_model(given: Any) -> tuple[onnx.ModelProto, str]:
@@ -68,7 +69,8 @@ def check_model(model: onnx.ModelProto) -> None:
 
 def _check_versions(model: onnx.ModelProto) -> None:
     if model.ir_version > onnx.IR_VERSION:
-        raise UserError(f"the ONNX model has IR version {model.ir_version}, the installed onnx reads up to {onnx.IR_VERSION}: install "
+        raise UserError(f"the ONNX model has IR version {model.ir_version}, the installed onnx reads up to {onnx.IR_VERSION}: "
+                        f"install "
                         "a newer one")
     sets = [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")]
     if not sets:
@@ -103,7 +105,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
 
 
 def _check_nodes(model: onnx.ModelProto) -> None:
-    """Each node has the inputs and attributes of its operator; operators that onnx does not know are refused where they are read."""
+    """Each node has the inputs and attributes of its operator; operators unknown to onnx are refused where they are read."""
     context = onnx.checker.C.CheckerContext()
     context.ir_version = model.ir_version
     context.opset_imports = {opset.domain: opset.version for opset in model.opset_import}
@@ -114,7 +116,8 @@ def _check_nodes(model: onnx.ModelProto) -> None:
         try:
             onnx.checker.check_node(node, context)
         except onnx.checker.ValidationError as error:
-            raise refuse(title_of(node), str(error).strip().splitlines()[0].strip(" ."), "check the file with onnx.checker") from None
+            raise refuse(title_of(node), str(error).strip().splitlines()[0].strip(" ."),
+                "check the file with onnx.checker") from None
 
 
 def _check_ends(graph: onnx.GraphProto) -> None:
@@ -125,7 +128,8 @@ def _check_ends(graph: onnx.GraphProto) -> None:
                         "batch of images and gives its logits")
     kind = inputs[0].type.tensor_type.elem_type
     if kind not in _IMAGES:
-        raise UserError(f"the ONNX model's input {inputs[0].name!r} holds {TensorProto.DataType.Name(kind)}, the machine takes images "
+        raise UserError(f"the ONNX model's input {inputs[0].name!r} holds {TensorProto.DataType.Name(kind)}, the machine "
+                        f"takes images "
                         "as real numbers: export it so")
     dims = inputs[0].type.tensor_type.shape.dim
     if len(dims) not in (2, 4) or any(dim.dim_value < 1 for dim in dims[1:]):

@@ -121,7 +121,8 @@ class _Reader:
                          f"give it the shape {(len(w), shape[0], *w.shape[2:])}")
         given = tuple(settings.get("kernel_shape", w.shape[2:]))
         if given != w.shape[2:]:
-            raise refuse(where, f"kernel_shape is {shape_text(given)} and its weight is {shape_text(w.shape[2:])}", "make them equal")
+            raise refuse(where, f"kernel_shape is {shape_text(given)} and its weight is {shape_text(w.shape[2:])}",
+                "make them equal")
         arrays = {"w": (name, w)} | self._bias(node, where, len(w), column=False)
         self._emit(node, Op.CONV, where, {"out": len(w), **window_of(where, settings, shape, w.shape[2:])}, arrays)
 
@@ -279,7 +280,8 @@ class _Reader:
             other.op_type == "Slice" and other.input[0] == node.output[0] for other in self.graph.node
         )
         unlike = stride[0] != stride[1] and not follows
-        if not whole or rows[0] or columns[0] or unlike or min(rows[2], columns[2]) < 1 or rows[1] < shape[1] or columns[1] < shape[2]:
+        if not whole or rows[0] or columns[0] or unlike or min(rows[2],
+            columns[2]) < 1 or rows[1] < shape[1] or columns[1] < shape[2]:
             raise refuse(where, "only every s-th row and column of a whole feature map is a layer (subsample)", "slice so")
         if follows:
             self.strides[node.output[0]] = (source, *stride)

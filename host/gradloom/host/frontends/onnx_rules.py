@@ -32,7 +32,8 @@ def window_of(where: str, settings: Mapping[str, Any], shape: tuple[int, int, in
         raise refuse(where, f"pads are {list(pads)}, padding is the same on all sides", "pad all sides equally")
     found = window(where, kernel, stride, pads[:2])
     if found["kernel"] > min(shape[1:]) + 2 * found["pad"]:
-        raise refuse(where, f"its kernel is {shape_text(kernel)}, larger than its input of {shape_text(shape[1:])} with {found['pad']} "
+        raise refuse(where, f"its kernel is {shape_text(kernel)}, larger than its input of {shape_text(shape[1:])} with "
+                            f"{found['pad']} "
                      "rows and columns of padding", "shrink the kernel or pad more")
     return found
 
@@ -70,5 +71,6 @@ def folded_norms(nodes: Iterable[Node]) -> str:
     if not computed or any(node.op == Op.NORM for node in nodes):
         return ""
     return (f"no convolution has a norm, and the parameters of {computed} do not have a module's names: if the network had "
-            "BatchNormalization, its exporter probably folded it into them, and they are trained without; to train norms, export in "
+            "BatchNormalization, its exporter probably folded it into them, and they are trained without; to train norms, "
+            "export in "
             "training mode (TrainingMode.PRESERVE, do_constant_folding=False)")

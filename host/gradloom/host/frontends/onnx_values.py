@@ -26,7 +26,8 @@ _MOST = 1 << 28
 def infer_shapes(model: onnx.ModelProto, constants: Mapping[str, np.ndarray], *, strict: bool) -> onnx.ModelProto:
     """A copy of the model with the shape of every value, and a number in place of an open number of images.
 
-    Small ``constants`` stand in place of the nodes that compute them, as shapes of other values may depend on them. Only the input's shape counts: shapes that the exporter has noted may be those of another batch.
+    Small ``constants`` stand in place of the nodes that compute them, as shapes of other values may depend on them.
+    Only the input's shape counts: shapes that the exporter has noted may be those of another batch.
 
     Raises
     ------
@@ -51,7 +52,8 @@ def infer_shapes(model: onnx.ModelProto, constants: Mapping[str, np.ndarray], *,
     try:
         return shape_inference.infer_shapes(copied, strict_mode=strict, data_prop=True)
     except (shape_inference.InferenceError, ValueError, RuntimeError) as error:
-        raise UserError(f"the ONNX model's shapes cannot be inferred ({_last_reason(str(error))}): check it with onnx.checker") from None
+        reason = _last_reason(str(error))
+        raise UserError(f"the ONNX model's shapes cannot be inferred ({reason}): check it with onnx.checker") from None
 
 
 def _last_reason(text: str) -> str:

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 from gradloom.host.files import UserError
 from gradloom.host.frontends.import_graph import refuse
 
-__all__ = ["Parameters", "check_call", "check_global_hooks", "check_values", "changed_by", "where_of"]
+__all__ = ["Parameters", "changed_by", "check_call", "check_global_hooks", "check_values", "where_of"]
 
 _HOOKS = {
     "_forward_hooks": "forward hook",

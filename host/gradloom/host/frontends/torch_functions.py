@@ -85,7 +85,7 @@ def _add(writer: Writer, node: fx.Node, where: str) -> None:
 
 
 def _sliced(writer: Writer, node: fx.Node, where: str) -> None:
-    """The shortcut of the CIFAR ResNets, ``x[:, :, ::2, ::2]``, usually inside ``F.pad``; or ``x[:, :, 0, 0]`` of a pooled plane."""
+    """The shortcut of the CIFAR ResNets, ``x[:, :, ::2, ::2]``, usually in ``F.pad``; or ``x[:, :, 0, 0]`` of a pooled plane."""
     index = writer.argument(node, 1, "index")
     plain = isinstance(index, tuple) and all(part is None or isinstance(part, int | slice) for part in index)
     if plain and writer.shape_of_input(node, where)[1:] == (1, 1) and len(writer.values[node.name]) == 2:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from torch import fx, nn
 
-from gradloom.host.frontends.import_graph import Op, bias_vector, pair, refuse, window
+from gradloom.host.frontends.import_graph import Op, pair, refuse, window
 from gradloom.host.frontends.torch_checks import Parameters, changed_by
 from gradloom.host.frontends.torch_rules import refusal
 from gradloom.host.frontends.torch_writer import Writer

@@ -87,10 +87,12 @@ def test_versions():
         f"the ONNX model has operator set 6, sets 7 to {newest} are read: convert it with onnx.version_converter"
     )
     assert refusal(good(opset=newest + 1)) == (
-        f"the ONNX model has operator set {newest + 1}, sets 7 to {newest} are read: install a newer onnx, or export with a lower opset"
+        f"the ONNX model has operator set {newest + 1}, sets 7 to {newest} are read: install a newer onnx, or export with a "
+        f"lower opset"
     )
     assert refusal(good(ir=onnx.IR_VERSION + 1)) == (
-        f"the ONNX model has IR version {onnx.IR_VERSION + 1}, the installed onnx reads up to {onnx.IR_VERSION}: install a newer one"
+        f"the ONNX model has IR version {onnx.IR_VERSION + 1}, the installed onnx reads up to {onnx.IR_VERSION}: install a "
+        f"newer one"
     )
     model = good()
     del model.opset_import[:]
@@ -138,7 +140,8 @@ def test_inputs_and_outputs():
     assert refusal(model) == (
         "the ONNX model has 2 inputs and 1 outputs: the machine takes one batch of images and gives its logits"
     )
-    shape = "must have a fixed shape (images, channels, rows, columns) or (images, features), only the number of images may be open: "
+    shape = "must have a fixed shape (images, channels, rows, columns) or (images, features), only the number of images "
+    shape += "may be open: "
     for wrong in ((40,), ("n", 4, 10), ("n", "m"), ("n", 0), None):
         model = good()
         model.graph.input[0].CopyFrom(helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, wrong))

@@ -72,7 +72,8 @@ def test_every_bias_that_broadcasts_is_read(shape, join, swapped):
     assert imported.notes == (() if bias.size == 3 else (one,))
 
 
-@pytest.mark.parametrize(("shape", "join"), [((3, 1), "Gemm"), ((4, 3), "Gemm"), ((2,), "Gemm"), ((1, 1, 3), "MatMul"), ((4, 1), "MatMul"),
+@pytest.mark.parametrize(("shape", "join"), [((3, 1), "Gemm"), ((4, 3), "Gemm"), ((2,), "Gemm"), ((1, 1, 3), "MatMul"), ((4, 1),
+    "MatMul"),
                                               ((2, 3), "MatMul"), ((2,), "MatMul")])
 def test_a_bias_that_differs_between_images_is_refused(shape, join):
     assert refusal(two_layers(np.ones(shape, np.float32), join=join)) == (
@@ -216,7 +217,8 @@ def test_features_are_accepted():
 def body(nodes, size, arrays=(), *, opset=17, shape=("batch", *SHAPE), start="c"):
     """A convolution to 4 channels with pad 1, nodes from value ``c`` to ``z``, and a Gemm of ``size`` features."""
     rng = np.random.default_rng(10)
-    more = {"conv.weight": weights(rng, 4, 3, 3, 3), "conv.bias": weights(rng, 4), "b": weights(rng, 4), "f": weights(rng, 2, size), "fb": weights(rng, 2)}
+    more = {"conv.weight": weights(rng, 4, 3, 3, 3), "conv.bias": weights(rng, 4), "b": weights(rng, 4), "f": weights(rng, 2,
+        size), "fb": weights(rng, 2)}
     every = [node("Conv", [INPUT, "conv.weight", "conv.bias"], [start], name="conv", pads=[1, 1, 1, 1]), *nodes,
              node("Gemm", ["z", "f", "fb"], ["logits"], name="last", transB=1)]
     return model_of(every, more | dict(arrays), opset=opset, shape=shape)
@@ -231,7 +233,8 @@ LEGACY = [node("Shape", ["c"], ["s"]), node("Gather", ["s", "zero"], ["n"], axis
 GLOBAL = node("GlobalAveragePool", ["c"], ["p"])
 ACCEPTED = [
     (LEGACY, 256, {"zero": np.array(0), "axis": ints(0), "rest": ints(-1)}, None),
-    ([*LEGACY[:2], node("Constant", [], ["k"], value=numpy_helper.from_array(np.array(256))), node("Unsqueeze", ["k", "axis"], ["rest"]),
+    ([*LEGACY[:2], node("Constant", [], ["k"], value=numpy_helper.from_array(np.array(256))), node("Unsqueeze", ["k", "axis"],
+     ["rest"]),
       *LEGACY[2:]], 256, {"zero": np.array(0), "axis": ints(0)}, None),
     ([node("Reshape", ["c", "to"], ["z"])], 256, {"to": ints(0, -1)}, None),
     ([node("Reshape", ["c", "to"], ["z"])], 256, {"to": ints(-1, 256)}, None),
@@ -245,10 +248,12 @@ ACCEPTED = [
      {"axes": ints(2)}, None),
     ([node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, dilations=[1, 1], storage_order=0),
       node("Flatten", ["p"], ["z"])], 64, {}, MaxPool),
-    ([node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2], auto_pad="VALID"), node("Flatten", ["p"], ["z"])], 64, {}, MaxPool),
+    ([node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2], auto_pad="VALID"), node("Flatten", ["p"], ["z"])], 64,
+     {}, MaxPool),
     ([node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_UPPER"), node("Flatten", ["p"], ["z"])], 64,
      {}, MaxPool),
-    ([node("Identity", ["c"], ["i"]), node("Dropout", ["i"], ["j"]), node("Cast", ["j"], ["k"], to=1), node("Flatten", ["k"], ["z"])],
+    ([node("Identity", ["c"], ["i"]), node("Dropout", ["i"], ["j"]), node("Cast", ["j"], ["k"], to=1), node("Flatten", ["k"],
+     ["z"])],
      256, {}, None),
     ([node("Dropout", ["c", "none", "on"], ["j"]), node("Flatten", ["j"], ["z"])], 256,
      {"none": np.array(0, np.float32), "on": np.array(True)}, None),
@@ -268,7 +273,8 @@ def test_a_dropout_that_is_switched_off_is_noted():
     assert imported.notes == (
         "node 'drop' (Dropout): it is switched off in the file and left out, the machine has no dropout",
     )
-    zero = body([node("Dropout", ["c", "none"], ["d"], name="drop"), node("Flatten", ["d"], ["z"])], 256, {"none": np.array(0, np.float32)})
+    zero = body([node("Dropout", ["c", "none"], ["d"], name="drop"), node("Flatten", ["d"], ["z"])], 256, {"none": np.array(0,
+        np.float32)})
     assert bridge.from_model(zero).notes == ()
 
 
@@ -282,13 +288,16 @@ def test_settings_as_attributes_of_older_operator_sets():
 
     def network(steps, opset):
         return body([node("Relu", ["c"], ["r"]), *steps, node("Conv", ["r", "v"], ["d"], name="two", pads=[1] * 4),
-                     node("BatchNormalization", ["d", "n.weight", "n.bias", "n.mean", "n.var"], ["e"]), node("Add", ["e", "s"], ["g"]),
-                     node("Relu", ["g"], ["h"]), node("GlobalAveragePool", ["h"], ["p"]), node("Squeeze", ["p"], ["z"], axes=[2, 3])],
+                     node("BatchNormalization", ["d", "n.weight", "n.bias", "n.mean", "n.var"], ["e"]), node("Add", ["e", "s"],
+                         ["g"]),
+                     node("Relu", ["g"], ["h"]), node("GlobalAveragePool", ["h"], ["p"]), node("Squeeze", ["p"], ["z"], axes=[2,
+                         3])],
                     4, arrays, opset=opset)
 
     whole = network([node("Slice", ["r"], ["s"], name="slice", starts=[0, 0], ends=[1 << 31, 1 << 31], axes=[2, 3])], 9)
     assert [type(layer) for layer in bridge.from_model(whole).network.layers].count(Subsample) == 1
-    part = body([node("Slice", ["c"], ["s"], name="slice", starts=[1], ends=[1 << 31], axes=[2]), node("Flatten", ["s"], ["z"])], 224, opset=9)
+    part = body([node("Slice", ["c"], ["s"], name="slice", starts=[1], ends=[1 << 31], axes=[2]), node("Flatten", ["s"],
+        ["z"])], 224, opset=9)
     assert refusal(part) == (
         "node 'slice' (Slice): only every s-th row and column of a whole feature map is a layer (subsample): slice so"
     )
@@ -308,7 +317,8 @@ def test_what_means_something_else_is_refused():
                          node("Flatten", ["p"], ["z"])], 64)) == (
         "node 'pool' (MaxPool): auto_pad SAME_UPPER pads more on one side: give pads, equal on all sides"
     )
-    assert refusal(body([node("Transpose", ["c"], ["t"], name="turn", perm=[0, 2, 3, 1]), node("Flatten", ["t"], ["z"])], 256)).startswith(
+    assert refusal(body([node("Transpose", ["c"], ["t"], name="turn", perm=[0, 2, 3, 1]), node("Flatten", ["t"], ["z"])],
+        256)).startswith(
         "node 'turn' (Transpose): the machine has no such operation: "
     )
 
@@ -322,8 +332,10 @@ def fitting(**changed):
     arrays = {"w": weights(rng, 4, 3, 3, 3), "g": weights(rng, 4), "t": weights(rng, 4), "m": weights(rng, 4), "v": weights(rng, 4),
               "f": weights(rng, 144, 2), "fb": weights(rng, 2)} | changed
     arrays = {name: value for name, value in arrays.items() if value is not None}
-    return model_of([node("Conv", [INPUT, "w"], ["c"], name="conv"), node("BatchNormalization", ["c", "g", "t", "m", "v"], ["n"], name="norm"),
-                     node("Relu", ["n"], ["r"]), node("Flatten", ["r"], ["flat"]), node("Gemm", ["flat", "f", "fb"], ["logits"], name="fc")],
+    return model_of([node("Conv", [INPUT, "w"], ["c"], name="conv"), node("BatchNormalization", ["c", "g", "t", "m", "v"],
+        ["n"], name="norm"),
+                     node("Relu", ["n"], ["r"]), node("Flatten", ["r"], ["flat"]), node("Gemm", ["flat", "f", "fb"], ["logits"],
+                         name="fc")],
                     arrays)
 
 
@@ -332,23 +344,29 @@ def ones(*shape, dtype=np.float32):
 
 
 @pytest.mark.parametrize(("changed", "message"), [
-    ({"w": ones(4, 5, 3, 3)}, "node 'conv' (Conv): its weight 'w' of shape (4, 5, 3, 3) reads 5 channels, its input has 3: give it the "
+    ({"w": ones(4, 5, 3, 3)}, "node 'conv' (Conv): its weight 'w' of shape (4, 5, 3, 3) reads 5 channels, its input has 3: "
+                              "give it the "
                               "shape (4, 3, 3, 3)"),
-    ({"w": ones(4, 3, 3)}, "node 'conv' (Conv): its weight 'w' has 3 dimensions, the machine works on planes of rows and columns: use "
+    ({"w": ones(4, 3, 3)}, "node 'conv' (Conv): its weight 'w' has 3 dimensions, the machine works on planes of rows and "
+                           "columns: use "
                            "two-dimensional windows"),
     ({"w": ones(4, 3, 9, 9)}, "node 'conv' (Conv): its kernel is 9 x 9, larger than its input of 8 x 8 with 0 rows and columns of "
                               "padding: shrink the kernel or pad more"),
     ({"w": ones(0, 3, 3, 3)}, "node 'conv' (Conv): its parameter 'w' of shape (0, 3, 3, 3) is empty: give it numbers"),
-    ({"w": ones(4, 3, 3, 3, dtype=np.int8)}, "node 'conv' (Conv): its parameter 'w' holds int8, the machine trains real numbers: store "
+    ({"w": ones(4, 3, 3, 3, dtype=np.int8)}, "node 'conv' (Conv): its parameter 'w' holds int8, the machine trains real "
+                                             "numbers: store "
                                              "float32"),
     ({"w": None}, "node 'conv' (Conv): its input 'w' is given by nothing before it: check the file with onnx.checker"),
-    ({"g": ones(5)}, "node 'norm' (BatchNormalization): its parameter 'g' has the shape (5,), its input has 4 channels: give it the "
+    ({"g": ones(5)}, "node 'norm' (BatchNormalization): its parameter 'g' has the shape (5,), its input has 4 channels: give "
+                     "it the "
                      "shape (4,)"),
-    ({"t": ones(1, 4)}, "node 'norm' (BatchNormalization): its parameter 't' has the shape (1, 4), its input has 4 channels: give it "
+    ({"t": ones(1, 4)}, "node 'norm' (BatchNormalization): its parameter 't' has the shape (1, 4), its input has 4 channels: "
+                        "give it "
                         "the shape (4,)"),
     ({"f": ones(145, 2)}, "node 'fc' (Gemm): its matrix 'f' of shape (145, 2) reads 145 features, its input has 144: give it the "
                           "shape (144, 2)"),
-    ({"f": ones(2, 144)}, "node 'fc' (Gemm): its matrix 'f' of shape (2, 144) reads 2 features, its input has 144: give it the shape "
+    ({"f": ones(2, 144)}, "node 'fc' (Gemm): its matrix 'f' of shape (2, 144) reads 2 features, its input has 144: give it "
+                          "the shape "
                           "(144, 144)"),
     ({"f": ones(144)}, "node 'fc' (Gemm): its matrix 'f' has 1 dimensions: multiply flattened images by a matrix"),
     ({"fb": ones(3)}, "node 'fc' (Gemm): its bias 'fb' has the shape (3,), the layer has 2 outputs: give it the shape (2,)"),
@@ -360,19 +378,23 @@ def test_parameters_that_do_not_fit_are_refused(changed, message):
 def test_values_that_do_not_fit_are_refused():
     flat = body([node("Conv", ["c", "v", "b"], ["d"], name="two"), node("Flatten", ["d"], ["z"])], 256, {"v": ones(4, 4, 1, 1)})
     assert bridge.from_model(flat).network.layers[1].name == "two"
-    vector = body([node("Flatten", ["c"], ["e"]), node("Conv", ["e", "v", "b"], ["d"], name="two"), node("Flatten", ["d"], ["z"])], 256,
+    vector = body([node("Flatten", ["c"], ["e"]), node("Conv", ["e", "v", "b"], ["d"], name="two"), node("Flatten", ["d"],
+        ["z"])], 256,
                   {"v": ones(4, 4, 1, 1)})
     assert refusal(vector) == (
-        "node 'two' (Conv): its input 'e' is no feature map, its shape for one image is 256: give it (images, channels, rows, columns)"
+        "node 'two' (Conv): its input 'e' is no feature map, its shape for one image is 256: give it (images, channels, rows, "
+        "columns)"
     )
     assert refusal(body([node("Identity", ["c"], ["z"])], 8)) == (
-        "node 'last' (Gemm): its input is a feature map, a fully connected layer takes every element of an image: put a Flatten before "
+        "node 'last' (Gemm): its input is a feature map, a fully connected layer takes every element of an image: put a "
+        "Flatten before "
         "it"
     )
     unlike = body([node("Relu", ["c"], ["r"]), node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
                    node("Add", ["r", "p"], ["s"], name="sum"), node("Flatten", ["s"], ["z"])], 256)
     assert refusal(unlike) == "node 'sum' (Add): only two feature maps of one shape are added: give both sides the same shape"
-    mask = body([node("Dropout", ["c"], ["d", "mask"]), node("Cast", ["mask"], ["m"], name="cast", to=1), node("Flatten", ["m"], ["z"])], 256)
+    mask = body([node("Dropout", ["c"], ["d", "mask"]), node("Cast", ["mask"], ["m"], name="cast", to=1), node("Flatten", ["m"],
+        ["z"])], 256)
     assert refusal(mask) == "node 'cast' (Cast): its input 'mask' is no output of a layer: compute only from the network's input"
     window = body([node("Conv", ["c", "v", "b"], ["d"], name="two", kernel_shape=[3, 3]), node("Flatten", ["d"], ["z"])], 256,
                   {"v": ones(4, 4, 1, 1)})
@@ -434,7 +456,8 @@ def test_folded_norms_are_noted():
     nn = torch.nn
 
     def chain(norm):
-        return nn.Sequential(nn.Conv2d(3, 4, 3), norm(4), nn.ReLU(), nn.Conv2d(4, 4, 3, bias=False), norm(4), nn.ReLU(), nn.Flatten(),
+        return nn.Sequential(nn.Conv2d(3, 4, 3), norm(4), nn.ReLU(), nn.Conv2d(4, 4, 3, bias=False), norm(4), nn.ReLU(),
+            nn.Flatten(),
                              nn.Linear(64, 2))
 
     assert bridge.from_model(exported_by_torch(chain(nn.BatchNorm2d).eval())).notes == (FOLDED,)

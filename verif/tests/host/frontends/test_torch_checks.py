@@ -92,7 +92,8 @@ def test_hooks_of_parameters_are_refused(register):
     module = net()
     getattr(module[4].bias, register)(ignore)
     assert refusal(module) == (
-        "module '4' (Linear): a hook of its bias runs in the backward pass, which the machine cannot: remove the hook (its handle's "
+        "module '4' (Linear): a hook of its bias runs in the backward pass, which the machine cannot: remove the hook (its "
+        "handle's "
         "remove())"
     )
 
@@ -167,7 +168,7 @@ class Standardised(nn.Conv2d):
 
 
 class Scaled(nn.Conv2d):
-    def _conv_forward(self, input, weight, bias):  # noqa: A002 - torch's name
+    def _conv_forward(self, input, weight, bias):
         return super()._conv_forward(input, 10 * weight, bias)
 
 
@@ -365,10 +366,12 @@ def test_parameters_without_values_are_refused():
     )
     module = net()
     module[4] = nn.Linear(32, 8, dtype=torch.complex64)
-    assert refusal(module) == "module '4' (Linear): its weight holds complex64, the machine's numbers are real: convert it to float32"
+    assert refusal(module) == "module '4' (Linear): its weight holds complex64, " \
+        "the machine's numbers are real: convert it to float32"
     module = net()
     module[4].weight = nn.Parameter(module[4].weight.detach().to_sparse())
-    assert refusal(module) == "module '4' (Linear): its weight is sparse (sparse_coo), the machine's tensors are dense: use to_dense()"
+    assert refusal(module) == "module '4' (Linear): its weight is sparse (sparse_coo), " \
+        "the machine's tensors are dense: use to_dense()"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

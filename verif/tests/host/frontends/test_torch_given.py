@@ -37,7 +37,8 @@ GIVEN = [
     (lambda: torch.jit.trace(net(), torch.zeros(1, *SHAPE)),
      "a TorchScript module (TopLevelTracedModule) is given, whose layers cannot be read: give the nn.Module that it was made from"),
     (lambda: torch.jit.script(net()),
-     "a TorchScript module (RecursiveScriptModule) is given, whose layers cannot be read: give the nn.Module that it was made from"),
+     "a TorchScript module (RecursiveScriptModule) is given, whose layers cannot be read: give the nn.Module that it was made "
+     "from"),
     (lambda: nn.DataParallel(net()),
      "DataParallel is given, a wrapper that spreads batches over devices: give the module in it (its module)"),
     (lambda: net().state_dict(), f"a state_dict (OrderedDict) {STATE}"),
@@ -48,7 +49,8 @@ GIVEN = [
     (lambda: nn.Linear, "the class Linear is given: give an instance of it, Linear(...)"),
     (lambda: net, "the function 'net' is given: give the module itself, which it may make or call"),
     (lambda: net().forward, "the method 'forward' is given: give the module itself, which it may make or call"),
-    (lambda: nn.Parameter(torch.zeros(300, 400)), "a tensor of shape (300, 400) is given: give the module that holds or computes it"),
+    (lambda: nn.Parameter(torch.zeros(300, 400)), "a tensor of shape (300, 400) is given: give the module that holds or "
+                                                  "computes it"),
     (lambda: torch.zeros(3), "a tensor of shape (3,) is given: give the module that holds or computes it"),
     (lambda: np.zeros((3, 4)), "an array of shape (3, 4) is given: give the module that holds or computes it"),
     (lambda: None, "None is given: give a module (load_state_dict, apply and the like may not return one)"),
@@ -62,7 +64,8 @@ GIVEN = [
      "ModuleDict has no forward, it only holds modules: give a module whose forward calls them, such as nn.Sequential"),
     (nn.Module, "Module has no forward, it only holds modules: give a module whose forward calls them, such as nn.Sequential"),
     (lambda: "model.pt", "'model.pt' is a file's name: load the file, put its parameters into a module and give the module"),
-    (lambda: Path("a/model.pth"), "'a/model.pth' is a file's name: load the file, put its parameters into a module and give the module"),
+    (lambda: Path("a/model.pth"), "'a/model.pth' is a file's name: load the file, put its parameters into a module and give "
+                                  "the module"),
     (lambda: "model.onnx", "'model.onnx' is a file's name: read the file with gradloom.host.onnx.from_model"),
     (lambda: "resnet18", "'resnet18' is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"),
     (lambda: torch.optim.SGD(net().parameters(), 0.1),
@@ -77,7 +80,8 @@ GIVEN = [
 def test_what_is_no_module_is_named(make, message):
     """At once, and by whatever door it comes."""
     given = make()
-    for door in (lambda: bridge.from_module(given, SHAPE), lambda: bridge.compile(given), lambda: bridge.replace_norms(given, SHAPE)):
+    for door in (lambda: bridge.from_module(given, SHAPE), lambda: bridge.compile(given), lambda: bridge.replace_norms(given,
+        SHAPE)):
         with pytest.raises(UserError) as caught:
             door()
         assert str(caught.value) == message
@@ -109,7 +113,8 @@ def test_what_is_imported_already_is_named():
 
 
 @pytest.mark.parametrize(("wrap", "title", "rest"), [
-    (torch.compile, "OptimizedModule", "torch.compile hides its layers: put the module before torch.compile (its _orig_mod) in its place"),
+    (torch.compile, "OptimizedModule", "torch.compile hides its layers: put the module before torch.compile (its _orig_mod) "
+                                       "in its place"),
     (nn.DataParallel, "DataParallel", "it spreads batches over devices: put the module in it (its module) in its place"),
     (torch.jit.script, "RecursiveScriptModule",
      "the layers of a TorchScript module cannot be read: put the nn.Module that it was made from in its place"),
@@ -131,7 +136,8 @@ def test_a_module_compiled_in_its_place_is_read():
 
 
 def test_a_traced_module_is_read_and_a_single_layer_is_not():
-    assert bridge.from_module(torch.fx.symbolic_trace(net()), SHAPE).network.layers == bridge.from_module(net(), SHAPE).network.layers
+    assert bridge.from_module(torch.fx.symbolic_trace(net()), SHAPE).network.layers == bridge.from_module(net(),
+        SHAPE).network.layers
     with pytest.raises(UserError) as caught:
         bridge.from_module(nn.Linear(16, 3), (16,))
     assert str(caught.value) == "module Linear is a single layer and no network: put it into one, nn.Sequential(module)"
@@ -170,7 +176,8 @@ def test_shapes_that_are_none_are_refused(shape):
     with pytest.raises(UserError) as caught:
         bridge.from_module(net(), shape)
     assert str(caught.value) == (
-        f"input_shape must be (channels, rows, columns) or (features,), in whole numbers from 1 and without the batch, not {shape!r}"
+        f"input_shape must be (channels, rows, columns) or (features,), in whole numbers from 1 and without the batch, not "
+        f"{shape!r}"
     )
 
 

@@ -97,7 +97,8 @@ REFUSED = [
      "function 'avg_pool2d' (node 'avg_pool2d'): padding counts as zeros in the mean, and ceil_mode and divisor_override are not "
      "supported: leave these settings at their defaults"),
     (lambda x: flat(functional.max_pool2d(x.flatten(1).view(-1, 256, 1, 1), 3, 1, 1)), 256,
-     "function 'max_pool2d' (node 'max_pool2d'): its result is 256 x 1 x 1, as a layer of the machine's it would be 4 x 8 x 8: give "
+     "function 'max_pool2d' (node 'max_pool2d'): its result is 256 x 1 x 1, as a layer of the machine's it would be 4 x 8 x "
+     "8: give "
      "it features of the layer before as they are"),
     (lambda x: x.transpose(1, 2).reshape(x.size(0), -1), 256, "method 'transpose' (node 'transpose'): the machine has no such "
      "operation: use Conv2d, Linear, BatchNorm2d, ReLU, pools, additions and flatten"),
