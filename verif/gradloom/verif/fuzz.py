@@ -12,7 +12,8 @@ from pathlib import Path
 
 from gradloom.host.files import UserError
 from gradloom.verif.checkout import ROOT
-from gradloom.verif.fuzzing.bench import Bench
+from gradloom.verif.fuzzing.bench import Bench, Hang
+from gradloom.verif.fuzzing.classes import make_trouble
 from gradloom.verif.fuzzing.page import publish
 from gradloom.verif.fuzzing.record import BLOCK, CONFIGS
 from gradloom.verif.fuzzing.run import run_all, run_one
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "run":
+            if chosen.cases < 1:
+                raise UserError(f"--cases must be at least 1, not {chosen.cases}")
             return int(run_all(chosen.work, chosen.config, chosen.cases, chosen.seed, revision()) != 0)
         if chosen.command == "page":
             publish(chosen.work, chosen.seed)
@@ -69,6 +72,10 @@ def _case(name: str, seed: int, *, alone: bool) -> int:
     bench = Bench(config)
     try:
         trouble, outcome = run_one(bench, seed, int(number), alone=alone)
+    except (Hang, RuntimeError) as error:
+        trouble = make_trouble(seed, config, int(number), bench.scenes, bench.cycles)
+        print(f"case      {name}, seed {seed}: {trouble.kind}, {trouble.text}\nPROBLEM   {type(error).__name__}: {error}")
+        return 1
     finally:
         bench.close()
     print(f"case      {name}, seed {seed}, scene {bench.scenes[trouble.scene].name}\n"

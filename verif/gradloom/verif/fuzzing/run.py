@@ -41,11 +41,17 @@ def _attempt(bench: Bench, trouble: Trouble) -> tuple[Result, list[str]]:
 
 
 def run_one(bench: Bench, seed: int, number: int, *, alone: bool) -> tuple[Trouble, Outcome]:
-    """One case on a fresh machine, or (not ``alone``) on one that has run what comes before it in its block."""
+    """One case on a fresh machine, or (not ``alone``) on one that has run what comes before it in its block.
+
+    Raises
+    ------
+    :exc:`Hang`, :exc:`RuntimeError`
+        If the machine does not end, does not answer, or breaks a rule of a bus.
+    """
     bench.renew()
     if not alone:
         for earlier in range(number // BLOCK * BLOCK, number):
-            bench.run(make_trouble(seed, bench.name, earlier, bench.scenes, bench.cycles))
+            _attempt(bench, make_trouble(seed, bench.name, earlier, bench.scenes, bench.cycles))
     trouble = make_trouble(seed, bench.name, number, bench.scenes, bench.cycles)
     return trouble, bench.run(trouble)
 

@@ -85,6 +85,8 @@ def test_command_says_what_is_wrong(tmp_path, capsys):
     for case in ("nano", "nano-x", "eta-3", "-3"):
         assert fuzz.main(["case", "--work", str(tmp_path), "--", case]) == 2
         assert f"there is no case {case!r}" in capsys.readouterr().err
+    assert fuzz.main(["run", "--work", str(tmp_path), "--cases", "0"]) == 2
+    assert "--cases must be at least 1, not 0" in capsys.readouterr().err
 
 
 def test_problems_fail_the_run(tmp_path, monkeypatch):
