@@ -58,7 +58,8 @@ def measure(name: str, batch: int, threads: int, repeats: int) -> dict[str, Any]
     images, targets = torch.from_numpy(np.ldexp(pint.decode(x).astype(np.float32), INPUT_EXPONENT)), torch.from_numpy(labels)
 
     def fp32(memory_format: torch.memory_format) -> Callable[[], object]:
-        module = FloatNetwork(net, state).to(memory_format=memory_format)
+        module = FloatNetwork(net, state)
+        module.to(memory_format=memory_format)  # type: ignore[call-overload]  # torch's type stubs lack this argument
         optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE, MOMENTUM)
         placed = images.contiguous(memory_format=memory_format)
 

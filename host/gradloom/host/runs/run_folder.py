@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from gradloom.host.runs.report import render
 from gradloom.host.environment import check_output_folder
 from gradloom.host.files import UserError, write_json, write_text, write_with
-from gradloom.models.golden.averaging import averaged
+from gradloom.host.runs.report import render
 from gradloom.models.floatref import from_state
+from gradloom.models.golden.averaging import averaged
 from gradloom.models.network import Network
 from gradloom.models.state import State, StateError
 

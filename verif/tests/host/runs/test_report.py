@@ -1,7 +1,6 @@
 """report.html: one self-contained, well-formed page, and numbers that are those of run.json."""
 
 import copy
-import re
 from typing import Any
 
 import pytest

@@ -1,4 +1,4 @@
-"""Images of whole numbers in runs: what was divided by what is recorded, kept by --resume, eval and diff, and as before in old runs."""
+"""Images of whole numbers in runs: their divisor is recorded, and kept by --resume, eval and diff; old runs go on as they began."""
 
 import json
 
