@@ -77,11 +77,11 @@ class Encoder:
 
 
 def images_array(images: Any) -> np.ndarray:
-    """Images, a tensor or whatever becomes an array, in float64."""
+    """Images, a tensor or whatever becomes an array, in float64; bytes are divided by 256, as those of ``--data`` are."""
     array = images.detach().cpu().numpy() if isinstance(images, torch.Tensor) else np.asarray(images)
     if array.dtype.kind not in "biuf":
         raise UserError(f"images must hold numbers, not {array.dtype}")
-    return array.astype(np.float64)
+    return array / 256 if array.dtype == np.uint8 else array.astype(np.float64)
 
 
 def labels_array(labels: Any) -> np.ndarray:

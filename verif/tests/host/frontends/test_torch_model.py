@@ -37,6 +37,18 @@ def module() -> ResNet:
     return ResNet()
 
 
+def test_bytes_are_256ths():
+    """As --data takes them: pictures of bytes train as the same pictures in 0..1 do, tensors or arrays."""
+    torch.manual_seed(7)
+    pictures, labels = torch.randint(0, 256, (4, *SHAPE), dtype=torch.uint8), torch.randint(0, 10, (4,))
+    found = []
+    for given in (pictures, pictures.numpy(), pictures.float() / 256):
+        with bridge.compile(module(), seed=9) as model:
+            losses = [model.step(given, labels).loss for _ in range(2)]
+            found.append((losses, digests.parameters_digest(model.network, model.state())))
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_loop_is_the_golden_model(capsys):
     given = batches(3)
     with bridge.compile(module(), lr=0.03, weight_decay=2.0**-10, seed=9, keep=2) as model:
