@@ -454,20 +454,6 @@ FAULTS: tuple[Fault, ...] = (
         f"{_TESTS}/verif/fuzzing/test_fuzz.py::test_cases_of_chance[nano]",
     ),
     Fault(
-        "a read that was refused is remembered over the restart",
-        f"{_RTL}/memory_path/axi_read.py",
-        "report.clear.eq(self.flush)",
-        "report.clear.eq(0)",
-        f"{_TESTS}/verif/fuzzing/test_fuzz.py::test_cases_of_chance[nano]",
-    ),
-    Fault(
-        "ERROR has the Sequencer's tag whatever engine failed",
-        f"{_RTL}/registers/control.py",
-        "self.tag[engine]",
-        "self.tag[0]",
-        f"{_TESTS}/verif/fuzzing/test_fuzz.py::test_cases_of_chance[nano]",
-    ),
-    Fault(
         "residual of the forward pass is aligned by the wrong shift",
         f"{_RTL}/acore/microprograms.py",
         'y |= {"y3": Y3.A, "shy": Shift.SH2}',
