@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {} if chosen.fresh else read_results()
     earlier = read_results(stale=True)
     wanted = [number for number, mutant in enumerate(mutants, 1)
-              if mutant.name not in found and chosen.module in (None, mutant.place.file)
+              if (mutant.name not in found or found[mutant.name].outcome == "open") and chosen.module in (None, mutant.place.file)
               and not (chosen.living and (mutant.name not in earlier or earlier[mutant.name].dead))]
     if not wanted:
         print("every mutant has a result")
@@ -44,16 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def done(result: Result) -> None:
         nonlocal count, dead
-        count += 1
+        count += result.outcome != "open"
         dead += result.dead
         with RESULTS.open("a") as file:
             file.write(json.dumps(dataclasses.asdict(result)) + "\n")
         mutant = next(mutant for mutant in mutants if mutant.name == result.name)
-        left = (time.monotonic() - began) / count * (len(wanted) - count) / 60
+        left = (time.monotonic() - began) / max(1, count) * (len(wanted) - count) / 60
         print(f"{count}/{len(wanted)} {dead} dead, {left:.0f} min left: {result.outcome} {result.name} {mutant.place.file}:"
               f"{mutant.place.line} {mutant.operator}: {mutant.what} ({result.seconds} s) {result.killer}", flush=True)
 
-    runner.run(wanted, done)
+    runner.run(wanted, done, found)
     return 0
 
 

@@ -9,8 +9,7 @@ import resource
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,13 @@ __all__ = ["RESULTS", "Result", "Runner", "read_results", "sources_digest", "tes
 
 RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
 """One line for each run of a mutant; the last of a mutant counts."""
-_LIMIT = 8
-"""A test may take this many times the processor time and the machine's cycles that it takes without a mutant, and _SPARE."""
+VERSION = 1
+"""Of what the operators mean: one more, and every mutant is run anew."""
+_LIMIT, _CYCLE_LIMIT = 8, 3
+"""A test may take these times the processor time and the machine's cycles that it takes without a mutant, and some to spare. The
+cycles are always the same, so that the second alone decides for whole machines."""
+_FIRST = 2
+"""Tests that every mutant meets before any meets more."""
 _SPARE_SECONDS, _SPARE_CYCLES = 15, 50_000
 
 
@@ -40,13 +44,15 @@ class Result:
     ----------
     outcome : :class:`str`
         ``killed`` (a test failed), ``timeout`` (it took far too many cycles or far too much processor time), ``crash`` (the
-        process died), ``lives``, or ``invalid`` (it cannot be elaborated); the first three are kills.
+        process died), ``lives``, ``open`` (it lives so far), or ``invalid`` (it cannot be elaborated); the first three are kills.
     killer : :class:`str`
         The test, or nothing.
     message : :class:`str`
         The end of what that test said.
     seconds : :class:`float`
         Processor time of all tests that ran.
+    passed : tuple of :class:`str`
+        Tests that did not notice it.
     """
 
     name: str
@@ -56,6 +62,7 @@ class Result:
     seconds: float
     sources: str
     tests: str
+    passed: tuple[str, ...] = ()
 
     @property
     def dead(self) -> bool:
@@ -71,9 +78,8 @@ def _digest(paths: Iterable[Path]) -> str:
 
 @functools.cache
 def sources_digest() -> str:
-    """Of the RTL and of what mutates it: a result of other sources does not count."""
-    here = Path(__file__).parent
-    return _digest([*RTL.rglob("*.py"), here / "operators.py", here / "instrument.py"])
+    """Of the RTL: a result of other sources does not count, nor one of another :data:`VERSION`."""
+    return f"{_digest(RTL.rglob('*.py'))}-{VERSION}"
 
 
 @functools.cache
@@ -98,11 +104,15 @@ def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Resu
 
 
 @dataclasses.dataclass
-class _Child:
-    mutant: int
-    test: str
-    folder: tempfile.TemporaryDirectory[str]
-    began: float
+class _Work:
+    """A mutant on its way through its tests."""
+
+    number: int
+    left: list[str]
+    passed: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    test: str = ""
+    folder: Any = None
 
 
 @dataclasses.dataclass
@@ -129,6 +139,7 @@ class Runner:
         self.mutants, self.jobs, self.choose, self.report = list(mutants), jobs, choose, report
         instrument.install(self.mutants)
         self._plan = hashlib.sha256(repr((self.mutants, sources_digest(), tests_digest())).encode()).hexdigest()[:24]
+        self._open: dict[str, Result] = {}
         self._baselines: dict[str, _Baseline] = {}
         self._store = cache_folder() / "mutants" / f"{self._plan}.json"
         if self._store.exists():
@@ -144,51 +155,63 @@ class Runner:
             code = pytest.main(_arguments(test, tempfile.mkdtemp(prefix="mutants-")))
             assert code == 0, f"{test} fails without a mutant"
 
-    def run(self, numbers: Iterable[int], done: Callable[[Result], None]) -> None:
-        """Run the mutants of these numbers (from 1), each until a test kills it."""
-        waiting = list(numbers)[::-1]
-        state: dict[int, tuple[list[str], float]] = {}
-        children: dict[int, _Child] = {}
-        while waiting or children or state:
-            while len(children) < self.jobs and waiting:
-                number = waiting.pop()
-                state[number] = (list(self.choose(self.mutants[number - 1])), 0.0)
-                self._next(number, state, children, done)
-            if not children:
-                continue
-            pid, status, usage = os.wait4(-1, 0)
-            child = children.pop(pid)
-            left, seconds = state[child.mutant]
-            seconds += usage.ru_utime + usage.ru_stime
-            state[child.mutant] = (left, seconds)
-            outcome, message = _judge(status, Path(child.folder.name))
-            child.folder.cleanup()
-            if outcome == "passes":
-                self._next(child.mutant, state, children, done)
-            else:
-                del state[child.mutant]
-                done(self._result(child.mutant, outcome, child.test, message, seconds))
+    def run(self, numbers: Iterable[int], done: Callable[[Result], None], earlier: Mapping[str, Result] | None = None) -> None:
+        """Run the mutants of these numbers (from 1): all against the first two tests of each, then those that live against the
+        rest. What has passed is reported as ``open`` in between, and not run again when ``earlier`` says so."""
+        first, later = list(numbers), []
+        for numbers_of, tests_at_once in ((first, _FIRST), (later, 1 << 16)):
+            waiting, children = numbers_of[::-1], {}
+            while waiting or children:
+                while len(children) < self.jobs and waiting:
+                    work = self._work(waiting.pop(), earlier or {}, done)
+                    if work is not None:
+                        self._next(work, tests_at_once, children, later, done)
+                if not children:
+                    continue
+                pid, status, usage = os.wait4(-1, 0)
+                work = children.pop(pid)
+                work.seconds += usage.ru_utime + usage.ru_stime
+                outcome, message = _judge(status, Path(work.folder.name))
+                work.folder.cleanup()
+                if outcome == "passes":
+                    work.passed.append(work.test)
+                    self._next(work, tests_at_once, children, later, done)
+                else:
+                    done(self._result(work, outcome, message))
+            earlier = self._open
 
-    def _next(self, number: int, state: dict[int, tuple[list[str], float]], children: dict[int, _Child],
-              done: Callable[[Result], None]) -> None:
-        left, seconds = state[number]
-        while left:
-            test = left.pop(0)
-            baseline = self.baseline(test)
+    def _work(self, number: int, earlier: Mapping[str, Result], done: Callable[[Result], None]) -> "_Work | None":
+        tests = list(self.choose(self.mutants[number - 1]))
+        known = earlier.get(self.mutants[number - 1].name)
+        if known is None or known.outcome != "open" or known.tests != tests_digest():
+            return _Work(number, tests)
+        return _Work(number, [test for test in tests if test not in known.passed], list(known.passed), known.seconds)
+
+    def _next(self, work: "_Work", most: int, children: dict[int, "_Work"], later: list[int], done: Callable[[Result], None]) -> None:
+        while work.left and (len(work.passed) < most):
+            work.test = work.left.pop(0)
+            baseline = self.baseline(work.test)
             if baseline.passes:
-                pid, child = self._fork(number, test, baseline)
-                children[pid] = child
+                children[self._fork(work, baseline)] = work
                 return
-        del state[number]
-        done(self._result(number, "lives", "", "", seconds))
+        work.test = ""
+        if work.left:
+            later.append(work.number)
+            result = self._result(work, "open", "")
+            self._open[result.name] = result
+            done(result)
+        else:
+            done(self._result(work, "lives", ""))
 
-    def _result(self, number: int, outcome: str, test: str, message: str, seconds: float) -> Result:
-        return Result(self.mutants[number - 1].name, outcome, test, message, round(seconds, 2), sources_digest(), tests_digest())
+    def _result(self, work: "_Work", outcome: str, message: str) -> Result:
+        return Result(self.mutants[work.number - 1].name, outcome, work.test, message, round(work.seconds, 2), sources_digest(),
+                      tests_digest(), tuple(work.passed))
 
     def baseline(self, test: str) -> _Baseline:
         """What the test takes without a mutant. One that fails then is left out, and said so."""
         if test not in self._baselines:
-            pid, child = self._fork(0, test, _Baseline(1e6, 1 << 40, True))
+            child = _Work(0, [], test=test)
+            pid = self._fork(child, _Baseline(1e6, 1 << 40, True))
             _, status, usage = os.wait4(pid, 0)
             folder = Path(child.folder.name)
             outcome, message = _judge(status, folder)
@@ -201,18 +224,18 @@ class Runner:
             self._store.write_text(json.dumps({name: dataclasses.asdict(entry) for name, entry in self._baselines.items()}))
         return self._baselines[test]
 
-    def _fork(self, number: int, test: str, baseline: _Baseline) -> tuple[int, _Child]:
-        folder = tempfile.TemporaryDirectory(prefix="mutant-")
+    def _fork(self, work: "_Work", baseline: _Baseline) -> int:
+        work.folder = tempfile.TemporaryDirectory(prefix="mutant-")
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
             code = 70
             try:
-                code = _child(number, test, baseline, Path(folder.name))
+                code = _child(work.number, work.test, baseline, Path(work.folder.name))
             finally:
                 os._exit(code)
-        return pid, _Child(number, test, folder, time.monotonic())
+        return pid
 
 
 def _arguments(test: str, base: str) -> list[str]:
@@ -229,7 +252,7 @@ def _child(number: int, test: str, baseline: _Baseline, folder: Path) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.alarm(60 * seconds)  # a test that waits for what never comes
-    _cycles.update(taken=0, limit=_LIMIT * baseline.cycles + _SPARE_CYCLES if baseline.cycles else 1 << 40)
+    _cycles.update(taken=0, limit=_CYCLE_LIMIT * baseline.cycles + _SPARE_CYCLES if baseline.cycles else 1 << 40)
     instrument.select(number)
     code = int(pytest.main(_arguments(test, str(folder))))
     (folder / "cycles").write_text(str(_cycles["taken"]))
@@ -260,7 +283,7 @@ _cycles = {"taken": 0, "limit": 1 << 40}
 
 @functools.cache
 def _count_cycles() -> None:
-    """Machines stop with an error after :data:`_LIMIT` times the cycles that the test takes without a mutant."""
+    """Machines stop with an error after :data:`_CYCLE_LIMIT` times the cycles that the test takes without a mutant."""
     run = RtlDevice.run
 
     def limited(self: RtlDevice, max_cycles: int) -> int:
