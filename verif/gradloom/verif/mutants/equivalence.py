@@ -5,12 +5,14 @@ what goes to any of them must be the same with the mutant and without, for all t
 there is none does not say that the two differ.
 """
 
+import contextlib
 import dataclasses
+import functools
 import re
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import Mutant
 from gradloom.verif.mutants.plan import machine
 
-__all__ = ["Miter", "miter", "show_equivalent"]
+__all__ = ["Miter", "miter", "miters", "show"]
 
 _METHODS = {
     "induction over equal registers": """
@@ -57,9 +59,10 @@ class Miter:
 def _signals(fragment: Fragment) -> SignalSet:
     """What a fragment (without its parts) reads or drives."""
     found = SignalSet()
-    for statements in fragment.statements.values():
-        for signal in (*statements._lhs_signals(), *statements._rhs_signals()):
-            found.add(signal)
+    for statement in (statement for statements in fragment.statements.values() for statement in statements):
+        with contextlib.suppress(NotImplementedError):  # the machine's clock, from one domain to another
+            for signal in (*statement._lhs_signals(), *statement._rhs_signals()):
+                found.add(signal)
     ports = [value for value, _ in fragment.ports.values()] if isinstance(fragment, Instance) else []
     if isinstance(fragment, MemoryInstance):
         ports = [value for port in (*fragment._read_ports, *fragment._write_ports)
@@ -76,49 +79,70 @@ def _tree(fragment: Fragment) -> Iterator[Fragment]:
         yield from _tree(part)
 
 
-def _alone(fragment: Fragment, statements: dict[str, Any]) -> Fragment:
+def _alone(fragment: Fragment) -> Fragment:
+    """A fragment without its parts."""
     new = Fragment(src_loc=fragment.src_loc)
-    for domain, found in statements.items():
+    for domain, found in fragment.statements.items():
         new.add_statements(domain, found)
     return new
 
 
-def miter(mutant: Mutant, build: Callable[[], wiring.Component] | None = None) -> Miter:
-    """Both forms of the first module in the mutant's configuration, or in what ``build`` makes, that holds it.
+def miters(mutants: Iterable[Mutant], build: Callable[[], wiring.Component] | None = None) -> Iterator[tuple[Mutant, Miter]]:
+    """Both forms of the first module that holds it for every mutant, in its configuration or in what ``build`` makes; a machine is
+    elaborated once.
 
     Raises
     ------
     :exc:`ValueError`
-        If no module holds it.
+        If no module holds a mutant.
     """
-    captured: list[tuple[Fragment, dict[str, Any]]] = []
+    machines: dict[str, tuple[wiring.Component, Fragment, dict[str, Fragment]]] = {}
+    for mutant in mutants:
+        if mutant.config not in machines:
+            machines[mutant.config] = _elaborate(build or functools.partial(Accelerator, machine(mutant.config)))
+        top, design, owners = machines[mutant.config]
+        if mutant.place.owner not in owners:
+            raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
+        original = owners[mutant.place.owner]
+        mutated = _alone(original)
+        instrument.install([mutant])
+        instrument.select(1)
+        try:
+            instrument._Body(mutant.place.owner).rewrite(mutated)
+        finally:
+            found = 1 in instrument._state.found
+            instrument.select(0)
+            instrument.install([])
+        if not found:
+            raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
+        yield mutant, _convert(design, mutated, original, top)
+
+
+def miter(mutant: Mutant, build: Callable[[], wiring.Component] | None = None) -> Miter:
+    """The same of one mutant."""
+    return next(miters([mutant], build))[1]
+
+
+def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component, Fragment, dict[str, Fragment]]:
+    """A component, what it elaborates to, and the first fragment of every ``Module()``."""
+    owners: dict[str, Fragment] = {}
     rewrite = instrument._Body.rewrite
 
-    def listen(self: Any, fragment: Fragment) -> None:
-        original = dict(fragment.statements)
-        rewrite(self, fragment)
-        if self.wanted:
-            captured.append((fragment, original))
+    def keep(self: Any, fragment: Fragment) -> None:
+        owners.setdefault(self.owner, _alone(fragment))
 
-    instrument.install([mutant])
-    instrument.select(1)
-    instrument._Body.rewrite = listen  # type: ignore[method-assign]
+    instrument._Body.rewrite = keep  # type: ignore[method-assign]
     try:
-        top = build() if build else Accelerator(machine(mutant.config))
-        design = Fragment.get(top, None)
+        with instrument.listening(lambda place, instance, variants: None):
+            top = build()
+            return top, Fragment.get(top, None), owners
     finally:
         instrument._Body.rewrite = rewrite  # type: ignore[method-assign]
-        instrument.select(0)
-        instrument.install([])
-    if not captured:
-        raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
-    mutated, original = captured[0]
-    return _convert(design, mutated, original, top)
 
 
-def _convert(design: Fragment, mutated: Fragment, original: dict[str, Any], top: wiring.Component) -> Miter:
+def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wiring.Component) -> Miter:
     driven, elsewhere, used = SignalSet(), SignalSet(), SignalSet()
-    for statements in original.values():
+    for statements in original.statements.values():
         for signal in statements._lhs_signals():
             driven.add(signal)
     for fragment in _tree(design):
@@ -129,8 +153,7 @@ def _convert(design: Fragment, mutated: Fragment, original: dict[str, Any], top:
     for _, _, value in top.signature.flatten(top):
         for signal in Value.cast(value)._rhs_signals():
             elsewhere.add(signal)
-    gold, gate = _alone(mutated, original), _alone(mutated, mutated.statements)
-    for fragment in (gold, gate):
+    for fragment in (original, mutated):
         for signal in _signals(fragment):
             used.add(signal)
     ports: dict[str, tuple[Signal, PortDirection]] = {}
@@ -139,17 +162,12 @@ def _convert(design: Fragment, mutated: Fragment, original: dict[str, Any], top:
             ports[f"i{n}_{signal.name}"] = (signal, PortDirection.Input)
         elif signal in elsewhere:
             ports[f"o{n}_{signal.name}"] = (signal, PortDirection.Output)
-    gate_text = rtlil.convert_fragment(gate, dict(ports), "gate", emit_src=False)[0]
+    gate_text = rtlil.convert_fragment(_alone(mutated), dict(ports), "gate", emit_src=False)[0]
     for signal in driven:
         if "_unmutated_init" in signal.__dict__:
             signal._init, signal._reset_less = signal.__dict__["_unmutated_init"], False
-    gold_text = rtlil.convert_fragment(gold, dict(ports), "gold", emit_src=False)[0]
+    gold_text = rtlil.convert_fragment(_alone(original), dict(ports), "gold", emit_src=False)[0]
     return Miter(gold_text, gate_text, re.search(r"^  wire width 1 input \d+ \\rst$", gold_text, re.MULTILINE) is not None)
-
-
-def show_equivalent(mutant: Mutant, *, timeout: int = 300) -> str | None:
-    """How it was shown that the mutant computes the same, or nothing."""
-    return show(miter(mutant), timeout=timeout)
 
 
 def show(both: Miter, *, timeout: int = 300) -> str | None:

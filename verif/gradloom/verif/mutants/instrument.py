@@ -1,8 +1,8 @@
 """Put mutants into whatever Amaranth elaborates: the tests, benches and proofs need no change.
 
 :func:`install` hooks ``Module.elaborate``. What is elaborated for Verilog (:func:`gradloom.rtl.emit.convert`) holds every mutant
-of the list, and a module of three lines reads at run time, from the environment variable :data:`NUMBER`, which of them is active: one
-build serves them all. What is elaborated for Amaranth's simulator or a proof holds the active mutant alone.
+of the list, and a module of three lines reads at run time, from the environment variable :data:`NUMBER`, which of them is active:
+one build serves them all. What is elaborated for Amaranth's simulator or a proof holds the active mutant alone.
 """
 
 import dataclasses
@@ -101,6 +101,7 @@ def install(mutants: Iterable[Mutant]) -> None:
     for number, mutant in enumerate(_state.mutants, 1):
         owners[mutant.place.owner].append((number, mutant))
     _state.by_owner = dict(owners)
+    _state.found.clear()
     _hook()
 
 

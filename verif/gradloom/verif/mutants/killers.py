@@ -3,7 +3,7 @@
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.mutants.instrument import Mutant
 
-__all__ = ["MACHINE", "killers"]
+__all__ = ["MACHINE", "QUICK", "killers"]
 
 _TESTS = "verif/tests"
 MACHINE = tuple(f"{_TESTS}/system/test_verify.py::test_nano[{name}]" for name in ("tiny-relu", "tiny-residual"))
@@ -14,8 +14,8 @@ _CCORE = f"{_TESTS}/rtl/ccore/test_ccore.py"
 _ACCELERATOR = f"{_TESTS}/rtl/test_accelerator.py::test_accelerator"
 _FAULTS = f"{_TESTS}/system/test_faults.py"
 _NETWORKS = tuple(f"{_TESTS}/system/test_verify.py::{test}" for test in (
-    "test_nano[tiny-awkward]", "test_nano[tiny-rows]", "test_nano[tiny-branches]", "test_nano[tiny-strided]", "test_small[tiny-awkward]",
-    "test_small[tiny-residual]"))
+    "test_nano[tiny-awkward]", "test_nano[tiny-rows]", "test_nano[tiny-branches]", "test_nano[tiny-strided]",
+    "test_small[tiny-awkward]", "test_small[tiny-residual]"))
 _CHANNELS = (f"{_TESTS}/system/test_channels.py",)
 _ROOMS = {
     "acore": (_ACORE, *_NETWORKS),
@@ -59,11 +59,11 @@ _PARTS = {
 
 
 _MACHINES = {
-    "small": (f"{_TESTS}/system/test_verify.py::test_small[tiny-relu]", f"{_TESTS}/system/test_verify.py::test_small[tiny-residual]"),
+    "small": tuple(f"{_TESTS}/system/test_verify.py::test_small[{name}]" for name in ("tiny-relu", "tiny-residual")),
     "channels": _CHANNELS,
     "laps": (f"{_TESTS}/system/test_random_networks_rtl.py",),
     "ulx3s": (f"{_TESTS}/system/test_verify.py::test_ulx3s[tiny-awkward]",),
-    "post-shift": (),
+    "post-shift": (f"{_TESTS}/rtl/ccore/test_mac.py", f"{_TESTS}/rtl/ccore/test_pe.py"),
 }
 """Whole machines that have what the smallest one lacks."""
 
@@ -78,6 +78,22 @@ def _mirrored(file: str) -> list[str]:
 def killers(mutant: Mutant) -> list[str]:
     """pytest nodes, relative to the repository, for a mutant."""
     file = mutant.place.file
-    found = [*(MACHINE if mutant.config == "nano" else ()), *_mirrored(file), *(f"{_TESTS}/{test}" for test in _PARTS.get(file, ())),
-             *(_MACHINES[mutant.config] if mutant.config != "nano" else ()), *_ROOMS[file.rpartition("/")[0]]]
+    parts = [*_mirrored(file), *(f"{_TESTS}/{test}" for test in _PARTS.get(file, ()))]
+    room = _ROOMS[file.rpartition("/")[0]]
+    found = [*MACHINE, *parts, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
     return list(dict.fromkeys(found))
+
+
+QUICK = {
+    "acore/divider.py": "rtl/acore/test_divider.py::test_quotients",
+    "acore/poolwalk.py": "rtl/acore/test_poolwalk.py",
+    "ccore/banks.py": "rtl/ccore/test_banks.py",
+    "ccore/drain.py": "rtl/ccore/test_drain.py",
+    "fifo.py": "rtl/test_fifo.py",
+    "memory_path/load_arbiter.py": "rtl/memory_path/test_load_arbiter.py",
+    "memory_path/window.py": "rtl/memory_path/test_window.py",
+    "registers/counters.py": "rtl/registers/test_counters.py",
+    "sequencer/queue.py": "rtl/sequencer/test_queue.py",
+    "sequencer/semaphores.py": "rtl/sequencer/test_queue.py",
+}
+"""Modules with a test that takes a second or two on Amaranth's simulator, where nothing is built."""

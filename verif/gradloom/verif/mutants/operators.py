@@ -5,6 +5,7 @@ Values keep their meaning as integers: a changed value may be wider than what it
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Mux, Shape, Signal, Value
 from amaranth.hdl._ast import Concat, Operator, Part, Slice, SwitchValue
@@ -90,6 +91,10 @@ def _operator(name: str, *operands: Value) -> Callable[[], Value]:
     return lambda: Operator(name, list(operands))
 
 
+def _choice(node: SwitchValue, cases: list[Any]) -> Callable[[], Value]:
+    return lambda: SwitchValue(node.test, cases, src_loc=node.src_loc)
+
+
 def _constant(node: Const) -> Iterator[Variant]:
     shape = node.shape()
     if shape.width == 0:
@@ -146,8 +151,7 @@ def _of_choice(node: SwitchValue) -> Iterator[Variant]:
         other = cases[(n + 1) % len(cases)][1]
         changed = [(patterns, other if place == n else found) for place, (patterns, found) in enumerate(cases)]
         if value is not other:
-            yield "mux", f"choice {n} takes the next one's value", (
-                lambda changed=changed: SwitchValue(node.test, changed, src_loc=node.src_loc))
+            yield "mux", f"choice {n} takes the next one's value", _choice(node, changed)
 
 
 def value_variants(node: Value) -> Iterator[Variant]:

@@ -1,6 +1,7 @@
 """Which mutants are tried: every place of the elaborated RTL is found, and a sample of it drawn from a seed."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections import defaultdict
@@ -36,19 +37,21 @@ def machine(name: str) -> Config:
     return machine_config(name)
 
 
+def _keep(here: dict[Place, list[list[tuple[str, str]]]], place: Place, instance: int, variants: list[tuple[str, str]]) -> None:
+    """Of modules that are elaborated more than once, the first and whatever larger ones add."""
+    known = here.setdefault(place, [])
+    if instance == len(known):
+        known.append(variants)
+
+
 def statements(configs: Iterable[str] = CONFIGS) -> Found:
     """Every statement of the RTL that something can be changed in."""
     found: Found = {}
     for config in configs:
         here: dict[Place, list[list[tuple[str, str]]]] = {}
 
-        def listen(place: Place, instance: int, variants: list[tuple[str, str]], here=here) -> None:
-            known = here.setdefault(place, [])
-            if instance == len(known):
-                known.append(variants)
-
-        with listening(listen):
-            emit.convert(lambda config=config: Accelerator(machine(config)), "gradloom")
+        with listening(functools.partial(_keep, here)):
+            emit.convert(functools.partial(Accelerator, machine(config)), "gradloom")
         for place, instances in here.items():
             if place not in found and any(instances):
                 found[place] = (config, instances)

