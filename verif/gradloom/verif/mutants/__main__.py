@@ -1,0 +1,85 @@
+"""``python -m gradloom.verif.mutants``: run the committed sample, go on where it stopped, write the page."""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+from gradloom.verif.mutants import equivalence, page, plan
+from gradloom.verif.mutants.instrument import Mutant
+from gradloom.verif.mutants.killers import MACHINE
+from gradloom.verif.mutants.run import RESULTS, Result, Runner, read_results
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="gradloom.verif.mutants", description=__doc__)
+    parser.add_argument("--plan", action="store_true", help="draw the sample anew from the sources and the seed, and stop")
+    parser.add_argument("--first", type=int, default=plan.TOTAL * 2, metavar="N", help="only the first N mutants of the sample")
+    parser.add_argument("--module", metavar="FILE", help="only mutants of this file of gradloom.rtl, such as ccore/drain.py")
+    parser.add_argument("--fresh", action="store_true", help="run also what has a result that still counts")
+    parser.add_argument("--living", action="store_true", help="run only those that lived when they were last tried")
+    parser.add_argument("--equivalent", action="store_true", help="try to show of those that live that they compute the same")
+    parser.add_argument("--page", action="store_true", help="write docs/mutants.md, and stop")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (1)")
+    chosen = parser.parse_args(arguments)
+    if chosen.plan:
+        mutants = plan.sample(plan.statements())
+        plan.write_plan(mutants)
+        print(f"{len(mutants)} mutants in {plan.PLAN}")
+        return 0
+    if chosen.page:
+        page.PAGE.write_text(page.render(plan.read_plan(), read_results(stale=True), page.read_shown()))
+        return 0
+    mutants = plan.read_plan()[:chosen.first]
+    if chosen.equivalent:
+        return _equivalent([mutant for mutant in mutants if chosen.module in (None, mutant.place.file)])
+    found = {} if chosen.fresh else read_results()
+    earlier = read_results(stale=True)
+    wanted = [number for number, mutant in enumerate(mutants, 1)
+              if (mutant.name not in found or found[mutant.name].outcome == "open") and chosen.module in (None, mutant.place.file)
+              and not (chosen.living and (mutant.name not in earlier or earlier[mutant.name].dead))]
+    if not wanted:
+        print("every mutant has a result")
+        return 0
+    runner = Runner(mutants, jobs=chosen.jobs)
+    runner.warm(MACHINE)
+    began, count, dead = time.monotonic(), 0, 0
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+
+    def done(result: Result) -> None:
+        nonlocal count, dead
+        count += result.outcome != "open"
+        dead += result.dead
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+        mutant = next(mutant for mutant in mutants if mutant.name == result.name)
+        left = (time.monotonic() - began) / max(1, count) * (len(wanted) - count) / 60
+        place = f"{mutant.place.file}:{mutant.place.line}"
+        print(f"{count}/{len(wanted)} {dead} dead, {left:.0f} min left: {result.outcome} {result.name} {place} "
+              f"{mutant.operator}: {mutant.what} ({result.seconds} s) {result.killer}", flush=True)
+
+    runner.run(wanted, done, found)
+    return 0
+
+
+def _equivalent(mutants: Sequence[Mutant]) -> int:
+    """Show what can be shown of those that live."""
+    results, shown = read_results(stale=True), page.read_shown()
+    lived = {name for name, result in results.items() if not result.dead} - shown.keys()
+    living = [mutant for mutant in mutants if mutant.name in lived]
+    for mutant, both in equivalence.miters(living):
+        how = equivalence.show(both, timeout=120)
+        if how is not None:
+            shown[mutant.name] = page.Shown(mutant.name, how)
+            page.write_shown(shown.values())
+        place = f"{mutant.place.file}:{mutant.place.line}"
+        print(f"{mutant.name} {place} {mutant.operator}: {mutant.what}: {how or 'not shown'}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

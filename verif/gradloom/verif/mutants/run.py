@@ -1,0 +1,323 @@
+"""Run mutants against the tests: one process each, forked from one that has imported everything and built the machine."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradloom.sim.rtl_device import RtlDevice
+from gradloom.sim.verilate import cache_folder
+from gradloom.verif.checkout import ROOT, TESTS
+from gradloom.verif.mutants import instrument
+from gradloom.verif.mutants.instrument import INVALID, RTL, Mutant
+from gradloom.verif.mutants.killers import MACHINE, killers
+
+__all__ = ["RESULTS", "Result", "Runner", "read_results", "sources_digest", "tests_digest"]
+
+RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
+"""One line for each run of a mutant; the last of a mutant counts."""
+VERSION = 1
+"""Of what the operators mean: one more, and every mutant is run anew."""
+_LIMIT, _CYCLE_LIMIT = 8, 3
+"""A test may take these times the processor time and the machine's cycles that it takes without a mutant, and some to spare. The
+cycles are always the same, so that the second alone decides for whole machines."""
+_FIRST = 2
+"""Tests that every mutant meets before any meets more."""
+_SPARE_SECONDS, _SPARE_CYCLES = 15, 50_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """Outcome of one mutant.
+
+    Parameters
+    ----------
+    outcome : :class:`str`
+        ``killed`` (a test failed), ``timeout`` (it took far too many cycles or far too much processor time), ``crash`` (the
+        process died), ``lives``, ``open`` (it lives so far), or ``invalid`` (it cannot be elaborated); the first three are kills.
+    killer : :class:`str`
+        The test, or nothing.
+    message : :class:`str`
+        The end of what that test said.
+    seconds : :class:`float`
+        Processor time of all tests that ran.
+    passed : tuple of :class:`str`
+        Tests that did not notice it.
+    """
+
+    name: str
+    outcome: str
+    killer: str
+    message: str
+    seconds: float
+    sources: str
+    tests: str
+    passed: tuple[str, ...] = ()
+
+    @property
+    def dead(self) -> bool:
+        return self.outcome in ("killed", "timeout", "crash")
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Of the RTL: a result of other sources does not count, nor one of another :data:`VERSION`."""
+    return f"{_digest(RTL.rglob('*.py'))}-{VERSION}"
+
+
+@functools.cache
+def tests_digest() -> str:
+    """Of the tests and what they use: a mutant that lived under others is tried again."""
+    sources = (*TESTS.rglob("*.py"), *TESTS.rglob("*.toml"), *(ROOT / "verif" / "gradloom").rglob("*.py"))
+    return _digest(path for path in sources if "mutants" not in path.relative_to(ROOT).parts)
+
+
+def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Result]:
+    """Results by mutant that still count: a kill while the RTL is the same, a survival while the tests are, too."""
+    found: dict[str, Result] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            try:
+                result = Result(**json.loads(line))
+            except (json.JSONDecodeError, TypeError):
+                continue  # a line that was cut off when the run was stopped
+            if stale or (result.sources == sources_digest() and (result.dead or result.tests == tests_digest())):
+                found[result.name] = result
+    return found
+
+
+@dataclasses.dataclass
+class _Work:
+    """A mutant on its way through its tests."""
+
+    number: int
+    left: list[str]
+    passed: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    test: str = ""
+    folder: Any = None
+
+
+@dataclasses.dataclass
+class _Baseline:
+    seconds: float
+    cycles: int
+    passes: bool
+
+
+class Runner:
+    """Tests with one mutant each.
+
+    Parameters
+    ----------
+    mutants : sequence of :class:`Mutant`
+        All that one build holds, at most 65535.
+    jobs : :class:`int`
+        Processes at a time.
+    choose : callable
+        The tests of a mutant, in their order.
+    seconds : :class:`float`, optional
+        What every test takes without a mutant, instead of a run of each to find out.
+    """
+
+    def __init__(self, mutants: Sequence[Mutant], *, jobs: int = 1,
+                 choose: Callable[[Mutant], Sequence[str]] = lambda mutant: killers(mutant),
+                 seconds: float | None = None,
+                 report: Callable[[str], None] = lambda line: print(line, flush=True)) -> None:
+        self.mutants, self.jobs, self.choose, self.report = list(mutants), jobs, choose, report
+        self._seconds = seconds
+        instrument.install(self.mutants)
+        self._plan = hashlib.sha256(repr((self.mutants, sources_digest(), tests_digest())).encode()).hexdigest()[:24]
+        self._open: dict[str, Result] = {}
+        self._baselines: dict[str, _Baseline] = {}
+        self._store = cache_folder() / "mutants" / f"{self._plan}.json"
+        if self._store.exists():
+            self._baselines = {test: _Baseline(**entry) for test, entry in json.loads(self._store.read_text()).items()}
+        _count_cycles()
+        _remember_programs()
+
+    def warm(self, tests: Sequence[str]) -> None:
+        """Run these tests in this process without a mutant, so that its children find modules loaded, machines built and
+        programs compiled."""
+        instrument.select(0)
+        for test in tests:
+            code = pytest.main(_arguments(test, tempfile.mkdtemp(prefix="mutants-")))
+            assert code == 0, f"{test} fails without a mutant"
+
+    def run(self, numbers: Iterable[int], done: Callable[[Result], None], earlier: Mapping[str, Result] | None = None) -> None:
+        """Run the mutants of these numbers (from 1): all against the first two tests of each, then those that live against the
+        rest. What has passed is reported as ``open`` in between, and not run again when ``earlier`` says so."""
+        first, later = list(numbers), list[int]()
+        for numbers_of, tests_at_once in ((first, _FIRST), (later, 1 << 16)):
+            waiting, children = numbers_of[::-1], dict[int, _Work]()
+            while waiting or children:
+                while len(children) < self.jobs and waiting:
+                    self._next(self._work(waiting.pop(), earlier or {}), tests_at_once, children, later, done)
+                if not children:
+                    continue
+                pid, status, usage = os.wait4(-1, 0)
+                work = children.pop(pid)
+                work.seconds += usage.ru_utime + usage.ru_stime
+                outcome, message = _judge(status, Path(work.folder.name))
+                work.folder.cleanup()
+                if outcome == "passes":
+                    work.passed.append(work.test)
+                    self._next(work, tests_at_once, children, later, done)
+                else:
+                    done(self._result(work, outcome, message))
+            earlier = self._open
+
+    def _work(self, number: int, earlier: Mapping[str, Result]) -> "_Work":
+        tests = list(self.choose(self.mutants[number - 1]))
+        known = earlier.get(self.mutants[number - 1].name)
+        if known is None or known.outcome != "open" or known.tests != tests_digest():
+            return _Work(number, tests)
+        left = [test for test in tests if test not in known.passed]
+        return _Work(number, left, list(known.passed), known.seconds)
+
+    def _next(self, work: "_Work", most: int, children: dict[int, "_Work"], later: list[int],
+              done: Callable[[Result], None]) -> None:
+        # Whole tests of a part, which other machines than the smallest need, are for the second round.
+        while work.left and len(work.passed) < most and (most > _FIRST or work.left[0] in MACHINE):
+            work.test = work.left.pop(0)
+            baseline = self.baseline(work.test)
+            if baseline.passes:
+                children[self._fork(work, baseline)] = work
+                return
+        work.test = ""
+        if work.left:
+            later.append(work.number)
+            if work.passed:
+                result = self._result(work, "open", "")
+                self._open[result.name] = result
+                done(result)
+        else:
+            done(self._result(work, "lives", ""))
+
+    def _result(self, work: "_Work", outcome: str, message: str) -> Result:
+        return Result(self.mutants[work.number - 1].name, outcome, work.test, message, round(work.seconds, 2), sources_digest(),
+                      tests_digest(), tuple(work.passed))
+
+    def baseline(self, test: str) -> _Baseline:
+        """What the test takes without a mutant. One that fails then is left out, and said so."""
+        if self._seconds is not None:
+            return _Baseline(self._seconds, 0, True)
+        if test not in self._baselines:
+            child = _Work(0, [], test=test)
+            pid = self._fork(child, _Baseline(1e6, 1 << 40, True))
+            _, status, usage = os.wait4(pid, 0)
+            folder = Path(child.folder.name)
+            outcome, message = _judge(status, folder)
+            cycles = int((folder / "cycles").read_text()) if (folder / "cycles").exists() else 0
+            child.folder.cleanup()
+            self._baselines[test] = _Baseline(round(usage.ru_utime + usage.ru_stime, 1), cycles, outcome == "passes")
+            self.report(f"{test}: {self._baselines[test].seconds} s" if outcome == "passes"
+                        else f"{test} fails without a mutant and is left out: {message}")
+            self._store.parent.mkdir(parents=True, exist_ok=True)
+            self._store.write_text(json.dumps({name: dataclasses.asdict(entry) for name, entry in self._baselines.items()}))
+        return self._baselines[test]
+
+    def _fork(self, work: "_Work", baseline: _Baseline) -> int:
+        work.folder = tempfile.TemporaryDirectory(prefix="mutant-")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                code = _child(work.number, work.test, baseline, Path(work.folder.name))
+            finally:
+                os._exit(code)
+        return pid
+
+
+def _arguments(test: str, base: str) -> list[str]:
+    return ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"),
+            "--basetemp", f"{base}/tmp", str(ROOT / test)]
+
+
+def _child(number: int, test: str, baseline: _Baseline, folder: Path) -> int:
+    os.setsid()
+    log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = sys.stderr = os.fdopen(log, "w")  # also where the parent's were replaced
+    seconds = int(_LIMIT * baseline.seconds) + _SPARE_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.alarm(60 * seconds)  # a test that waits for what never comes
+    _cycles.update(taken=0, limit=_CYCLE_LIMIT * baseline.cycles + _SPARE_CYCLES if baseline.cycles else 1 << 40)
+    instrument.select(number)
+    code = int(pytest.main(_arguments(test, str(folder))))
+    (folder / "cycles").write_text(str(_cycles["taken"]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _judge(status: int, folder: Path) -> tuple[str, str]:
+    log = (folder / "log").read_text(errors="replace").splitlines() if (folder / "log").exists() else []
+    said = next((line for line in log if line.startswith(("FAILED", "ERROR"))), log[-1] if log else "")[:300]
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return ("timeout" if number in (signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL) else "crash"), f"signal {number}"
+    code = os.WEXITSTATUS(status)
+    if code == 0:
+        return "passes", ""
+    if code == INVALID:
+        return "invalid", said
+    if code == 1:
+        return ("timeout" if _TIMEOUT in "\n".join(log) else "killed"), said
+    return "invalid", f"exit code {code}: {said}"
+
+
+_TIMEOUT = "the mutant takes far too many cycles"
+_cycles = {"taken": 0, "limit": 1 << 40}
+
+
+@functools.cache
+def _count_cycles() -> None:
+    """Machines stop with an error after :data:`_CYCLE_LIMIT` times the cycles that the test takes without a mutant."""
+    run = RtlDevice.run
+
+    def limited(self: RtlDevice, max_cycles: int) -> int:
+        taken = run(self, min(max_cycles, max(1, _cycles["limit"] - _cycles["taken"])))
+        _cycles["taken"] += taken
+        assert _cycles["taken"] < _cycles["limit"], _TIMEOUT
+        return taken
+
+    RtlDevice.run = limited  # type: ignore[method-assign]
+
+
+@functools.cache
+def _remember_programs() -> None:
+    """Programs do not depend on mutants: they are compiled once for all children."""
+    from gradloom.host.devices import runner
+
+    compiled: dict[str, Any] = {}
+    compile_network = runner.compile_network
+
+    def remembered(*args: Any, **kwargs: Any) -> Any:
+        key = repr((args, kwargs))
+        if key not in compiled:
+            compiled[key] = compile_network(*args, **kwargs)
+        return compiled[key]
+
+    runner.compile_network = remembered

@@ -1,0 +1,153 @@
+"""Mutants of a fixed seed die at the tests of the suite; outcomes, resumption and the page, each on a case that shows it."""
+
+import dataclasses
+import json
+
+import pytest
+
+from gradloom.verif.mutants import __main__ as command
+from gradloom.verif.mutants import instrument, page, plan, run
+from gradloom.verif.mutants.instrument import Mutant
+from gradloom.verif.mutants.killers import QUICK
+from gradloom.verif.mutants.run import Result, Runner, read_results
+
+_TESTS = "verif/tests"
+
+
+@pytest.fixture(autouse=True)
+def no_mutants():
+    yield
+    instrument.install([])
+    instrument.select(0)
+
+
+NOT_NOTICED = ("5d6eaaa962", "b090e23a11", "80665aaf12")
+"""Of the sample's mutants in modules with a quick test, those that this test alone does not notice."""
+
+
+def quick_mutants(count: int) -> list[Mutant]:
+    """The first of the sample in modules with a quick test that notices them."""
+    found = [mutant for mutant in plan.read_plan() if mutant.place.file in QUICK and mutant.config == "nano"]
+    return [mutant for mutant in found if mutant.name not in NOT_NOTICED][:count]
+
+
+def outcomes(mutants, tests, numbers=None, **options) -> list[Result]:
+    found: list[Result] = []
+    runner = Runner(mutants, choose=lambda mutant: tests(mutant), report=lambda line: None, **options)
+    runner.run(numbers or range(1, len(mutants) + 1), found.append)
+    return found
+
+
+def test_twenty_mutants_are_noticed():
+    """One test each, on Amaranth's simulator; the whole sample: python -m gradloom.verif.mutants."""
+    mutants = quick_mutants(20)
+    found = outcomes(mutants, lambda mutant: [f"{_TESTS}/{QUICK[mutant.place.file]}"], seconds=4.0)
+    assert {result.name for result in found} == {mutant.name for mutant in mutants} and len(found) == 20
+    by_name = {mutant.name: mutant for mutant in mutants}
+    lived = [by_name[result.name] for result in found if not result.dead]
+    assert not lived, "\n".join(map(str, lived))
+
+
+CASES = {
+    "passes": ("pass", "lives"),
+    "fails": ("assert False, 'as it should'", "killed"),
+    "crashes": ("import os; os.abort()", "crash"),
+    "hangs": ("while True: pass", "timeout"),
+    "broken": ("(", "invalid"),
+    "cycles": ("assert False, 'the mutant takes far too many cycles'", "timeout"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outcomes(name, tmp_path, monkeypatch):
+    """A failure, a crash and a test that does not end are kills; a test that cannot be read is none."""
+    monkeypatch.setattr(run, "_SPARE_SECONDS", 2)
+    body, outcome = CASES[name]
+    (tmp_path / "test_case.py").write_text(f"def test_case():\n    {body}\n")
+    found = outcomes(quick_mutants(1), lambda mutant: [str(tmp_path / "test_case.py")], seconds=0.0)
+    assert [result.outcome for result in found] == [outcome], found
+    assert found[0].dead == (outcome in ("killed", "crash", "timeout"))
+    assert found[0].killer == ("" if outcome == "lives" else str(tmp_path / "test_case.py"))
+
+
+def test_the_tests_come_in_their_order_until_one_fails(tmp_path, monkeypatch):
+    """The number of the mutant is in the environment; a mutant that the first test kills never meets the second; one that passes
+    some is reported so, and what it has passed is not run again."""
+    first, second = tmp_path / "test_first.py", tmp_path / "test_second.py"
+    first.write_text("import os\ndef test_first():\n    assert os.environ['GRADLOOM_MUTANT'] != '1'\n")
+    second.write_text("import os\ndef test_second():\n"
+                      f"    open({str(tmp_path / 'log')!r}, 'a').write(os.environ['GRADLOOM_MUTANT'])\n"
+                      "    assert os.environ['GRADLOOM_MUTANT'] != '2'\n")
+    monkeypatch.setattr(run, "MACHINE", (str(first),))
+    monkeypatch.setattr(run, "_FIRST", 1)
+    mutants, tests = quick_mutants(3), [str(first), str(second)]
+    found = outcomes(mutants, lambda mutant: tests, seconds=1.0)
+    assert [(result.name, result.outcome) for result in found] == [
+        (mutants[0].name, "killed"), (mutants[1].name, "open"), (mutants[2].name, "open"),
+        (mutants[1].name, "killed"), (mutants[2].name, "lives")]
+    assert (tmp_path / "log").read_text() == "23" and found[-1].passed == tuple(tests)
+    again: list[Result] = []
+    first.write_text("def test_first():\n    assert False, 'not again'\n")
+    runner = Runner(mutants, choose=lambda mutant: tests, seconds=1.0)
+    runner.run([3], again.append, {found[2].name: found[2]})
+    assert again[-1].outcome == "lives" and (tmp_path / "log").read_text() == "233"
+
+
+def test_a_test_that_fails_without_a_mutant_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "cache_folder", lambda: tmp_path)
+    (tmp_path / "test_broken.py").write_text("def test_broken():\n    assert False\n")
+    said: list[str] = []
+    runner = Runner(quick_mutants(1), choose=lambda mutant: [str(tmp_path / "test_broken.py")], report=said.append)
+    found: list[Result] = []
+    runner.run([1], found.append)
+    assert found[0].outcome == "lives" and found[0].passed == ()
+    assert len(said) == 1 and "fails without a mutant and is left out" in said[0]
+
+
+def _result(mutant: Mutant, outcome: str, **fields) -> Result:
+    return dataclasses.replace(Result(mutant.name, outcome, "", "", 1.0, run.sources_digest(), run.tests_digest()), **fields)
+
+
+def test_results_that_count(tmp_path):
+    """A kill while the RTL is the same; a survival while the tests are, too; the last line of a mutant; not a line cut short."""
+    a, b, c, d = quick_mutants(4)
+    lines = [_result(a, "lives"), _result(a, "killed", tests="others"), _result(b, "lives", tests="others"),
+             _result(c, "killed", sources="others"), _result(d, "lives")]
+    text = "".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in lines)
+    (tmp_path / "results.jsonl").write_text(text + text.splitlines()[0][:40])
+    found = read_results(tmp_path / "results.jsonl")
+    assert {name: result.outcome for name, result in found.items()} == {a.name: "killed", d.name: "lives"}
+    assert len(read_results(tmp_path / "results.jsonl", stale=True)) == 4
+
+
+def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    """Mutants with a result are not run again; every outcome is a line of the file."""
+    mutants = quick_mutants(3)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.jsonl")
+    monkeypatch.setattr(command, "read_results", lambda stale=False: read_results(tmp_path / "results.jsonl", stale=stale))
+    monkeypatch.setattr(plan, "read_plan", lambda: mutants)
+    monkeypatch.setattr(Runner, "warm", lambda self, tests: None)
+    (tmp_path / "test_case.py").write_text("import os\ndef test_case():\n    assert os.environ['GRADLOOM_MUTANT'] != '2'\n")
+    monkeypatch.setattr(run, "killers", lambda mutant: [str(tmp_path / "test_case.py")])
+    monkeypatch.setattr(run, "cache_folder", lambda: tmp_path)
+    assert command.main(["--first", "2"]) == 0
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["outcome"] for line in lines] == ["lives", "killed"]
+    assert command.main(["--first", "2"]) == 0
+    assert "every mutant has a result" in capsys.readouterr().out
+    assert command.main([]) == 0
+    assert {name: result.outcome for name, result in read_results(tmp_path / "results.jsonl").items()} == {
+        mutants[0].name: "lives", mutants[1].name: "killed", mutants[2].name: "lives"}
+
+
+def test_the_page_counts_and_names_those_that_live():
+    """What is only tried in part counts as not killed; what computes the same is not counted against the tests."""
+    a, b, c, d, e = quick_mutants(5)
+    results = {mutant.name: _result(mutant, outcome)
+               for mutant, outcome in ((a, "killed"), (b, "lives"), (c, "lives"), (d, "open"), (e, "invalid"))}
+    text = page.render([a, b, c, d, e], results, {c.name: page.Shown(c.name, "induction from reset")})
+    assert "| killed | 1 (25.0 % of those tried, 33.3 % of those not shown to compute the same) |" in text
+    assert "| live | 1 |" in text and "| cannot be elaborated, not counted | 1 |" in text
+    lives = text.split("## Those that live")[1].split("## Those tried in part")[0]
+    same = text.split("## Those that compute the same")[1]
+    assert b.name in lives and c.name not in lives and c.name in same and "induction from reset" in same
