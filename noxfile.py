@@ -1,4 +1,4 @@
-"""Sessions beyond the README's two commands: ``nox -s lint types tests coverage formal synth emulator faults fuzz eta bench``."""
+"""Sessions beyond the README's two commands: ``nox -s lint types tests coverage formal synth emulator faults fuzz mutants eta bench``."""
 
 import nox
 
@@ -60,6 +60,15 @@ def coverage(session: nox.Session) -> None:
     session.install("-e", ".[data,test,formal,torch,onnx]", "pytest-cov>=5")
     session.run("pytest", "-n", "2", "--cov=gradloom", "--cov-report=term:skip-covered", "--cov-report=html:build/coverage",
                 *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Mutants of every RTL module against the suite's tests, where the last run stopped; hours. ``nox -s mutants -- --first 300``."""
+    session.install("-e", ".[data,test,formal]")
+    session.run("python", "-m", "gradloom.verif.mutants", "--jobs", "2", *session.posargs)
+    session.run("python", "-m", "gradloom.verif.mutants", "--equivalent")
+    session.run("python", "-m", "gradloom.verif.mutants", "--page")
 
 
 @nox.session
