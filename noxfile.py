@@ -1,4 +1,7 @@
-"""Sessions beyond the README's two commands: ``nox -s lint types tests coverage formal synth emulator faults fuzz mutants eta bench``."""
+"""Sessions beyond the README's two commands.
+
+``nox -s lint types tests coverage formal synth emulator faults fuzz mutants eta bench``
+"""
 
 import nox
 
@@ -64,7 +67,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Mutants of every RTL module against the suite's tests, where the last run stopped; hours. ``nox -s mutants -- --first 300``."""
+    """Mutants of every RTL module against the suite's tests, from where the last run stopped; hours (``-- --first 300``: one or two)."""
     session.install("-e", ".[data,test,formal]")
     session.run("python", "-m", "gradloom.verif.mutants", "--jobs", "2", *session.posargs)
     session.run("python", "-m", "gradloom.verif.mutants", "--equivalent")
