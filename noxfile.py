@@ -67,7 +67,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Mutants of every RTL module against the suite's tests, from where the last run stopped; hours (``-- --first 300``: one or two)."""
+    """Mutants of every RTL module against the suite's tests, from where the last run stopped; hours (``-- --first 300``)."""
     session.install("-e", ".[data,test,formal]")
     session.run("python", "-m", "gradloom.verif.mutants", "--jobs", "2", *session.posargs)
     session.run("python", "-m", "gradloom.verif.mutants", "--equivalent")
