@@ -15,6 +15,14 @@ BUGS = [
     ("for condition, cause, culprit in reversed(causes)", "for condition, cause, culprit in causes"),
     ("self.overflow, Const(ErrorCode.MALFORMED_COMMAND, 8)", "self.overflow, Const(ErrorCode.PROGRAM_HEADER, 8)"),
     ("Mux(self.read_client, Unit.LOAD, Unit.SEQ)", "Mux(self.read_client, Unit.SEQ, Unit.LOAD)"),
+    ("(aborting | self.abort)", "self.abort"),
+    ("self.running & (aborting | self.abort)", "aborting | self.abort"),
+    ("Mux(self.counting & ~self.progress, quiet + 1, 0)", "Mux(self.counting, quiet + 1, 0)"),
+    ("(self.watchdog != 0) & (quiet >= self.watchdog)", "(quiet >= self.watchdog)"),
+    ("(quiet >= self.watchdog)", "(quiet > self.watchdog)"),
+    ("left <= 1", "left == 1"),
+    ("left.eq(left - 1)", "left.eq(left - 2)"),
+    ("with m.If(~self.hold):", "with m.If(1):"),
 ]
 
 

@@ -14,6 +14,7 @@ DEPTH = 10
 BUG_DEPTH = 14
 BUGS = [
     (1, "last.eq((count == (length + 1) >> 1) & (count > 1))", "last.eq((count == length >> 1) & (count > 1))"),
+    (2, "self.port.free & ~self.port.start & under_way.i.ready", "self.port.free & ~self.port.start"),
 ]
 
 

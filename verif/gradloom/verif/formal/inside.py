@@ -33,19 +33,25 @@ def add_opened(m: Module, platform: object, component: wiring.Component, *names:
     Parameters
     ----------
     names : :class:`str`
-        Names of signals; those of a submodule begin with its name and a dot.
+        Names of signals; those of a submodule begin with its name and a dot. Of signals with one name, ``#`` and a number choose,
+        in the order in which the source drives them: ``address#0``.
 
     Raises
     ------
     :exc:`ValueError`
-        If not exactly one driven signal has the name: the specification no longer fits the source.
+        If not exactly one driven signal has a name without a number, or none has that number: the specification no longer fits
+        the source.
     """
     fragment = Fragment.get(component, platform)
     m.submodules[submodule] = _Body(fragment)
     driven: dict[str, dict[int, Signal]] = {}
     for name, signal in _signals(fragment, ""):
         driven.setdefault(name, {})[id(signal)] = signal
+    chosen = []
     for name in names:
-        if len(driven.get(name, ())) != 1:
-            raise ValueError(f"{type(component).__name__} drives {len(driven.get(name, ()))} signals {name!r} inside, not one")
-    return [next(iter(driven[name].values())) for name in names]
+        plain, _, number = name.partition("#")
+        found = list(driven.get(plain, {}).values())
+        if len(found) <= int(number or 0) or (not number and len(found) != 1):
+            raise ValueError(f"{type(component).__name__} drives {len(found)} signals {plain!r} inside: {name!r} is not one")
+        chosen.append(found[int(number or 0)])
+    return chosen
