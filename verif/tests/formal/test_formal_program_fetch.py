@@ -17,7 +17,7 @@ FETCH_BUGS = [
     (8, "stale.eq(open_next)", "stale.eq(0)"),
 ]
 WINDOW_BUGS = [
-    ("left != len(held)", "level != len(held)"),
+    ("held[min(n + 1, len(held) - 1)]", "held[n]"),
 ]
 
 

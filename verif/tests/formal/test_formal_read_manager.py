@@ -15,9 +15,11 @@ REPORT_DEPTH = 22
 ORDER_DEPTH = 5
 DATA_DEPTH = 6
 
+REPORT_WAIT = "left.eq(Mux((self.failed | self.drained) & ~self.waiting, left - 1, SETTLE))"
 REPORT_BUGS = [
-    ("left.eq(Mux(self.failed | self.drained, left - 1, SETTLE))", "left.eq(left - 1)"),
-    ("left.eq(Mux(self.failed | self.drained, left - 1, SETTLE))", "left.eq(Mux(self.drained, left - 1, SETTLE))"),
+    (REPORT_WAIT, "left.eq(left - 1)"),
+    (REPORT_WAIT, "left.eq(Mux(self.drained & ~self.waiting, left - 1, SETTLE))"),
+    (REPORT_WAIT, "left.eq(Mux(self.failed | self.drained, left - 1, SETTLE))"),
     ("self.valid.eq(left == 1)", "self.valid.eq(left == 2)"),
     ("with m.Elif(self.response & ~self.failed):", "with m.Elif(self.response & ~self.failed & ~self.refused):"),
     ("with m.Elif(self.response & ~self.failed):", "with m.Elif(self.response):"),

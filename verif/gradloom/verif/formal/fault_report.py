@@ -19,24 +19,25 @@ class FaultReportSpec(wiring.Component):
     Parameters
     ----------
     cover : :class:`bool`
-        Reaches instead: a told refusal that had waited, an error answer behind a refusal.
+        Reaches instead: a told refusal that had waited, an error answer behind a refusal, one told after a beat had waited.
     """
 
     def __init__(self, design: types.ModuleType = axi, *, cover: bool = False) -> None:
         self.design, self.cover = design, cover
-        super().__init__({"window": In(1), "response": In(1), "client": In(1), "drained": In(1), "clear": In(1)})
+        super().__init__({"window": In(1), "response": In(1), "client": In(1), "drained": In(1), "waiting": In(1),
+                          "clear": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.dut = dut = self.design.FaultReport()
-        m.d.comb += [*(getattr(dut, name).eq(getattr(self, name)) for name in ("window", "response", "client", "drained", "clear")),
-                     Assume(~ResetSignal())]
+        names = ("window", "response", "client", "drained", "waiting", "clear")
+        m.d.comb += [*(getattr(dut, name).eq(getattr(self, name)) for name in names), Assume(~ResetSignal())]
         refused, failed, culprit = Signal(), Signal(), Signal()
-        # Cycles since the fault, or since a refusal was last not drained.
+        # Cycles since the fault, or since something ahead of it was last under way.
         age = Signal(range(axi.SETTLE + 1), init=axi.SETTLE)
         with m.If(age != axi.SETTLE):
             m.d.sync += age.eq(age + 1)
-            with m.If(~failed & ~self.drained):
+            with m.If((~failed & ~self.drained) | self.waiting):
                 m.d.sync += age.eq(0)
         with m.If(~failed & (self.response | (self.window & ~refused))):
             m.d.sync += [culprit.eq(self.client), age.eq(0), failed.eq(self.response), refused.eq(refused | ~self.response)]
@@ -51,5 +52,7 @@ class FaultReportSpec(wiring.Component):
             waited = past(m, refused & ~self.drained, "waited")
             late = Signal()
             m.d.sync += late.eq(late | waited)
-            m.d.comb += [Cover(dut.valid & ~failed & late), Cover(refused & failed & dut.valid)]
+            kept = Signal()
+            m.d.sync += kept.eq(kept | (failed & self.waiting))
+            m.d.comb += [Cover(dut.valid & ~failed & late), Cover(refused & failed & dut.valid), Cover(dut.valid & kept)]
         return m

@@ -76,6 +76,7 @@ GIVEN = [
 
 @pytest.mark.parametrize(("make", "message"), GIVEN, ids=[str(number) for number in range(len(GIVEN))])
 @pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:FutureWarning")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.* is not supported:DeprecationWarning")
 def test_what_is_no_module_is_named(make, message):
     """At once, and by whatever door it comes."""
@@ -120,6 +121,7 @@ def test_what_is_imported_already_is_named():
      "the layers of a TorchScript module cannot be read: put the nn.Module that it was made from in its place"),
 ])
 @pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:FutureWarning")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.* is not supported:DeprecationWarning")
 def test_wrappers_inside_a_module_are_refused_by_name(wrap, title, rest):
     with pytest.raises(UserError) as caught:
