@@ -1,4 +1,4 @@
-"""Specification of ``align`` of narrow operands, written from docs/arithmetic.md, section 2."""
+"""Specification of ``align``, written from docs/arithmetic.md, section 2: the exact product, then saturated; or a floor."""
 
 import types
 
@@ -8,10 +8,10 @@ from amaranth.lib.wiring import In
 
 from gradloom.rtl.acore import align
 
-__all__ = ["LEFT", "NARROW_DEPTH", "RIGHT", "AlignNarrowSpec", "aligned"]
+__all__ = ["ALIGN_DEPTH", "LEFT", "NARROW_DEPTH", "RIGHT", "AlignNarrowSpec", "AlignSpec", "aligned"]
 
-_NARROW_LATENCY = 2
-NARROW_DEPTH = _NARROW_LATENCY + 1
+_LATENCY, _NARROW_LATENCY = 5, 2
+ALIGN_DEPTH, NARROW_DEPTH = _LATENCY + 1, _NARROW_LATENCY + 1
 """Cycles to the first result of which nothing is from before power-up."""
 LEFT, RIGHT = range(64), range(-64, 0)
 """The two cases of the amount."""
@@ -27,8 +27,9 @@ def aligned(m: Module, x: Value, n: Value, amounts: range) -> Signal:
                 if amount < 0:
                     m.d.comb += y.eq(x >> -amount)
                 else:
-                    exact = x << amount
-                    m.d.comb += y.eq(Mux(exact > _MOST, _MOST, Mux(exact < _LEAST, _LEAST, exact)))
+                    # The low 64 bits of the exact product, moved back, are x exactly when it fits.
+                    low = (x << amount)[:64].as_signed()
+                    m.d.comb += y.eq(Mux(low >> amount == x, low, Mux(x < 0, _LEAST, _MOST)))
     return y
 
 
@@ -48,19 +49,45 @@ def _grown(m: Module, cycles: int) -> Value:
     return age == cycles
 
 
+class AlignSpec(wiring.Component):
+    """Every number leaves :class:`gradloom.rtl.acore.align.Align` as align(x, n) 5 cycles later, for all 128 amounts.
+
+    The pipeline has no feedback and no enable, and the inputs are free in every cycle, so those of the neighbours, too: the bounded
+    check of ``ALIGN_DEPTH`` cycles is complete.
+
+    Parameters
+    ----------
+    amounts : :class:`range`
+        Those of the number that is followed, a part of ``LEFT`` or ``RIGHT``; its neighbours' are free.
+    """
+
+    def __init__(self, amounts: range, design: types.ModuleType = align) -> None:
+        self.amounts, self.design = amounts, design
+        super().__init__({"x": In(signed(64)), "n": In(signed(7))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.design.Align()
+        m.d.comb += [dut.x.eq(self.x), dut.n.eq(self.n)]
+        x, n = (_history(m, value, name, _LATENCY) for value, name in ((self.x, "x"), (self.n, "n")))
+        y = aligned(m, x, n, self.amounts)
+        with m.If(_grown(m, _LATENCY)):
+            m.d.comb += [Assume((n >= self.amounts[0]) & (n <= self.amounts[-1])), Assert(dut.y == y)]
+        return m
+
+
 class AlignNarrowSpec(wiring.Component):
     """:class:`gradloom.rtl.acore.align.AlignNarrow` gives align(x, n) for every x of its width and all 128 amounts.
 
     ``n`` may change from one number to the next, though in the machine it stays while a command runs: ``rows`` follows by a cycle,
-    as the unit asks. The pipeline has no feedback and no enable, and the inputs are free in every cycle, so those of the
-    neighbours, too: the bounded check of ``NARROW_DEPTH`` cycles is complete.
+    as the unit asks. Complete as above.
 
     Parameters
     ----------
     width : :class:`int`
         Bits of ``x``.
     amounts : :class:`range`
-        ``LEFT`` or ``RIGHT``: those of the number that is followed; its neighbours' are free.
+        As above.
     """
 
     def __init__(self, width: int, amounts: range, design: types.ModuleType = align) -> None:
@@ -76,5 +103,5 @@ class AlignNarrowSpec(wiring.Component):
         x, n = (_history(m, value, name, _NARROW_LATENCY) for value, name in ((self.x, "x"), (self.n, "n")))
         y = aligned(m, x, n, self.amounts)
         with m.If(_grown(m, _NARROW_LATENCY)):
-            m.d.comb += [Assume((n < 0) == (self.amounts[0] < 0)), Assert(dut.y == y)]
+            m.d.comb += [Assume((n >= self.amounts[0]) & (n <= self.amounts[-1])), Assert(dut.y == y)]
         return m

@@ -2,7 +2,7 @@
 
 import types
 
-from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Assert, Assume, Cat, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -41,12 +41,10 @@ class DividerSpec(wiring.Component):
     ----------
     part : :class:`str`
         One of ``PARTS``: what this proof asserts; it assumes what those before it prove.
-    cover : :class:`bool`
-        With statements to reach both forms of the quotient.
     """
 
-    def __init__(self, part: str, design: types.ModuleType = divider, *, cover: bool = False) -> None:
-        self.part, self.design, self.cover = part, design, cover
+    def __init__(self, part: str, design: types.ModuleType = divider) -> None:
+        self.part, self.design = part, design
         super().__init__({"start": In(1), "s": In(64), "n": In(15)})
 
     def elaborate(self, platform: object) -> Module:
@@ -123,6 +121,4 @@ class DividerSpec(wiring.Component):
             with m.If(n != 0):
                 check("result", dut.q[15], (shift == 15) | (shift == 16),
                       dut.q == Mux(shift == 15, quotient >> 2, quotient >> 1))
-                if self.cover:
-                    m.d.comb += [Cover((shift == step) & (s > 1 << 40)) for step in (15, 16)]
         return m
