@@ -2,6 +2,8 @@
 
 ``--skips-to FILE`` and ``--no-skips`` see to it that nothing is skipped in silence: the first writes what was skipped for want of
 something on this machine, so that it can be run where that is (``pytest @FILE``); the second fails if any such thing is left.
+
+``--netlist MODULES``: cocotb benches simulate netlists of gates in the place of these modules of the emitted Verilog.
 """
 
 from collections.abc import Iterator
@@ -25,12 +27,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--skips-to", type=Path, metavar="FILE", help="write what was skipped here, but for long tests, a line each")
     parser.addoption("--no-skips", action="store_true",
                      help="fail if more is skipped than long tests and what needs a GPU or a board")
+    parser.addoption("--netlist", type=lambda text: text.split(","), metavar="MODULES",
+                     help="run the cocotb benches that are named on gates that Yosys makes of their modules (commas between them; "
+                          "'all': of the whole component)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long(reason): takes a minute or more, and a smaller one runs in its place")
     if not hasattr(config, "workerinput"):  # the workers of xdist report to the one process that has this
         config.pluginmanager.register(SkipLog(config), "gradloom-skips")
+    if config.getoption("--netlist"):
+        from gradloom.verif.synthesis.netlist_option import NetlistOption  # brings cocotb, which few runs need
+
+        config.pluginmanager.register(NetlistOption(config.getoption("--netlist")), "gradloom-netlist")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

