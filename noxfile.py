@@ -39,14 +39,16 @@ def formal(session: nox.Session) -> None:
 
 @nox.session
 def synth(session: nox.Session) -> None:
-    """Every component and the nano core for ECP5, the parts of eta and eta2x for the Xilinx 7 series; writes docs/synthesis*.md."""
-    session.install("-e", ".[fpga]")
+    """Every component and the nano core for ECP5, the parts of eta and eta2x for the Xilinx 7 series, which writes
+    docs/synthesis*.md; then the netlists of parts under the benches of their RTL."""
+    session.install("-e", ".[test,fpga]")
     if session.posargs:
         session.run("python", "-m", "gradloom.verif.synth", *session.posargs)
         return
     session.run("python", "-m", "gradloom.verif.synth")
     for machine in ("eta", "eta2x", "docs/results/eta2x-double-pumped.toml"):
         session.run("python", "-m", "gradloom.verif.synth_xc7", "--config", machine)
+    session.run("python", "-m", "gradloom.verif.netlists")
 
 
 @nox.session
