@@ -3,10 +3,10 @@
 import pytest
 
 from gradloom.rtl.config import PRESETS
-from gradloom.rtl.emission import emit_verilog
 from gradloom.rtl.regmap import offset
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.rtl_device import RtlDevice
+from gradloom.sim.verilog import machine_verilog
 
 MODULE = """module part(clk);
   reg [3:0] count = 4'h3;
@@ -35,7 +35,7 @@ def test_what_is_taken_away():
 
 
 def test_only_tables_of_a_machine_keep_their_contents():
-    text = without_initial_values("".join(emit_verilog(PRESETS["nano"]).values()))
+    text = without_initial_values("".join(machine_verilog(PRESETS["nano"])[0].values()))
     kept = {block.split("[")[0].strip() for block in text.split("  initial begin\n")[1:] if "] = " in block.split("\n")[0]}
     assert kept == {"\\program", "\\table"}, "the microprograms, and the exponentials of the softmax"
 
