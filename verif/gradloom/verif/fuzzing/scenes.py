@@ -42,8 +42,11 @@ SOURCES = (("plain", PLAIN, 1, 1), ("strided", STRIDED, 1, 1), ("parts", PARTS, 
 """Scenes: name, network, batch, parts of the batch (more than one: sums and weight gradients go through DRAM)."""
 
 
+_NO_MACHINE = "an image of the memory has neither registers nor a clock"
+
+
 class _Memory:
-    """Bytes that a plan reads and writes like those of a device."""
+    """Bytes that a plan reads and writes like those of a device; there is no machine behind them."""
 
     def __init__(self, data: bytearray) -> None:
         self.data = data
@@ -55,13 +58,13 @@ class _Memory:
         return bytes(self.data[addr : addr + n])
 
     def csr_write(self, offset: int, value: int) -> None:
-        raise NotImplementedError
+        raise TypeError(_NO_MACHINE)
 
     def csr_read(self, offset: int) -> int:
-        raise NotImplementedError
+        raise TypeError(_NO_MACHINE)
 
     def run(self, max_cycles: int) -> int:
-        raise NotImplementedError
+        raise TypeError(_NO_MACHINE)
 
     def close(self) -> None:
         pass
