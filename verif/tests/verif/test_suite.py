@@ -1,12 +1,11 @@
-"""Nothing is skipped in silence: the options of ``verif/tests/conftest.py``, on a suite of their own, with and without xdist."""
+"""Nothing is skipped in silence: the options of :mod:`gradloom.verif.suite`, on a suite of their own, with and without xdist."""
 
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-from gradloom.verif.checkout import TESTS
+from gradloom.verif.checkout import ROOT
 
 SUITE = '''
 import pytest
@@ -23,8 +22,7 @@ FILE = 'import pytest\npytest.importorskip("no_such_package")\ndef test_it(): pa
 
 @pytest.fixture
 def run(tmp_path):
-    shutil.copy(TESTS / "conftest.py", tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p gradloom.verif.suite\n")
     (tmp_path / "test_some.py").write_text(SUITE)
     (tmp_path / "test_file.py").write_text(FILE)
 
@@ -55,3 +53,10 @@ def test_a_skip_that_is_not_allowed_fails(run, workers):
 
 def test_long_tests_run_when_asked(run):
     assert "2 passed" in run("test_some.py", "--long", "-k", "runs or long").stdout
+
+
+def test_the_options_are_known_before_any_folder_is_read():
+    """pytest takes the value of an option that it does not know yet for a path; it need not exist, as in a fresh clone."""
+    command = [sys.executable, "-m", "pytest", "--markers", "--skips-to", "no/such/folder/skips.txt", "--netlist", "all"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "long(reason)" in done.stdout, done.stderr

@@ -1,4 +1,6 @@
-"""``--long``: also the tests that take minutes and have a smaller representative in the suite (``nox -s eta``).
+"""The suite's own options, a plugin of pytest that ``pyproject.toml`` names, so that they are there wherever its paths point.
+
+``--long``: also the tests that take minutes and have a smaller representative in the suite (``nox -s eta``).
 
 ``--skips-to FILE`` and ``--no-skips`` see to it that nothing is skipped in silence: the first writes what was skipped for want of
 something on this machine, so that it can be run where that is (``pytest @FILE``); the second fails if any such thing is left.
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+__all__ = ["SkipLog"]
 
 HOURS = "nox -s"
 """The reason of a skip that names a nox session says where the test runs."""
