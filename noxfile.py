@@ -105,7 +105,7 @@ def emulator(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Plant every fault of gradloom.verif.planted_faults; each must be noticed by its test."""
+    """Plant every fault of gradloom.verif.planted.faults; each must be noticed by its test."""
     session.install("-e", ".[data,test,formal]")
     session.run("python", "-m", "gradloom.verif.planted", *session.posargs)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gradloom.verif.checkout import DOCS, ROOT
-from gradloom.verif.planted import run_fault
-from gradloom.verif.planted_faults import FAULTS, QUICK, named
+from gradloom.verif.planted.fault import run_fault
+from gradloom.verif.planted.faults import FAULTS, QUICK, named
 
 
 def test_every_fault_applies():

@@ -10,7 +10,7 @@ from gradloom.verif.mutants import plan
 from gradloom.verif.mutants.instrument import RTL, Mutant
 from gradloom.verif.mutants.operators import OPERATORS
 from gradloom.verif.mutants.run import Result
-from gradloom.verif.planted_faults import FAULTS
+from gradloom.verif.planted.faults import FAULTS
 
 __all__ = ["EQUIVALENT", "PAGE", "Shown", "read_shown", "render", "write_shown"]
 

@@ -151,3 +151,15 @@ def test_the_page_counts_and_names_those_that_live():
     lives = text.split("## Those that live")[1].split("## Those tried in part")[0]
     same = text.split("## Those that compute the same")[1]
     assert b.name in lives and c.name not in lives and c.name in same and "induction from reset" in same
+
+
+@pytest.mark.parametrize(("new", "same"), [
+    ('"""Other words."""\nx = 1  # why\n', True), ('"""Words."""\nx = 2\n', False), ('"""Words."""\n\nx = 1\n', False)])
+def test_results_outlive_words(tmp_path, monkeypatch, new, same):
+    """A mutant's result counts while the code stays, and the lines that name the mutant."""
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    file = tmp_path / "part.py"
+    file.write_text('"""Words."""\nx = 1\n')
+    before = run._digest([file])
+    file.write_text(new)
+    assert (run._digest([file]) == before) == same

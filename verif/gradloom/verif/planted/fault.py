@@ -1,4 +1,4 @@
-"""Planted faults: one edit of the RTL's or the host's sources each, and the test that must notice it.
+"""One edit of the RTL's or the host's sources each, and the test that must notice it.
 
 A check that cannot fail proves nothing. Each :class:`Fault` replaces one piece of source text in a copy of the packages;
 the named test, run against the copy, must fail. The list is rendered into ``docs/verification.md``.
@@ -9,8 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 from gradloom.verif.checkout import ROOT
@@ -93,37 +91,3 @@ def run_fault(fault: Fault, folder: Path) -> Outcome:
     )
     tail = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
     return Outcome(result.returncode == 1 and " failed" in result.stdout, tail)
-
-
-def main(names: list[str]) -> int:
-    """Plant every fault whose name contains one of ``names`` (all without any). Returns 1 if one was not noticed.
-
-    ``--table`` alone prints the table of ``docs/verification.md``.
-    """
-    from gradloom.verif.planted_faults import FAULTS
-
-    if names == ["--table"]:
-        print("| fault | planted in | noticed by |\n|---|---|---|")
-        for fault in FAULTS:
-            print(f"| {fault.name} | `{fault.file}` | `{fault.test}` |")
-        return 0
-    chosen = [fault for fault in FAULTS if not names or any(name in fault.name for name in names)]
-    if not chosen:
-        print(f"no planted fault is named like {', '.join(names)}")
-        return 2
-    missed = 0
-    for fault in chosen:
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            outcome = run_fault(fault, Path(folder))
-        missed += not outcome.caught
-        word = "caught" if outcome.caught else "MISSED"
-        print(f"{word}  {fault.name}  ({fault.test}, {time.monotonic() - began:.0f} s)", flush=True)
-        if not outcome.caught:
-            print(outcome.log, flush=True)
-    print(f"{len(chosen) - missed} of {len(chosen)} planted faults were caught")
-    return int(missed > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""Planted in the host and the golden model (``host``, ``models``); each with the fastest test that notices it."""
+
+from gradloom.verif.planted.fault import Fault
+
+__all__ = ["FAULTS"]
+
+_HOST = "host/gradloom/host"
+_TESTS = "verif/tests"
+
+FAULTS = (
+    Fault(
+        "scheduler orders no write after a read",
+        f"{_HOST}/order/tokens.py",
+        "and (write or past.write)",
+        "and past.write",
+        f"{_TESTS}/host/order/test_token_order.py",
+    ),
+    Fault(
+        "operands of the array overwrite others that are in use",
+        f"{_HOST}/order/places.py",
+        "start + count <= other or other + length <= start",
+        "start + count <= other or other + length <= start + count",
+        f"{_TESTS}/host/test_schedule.py",
+    ),
+    Fault(
+        "a tile of rows lacks the last row of its halo",
+        f"{_HOST}/tiles/array_sweep.py",
+        "max(start + 1, min(self.rows, high))",
+        "max(start + 1, min(self.rows, high - 1))",
+        f"{_TESTS}/host/tiles/test_row_tiles.py::test_strips_hold_the_rows_of_their_windows",
+    ),
+    Fault(
+        "an overflow of the machine is told of the phase before",
+        f"{_HOST}/devices/runner.py",
+        "phase = PHASES[tag % 8] if",
+        "phase = PHASES[tag % 8 - 1] if",
+        f"{_TESTS}/host/devices/test_limits.py::test_the_machines_codes_become_the_same_sentences",
+    ),
+    Fault(
+        "sums are near their limit a bit too late",
+        "models/gradloom/models/golden/run.py",
+        "if needed > bits - arith.NEAR_BITS:",
+        "if needed > bits - arith.NEAR_BITS + 1:",
+        f"{_TESTS}/host/devices/test_limits.py::test_sums_are_near_the_limit_by_their_values",
+    ),
+    Fault(
+        "saturated logits are not counted at the lower end",
+        f"{_HOST}/devices/limits.py",
+        "(logits >= top) | (logits <= -1 - top)",
+        "(logits > top) | (logits <= -1 - top)",
+        f"{_TESTS}/host/devices/test_limits.py::test_saturated_logits_are_counted_and_told_once",
+    ),
+    Fault(
+        "the golden model keeps half a step that overflows",
+        f"{_HOST}/devices/models.py",
+        "state = self._state.copy()",
+        "state = self._state",
+        f"{_TESTS}/host/devices/test_limits.py::test_a_step_that_overflows_in_its_update_changes_nothing",
+    ),
+    Fault(
+        "evaluation divides whole numbers by their own largest, not as the training did",
+        f"{_HOST}/commands/eval_command.py",
+        "trained_divisor(options.weights) if",
+        "None if",
+        f"{_TESTS}/host/runs/test_whole_numbers.py::test_evaluation_divides_by_what_the_training_divided_by",
+    ),
+    Fault(
+        "a run of before the divisor was recorded is divided when it goes on",
+        f"{_HOST}/runs/run_folder.py",
+        'record["data"].get("divisor", 1)',
+        'record["data"].get("divisor", 256)',
+        f"{_TESTS}/host/runs/test_whole_numbers.py::test_a_run_before_the_divisor_was_recorded_goes_on_as_it_began",
+    ),
+    Fault(
+        "the place of results is not tried before work",
+        f"{_HOST}/environment.py",
+        "with tempfile.TemporaryFile(dir=place) as file:",
+        "with tempfile.TemporaryFile() as file:",
+        f"{_TESTS}/host/test_environment.py::test_a_folder_that_takes_no_file",
+    ),
+    Fault(
+        "verification skips the normalised activations",
+        f"{_HOST}/devices/verification.py",
+        "unequal = device != golden",
+        'unequal = (device != golden) & (name != "xhat")',
+        f"{_TESTS}/host/devices/test_session_golden.py::test_flipped_tensors_are_told_by_name",
+    ),
+)
