@@ -28,7 +28,6 @@ __all__ = [
     "verify_steps",
 ]
 
-"""Networks of awkward shapes."""
 SEED = 3
 
 

@@ -1,11 +1,13 @@
 """The machine against the golden model: every byte of every tensor of every step, on networks of awkward shapes."""
 
+import dataclasses
 import itertools
 
 import pytest
 
 from gradloom.host import cli
 from gradloom.host.schedule import compile_network
+from gradloom.models.hyper import Hyper
 from gradloom.models.network import Conv, FullyConnected, Network
 from gradloom.rtl.config import load_config
 from gradloom.rtl.isa import Opcode
@@ -61,6 +63,13 @@ def test_gradients_between_the_commands_of_a_tile(config, channels):
     assert any(before.tag % 8 == gradients and command.tag == backward and command["acc"]
                for before, command in itertools.pairwise(array)), "gradients within a tile"
     verify_steps(case, config)
+
+
+def test_hyperparameters_at_their_edges():
+    """Weight decay of the whole weight (n = 0) and of less than any bit; momentum and rate at the ends of the table."""
+    case = make_case("tiny-relu", 2, 4)
+    hypers = [Hyper(128, 15, momentum, decay) for momentum, decay in ((230, 0), (0, 254), (255, 1))]
+    verify_steps(dataclasses.replace(case, hypers=[*hypers, Hyper(255, 30, 0, 0)]), "nano")
 
 
 def test_many_small_tiles():
