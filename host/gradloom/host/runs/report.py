@@ -1,10 +1,14 @@
-"""``report.html`` of a run: one self-contained page; training curve, cycles by layer and phase, use of the array."""
+"""``report.html`` of a run: one self-contained page; training curve, cycles by layer and phase, use of the array.
 
+``report.svg`` holds its drawings alone, for a README or a talk.
+"""
+
+import dataclasses
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["ENGINES", "STYLE", "number", "render", "svg"]
+__all__ = ["ENGINES", "STYLE", "number", "picture", "render", "svg"]
 
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 34
@@ -83,10 +87,36 @@ def svg(body: str, label: str, height: int = _HEIGHT) -> str:
     )
 
 
-def _training(run: dict[str, Any]) -> str:
+@dataclasses.dataclass(frozen=True)
+class _Drawing:
+    """One drawing of the page, ``height`` high; the key of its colours lies in it."""
+
+    title: str
+    body: str
+    height: int = _HEIGHT
+
+    def heading_and_svg(self) -> str:
+        return f"<h2>{self.title}</h2>{svg(self.body, self.title.lower(), self.height)}"
+
+
+_KEY_HEIGHT, _LETTER = 22, 7.4
+"""Of a key's line, and the room of a letter of it: the widest of the common sans-serif fonts at 12 pixels."""
+
+
+def _key(entries: Iterable[tuple[str, str]], y: float, x: float = _LEFT) -> str:
+    """Squares of a colour, each with its name behind it, on one line."""
+    body = ""
+    for colour, name in entries:
+        body += (f'<rect x="{x:.1f}" y="{y:.1f}" width="10" height="10" fill="{colour}"/>'
+                 f'<text x="{x + 15:.1f}" y="{y + 9:.1f}">{name}</text>')
+        x += 35 + _LETTER * len(name)
+    return body
+
+
+def _training_drawings(run: dict[str, Any]) -> list[_Drawing]:
     steps = [(record["step"] + 1, record["loss"]) for record in run["steps"] if record.get("loss") is not None]
     if not steps:
-        return "<p class=note>No training step was recorded.</p>"
+        return []
     window = max(1, len(steps) // 60)
     smooth = [
         (steps[i][0], sum(y for _, y in steps[max(0, i - window) : i + 1]) / len(steps[max(0, i - window) : i + 1]))
@@ -94,56 +124,65 @@ def _training(run: dict[str, Any]) -> str:
     ]
     x_top = float(steps[-1][0])
     ticks = _axis_ticks(max(y for _, y in steps))
-    loss = svg(
+    found = [_Drawing("Loss per step", (
         _frame(x_top, ticks, "step")
         + _curve(steps, x_top, ticks[-1], "#e7c3ae")
-        + _curve(smooth, x_top, ticks[-1], "#d9652b"),
-        "loss per step",
-    )
-    text = (
-        f"<h2>Loss per step</h2>{loss}<p class=note>Pale: each step; strong: mean of the last {window + 1} steps.</p>"
-    )
+        + _curve(smooth, x_top, ticks[-1], "#d9652b")
+        + _key((("#e7c3ae", "each step"), ("#d9652b", f"mean of the last {window + 1} steps")), _HEIGHT - 12)))]
     epochs = run["epochs"]
     if epochs:
-        x_top = float(max(len(epochs), 1))
-        lines = ""
-        for key, colour in (("train_accuracy", "#7a8fa6"), ("test_accuracy", "#2f7f79")):
-            lines += _curve(
+        x_top = float(len(epochs))
+        body = _frame(x_top, [0, 20, 40, 60, 80, 100], "epoch", "{} %")
+        sets = (("train_accuracy", "#7a8fa6", "training images"), ("test_accuracy", "#2f7f79", "test images"))
+        for key, colour, _ in sets:
+            body += _curve(
                 [(e["epoch"] + 1, 100 * e[key]) for e in epochs if e.get(key) is not None], x_top, 100.0, colour, True
             )
-        text += (
-            "<h2>Accuracy per epoch</h2>"
-            + svg(_frame(x_top, [0, 20, 40, 60, 80, 100], "epoch", "{} %") + lines, "accuracy per epoch")
-            + '<p class=note><span class=key style="background:#7a8fa6"></span>training images'
-            '<span class=key style="background:#2f7f79"></span>test images</p>'
-        )
-        rows = "".join(
-            f"<tr><td>{e['epoch'] + 1}</td><td>{_percent(e.get('train_accuracy'))}</td>"
-            f"<td>{_percent(e.get('test_accuracy'))}</td><td>{e.get('cycles') or 0:,}</td>"
-            f"<td><code>{e['sha256'][:16]}</code></td></tr>"
-            for e in epochs
-        )
-        heads = "".join(f"<th>{head}</th>" for head in ("epoch", "training", "test", "cycles", "parameters (SHA-256)"))
-        text += f"<table><tr>{heads}</tr>{rows}</table>"
-    return text
+        body += _key([(colour, name) for _, colour, name in sets], _HEIGHT - 12)
+        found.append(_Drawing("Accuracy per epoch", body))
+    return found
+
+
+def _epochs(run: dict[str, Any]) -> str:
+    epochs = run["epochs"]
+    if not epochs:
+        return ""
+    rows = "".join(
+        f"<tr><td>{e['epoch'] + 1}</td><td>{_percent(e.get('train_accuracy'))}</td>"
+        f"<td>{_percent(e.get('test_accuracy'))}</td><td>{e.get('cycles') or 0:,}</td>"
+        f"<td><code>{e['sha256'][:16]}</code></td></tr>"
+        for e in epochs
+    )
+    heads = "".join(f"<th>{head}</th>" for head in ("epoch", "training", "test", "cycles", "parameters (SHA-256)"))
+    return f"<table><tr>{heads}</tr>{rows}</table>"
+
+
+def _training(run: dict[str, Any]) -> str:
+    drawings = _training_drawings(run)
+    if not drawings:
+        return "<p class=note>No training step was recorded.</p>"
+    return "".join(drawing.heading_and_svg() for drawing in drawings) + _epochs(run)
 
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.2f} %"
 
 
-def _cycles(run: dict[str, Any]) -> str:
-    cycles = run.get("cycles") or {}
-    rows = cycles.get("by_layer_phase") or []
-    if not rows:
-        return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
-    present = [engine for engine in ENGINES if any(engine[0] in row["busy"] for row in rows)]
+def _engines(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    return [engine for engine in ENGINES if any(engine[0] in row["busy"] for row in rows)]
+
+
+def _layer_rows(run: dict[str, Any]) -> list[dict[str, Any]]:
+    return (run.get("cycles") or {}).get("by_layer_phase") or []
+
+
+def _cycles_drawing(rows: Sequence[dict[str, Any]]) -> _Drawing:
+    present = _engines(rows)
     top = max(sum(row["busy"].get(key, 0) for key, _, _ in present) for row in rows) or 1
     label_width, bar_height = 150, 20
-    height = bar_height * len(rows) + 12
-    body = ""
+    body = _key([(colour, name) for _, name, colour in present], 8, label_width)
     for index, row in enumerate(rows):
-        y, x = 6 + index * bar_height, float(label_width)
+        y, x = 6 + _KEY_HEIGHT + index * bar_height, float(label_width)
         name = html.escape(f"{row['layer']} {row['phase']}")
         body += f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{name}</text>'
         for key, name, colour in present:
@@ -155,18 +194,41 @@ def _cycles(run: dict[str, Any]) -> str:
             x += width
         if row.get("use") is not None:
             body += f'<text x="{x + 6:.1f}" y="{y + 14}">{100 * row["use"]:.0f} %</text>'
-    keys = "".join(f'<span class=key style="background:{colour}"></span>{name}' for _, name, colour in present)
+    return _Drawing("Busy cycles by layer and phase", body, bar_height * len(rows) + _KEY_HEIGHT + 12)
+
+
+def _cycles(run: dict[str, Any]) -> str:
+    rows = _layer_rows(run)
+    if not rows:
+        return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
+    cycles = run["cycles"]
     total, engines = cycles.get("total", 0), cycles.get("engines", {})
     summary = "".join(
         f"<tr><td>{name}</td><td>{engines.get(key, 0):,}</td><td>{100 * engines.get(key, 0) / max(total, 1):.1f} %</td></tr>"
-        for key, name, _ in present
+        for key, name, _ in _engines(rows)
     )
     return (
-        f"<h2>Busy cycles by layer and phase</h2>{svg(body, 'busy cycles by layer and phase', height)}"
-        f"<p class=note>{keys}. Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
+        f"{_cycles_drawing(rows).heading_and_svg()}"
+        f"<p class=note>Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
         f"At a bar's end: share of its busy cycles in which the C-Core took a window (all MACs work at once).</p>"
         f"<table><tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>{summary}</table>"
     )
+
+
+def picture(run: dict[str, Any]) -> str:
+    """The drawings of the page, one below the other, as one SVG, for the dictionary that ``run.json`` holds."""
+    rows = _layer_rows(run)
+    body, y = "", 0
+    for drawing in (*_training_drawings(run), *([_cycles_drawing(rows)] if rows else [])):
+        body += (f'<text x="8" y="{y + 20}" style="font:600 15px system-ui,sans-serif">{drawing.title}</text>'
+                 f'<svg x="0" y="{y + 28}" width="{_WIDTH}" height="{drawing.height}">{drawing.body}</svg>')
+        y += drawing.height + 44
+    if not body:
+        body, y = '<text x="8" y="20">No training step was recorded.</text>', 30
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" role="img" '
+            f'aria-label="{html.escape(run["network"]["name"])}: training and cycles">'
+            f"<style>text{{font:12px system-ui,sans-serif;fill:#4a5057}}</style>"
+            f'<rect width="100%" height="100%" fill="#fff"/>{body}</svg>\n')
 
 
 def render(run: dict[str, Any]) -> str:

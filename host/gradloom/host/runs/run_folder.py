@@ -1,4 +1,4 @@
-"""The folder of a run: ``run.json``, ``checkpoint.npz``, ``weights.npz`` and ``report.html``.
+"""The folder of a run: ``run.json``, ``checkpoint.npz``, ``weights.npz``, ``report.html`` and its drawings, ``report.svg``.
 
 ``checkpoint.npz`` is written after every start of the machine and holds the state; ``run.json`` holds what was decided
 and measured. A record of a step that the checkpoint does not hold yet is dropped on resume and made again, to the same bytes.
@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.host.environment import check_output_folder
 from gradloom.host.files import UserError, write_json, write_text, write_with
-from gradloom.host.runs.report import render
+from gradloom.host.runs.report import picture, render
 from gradloom.models.floatref import from_state
 from gradloom.models.golden.averaging import averaged
 from gradloom.models.network import Network
@@ -128,3 +128,4 @@ class RunFolder:
                   for (name, key), value in from_state(network, learnt, np.float32).parameters.items()}
         write_with(self.path / "weights.npz", lambda stream: np.savez(stream, **cast(Any, arrays)))
         write_text(self.path / "report.html", render(record))
+        write_text(self.path / "report.svg", picture(record))

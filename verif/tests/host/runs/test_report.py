@@ -1,11 +1,13 @@
-"""report.html: one self-contained, well-formed page, and numbers that are those of run.json."""
+"""report.html: one self-contained, well-formed page, and numbers that are those of run.json; report.svg: its drawings."""
 
 import copy
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from gradloom.host.runs.report import render
+from gradloom.host.runs.report import picture, render
+from gradloom.verif.drawing_texts import text_faults
 from gradloom.verif.pages import Page, check_frame, drawings
 
 ENGINES = ("load", "ccore", "acore", "store")
@@ -84,6 +86,17 @@ def test_drawings_stay_inside_their_frame(name):
         check_frame(drawing)
 
 
+@pytest.mark.parametrize("name", list(CASES))
+def test_picture_holds_the_drawings_and_their_keys(name):
+    """It stands without the page: a key says what each colour means, and no text leaves its place."""
+    root = ElementTree.fromstring(picture(CASES[name]))
+    assert text_faults(root) == []
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert len(drawings(render(CASES[name]))) == sum(element.tag.endswith("svg") for element in root.iter()) - 1
+    assert name == "no steps" or "each step" in texts
+    assert name in ("golden", "one step", "no steps") or {"training images", "test images", "Loader", "C-Core"} <= set(texts)
+
+
 def test_numbers_come_from_the_record():
     text = Page(render(record())).text
     for expected in ("40.00 %", "80.00 %", "0000000000000000", "120,000", "36 MACs", "conv1 FP", "89 %"):
@@ -95,7 +108,7 @@ def test_busy_bars_are_in_proportion():
     run = record()
     run["cycles"]["by_layer_phase"][0]["busy"] = {"load": 2000, "ccore": 4000, "acore": 1000, "store": 500}
     drawing = drawings(render(run))[-1]
-    bars = [float(element.get("width")) for element in drawing.iter() if element.tag.endswith("rect")][:4]
+    bars = [float(element.get("width")) for element in drawing.iter() if element.tag.endswith("rect") and len(element)][:4]
     assert [round(width / bars[0], 2) for width in bars] == [1, 2, 0.5, 0.25]
 
 
