@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gradloom.rtl.config
 from gradloom.rtl.config import Config
-from gradloom.sim.verilate import BuildError, cache_folder, library_path
+from gradloom.sim.verilate import BuildError, alone, cache_folder, library_path
 
 __all__ = ["TOP", "is_built", "kept_verilog", "machine_verilog"]
 
@@ -21,9 +21,9 @@ TOP = "gradloom"
 BLOCK_MINIMUM = 6
 """From this many instances on, the window processing unit is built as a hierarchical block of its own."""
 _IMPORTED = time.time()
-_MARGIN = 60.0
-"""Seconds. A process that imported a source may hold another text than the disk if the file changed since (or shortly
-before) this module's import; what it elaborates is then not kept."""
+_MARGIN = 30.0
+"""Seconds, more than any program here takes for its imports. A process that imported a source may hold another text than the disk
+if the file changed since (or shortly before) this module's import; what it elaborates is then not kept."""
 
 
 def _sources() -> list[Path]:
@@ -55,18 +55,24 @@ def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
     path = _place(config)
     files = _read(path)
     if files is None:
-        from gradloom.rtl.emission import EmissionError, emit_verilog
-
-        try:
-            files = emit_verilog(config, events=True)
-        except EmissionError as error:
-            raise BuildError(str(error)) from None
-        if _settled():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as output:
-                json.dump(files, output)
-            os.replace(output.name, path)
+        with alone(path):
+            files = _read(path) or _emit(config, path)
     return files, _blocks(config, files)
+
+
+def _emit(config: Config, path: Path) -> dict[str, str]:
+    """The machine's Verilog, kept at ``path`` if it is sure to be that of the sources on the disk."""
+    from gradloom.rtl.emission import EmissionError, emit_verilog
+
+    try:
+        files = emit_verilog(config, events=True)
+    except EmissionError as error:
+        raise BuildError(str(error)) from None
+    if _settled():
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as output:
+            json.dump(files, output)
+        os.replace(output.name, path)
+    return files
 
 
 def kept_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]] | None:

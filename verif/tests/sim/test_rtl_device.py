@@ -1,6 +1,8 @@
 """RtlDevice on a stand-in machine that copies DRAM to DRAM: bytes, cycles, stalls, errors, counters, waveforms, build cache."""
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pytest
@@ -297,3 +299,25 @@ def test_build_cache(small_files, tmp_path, monkeypatch):
     with pytest.raises(verilate.BuildError, match="verilator failed"):
         verilate.build_library({"copier.v": "module copier(; endmodule"}, top="copier")
     assert [path.name for path in (tmp_path / "gradloom" / "sim").iterdir() if path.name.startswith("build-")] == []
+
+
+def test_what_two_want_at_once_is_built_once(tmp_path, monkeypatch):
+    """The second one waits for the first; when that fails, it builds itself."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    builds = []
+
+    def build(work, *_):
+        builds.append(work)
+        time.sleep(0.3)
+        if len(builds) == 1:
+            raise verilate.BuildError("interrupted")
+        (work / "obj").mkdir()
+        (work / "obj" / "libmachine.so").write_text("a library")
+        (work / "build.log").write_text("")
+
+    monkeypatch.setattr(verilate, "_build", build)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(verilate.build_library, {"a.v": ""}, top="a") for _ in range(4)]
+    failed = [job for job in found if job.exception()]
+    assert len(builds) == 2 and len(failed) == 1
+    assert {job.result().read_text() for job in found if job not in failed} == {"a library"}

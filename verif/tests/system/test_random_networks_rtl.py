@@ -5,10 +5,11 @@ import pytest
 from gradloom.verif.random_networks import random_network
 from gradloom.verif.system_bench import make_case, verify_steps
 
-EACH = 8
+EACH, IN_SUITE, ALL = 8, 32, 64
+LONG = pytest.mark.long("more random networks of the same kind")
 
 
-@pytest.mark.parametrize("first", range(0, 64, EACH))
+@pytest.mark.parametrize("first", [pytest.param(first, marks=() if first < IN_SUITE else LONG) for first in range(0, ALL, EACH)])
 def test_random_networks(first):
     """The networks of the emulator's test, in turn on machines of G = 1, of G = 2 and of G = 4 in two laps."""
     for seed in range(first, first + EACH):
