@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from gradloom.host.files import UserError, write_json
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
 
-__all__ = ["BY_RULES", "FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "schedule_key"]
+__all__ = ["BY_RULES", "FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "missed",
+           "schedule_key"]
 
 FORMAT = "gradloom schedule 1"
 RULES = "rules"
@@ -211,13 +213,28 @@ def load_schedule(path: Path) -> Schedule:
 
 
 @functools.cache
-def _shipped() -> dict[str, Choices]:
+def _shipped() -> dict[str, Schedule]:
     found = (load_schedule(path) for path in sorted(FOLDER.glob("*.json")))
-    return {schedule.key: schedule.choices for schedule in found}
+    return {schedule.key: schedule for schedule in found}
 
 
-def choose(source: str | None, network: Network, config: Config, batch: int) -> Choices:
-    """What ``--schedule`` asks for: those of :func:`find_choices`, the rules' ("rules"), or a file's.
+def missed(network: Network, config: Config, batch: int) -> str | None:
+    """A sentence if the package has a schedule for a network, a machine and a batch of these names, but not for these."""
+    named = {(schedule.network, schedule.config, schedule.batch) for schedule in _shipped().values()}
+    if schedule_key(network, config, batch) in _shipped() or (network.name, config.name, batch) not in named:
+        return None
+    return (f"the package's schedule for {network.name} on {config.name} with {batch} images a step is for another network or "
+            f"machine of that name: the scheduler's rules are taken, which may cost cycles; gradloom tune makes a schedule")
+
+
+def _print_notice(text: str) -> None:
+    print(f"gradloom: {text}", file=sys.stderr, flush=True)
+
+
+def choose(source: str | None, network: Network, config: Config, batch: int,
+           notice: Callable[[str], None] = _print_notice) -> Choices:
+    """What ``--schedule`` asks for: those of :func:`find_choices`, the rules' ("rules"), or a file's. ``notice`` hears of
+    :func:`missed` ones.
 
     Raises
     ------
@@ -227,6 +244,9 @@ def choose(source: str | None, network: Network, config: Config, batch: int) -> 
     if source == RULES:
         return BY_RULES
     if source is None:
+        text = missed(network, config, batch)
+        if text is not None:
+            notice(text)
         return find_choices(network, config, batch)
     schedule = load_schedule(Path(source))
     schedule.check(network, config, batch, Path(source))
@@ -235,4 +255,5 @@ def choose(source: str | None, network: Network, config: Config, batch: int) -> 
 
 def find_choices(network: Network, config: Config, batch: int) -> Choices:
     """Those of the package for this network, machine and batch, or else the defaults."""
-    return _shipped().get(schedule_key(network, config, batch), BY_RULES)
+    schedule = _shipped().get(schedule_key(network, config, batch))
+    return BY_RULES if schedule is None else schedule.choices

@@ -10,8 +10,9 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
-__all__ = ["MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "load_config"]
+__all__ = ["MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
 
 MACS = ("decode_once", "double_pumped", "post_shift")
 """Kinds of MAC (:mod:`gradloom.rtl.ccore.mac`)."""
@@ -28,6 +29,14 @@ class ConfigError(ValueError):
 def _require(condition: bool, why: str) -> None:
     if not condition:
         raise ConfigError(why)
+
+
+_ADDED = "added"
+
+
+def added(default: int | str) -> Any:
+    """A field of :class:`Config` that earlier machines did not have; its default is what they are."""
+    return dataclasses.field(default=default, metadata={_ADDED: True})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,8 +199,13 @@ class Config:
         return self.clusters * self.wpus * PE_ROWS * self.cols * PE_TAPS
 
     def digest(self) -> int:
-        """32-bit hash of every field but the name; the CONFIG register holds it."""
-        fields = {k: v for k, v in dataclasses.asdict(self).items() if k != "name"}
+        """32-bit hash of every field but the name; the CONFIG register holds it.
+
+        A field that came later (:func:`added`) enters only where it differs from its default, so that programs, schedules and
+        Verilog of earlier machines keep fitting them.
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+                  if field.name != "name" and not (_ADDED in field.metadata and getattr(self, field.name) == field.default)}
         return int.from_bytes(hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()[:4], "little")
 
 

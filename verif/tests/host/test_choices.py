@@ -130,6 +130,26 @@ def test_schedules_of_the_package_are_found(path):
     assert schedule.cycles < schedule.default_cycles
 
 
+KEYS = {"resnet18-eta-16": "1770041db957c4ab", "resnet18-eta-4": "a66e333786bf570c", "resnet20-eta-1": "8a542a3fa7132517",
+        "resnet20-eta-16": "b5da6a01a9c7e698", "resnet20-eta2x-16": "b3d9f930928448cf", "vgg16-eta-16": "df9a71d365d8d4f7"}
+
+
+def test_keys_stay():
+    """What does not change a step's schedule does not change its key either, or the package's schedules fit nothing any more."""
+    found = {path.stem: load_schedule(path) for path in SHIPPED}
+    assert {stem: schedule_key(load_network(schedule.network), PRESETS[schedule.config], schedule.batch)
+            for stem, schedule in found.items()} == KEYS
+
+
+def test_a_schedule_of_the_package_that_fits_no_more_is_told():
+    network, config, told = load_network("resnet20"), PRESETS["eta"], []
+    assert choose(None, network, config, 16, told.append) == find_choices(network, config, 16) and not told
+    assert choose(None, network, config, 8, told.append) == Choices() and not told, "none is promised"
+    other = dataclasses.replace(config, abuf_depth=1024)
+    assert choose(None, network, other, 16, told.append) == Choices()
+    assert len(told) == 1 and told[0].startswith("the package's schedule for resnet20 on eta with 16 images a step is for another")
+
+
 def test_a_schedule_of_the_package_gives_the_cycles_that_it_tells():
     schedule = load_schedule(FOLDER / "resnet20-eta-16.json")
     network, config = load_network(schedule.network), PRESETS[schedule.config]

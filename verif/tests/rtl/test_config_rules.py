@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.config import PRESETS, ConfigError
+from gradloom.rtl.config import PRESETS, Config, ConfigError, added
 
 
 @pytest.mark.parametrize(("depth", "legal"), [(128, True), (127, False)])
@@ -41,3 +41,21 @@ def test_distributed_memories_may_be_none():
     assert dataclasses.replace(PRESETS["eta"], lutram_bits=0).lutram_bits == 0
     with pytest.raises(ConfigError, match=r"^lutram_bits must be a non-negative integer, not -1$"):
         dataclasses.replace(PRESETS["eta"], lutram_bits=-1)
+
+
+DIGESTS = {"nano": 0x4A3BAE1E, "small": 0x196BB2A2, "ulx3s": 0xFB54A95D, "eta": 0x657DFDCB, "eta2x": 0x0CE354CC}
+
+
+def test_digests_stay():
+    """Programs, schedules and built machines hold them."""
+    assert {name: PRESETS[name].digest() for name in DIGESTS} == DIGESTS
+
+
+def test_a_later_field_enters_the_digest_only_where_it_differs():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Later(Config):
+        divider_radix: int = added(4)
+
+    fields = dataclasses.asdict(PRESETS["small"])
+    assert Later(**fields).digest() == PRESETS["small"].digest()
+    assert Later(**fields, divider_radix=2).digest() != PRESETS["small"].digest()
