@@ -21,7 +21,7 @@ from typing import Any
 from gradloom.host import cli
 from gradloom.host.bench.bench_measure import estimate
 from gradloom.host.bench.bench_record import compare, figures
-from gradloom.host.devices.session import MemoryOptions
+from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network

@@ -11,7 +11,7 @@ from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.cost_model.cost import in_flight
 from gradloom.host.cost_model.trace import engine_name
 from gradloom.host.cost_model.workload import windows
-from gradloom.host.devices.session import MemoryOptions
+from gradloom.host.devices.opening import MemoryOptions
 from gradloom.models.network import load_network
 from gradloom.rtl.channels import Unit
 from gradloom.rtl.config import PRESETS

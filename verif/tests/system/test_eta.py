@@ -9,7 +9,8 @@ import time
 import pytest
 
 from gradloom.host.commands.verify_command import synthetic_images
-from gradloom.host.devices.session import MemoryOptions, Session
+from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.devices.session import Session
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network

@@ -5,7 +5,8 @@ import pytest
 
 from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import LimitReached
-from gradloom.host.devices.session import MemoryOptions, Session
+from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.devices.session import Session
 from gradloom.models.arithmetic import pint
 from gradloom.models.hyper import Hyper
 from gradloom.models.network import FullyConnected, Kind, Network

@@ -19,7 +19,8 @@ from gradloom.host.cost_model.trace import chrome_trace
 from gradloom.host.cost_model.what_if import PARTS
 from gradloom.host.cost_model.workload import layer_phase
 from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
-from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, check_fit
+from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
+from gradloom.host.devices.session import check_fit
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.plan import Plan

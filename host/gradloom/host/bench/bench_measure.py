@@ -14,8 +14,8 @@ from gradloom.host.cost_model.trace import Timeline, step_programs, timelines
 from gradloom.host.cost_model.what_if import Part, what_if
 from gradloom.host.devices.device import Device
 from gradloom.host.devices.limits import told
+from gradloom.host.devices.opening import MemoryOptions, rtl_device
 from gradloom.host.devices.runner import ProgramRunner
-from gradloom.host.devices.session import MemoryOptions, rtl_device
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.plan import Plan
 from gradloom.host.runs.progress import StepProgress

@@ -4,7 +4,8 @@ import argparse
 import dataclasses
 
 from gradloom.host.datasets.data import asked_divisor, load_dataset
-from gradloom.host.devices.session import MemoryOptions, Session, check_fit
+from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError, write_json
 from gradloom.host.runs.run_folder import load_checkpoint, trained_divisor

@@ -13,7 +13,8 @@ import numpy as np
 from gradloom.host.choices import Choices, choose
 from gradloom.host.datasets.data import Dataset, asked_divisor, epoch_order, load_dataset
 from gradloom.host.devices.limits import LimitReached, told
-from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, Session, check_fit
+from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
+from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.environment import check_device, check_output_folder
 from gradloom.host.files import UserError

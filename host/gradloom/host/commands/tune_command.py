@@ -6,7 +6,7 @@ from pathlib import Path
 from gradloom.host.choices import Schedule, load_schedule
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
-from gradloom.host.devices.session import MemoryOptions
+from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.environment import check_output_file
 from gradloom.host.files import UserError
 from gradloom.host.runs.progress import StepProgress

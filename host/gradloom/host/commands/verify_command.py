@@ -8,7 +8,8 @@ import numpy as np
 from gradloom.host.choices import choose
 from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
 from gradloom.host.devices.limits import told
-from gradloom.host.devices.session import MemoryOptions, Session, check_fit
+from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.environment import check_device
 from gradloom.host.runs.progress import StepProgress

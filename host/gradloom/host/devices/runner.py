@@ -1,8 +1,7 @@
 """Drive a machine through programs: compile, load, start, poll, read back; the same for every kind of device."""
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,19 @@ from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.devices.device import Device, MachineError
 from gradloom.host.devices.limits import LimitReached, overflow_text, saturated
+from gradloom.host.devices.network_device import Outcome
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
 from gradloom.models.golden import step as golden
-from gradloom.models.golden.step import Hyper
+from gradloom.models.golden.step import Evaluation, Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.channels import units
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
 
-__all__ = ["PHASES", "MachineError", "Outcome", "ProgramRunner", "merge_cycles"]
+__all__ = ["PHASES", "MachineError", "ProgramRunner", "merge_cycles"]
 
 PHASES = ("FP", "BP", "norm BP", "WG + WU")
 """Phases by the low bits of a command's tag (8 * layer + phase)."""
@@ -30,20 +30,6 @@ PHASES = ("FP", "BP", "norm BP", "WG + WU")
 _OVERFLOWS = (ErrorCode.PSUM_OVERFLOW, ErrorCode.WG_OVERFLOW, ErrorCode.GRADIENT_SUM_OVERFLOW)
 _POLL_CYCLES = 1 << 19
 """Simulated cycles between two looks at STATUS and STEP."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """Mean loss of a step's batch and how many of its images were classified correctly, before the step's update.
-
-    ``saturated`` logits are at the ends of their range; ``near`` has the bits that sums take near their limit
-    (:class:`~gradloom.models.golden.step.StepResult`), which the machine cannot tell.
-    """
-
-    loss: float
-    correct: int
-    saturated: int = 0
-    near: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
 
 def _shifted(report: Callable[[float], None], done: int, steps: float) -> None:
@@ -56,7 +42,8 @@ def _field(name: str, bits: str, value: int) -> int:
 
 
 class ProgramRunner:
-    """One network on one device.
+    """One network on one machine: implements :class:`~gradloom.host.devices.network_device.NetworkDevice` for whatever has memory
+    and registers (:class:`~gradloom.host.devices.device.Device`).
 
     Parameters
     ----------
@@ -170,6 +157,11 @@ class ProgramRunner:
         plan.write_program(self.device)
         self._run(plan, 1, None)
         return plan.read_logits(self.device)[:len(images)]
+
+    def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Evaluation:
+        """Loss and correct images of at most a batch; the state stays."""
+        logits = self.logits(images)
+        return Evaluation(*golden.score(self.network, logits, labels), logits)
 
     def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None) -> None:
         device = self.device

@@ -3,7 +3,7 @@
 import argparse
 
 from gradloom.host.commands.verify_command import material
-from gradloom.host.devices.session import MemoryOptions
+from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.diff.diff_live import Batches, Side, TraceRequest, compare_devices, describe, trace_difference
 from gradloom.host.diff.diff_runs import compare_runs, read_run, replay
 from gradloom.host.environment import check_device, check_output_file

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.host.devices.session import MemoryOptions, Session
+from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.devices.session import Session
 from gradloom.host.devices.tensor_order import element_text, phase
 from gradloom.host.devices.verification import Comparison, Difference, compare_tensors
 from gradloom.host.runs.progress import StepProgress

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.host.commands.train_command import schedule
 from gradloom.host.datasets.data import epoch_order, load_dataset
-from gradloom.host.devices.session import MemoryOptions
+from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.tensor_order import element_text, phase
 from gradloom.host.diff.diff_live import Batches, Side
 from gradloom.host.files import UserError

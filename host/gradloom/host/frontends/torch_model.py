@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from gradloom.host.devices.device import device_name
-from gradloom.host.devices.session import MemoryOptions, Session
+from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.devices.session import Session
 from gradloom.host.files import UserError
 from gradloom.host.frontends.imported import Imported, build
 from gradloom.host.frontends.torch_batches import Encoder, image_shape, images_array, labels_array

@@ -12,8 +12,9 @@ from gradloom.host import cli
 from gradloom.host.devices import limits
 from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import LimitReached
+from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.runner import ProgramRunner
-from gradloom.host.devices.session import MemoryOptions, Session
+from gradloom.host.devices.session import Session
 from gradloom.models import digests
 from gradloom.models.arithmetic import pint
 from gradloom.models.arithmetic.arith import ArithmeticFault

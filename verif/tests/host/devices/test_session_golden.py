@@ -7,8 +7,9 @@ import pytest
 
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.golden_device import GoldenDevice
+from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.runner import ProgramRunner
-from gradloom.host.devices.session import STEPS_PER_START, MemoryOptions, Session
+from gradloom.host.devices.session import Session
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.schedule import compile_network
 from gradloom.models import digests

@@ -1,0 +1,131 @@
+"""Devices by their names: the only place that knows what each name stands for."""
+
+import argparse
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradloom.host.choices import Choices
+from gradloom.host.devices.device import is_emulator
+from gradloom.host.devices.model_device import ModelDevice
+from gradloom.host.devices.models import GoldenModel, emulator
+from gradloom.host.devices.network_device import NetworkDevice
+from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.environment import check_device
+from gradloom.host.files import UserError
+from gradloom.models.network import Network
+from gradloom.models.state import State
+from gradloom.rtl.config import Config
+
+if TYPE_CHECKING:
+    from gradloom.sim.rtl_device import RtlDevice
+
+__all__ = ["STEPS_PER_START", "MemoryOptions", "open_network_device", "rtl_device"]
+
+STEPS_PER_START = 8
+"""Most steps of one start of the machine; the host only polls the status meanwhile."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryOptions:
+    """The DRAM model of a simulated device.
+
+    Parameters
+    ----------
+    latency : :class:`int`
+        Cycles from a read's address to its first beat.
+    bytes_per_cycle : :class:`float`, optional
+        Reads and writes together; ``None`` is a beat each way and cycle.
+    stalls : :class:`float`
+        Probability of a random stall on every AXI4 channel and cycle.
+    trace : path, optional
+        FST waveform to write; ``trace_cycles`` is its (first, last) cycle.
+    """
+
+    latency: int = 40
+    bytes_per_cycle: float | None = None
+    stalls: float = 0.0
+    trace: Path | None = None
+    trace_cycles: tuple[int, int] = (0, 20000)
+
+    @classmethod
+    def from_arguments(cls, options: argparse.Namespace) -> "MemoryOptions":
+        if not 0 <= options.dram_latency <= 10000:
+            raise UserError(f"--dram-latency must lie in 0..10000 cycles, not {options.dram_latency}")
+        if options.dram_bytes_per_cycle is not None and not 0.01 <= options.dram_bytes_per_cycle <= 10000:
+            raise UserError(f"--dram-bytes-per-cycle must lie in 0.01..10000, not {options.dram_bytes_per_cycle}")
+        if not 0 <= options.stalls < 1:
+            raise UserError(f"--stalls must lie in 0..1 (1 excluded), not {options.stalls}")
+        try:
+            first, last = (int(part) for part in options.trace_cycles.split(":"))
+        except ValueError:
+            raise UserError(f"--trace-cycles must be FROM:TO in cycles, not {options.trace_cycles!r}") from None
+        if not 0 <= first < last:
+            raise UserError(f"--trace-cycles must be FROM:TO with 0 <= FROM < TO, not {options.trace_cycles!r}")
+        if options.trace_fst is not None:
+            if options.device != "rtl":
+                raise UserError("--trace-fst records the simulated hardware: give --device rtl with it")
+            if options.trace_fst.exists():
+                raise UserError(f"{options.trace_fst} exists already: give another --trace-fst, nothing is overwritten")
+        return cls(
+            options.dram_latency, options.dram_bytes_per_cycle, options.stalls, options.trace_fst, (first, last)
+        )
+
+    def record(self) -> dict[str, Any]:
+        """What a run's record keeps (a waveform belongs to one session, not to the run)."""
+        return {"latency": self.latency, "bytes_per_cycle": self.bytes_per_cycle, "stalls": self.stalls}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "MemoryOptions":
+        return cls(record["latency"], record["bytes_per_cycle"], record["stalls"])
+
+
+def rtl_device(config: Config, size: int, memory: MemoryOptions) -> "RtlDevice":
+    """The simulated machine with ``size`` bytes of memory; it may take minutes to build."""
+    from gradloom.sim.rtl_device import DramModel, RtlDevice
+    from gradloom.sim.verilate import BuildError
+
+    bandwidth = None if memory.bytes_per_cycle is None else Fraction(memory.bytes_per_cycle).limit_denominator(1000)
+    model = DramModel(bandwidth=bandwidth, latency=memory.latency, write_latency=memory.latency, stall=memory.stalls)
+    try:
+        device = RtlDevice(config, dram_bytes=size, dram=model, track_writes=True, trace=memory.trace is not None)
+    except BuildError as error:
+        raise UserError(f"the simulator cannot be built ({error}): run gradloom doctor") from None
+    if memory.trace is not None:
+        first, last = memory.trace_cycles
+        try:
+            device.trace(memory.trace, first=first, cycles=last - first)
+        except RuntimeError:
+            device.close()
+            raise UserError(f"--trace-fst {memory.trace} cannot be written: give a file in a folder that exists") from None
+    return device
+
+
+def open_network_device(name: str, network: Network, config: Config, batch: int, state: State, memory: MemoryOptions, *,
+                        export_dw: bool, choices: Choices | None) -> NetworkDevice:
+    """A network on the device of that name (:func:`~gradloom.host.devices.device.device_name`).
+
+    Parameters
+    ----------
+    state : :class:`~gradloom.models.state.State`
+        Where a software model begins; a machine has none before one is loaded.
+    memory : :class:`MemoryOptions`
+        Of the simulated machine.
+    export_dw : :class:`bool`
+        A machine stores the weight gradients, too.
+    choices : :class:`~gradloom.host.choices.Choices`, optional
+        Of the machine's schedule.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If the device cannot be had here, or the network does not fit it.
+    """
+    if name == "golden":
+        return ModelDevice(network, GoldenModel(network, state))
+    if is_emulator(name):
+        return ModelDevice(network, emulator(network, state, name))
+    check_device(name, config, memory.trace)
+    return ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
+                         export_dw=export_dw, choices=choices)
