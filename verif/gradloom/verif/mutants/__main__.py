@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from gradloom.verif.mutants import equivalence, page, plan
 from gradloom.verif.mutants.instrument import Mutant
-from gradloom.verif.mutants.killers import MACHINE
-from gradloom.verif.mutants.run import RESULTS, Result, Runner, read_results
+from gradloom.verif.mutants.killers import MACHINE, killers
+from gradloom.verif.mutants.run import RESULTS, Result, Runner, read_results, untried
 
 __all__ = ["main"]
 
@@ -40,11 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {} if chosen.fresh else read_results()
     earlier = read_results(stale=True)
     wanted = [number for number, mutant in enumerate(mutants, 1)
-              if (mutant.name not in found or found[mutant.name].outcome == "open") and chosen.module in (None, mutant.place.file)
+              if chosen.module in (None, mutant.place.file) and not page.settled(mutant, found.get(mutant.name))
               and not (chosen.living and (mutant.name not in earlier or earlier[mutant.name].dead))]
     if not wanted:
         print("every mutant has a result")
         return 0
+    by_name = {mutant.name: mutant for mutant in mutants}
     runner = Runner(mutants, jobs=chosen.jobs)
     runner.warm(MACHINE)
     began, count, dead = time.monotonic(), 0, 0
@@ -52,14 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def done(result: Result) -> None:
         nonlocal count, dead
-        count += result.outcome != "open"
+        ended = result.outcome != "lives" or not untried(killers(by_name[result.name]), result)
+        count += ended
         dead += result.dead
         with RESULTS.open("a") as file:
             file.write(json.dumps(dataclasses.asdict(result)) + "\n")
-        mutant = next(mutant for mutant in mutants if mutant.name == result.name)
+        mutant = by_name[result.name]
         left = (time.monotonic() - began) / max(1, count) * (len(wanted) - count) / 60
         place = f"{mutant.place.file}:{mutant.place.line}"
-        print(f"{count}/{len(wanted)} {dead} dead, {left:.0f} min left: {result.outcome} {result.name} {place} "
+        outcome = result.outcome if ended else "lives so far"
+        print(f"{count}/{len(wanted)} {dead} dead, {left:.0f} min left: {outcome} {result.name} {place} "
               f"{mutant.operator}: {mutant.what} ({result.seconds} s) {result.killer}", flush=True)
 
     runner.run(wanted, done, found)

@@ -9,79 +9,98 @@ _TESTS = "verif/tests"
 MACHINE = tuple(f"{_TESTS}/system/test_verify.py::test_nano[{name}]" for name in ("tiny-relu", "tiny-residual"))
 """Two short training steps on the smallest machine, in every byte: one build holds the mutants of all modules."""
 
-_ACORE = f"{_TESTS}/rtl/acore/test_acore.py"
-_CCORE = f"{_TESTS}/rtl/ccore/test_ccore.py"
-_ACCELERATOR = f"{_TESTS}/rtl/test_accelerator.py::test_accelerator"
-_FAULTS = f"{_TESTS}/system/test_faults.py"
-_NETWORKS = tuple(f"{_TESTS}/system/test_verify.py::{test}" for test in (
-    "test_nano[tiny-awkward]", "test_nano[tiny-rows]", "test_nano[tiny-branches]", "test_nano[tiny-strided]",
-    "test_small[tiny-awkward]", "test_small[tiny-residual]"))
-_CHANNELS = (f"{_TESTS}/system/test_channels.py",)
+_ACORE = "rtl/acore/test_acore.py"
+_CCORE = "rtl/ccore/test_ccore.py"
+_ACCELERATOR = "rtl/test_accelerator.py::test_accelerator"
+_FAULTS = "system/test_faults.py"
+_PLACES = "rtl/memory_path/test_fault_places.py"
+_NANO = tuple(f"system/test_verify.py::{test}" for test in (
+    "test_hyperparameters_at_their_edges", "test_nano[tiny-awkward]", "test_nano[tiny-rows]", "test_nano[tiny-branches]",
+    "test_nano[tiny-strided]"))
+"""Some seconds each, on the same build as :data:`MACHINE`."""
+_SMALL = tuple(f"system/test_verify.py::{test}" for test in ("test_small[tiny-awkward]", "test_small[tiny-residual]"))
+_CHANNELS = ("system/test_channels.py",)
 _ROOMS = {
-    "acore": (_ACORE, *_NETWORKS),
-    "ccore": (_CCORE, *_NETWORKS),
-    "memory_path": (_FAULTS, f"{_TESTS}/system/test_stalls.py", *_CHANNELS, *_NETWORKS),
-    "registers": (_ACCELERATOR, _FAULTS, f"{_TESTS}/system/test_autonomy.py"),
-    "sequencer": (_ACCELERATOR, _FAULTS, *_CHANNELS, *_NETWORKS),
-    "": (_ACCELERATOR, _FAULTS, *_CHANNELS, _ACORE, _CCORE, *_NETWORKS),
+    "acore": (_ACORE, "system/test_overflow_rtl.py", *_SMALL),
+    "ccore": (_CCORE, "system/test_overflow_rtl.py", *_SMALL),
+    "memory_path": (_FAULTS, _PLACES, "system/test_stalls.py", *_CHANNELS, *_SMALL),
+    "registers": (_ACCELERATOR, _FAULTS, "system/test_autonomy.py"),
+    "sequencer": (_ACCELERATOR, _FAULTS, _PLACES, *_CHANNELS, *_SMALL),
+    "": (_ACCELERATOR, _FAULTS, _PLACES, *_CHANNELS, _ACORE, _CCORE, *_SMALL),
 }
-"""Behind the tests of the part itself."""
+"""Whole cores and machines, behind the tests of the part itself and the small machine's networks."""
 _PARTS = {
-    "acore/acore.py": ("rtl/acore/test_acore.py",),
-    "acore/apu.py": ("rtl/acore/test_acore.py",),
-    "acore/buffers.py": ("rtl/acore/test_acore.py",),
-    "acore/converter.py": ("formal/test_formal_arith.py",),
-    "acore/dither.py": ("rtl/acore/test_dither_rtl.py",),
+    "acore/align.py": ("formal/test_formal_align.py::test_align", "formal/test_formal_align.py::test_align_narrow"),
+    "acore/converter.py": ("formal/test_formal_arith.py::test_converter",),
+    "acore/dither.py": ("rtl/acore/test_dither_rtl.py", "formal/test_formal_seed_unit.py::test_dither"),
+    "acore/divider.py": ("formal/test_formal_divider.py::test_divider",),
     "acore/scalars.py": ("rtl/acore/test_prepare.py",),
     "acore/setup.py": ("rtl/acore/test_prepare.py", "rtl/acore/test_scalars.py"),
     "acore/softmax.py": ("rtl/acore/test_softmax_rtl.py",),
     "ccore/colwalk.py": ("rtl/ccore/test_feed.py",),
     "ccore/rowwalk.py": ("rtl/ccore/test_feed.py", "rtl/ccore/test_psum_sums.py"),
     "ccore/operands.py": ("rtl/ccore/test_pe.py",),
-    "ccore/mac.py": ("rtl/ccore/test_pe.py", "formal/test_formal_arith.py", "formal/test_double_pumped.py"),
-    "ccore/magnitude.py": ("rtl/ccore/test_psum_sums.py", "formal/test_formal_xc7.py"),
-    "ccore/pe.py": ("rtl/ccore/test_pe_accumulator.py",),
+    "ccore/mac.py": ("rtl/ccore/test_pe.py", "formal/test_formal_arith.py::test_multiplier",
+                     "formal/test_formal_xc7.py::test_slice_is_the_mac", "formal/test_double_pumped.py"),
+    "ccore/magnitude.py": ("rtl/ccore/test_psum_sums.py", "formal/test_formal_sums.py::test_magnitude",
+                           "formal/test_formal_xc7.py::test_slice_is_the_sum_of_magnitudes"),
+    "ccore/pe.py": ("rtl/ccore/test_pe_accumulator.py", "formal/test_formal_sums.py::test_accumulator_flag"),
+    "ccore/psum.py": ("rtl/ccore/test_psum_sums.py", "formal/test_formal_sums.py::test_partial_sums"),
+    "command.py": ("rtl/sequencer/test_queue.py",),
     "delay.py": ("rtl/acore/test_align.py", "rtl/acore/test_scalars.py"),
-    "fifo.py": ("formal/test_formal_memsys.py",),
-    "memory_path/axi.py": ("rtl/memory_path/test_axi_read.py", "rtl/memory_path/test_axi_write.py", "formal/test_formal_memsys.py"),
-    "memory_path/axi_read.py": ("formal/test_formal_memsys.py",),
-    "memory_path/axi_write.py": ("formal/test_formal_memsys.py",),
+    "fifo.py": ("formal/test_formal_memsys.py::test_fifo",),
+    "memory_path/axi.py": ("formal/test_formal_memsys.py::test_splitter", "formal/test_formal_read_manager.py::test_fault_report",
+                           "rtl/memory_path/test_axi_read.py", "rtl/memory_path/test_axi_write.py",
+                           "rtl/memory_path/test_axi_read_faults.py", "rtl/memory_path/test_axi_write_faults.py"),
+    "memory_path/axi_read.py": ("formal/test_formal_memsys.py::test_read_window", "formal/test_formal_read_manager.py::test_order",
+                                "formal/test_formal_read_manager.py::test_data", "rtl/memory_path/test_axi_read_faults.py"),
+    "memory_path/axi_write.py": ("formal/test_formal_memsys.py::test_write", "formal/test_formal_write_manager.py::test_order",
+                                 "formal/test_formal_write_manager.py::test_data", "rtl/memory_path/test_axi_write_faults.py"),
+    "memory_path/load_arbiter.py": ("formal/test_formal_load_arbiter.py::test_arbiter",),
+    "memory_path/loader.py": ("rtl/memory_path/test_transfers.py",),
     "memory_path/runs.py": ("rtl/memory_path/test_loader.py", "rtl/memory_path/test_storer.py"),
-    "memory_path/window.py": ("formal/test_formal_memsys.py",),
-    "pint.py": ("rtl/test_pint_rtl.py", "formal/test_formal_arith.py"),
+    "memory_path/storer.py": ("rtl/memory_path/test_transfers.py",),
+    "memory_path/window.py": ("formal/test_formal_memsys.py::test_window",),
+    "pint.py": ("formal/test_formal_arith.py::test_codec",),
+    "registers/control.py": ("formal/test_formal_control.py::test_control",),
+    "registers/csr.py": ("formal/test_formal_csr.py::test_csr",),
     "sequencer/own_commands.py": ("rtl/sequencer/test_sequencer.py",),
-    "sequencer/program_fetch.py": ("rtl/sequencer/test_sequencer.py",),
-    "sequencer/program_window.py": ("rtl/sequencer/test_sequencer.py",),
-    "sequencer/seed_unit.py": ("rtl/sequencer/test_scale_unit.py",),
-    "sequencer/semaphores.py": ("rtl/sequencer/test_queue.py",),
+    "sequencer/program_fetch.py": ("formal/test_formal_program_fetch.py::test_fetch", "rtl/sequencer/test_sequencer.py"),
+    "sequencer/program_window.py": ("formal/test_formal_program_fetch.py::test_fetch", "rtl/sequencer/test_sequencer.py"),
+    "sequencer/queue.py": ("rtl/sequencer/test_queue_bounds.py", "formal/test_formal_queue.py::test_queue"),
+    "sequencer/scale_unit.py": ("rtl/sequencer/test_scale_events.py", "formal/test_formal_scale_unit.py::test_scale_unit"),
+    "sequencer/seed_unit.py": ("rtl/sequencer/test_scale_unit.py", "formal/test_formal_seed_unit.py::test_seed_unit"),
+    "sequencer/semaphores.py": ("rtl/sequencer/test_queue.py", "formal/test_formal_semaphores.py::test_semaphores"),
 }
-"""Tests of a part that are not in the file of its name."""
+"""Tests of a part that are not in the file of its name, from cheap to dear."""
 
 
 _MACHINES = {
-    "small": tuple(f"{_TESTS}/system/test_verify.py::test_small[{name}]" for name in ("tiny-relu", "tiny-residual")),
+    "small": ("system/test_verify.py::test_small[tiny-relu]", "system/test_verify.py::test_small[tiny-residual]"),
     "channels": _CHANNELS,
-    "laps": (f"{_TESTS}/system/test_random_networks_rtl.py",),
-    "ulx3s": (f"{_TESTS}/system/test_verify.py::test_ulx3s[tiny-awkward]",),
-    "post-shift": (f"{_TESTS}/rtl/ccore/test_mac.py", f"{_TESTS}/rtl/ccore/test_pe.py"),
+    "laps": ("system/test_random_networks_rtl.py",),
+    "ulx3s": ("system/test_verify.py::test_ulx3s[tiny-awkward]",),
+    "post-shift": ("rtl/ccore/test_mac.py", "rtl/ccore/test_pe.py"),
 }
 """Whole machines that have what the smallest one lacks."""
 
 
 def _mirrored(file: str) -> list[str]:
     room, _, name = file.rpartition("/")
-    folder = f"{_TESTS}/rtl/{room}" if room else f"{_TESTS}/rtl"
+    folder = f"rtl/{room}" if room else "rtl"
     names = (f"{folder}/test_{name}", f"{folder}/test_{name.removesuffix('.py')}_rtl.py")
-    return [found for found in names if (ROOT / found).exists()]
+    return [found for found in names if (ROOT / _TESTS / found).exists()]
 
 
 def killers(mutant: Mutant) -> list[str]:
     """pytest nodes, relative to the repository, for a mutant."""
     file = mutant.place.file
-    parts = [*_mirrored(file), *(f"{_TESTS}/{test}" for test in _PARTS.get(file, ()))]
+    # A whole core's bench is its own parts' test, too, but takes longer than the networks.
+    parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if test not in (_ACORE, _CCORE)]
     room = _ROOMS[file.rpartition("/")[0]]
-    found = [*MACHINE, *parts, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
-    return list(dict.fromkeys(found))
+    found = [*parts, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
+    first = MACHINE if mutant.config == "nano" else ()
+    return list(dict.fromkeys([*first, *(f"{_TESTS}/{test}" for test in found)]))
 
 
 QUICK = {

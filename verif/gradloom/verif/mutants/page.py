@@ -8,11 +8,12 @@ from pathlib import Path
 from gradloom.verif.checkout import DOCS, ROOT
 from gradloom.verif.mutants import plan
 from gradloom.verif.mutants.instrument import RTL, Mutant
+from gradloom.verif.mutants.killers import killers
 from gradloom.verif.mutants.operators import OPERATORS
-from gradloom.verif.mutants.run import Result
+from gradloom.verif.mutants.run import Result, untried
 from gradloom.verif.planted.faults import FAULTS
 
-__all__ = ["EQUIVALENT", "PAGE", "Shown", "read_shown", "render", "write_shown"]
+__all__ = ["EQUIVALENT", "PAGE", "Shown", "read_shown", "render", "settled", "write_shown"]
 
 PAGE = DOCS / "mutants.md"
 EQUIVALENT = ROOT / "docs" / "results" / "mutants" / "equivalent.jsonl"
@@ -43,6 +44,13 @@ def read_shown(path: Path = EQUIVALENT) -> dict[str, Shown]:
 
 def write_shown(shown: Iterable[Shown], path: Path = EQUIVALENT) -> None:
     path.write_text("".join(json.dumps(dataclasses.asdict(entry)) + "\n" for entry in shown))
+
+
+def settled(mutant: Mutant, result: Result | None) -> bool:
+    """Whether nothing is left to try: it is dead, cannot be elaborated, computes the same, or has met all tests as they are now."""
+    if result is None:
+        return False
+    return result.outcome != "lives" or mutant.name in read_shown() or not untried(killers(mutant), result)
 
 
 def _rate(dead: int, count: int) -> str:
@@ -76,7 +84,7 @@ def render(mutants: list[Mutant], results: Mapping[str, Result], shown: Mapping[
     same = [mutant for mutant in tried if not results[mutant.name].dead and mutant.name in shown]
     argued = [mutant for mutant in same if shown[mutant.name].how == "words"]
     rest = [mutant for mutant in tried if not results[mutant.name].dead and mutant.name not in shown]
-    pending = [mutant for mutant in rest if results[mutant.name].outcome == "open"]
+    pending = [mutant for mutant in rest if untried(killers(mutant), results[mutant.name])]
     living = [mutant for mutant in rest if mutant not in pending]
     lines = [
         "# Mutants", "", "<!-- written by python -m gradloom.verif.mutants --page -->", "",

@@ -18,12 +18,12 @@ import pytest
 
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.sim.verilate import cache_folder
-from gradloom.verif.checkout import ROOT, TESTS
+from gradloom.verif.checkout import ROOT
 from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import INVALID, RTL, Mutant
 from gradloom.verif.mutants.killers import MACHINE, killers
 
-__all__ = ["RESULTS", "Result", "Runner", "read_results", "sources_digest", "tests_digest"]
+__all__ = ["RESULTS", "Result", "Runner", "file_digest", "read_results", "sources_digest", "untried"]
 
 RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
 """One line for each run of a mutant; the last of a mutant counts."""
@@ -45,15 +45,15 @@ class Result:
     ----------
     outcome : :class:`str`
         ``killed`` (a test failed), ``timeout`` (it took far too many cycles or far too much processor time), ``crash`` (the
-        process died), ``lives``, ``open`` (it lives so far), or ``invalid`` (it cannot be elaborated); the first three are kills.
+        process died), ``lives`` (as far as it was tried), or ``invalid`` (it cannot be elaborated); the first three are kills.
     killer : :class:`str`
         The test, or nothing.
     message : :class:`str`
         The end of what that test said.
     seconds : :class:`float`
         Processor time of all tests that ran.
-    passed : tuple of :class:`str`
-        Tests that did not notice it.
+    passed : mapping
+        Tests that did not notice it, each with its :func:`file_digest` of that time.
     """
 
     name: str
@@ -62,8 +62,7 @@ class Result:
     message: str
     seconds: float
     sources: str
-    tests: str
-    passed: tuple[str, ...] = ()
+    passed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def dead(self) -> bool:
@@ -71,11 +70,15 @@ class Result:
 
 
 def _code(path: Path) -> str:
-    """The text of a file; of Python what it computes: neither comments nor docstrings, but where each statement stands, as mutants
-    are named by lines."""
+    """The text of a file; of good Python what it computes: neither comments nor docstrings, but where each statement stands, as
+    mutants are named by lines."""
+    text = path.read_text()
     if path.suffix != ".py":
-        return path.read_text()
-    tree = ast.parse(path.read_text())
+        return text
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = ""
@@ -97,14 +100,19 @@ def sources_digest() -> str:
 
 
 @functools.cache
-def tests_digest() -> str:
-    """Of the tests and what they use: a mutant that lived under others is tried again."""
-    sources = (*TESTS.rglob("*.py"), *TESTS.rglob("*.toml"), *(ROOT / "verif" / "gradloom").rglob("*.py"))
-    return _digest(path for path in sources if "mutants" not in path.relative_to(ROOT).parts)
+def file_digest(node: str) -> str:
+    """Of the file of a test: a mutant that it did not notice meets it again when the file has changed."""
+    return hashlib.sha256(_code(ROOT / node.partition("::")[0]).encode()).hexdigest()[:16]
+
+
+def untried(tests: Sequence[str], result: "Result | None") -> list[str]:
+    """Those of a mutant's tests that it has not met as they are now."""
+    passed = {} if result is None else result.passed
+    return [test for test in tests if passed.get(test) != file_digest(test)]
 
 
 def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Result]:
-    """Results by mutant that still count: a kill while the RTL is the same, a survival while the tests are, too."""
+    """Results by mutant, the last one of each; only those of the RTL as it is, unless ``stale``."""
     found: dict[str, Result] = {}
     if path.exists():
         for line in path.read_text().splitlines():
@@ -112,7 +120,7 @@ def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Resu
                 result = Result(**json.loads(line))
             except (json.JSONDecodeError, TypeError):
                 continue  # a line that was cut off when the run was stopped
-            if stale or (result.sources == sources_digest() and (result.dead or result.tests == tests_digest())):
+            if stale or result.sources == sources_digest():
                 found[result.name] = result
     return found
 
@@ -123,7 +131,7 @@ class _Work:
 
     number: int
     left: list[str]
-    passed: list[str] = dataclasses.field(default_factory=list)
+    passed: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     test: str = ""
     folder: Any = None
@@ -158,10 +166,9 @@ class Runner:
         self.mutants, self.jobs, self.choose, self.report = list(mutants), jobs, choose, report
         self._seconds = seconds
         instrument.install(self.mutants)
-        self._plan = hashlib.sha256(repr((self.mutants, sources_digest(), tests_digest())).encode()).hexdigest()[:24]
-        self._open: dict[str, Result] = {}
+        self._met: dict[str, Result] = {}
         self._baselines: dict[str, _Baseline] = {}
-        self._store = cache_folder() / "mutants" / f"{self._plan}.json"
+        self._store = cache_folder() / "mutants" / f"baselines-{sources_digest()}.json"
         if self._store.exists():
             self._baselines = {test: _Baseline(**entry) for test, entry in json.loads(self._store.read_text()).items()}
         _count_cycles()
@@ -177,7 +184,7 @@ class Runner:
 
     def run(self, numbers: Iterable[int], done: Callable[[Result], None], earlier: Mapping[str, Result] | None = None) -> None:
         """Run the mutants of these numbers (from 1): all against the first two tests of each, then those that live against the
-        rest. What has passed is reported as ``open`` in between, and not run again when ``earlier`` says so."""
+        rest. What has passed is reported in between, and not run again when ``earlier`` says so."""
         first, later = list(numbers), list[int]()
         for numbers_of, tests_at_once in ((first, _FIRST), (later, 1 << 16)):
             waiting, children = numbers_of[::-1], dict[int, _Work]()
@@ -192,48 +199,48 @@ class Runner:
                 outcome, message = _judge(status, Path(work.folder.name))
                 work.folder.cleanup()
                 if outcome == "passes":
-                    work.passed.append(work.test)
+                    work.passed[work.test] = file_digest(work.test)
                     self._next(work, tests_at_once, children, later, done)
                 else:
                     done(self._result(work, outcome, message))
-            earlier = self._open
+            earlier = {**(earlier or {}), **self._met}
 
     def _work(self, number: int, earlier: Mapping[str, Result]) -> "_Work":
-        tests = list(self.choose(self.mutants[number - 1]))
-        known = earlier.get(self.mutants[number - 1].name)
-        if known is None or known.outcome != "open" or known.tests != tests_digest():
-            return _Work(number, tests)
-        left = [test for test in tests if test not in known.passed]
-        return _Work(number, left, list(known.passed), known.seconds)
+        mutant = self.mutants[number - 1]
+        tests, known = self.choose(mutant), earlier.get(mutant.name)
+        left = untried(tests, known)
+        if known is None:
+            return _Work(number, left)
+        passed = {test: digest for test, digest in known.passed.items() if digest == file_digest(test)}
+        return _Work(number, left, passed, known.seconds)
 
     def _next(self, work: "_Work", most: int, children: dict[int, "_Work"], later: list[int],
               done: Callable[[Result], None]) -> None:
         # Whole tests of a part, which other machines than the smallest need, are for the second round.
-        while work.left and len(work.passed) < most and (most > _FIRST or work.left[0] in MACHINE):
+        while work.left and (most > _FIRST or (len(work.passed) < most and work.left[0] in MACHINE)):
             work.test = work.left.pop(0)
             baseline = self.baseline(work.test)
             if baseline.passes:
                 children[self._fork(work, baseline)] = work
                 return
         work.test = ""
+        result = self._result(work, "lives", "")
         if work.left:
             later.append(work.number)
-            if work.passed:
-                result = self._result(work, "open", "")
-                self._open[result.name] = result
-                done(result)
-        else:
-            done(self._result(work, "lives", ""))
+            self._met[result.name] = result
+        if work.passed or not work.left:
+            done(result)
 
     def _result(self, work: "_Work", outcome: str, message: str) -> Result:
         return Result(self.mutants[work.number - 1].name, outcome, work.test, message, round(work.seconds, 2), sources_digest(),
-                      tests_digest(), tuple(work.passed))
+                      dict(work.passed))
 
     def baseline(self, test: str) -> _Baseline:
         """What the test takes without a mutant. One that fails then is left out, and said so."""
         if self._seconds is not None:
             return _Baseline(self._seconds, 0, True)
-        if test not in self._baselines:
+        key = f"{test} {file_digest(test)}"
+        if key not in self._baselines:
             child = _Work(0, [], test=test)
             pid = self._fork(child, _Baseline(1e6, 1 << 40, True))
             _, status, usage = os.wait4(pid, 0)
@@ -241,12 +248,12 @@ class Runner:
             outcome, message = _judge(status, folder)
             cycles = int((folder / "cycles").read_text()) if (folder / "cycles").exists() else 0
             child.folder.cleanup()
-            self._baselines[test] = _Baseline(round(usage.ru_utime + usage.ru_stime, 1), cycles, outcome == "passes")
-            self.report(f"{test}: {self._baselines[test].seconds} s" if outcome == "passes"
+            self._baselines[key] = _Baseline(round(usage.ru_utime + usage.ru_stime, 1), cycles, outcome == "passes")
+            self.report(f"{test}: {self._baselines[key].seconds} s" if outcome == "passes"
                         else f"{test} fails without a mutant and is left out: {message}")
             self._store.parent.mkdir(parents=True, exist_ok=True)
             self._store.write_text(json.dumps({name: dataclasses.asdict(entry) for name, entry in self._baselines.items()}))
-        return self._baselines[test]
+        return self._baselines[key]
 
     def _fork(self, work: "_Work", baseline: _Baseline) -> int:
         work.folder = tempfile.TemporaryDirectory(prefix="mutant-")

@@ -8,8 +8,8 @@ import pytest
 from gradloom.verif.mutants import __main__ as command
 from gradloom.verif.mutants import instrument, page, plan, run
 from gradloom.verif.mutants.instrument import Mutant
-from gradloom.verif.mutants.killers import QUICK
-from gradloom.verif.mutants.run import Result, Runner, read_results
+from gradloom.verif.mutants.killers import QUICK, killers
+from gradloom.verif.mutants.run import Result, Runner, file_digest, read_results, untried
 
 _TESTS = "verif/tests"
 
@@ -83,14 +83,26 @@ def test_the_tests_come_in_their_order_until_one_fails(tmp_path, monkeypatch):
     mutants, tests = quick_mutants(3), [str(first), str(second)]
     found = outcomes(mutants, lambda mutant: tests, seconds=1.0)
     assert [(result.name, result.outcome) for result in found] == [
-        (mutants[0].name, "killed"), (mutants[1].name, "open"), (mutants[2].name, "open"),
+        (mutants[0].name, "killed"), (mutants[1].name, "lives"), (mutants[2].name, "lives"),
         (mutants[1].name, "killed"), (mutants[2].name, "lives")]
-    assert (tmp_path / "log").read_text() == "23" and found[-1].passed == tuple(tests)
+    assert (tmp_path / "log").read_text() == "23" and list(found[-1].passed) == tests
+    assert untried(tests, found[2]) == tests[1:] and untried(tests, found[-1]) == []
     again: list[Result] = []
-    first.write_text("def test_first():\n    assert False, 'not again'\n")
     runner = Runner(mutants, choose=lambda mutant: tests, seconds=1.0)
     runner.run([3], again.append, {found[2].name: found[2]})
     assert again[-1].outcome == "lives" and (tmp_path / "log").read_text() == "233"
+
+
+def test_a_test_that_has_changed_is_met_again(tmp_path):
+    test = tmp_path / "test_it.py"
+    test.write_text("def test_it():\n    pass\n")
+    found = outcomes(quick_mutants(1), lambda mutant: [str(test)], seconds=1.0)
+    assert untried([str(test)], found[-1]) == []
+    file_digest.cache_clear()
+    test.write_text("def test_it():\n    assert False\n")
+    again: list[Result] = []
+    Runner(quick_mutants(1), choose=lambda mutant: [str(test)], seconds=1.0).run([1], again.append, {found[-1].name: found[-1]})
+    assert again[-1].outcome == "killed"
 
 
 def test_a_test_that_fails_without_a_mutant_is_left_out(tmp_path, monkeypatch):
@@ -100,24 +112,23 @@ def test_a_test_that_fails_without_a_mutant_is_left_out(tmp_path, monkeypatch):
     runner = Runner(quick_mutants(1), choose=lambda mutant: [str(tmp_path / "test_broken.py")], report=said.append)
     found: list[Result] = []
     runner.run([1], found.append)
-    assert found[0].outcome == "lives" and found[0].passed == ()
+    assert found[0].outcome == "lives" and found[0].passed == {}
     assert len(said) == 1 and "fails without a mutant and is left out" in said[0]
 
 
 def _result(mutant: Mutant, outcome: str, **fields) -> Result:
-    return dataclasses.replace(Result(mutant.name, outcome, "", "", 1.0, run.sources_digest(), run.tests_digest()), **fields)
+    return dataclasses.replace(Result(mutant.name, outcome, "", "", 1.0, run.sources_digest()), **fields)
 
 
 def test_results_that_count(tmp_path):
-    """A kill while the RTL is the same; a survival while the tests are, too; the last line of a mutant; not a line cut short."""
-    a, b, c, d = quick_mutants(4)
-    lines = [_result(a, "lives"), _result(a, "killed", tests="others"), _result(b, "lives", tests="others"),
-             _result(c, "killed", sources="others"), _result(d, "lives")]
+    """Those of the RTL as it is; the last line of a mutant; not a line cut short."""
+    a, b, c = quick_mutants(3)
+    lines = [_result(a, "lives"), _result(a, "killed"), _result(b, "killed", sources="others"), _result(c, "lives")]
     text = "".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in lines)
     (tmp_path / "results.jsonl").write_text(text + text.splitlines()[0][:40])
     found = read_results(tmp_path / "results.jsonl")
-    assert {name: result.outcome for name, result in found.items()} == {a.name: "killed", d.name: "lives"}
-    assert len(read_results(tmp_path / "results.jsonl", stale=True)) == 4
+    assert {name: result.outcome for name, result in found.items()} == {a.name: "killed", c.name: "lives"}
+    assert len(read_results(tmp_path / "results.jsonl", stale=True)) == 3
 
 
 def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
@@ -128,7 +139,8 @@ def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(plan, "read_plan", lambda: mutants)
     monkeypatch.setattr(Runner, "warm", lambda self, tests: None)
     (tmp_path / "test_case.py").write_text("import os\ndef test_case():\n    assert os.environ['GRADLOOM_MUTANT'] != '2'\n")
-    monkeypatch.setattr(run, "killers", lambda mutant: [str(tmp_path / "test_case.py")])
+    for module in (run, command, page):
+        monkeypatch.setattr(module, "killers", lambda mutant: [str(tmp_path / "test_case.py")])
     monkeypatch.setattr(run, "cache_folder", lambda: tmp_path)
     assert command.main(["--first", "2"]) == 0
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
@@ -144,7 +156,9 @@ def test_the_page_counts_and_names_those_that_live():
     """What is only tried in part counts as not killed; what computes the same is not counted against the tests."""
     a, b, c, d, e = quick_mutants(5)
     results = {mutant.name: _result(mutant, outcome)
-               for mutant, outcome in ((a, "killed"), (b, "lives"), (c, "lives"), (d, "open"), (e, "invalid"))}
+               for mutant, outcome in ((a, "killed"), (b, "lives"), (c, "lives"), (d, "lives"), (e, "invalid"))}
+    all_passed = {test: file_digest(test) for test in killers(b)}
+    results[b.name] = dataclasses.replace(results[b.name], passed=all_passed)
     text = page.render([a, b, c, d, e], results, {c.name: page.Shown(c.name, "induction from reset")})
     assert "| killed | 1 (25.0 % of those tried, 33.3 % of those not shown to compute the same) |" in text
     assert "| live | 1 |" in text and "| cannot be elaborated, not counted | 1 |" in text
