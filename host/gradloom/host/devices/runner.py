@@ -55,6 +55,8 @@ class ProgramRunner:
         Store the weight gradients too, so that they can be compared; it costs memory traffic.
     choices : :class:`~gradloom.host.choices.Choices`, optional
         Of the training steps' schedule; by default those of the package or the rules'.
+    base : :class:`int`
+        First byte of memory that the machine may touch.
 
     Raises
     ------
@@ -63,18 +65,18 @@ class ProgramRunner:
     """
 
     def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
-                 export_dw: bool = True, choices: Choices | None = None) -> None:
+                 export_dw: bool = True, choices: Choices | None = None, base: int = 0) -> None:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
         self.export_dw, self._choices = export_dw, choices
         try:
-            self.steady = self._compile(calibrate=False)
+            self.steady = self._compile(base, calibrate=False)
             """The program of every step but a run's first."""
-            self._first = self._compile(calibrate=True)
-            base = max(self.steady.size, self._first.size)
-            self._forward = compile_network(network, config, batch, training=False, memory_base=base)
+            self._first = self._compile(base, calibrate=True)
+            behind = base + max(self.steady.size, self._first.size)
+            self._forward = compile_network(network, config, batch, training=False, memory_base=behind)
         except ScheduleError as error:
             raise UserError(str(error)) from None
-        self._limit = base + self._forward.size
+        self._limit = behind + self._forward.size
         self.device = open_device(self._limit)
         self.cycles = 0
         """Cycles in which a program ran, since the device was opened."""
@@ -86,12 +88,12 @@ class ProgramRunner:
         if found != config.digest():
             raise UserError(f"the device was built for configuration digest {found:#010x}, "
                             f"{config.name} has {config.digest():#010x}: build it anew")
-        for name, value in (("WINDOW_BASE", 0), ("WINDOW_LIMIT", self._limit)):
+        for name, value in (("WINDOW_BASE", base), ("WINDOW_LIMIT", self._limit)):
             self.device.csr_write(offset(name), value)
 
-    def _compile(self, *, calibrate: bool) -> Plan:
+    def _compile(self, base: int, *, calibrate: bool) -> Plan:
         return compile_network(self.network, self.config, self.batch, calibrate=calibrate, slots=self.slots, table=self.slots,
-                               export_dw=self.export_dw, choices=self._choices)
+                               export_dw=self.export_dw, choices=self._choices, memory_base=base)
 
     def close(self) -> None:
         self.device.close()
