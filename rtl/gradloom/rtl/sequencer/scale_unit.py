@@ -27,7 +27,7 @@ class ScaleOp(enum.Enum, shape=2):
 class ScaleUnit(wiring.Component):
     """Exponents e[tid] (signed 16), statistics stat[tid] (64 bits).
 
-    e[0] reads 0 and is never written; numbers beyond ``tensors`` read 0 and are never written. Two read ports for
+    e[0] reads 0 and is never written; exponents beyond ``tensors`` read 0, nothing there is written. Two read ports for
     exponents, one for the A-Core and one shared by Sequencer and host. The statistics' write port serves the A-Core
     first. The memories survive a reset.
 

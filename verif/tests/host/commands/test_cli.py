@@ -67,7 +67,7 @@ def test_train_and_again(desk, capsys):
     out, _ = capsys.readouterr()
     assert "test accuracy" in out
     held = {path.name: path.read_bytes() for path in (desk / "run").iterdir()}
-    assert set(held) == {"run.json", "checkpoint.npz", "weights.npz", "report.html"}
+    assert set(held) == {"run.json", "checkpoint.npz", "weights.npz", "report.html", "report.svg"}
     refused(capsys, ["train", *GOOD, "--out", "run"], "run exists", "--resume run")
     assert {path.name: path.read_bytes() for path in (desk / "run").iterdir()} == held
 
