@@ -18,6 +18,8 @@ _NANO = tuple(f"system/test_verify.py::{test}" for test in (
     "test_hyperparameters_at_their_edges", "test_nano[tiny-awkward]", "test_nano[tiny-rows]", "test_nano[tiny-branches]",
     "test_nano[tiny-strided]"))
 """Some seconds each, on the same build as :data:`MACHINE`."""
+_NUMBERS = ("system/test_programs.py", "system/test_registers.py")
+"""Every bit of what programs and registers hold, on that build, too."""
 _SMALL = tuple(f"system/test_verify.py::{test}" for test in ("test_small[tiny-awkward]", "test_small[tiny-residual]"))
 _CHANNELS = ("system/test_channels.py",)
 _ROOMS = {
@@ -98,7 +100,7 @@ def killers(mutant: Mutant) -> list[str]:
     # A whole core's bench is its own parts' test, too, but takes longer than the networks.
     parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if test not in (_ACORE, _CCORE)]
     room = _ROOMS[file.rpartition("/")[0]]
-    found = [*parts, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
+    found = [*parts, *_NUMBERS, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
     first = MACHINE if mutant.config == "nano" else ()
     return list(dict.fromkeys([*first, *(f"{_TESTS}/{test}" for test in found)]))
 
