@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.host import cli
-from gradloom.host.devices import session
+from gradloom.host.devices import opening
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import Difference, compare_tensors
 from gradloom.host.schedule import compile_network
@@ -155,7 +155,7 @@ def test_command_fails_with_the_name_and_exit_code_1(command, monkeypatch, capsy
     Bent.address = runner.steady.memory["conv1", "dx"].address
     runner.close()
     monkeypatch.setattr(
-        session, "rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True)
+        opening, "rtl_device", lambda config, size, memory: Bent(config, dram_bytes=size, track_writes=True)
     )
     more = ["--check", "all", "--out", str(tmp_path / "run")] if command == "train" else []
     assert cli.main([command, "--config", "small", "--batch", "4", "--steps", "4", *more]) == 1

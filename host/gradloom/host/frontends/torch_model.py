@@ -96,7 +96,7 @@ class Model:
         Images are quantised to PINT values times 2^input_exponent; default: the first step's largest magnitude fits just.
     keep : :class:`int`
         Steps of which :meth:`tensors` can tell. Those before the latest are copied to the host.
-    memory : :class:`~gradloom.host.devices.session.MemoryOptions`, optional
+    memory : :class:`~gradloom.host.devices.opening.MemoryOptions`, optional
         DRAM of the simulated hardware.
     quiet : :class:`bool`
         Do not print :attr:`notes`.
