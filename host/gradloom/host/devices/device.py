@@ -1,9 +1,13 @@
 """What the host needs of a machine: simulated, on a board, or the golden model; and the names of what a network can train on."""
 
 import re
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from gradloom.host.files import UserError
+
+if TYPE_CHECKING:
+    from gradloom.host.devices.network_device import Outcome
 
 __all__ = ["DEVICES", "Device", "MachineError", "device_name", "is_emulator"]
 
@@ -30,7 +34,12 @@ def is_emulator(device: str) -> bool:
 
 
 class MachineError(RuntimeError):
-    """The machine stopped a program with an error."""
+    """The machine stopped a program with an error.
+
+    ``outcomes`` has those of the steps that were done before, where the device knows them: their warnings are still to be told.
+    """
+
+    outcomes: "Sequence[Outcome]" = ()
 
 
 class Device(Protocol):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import finite, saturated, told
 from gradloom.host.devices.models import Step, StepModel
 from gradloom.host.devices.network_device import Outcome
@@ -34,18 +35,26 @@ class ModelDevice:
 
     def train(self, images: Sequence[np.ndarray], labels: Sequence[np.ndarray], hypers: Sequence[Hyper],
               report: Callable[[float], None] | None = None) -> list[Outcome]:
-        outcomes = []
-        for x, y, hyper in zip(images, labels, hypers, strict=True):
-            when = f"step {self._step}"
-            with told(when):
-                self._result = result = self._model.train_step(x, y, hyper)
-            # Logits in floating point have no ends of their range.
-            extreme = 0 if self._network.arithmetic.real else saturated(result.tensors[self._network.logits.name, "logits"])
-            outcomes.append(Outcome(finite(when, result.loss), result.correct, extreme, result.near))
-            self._step += 1
-            if report is not None:
-                report(len(outcomes))
+        outcomes: list[Outcome] = []
+        try:
+            for x, y, hyper in zip(images, labels, hypers, strict=True):
+                outcomes.append(self._train_step(x, y, hyper))
+                if report is not None:
+                    report(len(outcomes))
+        except MachineError as error:
+            error.outcomes = tuple(outcomes)
+            raise
         return outcomes
+
+    def _train_step(self, x: np.ndarray, y: np.ndarray, hyper: Hyper) -> Outcome:
+        when = f"step {self._step}"
+        with told(when):
+            self._result = result = self._model.train_step(x, y, hyper)
+        # Logits in floating point have no ends of their range.
+        extreme = 0 if self._network.arithmetic.real else saturated(result.tensors[self._network.logits.name, "logits"])
+        outcome = Outcome(finite(when, result.loss), result.correct, extreme, result.near)
+        self._step += 1
+        return outcome
 
     def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Evaluation:
         with told(f"evaluation after {self._step} steps"):

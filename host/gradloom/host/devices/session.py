@@ -14,6 +14,7 @@ import numpy as np
 
 from gradloom.host.choices import Choices
 from gradloom.host.datasets.data import Dataset
+from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import near_text, saturated, saturation_text
 from gradloom.host.devices.network_device import Outcome
 from gradloom.host.devices.opening import MemoryOptions, open_network_device
@@ -125,11 +126,19 @@ class Session:
         :exc:`~gradloom.host.devices.device.MachineError`
             If a step cannot be computed (:exc:`~gradloom.host.devices.limits.LimitReached`) or the machine stops otherwise.
         """
-        outcomes = self._device.train(images, labels, hypers, report)
-        for outcome, batch in zip(outcomes, labels, strict=True):
+        try:
+            outcomes = self._device.train(images, labels, hypers, report)
+        except MachineError as error:
+            self._count(error.outcomes, labels)
+            raise
+        self._count(outcomes, labels)
+        return outcomes
+
+    def _count(self, outcomes: Sequence[Outcome], labels: Sequence[np.ndarray]) -> None:
+        """Steps that were done, with their warnings."""
+        for outcome, batch in zip(outcomes, labels, strict=False):
             self._warn(f"step {self._step}", outcome, len(batch))
             self._step += 1
-        return outcomes
 
     def _warn(self, when: str, outcome: Outcome, images: int) -> None:
         """Tell of an outcome what has not been told before."""
