@@ -34,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.page:
         page.PAGE.write_text(page.render(plan.read_plan(), read_results(stale=True), page.read_shown()))
         return 0
-    mutants = plan.read_plan()[:chosen.first]
+    mutants = plan.read_plan()
     if chosen.equivalent:
-        return _equivalent([mutant for mutant in mutants if chosen.module in (None, mutant.place.file)])
+        return _equivalent([mutant for mutant in mutants[:chosen.first] if chosen.module in (None, mutant.place.file)])
     found = {} if chosen.fresh else read_results()
     earlier = read_results(stale=True)
-    wanted = [number for number, mutant in enumerate(mutants, 1)
+    wanted = [number for number, mutant in enumerate(mutants[:chosen.first], 1)
               if chosen.module in (None, mutant.place.file) and not page.settled(mutant, found.get(mutant.name))
               and not (chosen.living and (mutant.name not in earlier or earlier[mutant.name].dead))]
     if not wanted:

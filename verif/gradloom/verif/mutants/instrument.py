@@ -2,7 +2,9 @@
 
 :func:`install` hooks ``Module.elaborate``. What is elaborated for Verilog (:func:`gradloom.rtl.emit.convert`) holds every mutant
 of the list, and a module of three lines reads at run time, from the environment variable :data:`NUMBER`, which of them is active:
-one build serves them all. What is elaborated for Amaranth's simulator or a proof holds the active mutant alone.
+one build serves them all. It also tells, in the file that :data:`REACHED` names, which mutants have made a difference where they
+stand: a test passes with any other without being run. What is elaborated for Amaranth's simulator or a proof holds the active
+mutant alone.
 """
 
 import dataclasses
@@ -20,15 +22,28 @@ import gradloom.rtl.config
 from gradloom.rtl import emit
 from gradloom.verif.mutants import operators
 
-__all__ = ["INVALID", "NUMBER", "RTL", "Mutant", "Place", "install", "listening", "select"]
+__all__ = ["INVALID", "NUMBER", "REACHED", "RTL", "Mutant", "Place", "install", "listening", "select"]
 
 NUMBER = "GRADLOOM_MUTANT"
 """Environment variable: number of the active mutant, from 1; 0 or none: the design as it is."""
 INVALID = 77
 """Exit code of a process whose mutant cannot be elaborated."""
 RTL = Path(gradloom.rtl.config.__file__).parent
+REACHED = "GRADLOOM_MUTANTS_REACHED"
+"""Environment variable: a file that gets a line with the number of each mutant whose change was, in any cycle, another value than
+the original at a place that was in force. A mutant that is not in it computes the same in that run. Without it nothing is told."""
+_TELL = ("{ static bool told = false; const char* name; FILE* file; "
+         f'if (!told && (name = getenv(\\"{REACHED}\\")) && (file = fopen(name, \\"a\\"))) '
+         '{ told = true; fprintf(file, \\"%d\\\\n\\", ')
 _SELECTOR = f"""module gradloom_mutant(output reg [15:0] select);
-  initial select = $c32("(getenv(\\"{NUMBER}\\") ? atoi(getenv(\\"{NUMBER}\\")) : 0)");
+  initial begin
+    select = $c32("(getenv(\\"{NUMBER}\\") ? atoi(getenv(\\"{NUMBER}\\")) : 0)");
+    $c("{_TELL}0); fclose(file); }} }}");
+  end
+endmodule
+
+module gradloom_mutant_reached #(parameter NUMBER = 0) (input differs);
+  always @(*) if (differs) $c("{_TELL}", NUMBER, "); fclose(file); }} }}");
 endmodule
 """
 
@@ -208,6 +223,7 @@ class _Body:
         self.selector: Signal | None = None
         self.resets: list[tuple[str, Signal, Value | None, int]] = []
         self.registers: set[int] = set()
+        self.reached: list[tuple[int, str, Signal]] = []
 
     def rewrite(self, fragment: Fragment) -> None:
         original = dict(fragment.statements)
@@ -217,6 +233,9 @@ class _Body:
             for place, found in self.places.items():
                 for n, variants in enumerate(found):
                     _state.listener(place, n, variants)
+        if emit.current_library() is None and REACHED in os.environ:
+            with Path(os.environ[REACHED]).open("a") as file:  # a simulator of Amaranth's does not tell
+                file.writelines(f"{number}\n" for number, _ in _state.by_owner.get(self.owner, ()))
         active = [(number, mutant) for number, mutant in _state.by_owner.get(self.owner, ())
                   if emit.current_library() is not None or number == _state.number]
         for number, mutant in active:
@@ -242,6 +261,20 @@ class _Body:
         if self.selector is not None:
             instance_of = Instance("gradloom_mutant", o_select=self.selector)
             fragment.add_subfragment(Fragment.get(instance_of, None), "mutant_selector")
+            self._tell(fragment)
+
+    def reach(self, number: int, differs: Value | int, domain: str) -> Assign:
+        """What tells, at the place that it is put, that a mutant makes a difference."""
+        told = Signal(name=f"mutant_{number}_reached", reset_less=True)
+        self.reached.append((number, domain, told))
+        return Assign(told, Value.cast(differs))
+
+    def _tell(self, fragment: Fragment) -> None:
+        for n, (number, domain, told) in enumerate(self.reached):
+            if domain != "comb":
+                fragment.statements[domain].insert(0, Assign(told, Const(0, 1)))
+            instance_of = Instance("gradloom_mutant_reached", p_NUMBER=number, i_differs=told)
+            fragment.add_subfragment(Fragment.get(instance_of, None), f"mutant_reached_{n}")
 
     # Statements
 
@@ -277,6 +310,10 @@ class _Body:
             new = Assign(statement.lhs, value)
             new.src_loc = statement.src_loc
         dropped = site.wanted("statement", "left out")
+        yield from site.reached(domain)
+        if self.selector is not None:
+            # What it would keep instead is known to its process alone.
+            yield from (self.reach(number, 1, domain) for number in dropped)
         if not dropped:
             yield new
         elif self.selector is not None:
@@ -295,6 +332,7 @@ class _Body:
                     for variant in operators.condition_variants(test):
                         new = site.offer(variant, new)
                     test = new
+                    yield from site.reached(domain)
                 tests.append(test)
             cases.append((patterns, self._statements(body, domain), location))
         tests += statement.test.parts[len(tests):]
@@ -306,6 +344,7 @@ class _Body:
         if place is not None:
             site = _Site(self, place)
             test = site.value(test, fixed=True)
+            yield from site.reached(domain)
         cases, without = [], []
         for patterns, body, location in statement.cases:
             place = _place(self.owner, location)
@@ -314,7 +353,10 @@ class _Body:
                 site = _Site(self, place)
                 left_out = site.wanted("case", f"case {' '.join(patterns)} left out")
             without.append(left_out)
-            cases.append((patterns, self._statements(body, domain), location))
+            statements = self._statements(body, domain)
+            if self.selector is not None:
+                statements[:0] = [self.reach(number, 1, domain) for number in left_out]
+            cases.append((patterns, statements, location))
         new = Switch(test, cases, src_loc=statement.src_loc)
         for n, numbers in enumerate(without):
             if not numbers:
@@ -349,8 +391,10 @@ class _Body:
             if self.selector is not None:
                 target._reset_less = True
                 new: Value = operators.chosen(self.selector, number, target if value is None else value, original)
-                fragment.add_statements(domain, Switch(ResetSignal(domain, allow_reset_less=True),
-                                                       [("1", [Assign(target, new)], None)], src_loc=None))
+                reset = ResetSignal(domain, allow_reset_less=True)
+                fragment.add_statements("comb", self.reach(
+                    number, reset if value is not None else reset & (target != original), "comb"))
+                fragment.add_statements(domain, Switch(reset, [("1", [Assign(target, new)], None)], src_loc=None))
             elif value is None:
                 target._reset_less = True
             else:
@@ -374,6 +418,7 @@ class _Site:
         self.memo: dict[tuple[int, bool], tuple[Value, Value]] = {}
         self.counts: dict[tuple[Place, str], int] = defaultdict(int)
         self.instances: dict[Place, int] = {}
+        self.differences: list[tuple[int, Value]] = []
         self._instance(place)
         self.idle = not body.recording and (place, self.instances[place]) not in body.wanted and not any(
             wanted.file != place.file for wanted, _ in body.wanted)
@@ -405,8 +450,16 @@ class _Site:
             if shape is not None:
                 changed, value = operators.fit(changed, shape), operators.fit(value, shape)
             selector = self.body.selector
-            value = changed if selector is None else operators.chosen(selector, number, changed, value)
+            if selector is None:
+                value = changed
+            else:
+                self.differences.append((number, changed != value))
+                value = operators.chosen(selector, number, changed, value)
         return value
+
+    def reached(self, domain: str) -> Iterator[Statement]:
+        """Statements for the place of this one: they tell whose change makes a difference."""
+        return (self.body.reach(number, differs, domain) for number, differs in self.differences)
 
     def value(self, node: Value, *, fixed: bool) -> Value:
         """``node`` with what is wanted of it and its operands. A node that is used twice is walked once."""

@@ -21,7 +21,7 @@ from gradloom.sim.verilate import cache_folder
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import INVALID, RTL, Mutant
-from gradloom.verif.mutants.killers import MACHINE, killers
+from gradloom.verif.mutants.killers import killers
 
 __all__ = ["RESULTS", "Result", "Runner", "file_digest", "read_results", "sources_digest", "untried"]
 
@@ -29,11 +29,11 @@ RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
 """One line for each run of a mutant; the last of a mutant counts."""
 VERSION = 1
 """Of what the operators mean: one more, and every mutant is run anew."""
-_LIMIT, _CYCLE_LIMIT = 8, 3
+_LIMIT, _CYCLE_LIMIT = 4, 3
 """A test may take these times the processor time and the machine's cycles that it takes without a mutant, and some to spare. The
 cycles are always the same, so that the second alone decides for whole machines."""
-_FIRST = 2
-"""Tests that every mutant meets before any meets more."""
+_UNKNOWN_SECONDS = 45.0
+"""What a test is taken to need until it has been run."""
 _SPARE_SECONDS, _SPARE_CYCLES = 15, 50_000
 
 
@@ -105,6 +105,10 @@ def file_digest(node: str) -> str:
     return hashlib.sha256(_code(ROOT / node.partition("::")[0]).encode()).hexdigest()[:16]
 
 
+def _key(test: str) -> str:
+    return f"{test} {file_digest(test)}"
+
+
 def untried(tests: Sequence[str], result: "Result | None") -> list[str]:
     """Those of a mutant's tests that it has not met as they are now."""
     passed = {} if result is None else result.passed
@@ -139,9 +143,16 @@ class _Work:
 
 @dataclasses.dataclass
 class _Baseline:
+    """A test without a mutant: processor time, cycles of whole machines, and the names of the mutants that it reaches, if it can
+    tell."""
+
     seconds: float
     cycles: int
     passes: bool
+    reached: list[str] | None = None
+
+    def reaches(self, mutant: Mutant) -> bool:
+        return self.reached is None or mutant.name in self.reached
 
 
 class Runner:
@@ -166,9 +177,9 @@ class Runner:
         self.mutants, self.jobs, self.choose, self.report = list(mutants), jobs, choose, report
         self._seconds = seconds
         instrument.install(self.mutants)
-        self._met: dict[str, Result] = {}
         self._baselines: dict[str, _Baseline] = {}
-        self._store = cache_folder() / "mutants" / f"baselines-{sources_digest()}.json"
+        names = hashlib.sha256(" ".join(mutant.name for mutant in self.mutants).encode()).hexdigest()[:16]
+        self._store = cache_folder() / "mutants" / f"baselines-{sources_digest()}-{names}.json"
         if self._store.exists():
             self._baselines = {test: _Baseline(**entry) for test, entry in json.loads(self._store.read_text()).items()}
         _count_cycles()
@@ -183,27 +194,54 @@ class Runner:
             assert code == 0, f"{test} fails without a mutant"
 
     def run(self, numbers: Iterable[int], done: Callable[[Result], None], earlier: Mapping[str, Result] | None = None) -> None:
-        """Run the mutants of these numbers (from 1): all against the first two tests of each, then those that live against the
-        rest. What has passed is reported in between, and not run again when ``earlier`` says so."""
-        first, later = list(numbers), list[int]()
-        for numbers_of, tests_at_once in ((first, _FIRST), (later, 1 << 16)):
-            waiting, children = numbers_of[::-1], dict[int, _Work]()
-            while waiting or children:
-                while len(children) < self.jobs and waiting:
-                    self._next(self._work(waiting.pop(), earlier or {}), tests_at_once, children, later, done)
-                if not children:
-                    continue
-                pid, status, usage = os.wait4(-1, 0)
-                work = children.pop(pid)
-                work.seconds += usage.ru_utime + usage.ru_stime
-                outcome, message = _judge(status, Path(work.folder.name))
-                work.folder.cleanup()
-                if outcome == "passes":
-                    work.passed[work.test] = file_digest(work.test)
-                    self._next(work, tests_at_once, children, later, done)
-                else:
-                    done(self._result(work, outcome, message))
-            earlier = {**(earlier or {}), **self._met}
+        """Run the mutants of these numbers (from 1), each against its tests in their order until one notices it. Of all that come
+        next, the cheapest test is run first, for every mutant that waits for it. What has passed is reported in between, and not
+        run again when ``earlier`` says so."""
+        working = [self._work(number, earlier or {}) for number in numbers]
+        for work in working:
+            if not work.left:
+                done(self._result(work, "lives", ""))
+        while working := [work for work in working if work.left]:
+            test = min((work.left[0] for work in working), key=self._guess)
+            self._meet(test, [work for work in working if work.left[0] == test], done)
+
+    def _guess(self, test: str) -> float:
+        """Seconds that a test takes; one that was never run may first build a machine."""
+        known = self._baselines.get(_key(test))
+        return _UNKNOWN_SECONDS if known is None else known.seconds
+
+    def _meet(self, test: str, works: Sequence["_Work"], done: Callable[[Result], None]) -> None:
+        """Run one test for all who wait for it; a mutant that it does not reach passes without being run."""
+        baseline = self.baseline(test)
+        waiting: list[_Work] = []
+        for work in works:
+            work.left.pop(0)
+            if baseline.passes and baseline.reaches(self.mutants[work.number - 1]):
+                waiting.append(work)
+                continue
+            if baseline.passes:
+                work.passed[test] = file_digest(test)
+            if not work.left:
+                done(self._result(work, "lives", ""))
+        self.report(f"{test}: {len(waiting)} of {len(works)} mutants are reached, {baseline.seconds} s each")
+        children: dict[int, _Work] = {}
+        while waiting or children:
+            while len(children) < self.jobs and waiting:
+                work = waiting.pop(0)
+                work.test = test
+                children[self._fork(work, baseline)] = work
+            pid, status, usage = os.wait4(-1, 0)
+            work = children.pop(pid)
+            work.seconds += usage.ru_utime + usage.ru_stime
+            outcome, message = _judge(status, Path(work.folder.name))
+            work.folder.cleanup()
+            if outcome == "passes":
+                work.passed[test] = file_digest(test)
+                work.test = ""
+                done(self._result(work, "lives", ""))
+            else:
+                work.left = []
+                done(self._result(work, outcome, message))
 
     def _work(self, number: int, earlier: Mapping[str, Result]) -> "_Work":
         mutant = self.mutants[number - 1]
@@ -214,23 +252,6 @@ class Runner:
         passed = {test: digest for test, digest in known.passed.items() if digest == file_digest(test)}
         return _Work(number, left, passed, known.seconds)
 
-    def _next(self, work: "_Work", most: int, children: dict[int, "_Work"], later: list[int],
-              done: Callable[[Result], None]) -> None:
-        # Whole tests of a part, which other machines than the smallest need, are for the second round.
-        while work.left and (most > _FIRST or (len(work.passed) < most and work.left[0] in MACHINE)):
-            work.test = work.left.pop(0)
-            baseline = self.baseline(work.test)
-            if baseline.passes:
-                children[self._fork(work, baseline)] = work
-                return
-        work.test = ""
-        result = self._result(work, "lives", "")
-        if work.left:
-            later.append(work.number)
-            self._met[result.name] = result
-        if work.passed or not work.left:
-            done(result)
-
     def _result(self, work: "_Work", outcome: str, message: str) -> Result:
         return Result(self.mutants[work.number - 1].name, outcome, work.test, message, round(work.seconds, 2), sources_digest(),
                       dict(work.passed))
@@ -239,7 +260,7 @@ class Runner:
         """What the test takes without a mutant. One that fails then is left out, and said so."""
         if self._seconds is not None:
             return _Baseline(self._seconds, 0, True)
-        key = f"{test} {file_digest(test)}"
+        key = _key(test)
         if key not in self._baselines:
             child = _Work(0, [], test=test)
             pid = self._fork(child, _Baseline(1e6, 1 << 40, True))
@@ -247,13 +268,20 @@ class Runner:
             folder = Path(child.folder.name)
             outcome, message = _judge(status, folder)
             cycles = int((folder / "cycles").read_text()) if (folder / "cycles").exists() else 0
+            reached = self._reached(folder / "reached")
             child.folder.cleanup()
-            self._baselines[key] = _Baseline(round(usage.ru_utime + usage.ru_stime, 1), cycles, outcome == "passes")
-            self.report(f"{test}: {self._baselines[key].seconds} s" if outcome == "passes"
-                        else f"{test} fails without a mutant and is left out: {message}")
+            self._baselines[key] = _Baseline(round(usage.ru_utime + usage.ru_stime, 1), cycles, outcome == "passes", reached)
+            if outcome != "passes":
+                self.report(f"{test} fails without a mutant and is left out: {message}")
             self._store.parent.mkdir(parents=True, exist_ok=True)
             self._store.write_text(json.dumps({name: dataclasses.asdict(entry) for name, entry in self._baselines.items()}))
         return self._baselines[key]
+
+    def _reached(self, told: Path) -> list[str] | None:
+        """Names of the mutants that a run without one said it reaches; nothing if none of what it ran could say."""
+        if not told.exists():
+            return None
+        return sorted({self.mutants[int(number) - 1].name for number in told.read_text().split() if number != "0"})
 
     def _fork(self, work: "_Work", baseline: _Baseline) -> int:
         work.folder = tempfile.TemporaryDirectory(prefix="mutant-")
@@ -286,6 +314,8 @@ def _child(number: int, test: str, baseline: _Baseline, folder: Path) -> int:
     signal.alarm(60 * seconds)  # a test that waits for what never comes
     _cycles.update(taken=0, limit=_CYCLE_LIMIT * baseline.cycles + _SPARE_CYCLES if baseline.cycles else 1 << 40)
     instrument.select(number)
+    if number == 0:
+        os.environ[instrument.REACHED] = str(folder / "reached")
     code = int(pytest.main(_arguments(test, str(folder))))
     (folder / "cycles").write_text(str(_cycles["taken"]))
     sys.stdout.flush()

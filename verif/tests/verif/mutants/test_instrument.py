@@ -120,10 +120,11 @@ def test_one_build_serves_every_mutant(tmp_path):
     ports = ", ".join(f"top.{name}" for name in OUTPUTS)
     (tmp_path / "main.cpp").write_text(f"""#include "Vtiny.h"
 #include <cstdio>
-int main() {{
+int main(int count, char**) {{
+    int above = count > 1 ? 3 : 8;
     Vtiny top;
     top.rst = 0; top.clk = 0; top.eval();
-    for (int a = -8; a < 8; a++) for (int b = 0; b < 16; b += 3) for (int s = 0; s < 4; s++) {{
+    for (int a = -8; a < above; a++) for (int b = 0; b < 2 * above; b += 3) for (int s = 0; s < 4; s++) {{
         top.a = a & 15; top.b = b; top.s = s; top.eval();
         int values[] = {{{ports}}};
         for (int value : values) std::printf("%d ", value);
@@ -140,14 +141,35 @@ int main() {{
                            "--top-module", "tiny", "-MAKEFLAGS", make, "-CFLAGS", "-std=gnu++17", "tiny.v", "main.cpp"],
                           cwd=tmp_path, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    different = set()
+    different: dict[str, list[int]] = {}
     for number in range(len(mutants) + 1):
         instrument.select(number)
-        said = subprocess.run([tmp_path / "obj_dir" / "Vtiny"], capture_output=True, text=True, check=True).stdout
+        told = {instrument.REACHED: str(tmp_path / "reached")} if number == 0 else {}
+        said = subprocess.run([tmp_path / "obj_dir" / "Vtiny"], capture_output=True, text=True, check=True,
+                              env=os.environ | told).stdout
         expected = [(values[0] & 63, *values[1:]) for values in outputs()]
         assert [tuple(map(int, line.split())) for line in said.splitlines()] == expected, number and mutants[number - 1]
-        different.add(said)
+        different.setdefault(said, []).append(number)
     assert len(different) > len(mutants) // 2
+    # The run without a mutant names all that matter; without inputs of one kind, some are not reached.
+    reached = set(map(int, (tmp_path / "reached").read_text().split()))
+    same = next(numbers for numbers in different.values() if 0 in numbers)
+    assert reached >= set(range(len(mutants) + 1)) - set(same)
+    few = subprocess.run([tmp_path / "obj_dir" / "Vtiny", "few"], capture_output=True, text=True, check=True,
+                         env=os.environ | {instrument.NUMBER: "0", instrument.REACHED: str(tmp_path / "few")}).stdout
+    missed = reached - set(map(int, (tmp_path / "few").read_text().split()))
+    assert missed
+    for number in missed:
+        assert few == subprocess.run([tmp_path / "obj_dir" / "Vtiny", "few"], capture_output=True, text=True, check=True,
+                                     env=os.environ | {instrument.NUMBER: str(number)}).stdout
+
+
+def test_amaranths_simulator_may_reach_all_of_a_module(tmp_path, monkeypatch):
+    monkeypatch.setenv(instrument.REACHED, str(tmp_path / "reached"))
+    mutants = all_mutants()[:5]
+    instrument.install(mutants)
+    outputs()
+    assert set(map(int, (tmp_path / "reached").read_text().split())) == {1, 2, 3, 4, 5}
 
 
 def test_a_reset_value_is_changed_and_a_reset_left_out():

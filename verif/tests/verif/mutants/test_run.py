@@ -70,7 +70,7 @@ def test_outcomes(name, tmp_path, monkeypatch):
     assert found[0].killer == ("" if outcome == "lives" else str(tmp_path / "test_case.py"))
 
 
-def test_the_tests_come_in_their_order_until_one_fails(tmp_path, monkeypatch):
+def test_the_tests_come_in_their_order_until_one_fails(tmp_path):
     """The number of the mutant is in the environment; a mutant that the first test kills never meets the second; one that passes
     some is reported so, and what it has passed is not run again."""
     first, second = tmp_path / "test_first.py", tmp_path / "test_second.py"
@@ -78,8 +78,6 @@ def test_the_tests_come_in_their_order_until_one_fails(tmp_path, monkeypatch):
     second.write_text("import os\ndef test_second():\n"
                       f"    open({str(tmp_path / 'log')!r}, 'a').write(os.environ['GRADLOOM_MUTANT'])\n"
                       "    assert os.environ['GRADLOOM_MUTANT'] != '2'\n")
-    monkeypatch.setattr(run, "MACHINE", (str(first),))
-    monkeypatch.setattr(run, "_FIRST", 1)
     mutants, tests = quick_mutants(3), [str(first), str(second)]
     found = outcomes(mutants, lambda mutant: tests, seconds=1.0)
     assert [(result.name, result.outcome) for result in found] == [
@@ -113,7 +111,42 @@ def test_a_test_that_fails_without_a_mutant_is_left_out(tmp_path, monkeypatch):
     found: list[Result] = []
     runner.run([1], found.append)
     assert found[0].outcome == "lives" and found[0].passed == {}
-    assert len(said) == 1 and "fails without a mutant and is left out" in said[0]
+    assert "fails without a mutant and is left out" in said[0]
+
+
+def test_a_mutant_that_a_test_does_not_reach_passes_without_a_run(tmp_path, monkeypatch):
+    """The run without a mutant says whose changes made a difference; one that cannot say reaches all."""
+    monkeypatch.setattr(run, "cache_folder", lambda: tmp_path)
+    tells, silent = tmp_path / "test_tells.py", tmp_path / "test_silent.py"
+    tells.write_text("import os\ndef test_it():\n    if 'GRADLOOM_MUTANTS_REACHED' in os.environ:\n"
+                     "        open(os.environ['GRADLOOM_MUTANTS_REACHED'], 'a').write('0\\n2\\n')\n"
+                     f"    open({str(tmp_path / 'log')!r}, 'a').write(os.environ['GRADLOOM_MUTANT'])\n")
+    silent.write_text("import os\ndef test_it():\n    assert os.environ['GRADLOOM_MUTANT'] != '1'\n")
+    mutants = quick_mutants(2)
+    found: list[Result] = []
+    runner = Runner(mutants, choose=lambda mutant: [str(tells), str(silent)], report=lambda line: None)
+    runner.run([1, 2], found.append)
+    assert (tmp_path / "log").read_text() == "02"
+    last = {result.name: result for result in found}
+    assert last[mutants[0].name].outcome == "killed" and list(last[mutants[0].name].passed) == [str(tells)]
+    assert last[mutants[1].name].outcome == "lives" and len(last[mutants[1].name].passed) == 2
+
+
+def test_the_cheapest_of_the_next_tests_is_run_first(tmp_path, monkeypatch):
+    """No mutant waits for another's dear test."""
+    monkeypatch.setattr(run, "cache_folder", lambda: tmp_path)
+    for name in ("dear", "cheap", "last"):
+        (tmp_path / f"test_{name}.py").write_text(
+            "import os\ndef test_it():\n"
+            f"    open({str(tmp_path / 'log')!r}, 'a').write('{name}' + os.environ['GRADLOOM_MUTANT'] + ' ')\n")
+    mutants = quick_mutants(2)
+    lists = {mutants[0].name: ["dear", "last"], mutants[1].name: ["cheap", "last"]}
+    runner = Runner(mutants, choose=lambda mutant: [str(tmp_path / f"test_{name}.py") for name in lists[mutant.name]],
+                    report=lambda line: None)
+    for name, seconds in (("dear", 50.0), ("cheap", 1.0), ("last", 2.0)):
+        runner._baselines[run._key(str(tmp_path / f"test_{name}.py"))] = run._Baseline(seconds, 0, True)
+    runner.run([1, 2], lambda result: None)
+    assert (tmp_path / "log").read_text() == "cheap2 last2 dear1 last1 "
 
 
 def _result(mutant: Mutant, outcome: str, **fields) -> Result:
