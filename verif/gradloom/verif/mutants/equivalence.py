@@ -34,6 +34,10 @@ _METHODS = {
     "induction over equal registers": """
 equiv_make gold gate both
 hierarchy -top both
+opt_expr
+opt_clean
+equiv_struct
+equiv_simple -short -undef
 equiv_simple -undef
 equiv_induct -undef -seq 5
 equiv_status -assert
@@ -169,7 +173,7 @@ def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wirin
         if "_unmutated_init" in signal.__dict__:
             signal._init, signal._reset_less = signal.__dict__["_unmutated_init"], False
     gold_text = rtlil.convert_fragment(_alone(original), dict(ports), "gold", emit_src=False)[0]
-    return Miter(gold_text, gate_text, re.search(r"^  wire width 1 input \d+ \\rst$", gold_text, re.MULTILINE) is not None)
+    return Miter(gold_text, gate_text, re.search(r"^  wire width 1 input \d+ +\\rst$", gold_text, re.MULTILINE) is not None)
 
 
 def show(both: Miter, *, timeout: int = 300) -> str | None:

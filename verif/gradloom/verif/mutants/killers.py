@@ -100,7 +100,7 @@ def killers(mutant: Mutant) -> list[str]:
     # A whole core's bench is its own parts' test, too, but takes longer than the networks.
     parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if test not in (_ACORE, _CCORE)]
     room = _ROOMS[file.rpartition("/")[0]]
-    found = [*_NANO, *_NUMBERS, *parts, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
+    found = [*parts, *_NUMBERS, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
     first = MACHINE if mutant.config == "nano" else ()
     return list(dict.fromkeys([*first, *(f"{_TESTS}/{test}" for test in found)]))
 

@@ -68,6 +68,11 @@ def test_what_is_shown(statement, operator, what, how):
     assert show(miter(mutants()[statement, operator, what], Ring)) == how
 
 
+def test_a_module_with_registers_has_a_reset():
+    """Without it an induction begins in any state."""
+    assert miter(mutants()[BOTH, "condition", "always false"], Ring).reset
+
+
 def test_a_mutant_that_is_nowhere():
     elsewhere = Mutant(Place("test_equivalence.py:1", "test_equivalence.py", 1), 0, "statement", 0, "left out", "ring")
     with pytest.raises(ValueError, match="no module of ring holds left out"):
