@@ -9,9 +9,9 @@ _TESTS = "verif/tests"
 MACHINE = tuple(f"{_TESTS}/system/test_verify.py::test_nano[{name}]" for name in ("tiny-relu", "tiny-residual"))
 """Two short training steps on the smallest machine, in every byte: one build holds the mutants of all modules."""
 
-_ACORE = "rtl/acore/test_acore.py"
-_CCORE = "rtl/ccore/test_ccore.py"
-_ACCELERATOR = "rtl/test_accelerator.py::test_accelerator"
+_ACORE = "rtl/acore/test_acore.py::test_acore[g4w2]"
+_CCORE = "rtl/ccore/test_ccore.py::test_ccore[g1_w1]"
+_ACCELERATOR = "rtl/test_accelerator.py::test_accelerator[nano]"
 _FAULTS = "system/test_faults.py"
 _PLACES = "rtl/memory_path/test_fault_places.py"
 _NANO = tuple(f"system/test_verify.py::{test}" for test in (
