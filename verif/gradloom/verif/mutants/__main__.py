@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--module", metavar="FILE", help="only mutants of this file of gradloom.rtl, such as ccore/drain.py")
     parser.add_argument("--mutant", metavar="NAME", action="append", help="only the mutant of this name; may be given again")
     parser.add_argument("--test", metavar="NODE", action="append",
-                        help="what this test says of them, instead of their own; may be given again; no result is kept")
+                        help="what this test says of them, instead of their own; may be given again; only kills by their own count")
     parser.add_argument("--fresh", action="store_true", help="run also what has a result that still counts")
     parser.add_argument("--living", action="store_true", help="run only those that lived when they were last tried")
     parser.add_argument("--equivalent", action="store_true", help="try to show of those that live that they compute the same")
@@ -59,15 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runner = Runner(mutants, jobs=chosen.jobs)
     runner.warm(MACHINE)
     began, count, dead = time.monotonic(), 0, 0
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
 
     def done(result: Result) -> None:
         nonlocal count, dead
         ended = result.outcome != "lives" or not untried(killers(by_name[result.name]), result)
         count += ended
         dead += result.dead
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+        _keep(result)
         mutant = by_name[result.name]
         left = (time.monotonic() - began) / max(1, count) * (len(wanted) - count) / 60
         place = f"{mutant.place.file}:{mutant.place.line}"
@@ -79,6 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _keep(result: Result) -> None:
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+
+
 def _said(mutant: Mutant, words: str) -> str:
     return f"{mutant.name} {mutant.place.file}:{mutant.place.line} {mutant.operator}: {mutant.what}: {words}"
 
@@ -88,9 +92,12 @@ def _try(mutants: Sequence[Mutant], numbers: Sequence[int], tests: Sequence[str]
     by_name = {mutant.name: mutant for mutant in mutants}
 
     def done(result: Result) -> None:
+        mutant = by_name[result.name]
+        if result.dead and result.killer in killers(mutant):
+            _keep(result)
         said = (f"{result.outcome} by {result.killer}: {result.message}" if result.dead
                 else f"passes {len(result.passed)} of {len(tests)}")
-        print(_said(by_name[result.name], said), flush=True)
+        print(_said(mutant, said), flush=True)
 
     Runner(mutants, jobs=jobs, choose=lambda mutant: tests).run(numbers, done)
     return 0

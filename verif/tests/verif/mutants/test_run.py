@@ -186,7 +186,7 @@ def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
 
 
 def test_one_test_can_be_tried_on_named_mutants(tmp_path, monkeypatch, capsys):
-    """It says what the test says and keeps nothing; a name that the sample has not is an error."""
+    """It says what the test says and keeps a kill by one of the mutant's own tests; a name that the sample has not is an error."""
     mutants = quick_mutants(3)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "results.jsonl")
     monkeypatch.setattr(plan, "read_plan", lambda: mutants)
@@ -197,6 +197,9 @@ def test_one_test_can_be_tried_on_named_mutants(tmp_path, monkeypatch, capsys):
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(mutant.name for mutant in mutants))]
     assert f"killed by {test}" in said[0] and "passes 1 of 1" in said[1] and len(said) == 2
     assert not (tmp_path / "results.jsonl").exists()
+    monkeypatch.setattr(command, "killers", lambda mutant: [str(test)])
+    assert command.main(["--test", str(test)]) == 0
+    assert [json.loads(line)["name"] for line in (tmp_path / "results.jsonl").read_text().splitlines()] == [mutants[1].name]
     with pytest.raises(SystemExit):
         command.main(["--test", str(test), "--mutant", "nobody"])
 
