@@ -11,7 +11,7 @@ MACHINE = tuple(f"{_TESTS}/system/test_verify.py::test_nano[{name}]" for name in
 
 _ACORE = "rtl/acore/test_acore.py::test_acore[g4w2]"
 _CCORE = "rtl/ccore/test_ccore.py::test_ccore[g1_w1]"
-_ACCELERATOR = "rtl/test_accelerator.py::test_accelerator[nano]"
+_ACCELERATOR = "rtl/test_accelerator.py::test_accelerator[channels]"
 _FAULTS = "system/test_faults.py"
 _PLACES = "rtl/memory_path/test_fault_places.py"
 _NANO = tuple(f"system/test_verify.py::{test}" for test in (

@@ -504,6 +504,8 @@ CONFIGS = {
 
 LONG = {
     "g4_laps2_w3": "two laps with three WPUs beside two of them",
+    "g2_w2_post_shift": "the kind of MAC is within the PE, whose own bench (test_wpu, post_shift) is in the suite",
+    "g4_laps2_w2_double_pumped": "two laps and that kind of MAC train networks in test_random_networks_rtl",
     "g8_w1": "groups of eight channels, as those of four; eta itself has a test of its own",
 }
 
