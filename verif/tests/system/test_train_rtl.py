@@ -170,6 +170,7 @@ def test_interrupted_run_goes_on(desk, on_small):
     assert resumed["epochs"][-1]["sha256"] == on_small["epochs"][-1]["sha256"]
 
 
+@pytest.mark.long("runs of steps are those of small, machines of four clusters those of test_kept")
 def test_ulx3s_trains_to_the_bytes_of_golden():
     case = make_case("digits-cnn", 4, 4)
     assert train_digest(case, "ulx3s") == golden_digest(case)

@@ -40,6 +40,7 @@ def test_one_image(name):
     verify_steps(make_case(name, 1, 2), "small")
 
 
+@pytest.mark.long("four clusters, as test_kept has them with more WPUs and channels")
 @pytest.mark.parametrize("name", ["digits-cnn", "tiny-residual", "tiny-awkward"])
 def test_ulx3s(name):
     verify_steps(make_case(name, 5, 2), "ulx3s")

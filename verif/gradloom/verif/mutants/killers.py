@@ -81,7 +81,7 @@ _MACHINES = {
     "small": ("system/test_verify.py::test_small[tiny-relu]", "system/test_verify.py::test_small[tiny-residual]"),
     "channels": _CHANNELS,
     "laps": ("system/test_random_networks_rtl.py",),
-    "ulx3s": ("system/test_verify.py::test_ulx3s[tiny-awkward]",),
+    "ulx3s": ("system/test_kept.py::test_every_kind_of_piece[1-None]",),
     "post-shift": ("rtl/ccore/test_mac.py", "rtl/ccore/test_pe.py"),
 }
 """Whole machines that have what the smallest one lacks."""
