@@ -49,8 +49,10 @@ def test_wide_operands():
                                for width in (config.psum_width, config.wg_width, 64)),
                              [int(xsrc == XSource.PSUM and rng.random() < 0.3) for _ in range(LANES)])
             beats.append(given)
-            values = [{XSource.PSUM: 0 if given.zeros[lane] else given.psum[lane],
-                       XSource.DW: given.dw[lane] + (given.xin[lane] if xin else 0), XSource.NONE: 0}[xsrc] for lane in range(LANES)]
+            sums = {XSource.PSUM: [0 if zero else psum for psum, zero in zip(given.psum, given.zeros, strict=True)],
+                    XSource.DW: [dw + xin * other for dw, other in zip(given.dw, given.xin, strict=True)],
+                    XSource.NONE: [0] * LANES}
+            values = sums[xsrc]
             expected.append((first + number & 0xFFFF, sum((value & MASK64) << 64 * lane for lane, value in enumerate(values))))
         beats += [None] * _BETWEEN
 

@@ -77,7 +77,7 @@ def check(windows: list[list[Stored]], *, maximum: int, match: int, rng: random.
 
 @pytest.mark.parametrize(("maximum", "match"), list(itertools.product(range(2), range(2))))
 def test_windows(maximum, match):
-    """Random beats in windows of one to eight, all numbers of taps, few codes (so that maxima meet) or many, windows without taps."""
+    """Random beats in windows of one to eight, all numbers of taps, few codes (so that maxima meet) or many, and no taps at all."""
     rng = random.Random(maximum + 2 * match)
     windows = []
     for _ in range(120):
