@@ -201,7 +201,9 @@ class Bench:
         at = ctx.get(dut.p_addr)
         entry = list(self.entries[at]) if free and at < _ENTRIES else [rng.getrandbits(64) for _ in range(self.group)]
         if taken and ctx.get(dut.put):
-            self.entries[ctx.get(dut.put_addr)][ctx.get(dut.put_channel).bit_length() - 1] = ctx.get(dut.put_data)
+            channels = ctx.get(dut.put_channel)
+            assert channels.bit_count() == 1, "one channel at a time"
+            self.entries[ctx.get(dut.put_addr)][channels.bit_length() - 1] = ctx.get(dut.put_data)
         self._norms = [self._norms[1], ctx.get(dut.srd_plane) if ctx.get(dut.srd_en) else None]
         plane = ctx.get(dut.plane) % _PLANES
         await ctx.tick()

@@ -32,7 +32,9 @@ _ROOMS = {
 }
 """Whole cores and machines, behind the tests of the part itself and the small machine's networks."""
 _PARTS = {
+    "acore/acore.py": ("rtl/acore/test_acore_order.py",),
     "acore/align.py": ("formal/test_formal_align.py::test_align", "formal/test_formal_align.py::test_align_narrow"),
+    "acore/apu.py": ("rtl/acore/test_lanes.py",),
     "acore/converter.py": ("formal/test_formal_arith.py::test_converter",),
     "acore/dither.py": ("rtl/acore/test_dither_rtl.py", "formal/test_formal_seed_unit.py::test_dither"),
     "acore/divider.py": ("formal/test_formal_divider.py::test_divider",),

@@ -24,8 +24,11 @@ def test_indices_of_weight_gradients(machine):
     rng = random.Random(3)
 
     async def bench(ctx):
-        for _ in range(12):
-            nr, nk, planes, side = rng.randint(1, 3), rng.randint(1, 3), rng.randint(1, 4), rng.randint(0, 3)
+        sizes = [(rng.randint(1, 3), rng.randint(1, 3), rng.randint(1, 4), rng.randint(0, 3)) for _ in range(12)]
+        if config.block_beats == 1:
+            # Tiles beside each other, up to the end of their field.
+            sizes += [(1, 1, 2, 127), (1, 2, 1, 128), (2, 1, 1, 255)]
+        for nr, nk, planes, side in sizes:
             nb = nr * nk * (side + 1) * config.block_beats
             steps = {name: rng.getrandbits(24) for name in ("idx0", "idx1", "idx2", "s_k", "s_lane")} | {"s_t": rng.getrandbits(12)}
             values = {"planes": planes, "nb": nb, "xe": nb, "xsrc": XSource.DW, "nr": nr, "nk": nk, "side": side} | steps

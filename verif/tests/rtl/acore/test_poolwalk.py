@@ -47,6 +47,19 @@ def test_taps(kernel, stride, pad, backward):
 
 
 @pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("pad", range(7, 15))
+def test_wide_padding(pad, backward):
+    """Windows of 15 x 15 that reach far beyond a plane of 2 x 3 on either side."""
+    kernel, stride, rows, columns = 15, 6, 2, 3
+    out_rows, out_columns = ((n + 2 * pad - kernel) // stride + 1 for n in (rows, columns))
+    fields = {"pool": 2 if backward else 1, "pkern": kernel, "pstride": stride, "ppad": pad, "pyi": rows, "pxi": columns}
+    if backward:
+        fields |= {"pyi": out_rows, "pxi": out_columns}
+        out_rows, out_columns = rows, columns
+    walk(fields, functools.partial(taps, fields), out_rows, out_columns)
+
+
+@pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (1, 2, 0), (2, 3, 0), (5, 2, 2), (4, 1, 3)])
 def test_a_tile_of_rows(kernel, stride, pad, backward):
     """Rows from the third output row on, and only the stored rows that they use; the rows above are not there."""

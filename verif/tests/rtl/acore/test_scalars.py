@@ -42,8 +42,9 @@ class Bench:
         ready = self.rng.random() < self.ready
         ctx.set(dut.put_ready, ready)
         if ready and ctx.get(dut.put):
-            channel = ctx.get(dut.put_channel).bit_length() - 1
-            self.entries[ctx.get(dut.put_addr)][channel] = ctx.get(dut.put_data)
+            channels = ctx.get(dut.put_channel)
+            assert channels.bit_count() == 1, "one channel at a time"
+            self.entries[ctx.get(dut.put_addr)][channels.bit_length() - 1] = ctx.get(dut.put_data)
         self.overflow |= ctx.get(dut.overflow)
         entry = self.entries[op["entry"]] if op else [0] * self.group
         plane = op["plane"] if op else 0

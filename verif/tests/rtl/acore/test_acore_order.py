@@ -1,0 +1,57 @@
+"""Order of the A-Core's commands: which ones overlap and which do not, on Amaranth's simulator."""
+
+from amaranth.sim import Simulator
+
+from gradloom.rtl.acore.acore import ACore
+from gradloom.rtl.acore.microprograms import TABLE
+from gradloom.rtl.config import PRESETS
+from gradloom.rtl.isa import Opcode, XSource
+from gradloom.rtl.regmap import ErrorCode
+from gradloom.verif.acore.acore_commands import command
+
+_RUN = command(Opcode.RUN, uprog=TABLE["RELU_FWD"], planes=1, nb=1, xe=1, py=1, pj=1, xsrc=XSource.NONE, n=1, inv=1 << 15)
+_COMMANDS = {
+    "a": (_RUN, 0),
+    "b": (command(Opcode.SOFTMAX, images=2, classes=3), 0),
+    "c": (command(Opcode.SOFTMAX, images=1, classes=0), ErrorCode.ILLEGAL_FIELD),
+    "d": (command(Opcode.UCODE, [1], address=0xFFFF), ErrorCode.ILLEGAL_FIELD),
+}
+"""Words and fault."""
+_EVERY_PAIR = "aabacadbbcbdccdda"
+_CYCLES = 2000
+
+
+def test_softmax_and_ucode_work_alone():
+    """Each kind of command behind each other one, given as soon as the core is free: done in order, each with its own fault;
+    SOFTMAX and UCODE begin behind the last done of those before (theirs follows at once if they are at fault), and what comes
+    behind them reads its first seed behind theirs."""
+    dut = ACore(PRESETS["nano"])
+    barriers = [max((at + 1 for at, kind in enumerate(_EVERY_PAIR[:number]) if kind != "a"), default=0)
+                for number, kind in enumerate(_EVERY_PAIR) if kind == "a"]
+    faults: list[int] = []
+    begun: list[int] = []
+
+    async def bench(ctx):
+        waiting, reading = list(_EVERY_PAIR), False
+        for _ in range(_CYCLES):
+            start = bool(waiting) and ctx.get(dut.port.free) and not ctx.get(dut.port.start)
+            ctx.set(dut.port.start, start)
+            if start:
+                ctx.set(dut.port.cmd, sum(word << 32 * i for i, word in enumerate(_COMMANDS[waiting.pop(0)][0])))
+            # A RUN reads its two seeds one after the other.
+            if ctx.get(dut.seed_en) and not reading:
+                begun.append(len(faults))
+            reading = bool(ctx.get(dut.seed_en))
+            if ctx.get(dut.port.done):
+                faults.append(ctx.get(dut.port.fault))
+            if len(faults) == len(_EVERY_PAIR):
+                break
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert faults == [_COMMANDS[kind][1] for kind in _EVERY_PAIR]
+    assert len(begun) == len(barriers)
+    assert all(done >= barrier for done, barrier in zip(begun, barriers, strict=True)), (begun, barriers)
