@@ -1,6 +1,9 @@
 """Loader and Storer between a plain stream and their bus: transfers of very many beats, and answers in successive cycles."""
 
+import itertools
+
 import pytest
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import PRESETS
@@ -14,8 +17,8 @@ SIZES = [(2047, 1, 1), (2048, 1, 1), (2049, 1, 1), (4097, 1, 1), (1, 257, 1), (1
 MOST = pytest.param((65535, 1, 1), marks=pytest.mark.long("as 4097 beats, up to the largest number of a field"))
 
 
-def simulate(dut, testbench):
-    sim = Simulator(dut)
+def simulate(dut, testbench, reset=None):
+    sim = Simulator(dut if reset is None else ResetInserter(reset)(dut))
     sim.add_clock(1e-6)
     sim.add_testbench(testbench)
     sim.run()
@@ -92,6 +95,44 @@ def test_a_store_reads_each_beat_once(shape):
         assert ctx.get(dut.port.done)
 
     simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("engine", [Loader, Storer])
+def test_a_long_transfer_does_not_end_early(engine):
+    """Every bit of n0, n1 and n2 counts: with one of them just above a power of two up to 2^15, requests and beats go on for longer
+    than with the bits below it. A cycle of reset ends the transfer."""
+    dut, reset = engine(CONFIG), Signal()
+    load = engine is Loader
+
+    async def testbench(ctx):
+        ctx.set(dut.request.ready, 1)
+        if load:
+            ctx.set(dut.ready, 1)
+            ctx.set(dut.response.valid, 1)
+        else:
+            ctx.set(dut.data.ready, 1)
+        for level, bit in itertools.product(range(3), range(7, 16)):
+            shape = {f"n{n}": (1 << bit) + 1 if n == level else 1 for n in range(3)}
+            place = {"dest": Dest.AB} if load else {"src": Source.OB}
+            await start(ctx, dut.port, Opcode.LOAD if load else Opcode.STORE, **place, **shape)
+            beats = runs = 0
+            for _ in range(60):
+                beats += ctx.get(dut.response.ready if load else dut.bus.en)
+                if ctx.get(dut.request.valid):
+                    runs += 1
+                    assert ctx.get(dut.request.p.beats) == shape["n0"] and ctx.get(dut.request.p.end) == (level == 0)
+                assert not ctx.get(dut.port.done)
+                await ctx.tick()
+            assert beats > 50 and (runs == 1 if level == 0 else runs > 50), shape
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            for _ in range(6):
+                assert ctx.get(dut.port.free) and not ctx.get(dut.port.done) and not ctx.get(dut.request.valid)
+                assert not ctx.get(dut.bus.valid if load else dut.bus.en)
+                await ctx.tick()
+
+    simulate(dut, testbench, reset)
 
 
 @pytest.mark.parametrize("pattern", ["1", "11", "111", "1111", "1101", "1011", "10101", "100111"])
