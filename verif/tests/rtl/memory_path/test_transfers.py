@@ -5,6 +5,7 @@ import itertools
 import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
+from amaranth.utils import exact_log2
 
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Source
@@ -162,6 +163,54 @@ def test_a_store_ends_once_for_each_answer_and_never_in_two_cycles_on_end(patter
         assert ends == expected
 
     simulate(dut, testbench)
+
+
+LOAD = {"dest": Dest.AB, "n0": 2, "n1": 2, "n2": 2, "stride1": 8, "stride2": 16, "xb": 1, "bstep": 1}
+STORE = {"src": Source.OA, "n0": 2, "n1": 2, "n2": 2, "stride1": 8, "stride2": 16}
+
+
+def refused_fields():
+    """(engine, fields of a command, whether it is illegal): each rule of its own, at its bound and at every bit beyond."""
+    for engine, good, unknown in ((Loader, LOAD, {"dest": max(Dest) + 1}), (Storer, STORE, {"src": max(Source) + 1})):
+        [kind] = unknown
+        yield engine, good, False
+        for change in ({"n0": 0}, {"n1": 0}, {"n2": 0}, unknown, {kind: 15}):
+            yield engine, good | change, True
+        for name, bit in itertools.product(("offset", "stride1", "stride2"), range(exact_log2(CONFIG.beat_bytes) + 1)):
+            yield engine, good | {name: 1 << bit}, 1 << bit < CONFIG.beat_bytes
+    for dest in Dest:
+        rows, blocks = dest in (Dest.IBUF, Dest.EBUF), dest == Dest.WBUF
+        yield Loader, LOAD | {"dest": dest, "xb": 0}, rows
+        for bank in (2, 3, CONFIG.row_banks - 1, CONFIG.row_banks, 15):
+            yield Loader, LOAD | {"dest": dest, "bank0": bank}, (rows and bank >= CONFIG.row_banks) or (blocks and bank >= 3)
+
+
+@pytest.mark.parametrize("engine", [Loader, Storer])
+def test_what_makes_no_sense_is_refused_before_a_request(engine):
+    """One fault, no request, no ``done``, and not free until a reset; what is legal asks for its first run."""
+    dut, reset = engine(CONFIG), Signal()
+    opcode = Opcode.LOAD if engine is Loader else Opcode.STORE
+
+    async def testbench(ctx):
+        if engine is Loader:
+            ctx.set(dut.ready, 1)
+        for of, fields, illegal in refused_fields():
+            if of is not engine:
+                continue
+            await start(ctx, dut.port, opcode, **fields)
+            faults, requests = [], 0
+            for _ in range(8):
+                if code := ctx.get(dut.port.fault):
+                    faults.append(code)
+                requests += ctx.get(dut.request.valid)
+                assert not ctx.get(dut.port.free) and not ctx.get(dut.port.done), fields
+                await ctx.tick()
+            assert (faults, requests > 0) == ([0x20] * illegal, not illegal), fields
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+
+    simulate(dut, testbench, reset)
 
 
 @pytest.mark.parametrize("ahead", range(4))
