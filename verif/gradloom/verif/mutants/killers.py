@@ -103,7 +103,8 @@ def killers(mutant: Mutant) -> list[str]:
     """pytest nodes, relative to the repository, for a mutant."""
     file = mutant.place.file
     # A whole core's bench is its own parts' test, too, but takes longer than the networks.
-    parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if not any(core.startswith(test) for core in (_ACORE, _CCORE))]
+    cores = (_ACORE, _CCORE)
+    parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if not any(core.startswith(test) for core in cores)]
     room = _ROOMS[file.rpartition("/")[0]]
     found = [*parts, *_NUMBERS, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
     first = MACHINE if mutant.config == "nano" else ()
