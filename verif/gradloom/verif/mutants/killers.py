@@ -41,15 +41,20 @@ _PARTS = {
     "acore/scalars.py": ("rtl/acore/test_prepare.py",),
     "acore/setup.py": ("rtl/acore/test_prepare.py", "rtl/acore/test_scalars.py"),
     "acore/softmax.py": ("rtl/acore/test_softmax_rtl.py",),
-    "ccore/colwalk.py": ("rtl/ccore/test_feed.py",),
-    "ccore/rowwalk.py": ("rtl/ccore/test_feed.py", "rtl/ccore/test_psum_sums.py"),
+    "ccore/ccore.py": ("rtl/ccore/test_ccore_commands.py",),
+    "ccore/colwalk.py": ("rtl/ccore/test_feed.py", "rtl/ccore/test_ccore_commands.py"),
+    "ccore/drain.py": ("rtl/ccore/test_ccore_commands.py",),
+    "ccore/feed.py": ("rtl/ccore/test_ccore_commands.py",),
+    "ccore/rowwalk.py": ("rtl/ccore/test_feed.py", "rtl/ccore/test_psum_sums.py", "rtl/ccore/test_ccore_commands.py"),
     "ccore/operands.py": ("rtl/ccore/test_pe.py",),
-    "ccore/mac.py": ("rtl/ccore/test_pe.py", "formal/test_formal_arith.py::test_multiplier",
-                     "formal/test_formal_xc7.py::test_slice_is_the_mac", "formal/test_double_pumped.py"),
+    "ccore/mac.py": ("rtl/ccore/test_wpu.py::test_each_code_of_an_error_counts_as_its_value", "rtl/ccore/test_pe.py",
+                     "formal/test_formal_arith.py::test_multiplier", "formal/test_formal_xc7.py::test_slice_is_the_mac",
+                     "formal/test_double_pumped.py"),
     "ccore/magnitude.py": ("rtl/ccore/test_psum_sums.py", "formal/test_formal_sums.py::test_magnitude",
                            "formal/test_formal_xc7.py::test_slice_is_the_sum_of_magnitudes"),
     "ccore/pe.py": ("rtl/ccore/test_pe_accumulator.py", "formal/test_formal_sums.py::test_accumulator_flag"),
     "ccore/psum.py": ("rtl/ccore/test_psum_sums.py", "formal/test_formal_sums.py::test_partial_sums"),
+    "ccore/weight_network.py": ("rtl/ccore/test_ccore_commands.py",),
     "command.py": ("rtl/sequencer/test_queue.py",),
     "delay.py": ("rtl/acore/test_align.py", "rtl/acore/test_scalars.py"),
     "fifo.py": ("formal/test_formal_memsys.py::test_fifo",),
@@ -100,7 +105,8 @@ def killers(mutant: Mutant) -> list[str]:
     """pytest nodes, relative to the repository, for a mutant."""
     file = mutant.place.file
     # A whole core's bench is its own parts' test, too, but takes longer than the networks.
-    parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if test not in (_ACORE, _CCORE)]
+    cores = (_ACORE, _CCORE)
+    parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if not any(core.startswith(test) for core in cores)]
     room = _ROOMS[file.rpartition("/")[0]]
     found = [*parts, *_NUMBERS, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
     first = MACHINE if mutant.config == "nano" else ()

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from gradloom.rtl.ccore.drain import Drain
@@ -176,6 +177,51 @@ def test_beats_beyond_the_buffer():
             ctx.set(dut.en, 0)
 
     simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize(("group", "cols"), [(2, 2), (4, 2)])
+def test_nothing_is_written_or_told_behind_a_reset(group, cols):
+    """One cycle of it at any moment of a drain that adds: beats that were asked for long enough before are written, no other one
+    is, and the next drain may begin (docs/machine.md, section 7)."""
+    config = Config(name="drain", clusters=group, wpus=1, cols=cols, dw_depth=96)
+    dut, reset = Drain(config, latency=LATENCY), Signal()
+    asks, lanes = config.block_beats // config.laps, min(2 * config.laps, group)
+    expected = [0] * (9 * config.block_beats)
+
+    async def bench(ctx):
+        for lane, c in np.ndindex(lanes, cols):
+            ctx.set(dut.d[lane][0][c], 1)
+        for moment in range(2, 28):
+            for name, value in {"snap": 1, "drows": 7, "nk": 3, "dwbase": 0, "dgap": 0, "dacc": 1}.items():
+                ctx.set(dut.token[name], value)
+            asked = []
+            for cycle in range(moment):
+                if cycle == moment - 1:
+                    ctx.set(reset, 1)
+                if any(ctx.get(dut.ask[b].as_value()) for b in range(asks)):
+                    asked.append(cycle)
+                await ctx.tick()
+                ctx.set(dut.token.snap, 0)
+            ctx.set(reset, 0)
+            # The sum of a beat comes cols + 3 cycles behind its ask, and is written at the end of that cycle.
+            for number, cycle in enumerate(asked):
+                for beat in range(number * config.laps, (number + 1) * config.laps):
+                    expected[beat] += cycle + cols + 3 < moment
+            for _ in range(LATENCY + cols + 8):
+                assert not any(ctx.get(dut.ask[b].as_value()) for b in range(asks)) and ctx.get(dut.ready), moment
+                assert not any(ctx.get(signal) for signal in (dut.done, dut.busy, dut.ovf, dut.fault)), moment
+                await ctx.tick()
+        assert len(set(expected)) > 3
+        ctx.set(dut.en, 1)
+        for beat, value in enumerate(expected):
+            ctx.set(dut.addr, beat)
+            await ctx.tick().repeat(2)
+            assert ctx.get(dut.q[0][0]) == value, beat
+
+    simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()

@@ -102,10 +102,10 @@ def expected_tokens(config: Config, f: dict[str, int]) -> list[dict]:
                 token["reads"] = {at: (read[0], (read[1] + entry) % 65536) for at, read in enumerate(reads)
                                   if read and shift and 0 <= entry < entries and (entry or not shared or at >= PE)}
                 if token["sum"]:
-                    token["begin"] = int(g == 0 and j == 0)
+                    token["begin"] = int(g == 0 and j == 0 and not f["sacc"])
                     places = [divmod(f["u0"] + unit, f["upi"]) for unit in units_of]
                     token["slots"] = [slot for slot, _ in places]
-                    token["openers"] = [int(j == 0 and (g == 0 or (y < wpus and not shared))) for _, y in places]
+                    token["openers"] = [int(j == 0 and (g == 0 or (y < wpus and not shared)) and not f["sacc"]) for _, y in places]
                 if window:
                     token["clr"] = int(f["clear"] and begins and g == 0 and j == 0)
                     half_cols = -(-f["cols"] // 2)
@@ -154,7 +154,7 @@ def test_walk(wpus, laps):
     dut = Walk(config)
     rng = np.random.default_rng(wpus)
 
-    commands = [random_command(config, rng) for _ in range(90)]
+    commands = [random_command(config, rng) | {"sacc": n & 1} for n in range(90)]
     assert wpus == 1 or sum(fields["shared"] and fields["units"] % wpus > 0 for fields in commands) >= 4
     starts: list[int] = []
     now = 0

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, ResetInserter, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
@@ -55,9 +55,9 @@ def places(pattern: Pattern, addr: int, odd: int, group: int) -> dict[tuple[int,
     return {((k + 2 * odd) % 4, addr + (k == 2)): 1 + k for k in range(3)}
 
 
-def simulate(testbench) -> None:
+def simulate(testbench, reset: Signal | None = None) -> None:
     dut = Pair()
-    simulator = Simulator(dut)
+    simulator = Simulator(dut if reset is None else ResetInserter(reset)(dut))
     simulator.add_clock(1e-6)
 
     async def run(ctx):
@@ -217,3 +217,42 @@ def test_address_beyond():
             assert ctx.get(dut.q[0]) == (7 if addr == DEPTH - 1 else 0)
 
     simulate(testbench)
+
+
+def test_nothing_is_written_or_told_behind_a_reset():
+    """One cycle of it, with a window in every stage and one beyond the buffer before them: docs/machine.md, section 7."""
+    limit, reset = 2**(WIDTH - 1) - 1, Signal()
+
+    async def testbench(ctx, dut):
+        control = dut.control
+
+        async def quiet(cycles: int) -> None:
+            for cycle in range(cycles):
+                assert not ctx.get(control.control.we) and not ctx.get(control.clash), cycle
+                assert not ctx.get(dut.ovf) and not ctx.get(dut.fault), cycle
+                await ctx.tick()
+
+        # The A-Core reads the same half throughout: only a window that goes on tells of a clash.
+        for name, value in (("store", 1), ("sel", 2 * Pattern.BP2), ("mask", 2)):
+            ctx.set(getattr(dut.token, name), value)
+        for k in range(4):
+            ctx.set(dut.sums[k], limit)
+        ctx.set(dut.read.en, 1)
+        for moment in range(1, LATENCY + 4):
+            ctx.set(dut.token.store, 1)
+            for n in range(moment):
+                ctx.set(dut.token.pa, 0 if n < moment - 1 else DEPTH)
+                await ctx.tick()
+            assert ctx.get(dut.fault)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            ctx.set(dut.token.store, 0)
+            await quiet(LATENCY + 4)
+        # Without it they are.
+        ctx.set(dut.token.store, 1)
+        ctx.set(dut.token.pa, 0)
+        await ctx.tick().repeat(LATENCY + 8)
+        assert ctx.get(control.control.we) == 0b1111 and ctx.get(control.clash) and ctx.get(dut.ovf)
+
+    simulate(testbench, reset)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, ResetInserter, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -108,8 +108,8 @@ async def read(ctx, dut: Sums, half: int, k: int, plane: int) -> list[int]:
     return [ctx.get(dut.q[w]) for w in range(dut.config.wpus)]
 
 
-def simulate(dut: Sums, testbench) -> None:
-    simulator = Simulator(dut)
+def simulate(dut: Sums, testbench, reset: Signal | None = None) -> None:
+    simulator = Simulator(dut if reset is None else ResetInserter(reset)(dut))
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
     simulator.run()
@@ -178,6 +178,36 @@ def test_each_slot_beyond_is_a_fault():
             assert ctx.get(dut.fault) == int(summed and member and slot >= PLANES), (w, slot, summed, member)
 
     simulate(dut, testbench)
+
+
+def test_no_sum_is_left_behind_a_reset():
+    """Nor told, of windows that were in any stage in that cycle: no store holds a sum of any slot (docs/machine.md, section 7)."""
+    dut, reset = Sums(machine(WPUS)), Signal()
+
+    async def testbench(ctx):
+        for w in range(WPUS):
+            for bank in range(4):
+                ctx.set(dut.total[w][bank], 7)
+        for moment in range(LATENCY + 4):
+            ctx.set(dut.token.mask, (1 << WPUS) - 1)
+            ctx.set(dut.token.sum, 1)
+            ctx.set(dut.token.half, moment % 2)
+            for cycle in range(moment + 1):
+                for w in range(WPUS):
+                    ctx.set(dut.token.slot[w], PLANES if cycle == moment else cycle % PLANES)
+                await ctx.tick()
+            assert ctx.get(dut.fault)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            ctx.set(dut.token.sum, 0)
+            for _ in range(LATENCY + 4):
+                assert not ctx.get(dut.fault)
+                await ctx.tick()
+            for half, plane in np.ndindex(2, PLANES):
+                assert await read(ctx, dut, half, 0, plane) == [0] * WPUS, (moment, half, plane)
+
+    simulate(dut, testbench, reset)
 
 
 @pytest.mark.parametrize("width", [32, 48])

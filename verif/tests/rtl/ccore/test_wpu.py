@@ -14,9 +14,10 @@ from amaranth.sim import Simulator
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
+from gradloom.rtl.ccore.mac import clusters_of
 from gradloom.rtl.ccore.operands import Weights, Windows
 from gradloom.rtl.ccore.wpu import WPU_ASK, WPU_CTL, Wpu
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import MACS, Config
 from gradloom.rtl.delay import delayed
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.plain_arith import decode, wrap
@@ -195,6 +196,32 @@ async def random_tokens(dut):
     # Sums count in tokens without wg only, drain registers behind a snap of sums: about half of the tokens each.
     assert min(checked["out"], checked["d"]) > len(tokens) // 4, checked
     assert (checked["ovf"] > 0) == (config.wg_width == 32), checked
+
+
+@pytest.mark.parametrize("mac", MACS)
+def test_each_code_of_an_error_counts_as_its_value(mac):
+    """Of every tap and cluster: gradients of the input 1 with all 256 codes, read from the drain registers when all is still."""
+    cols = clusters_of(mac)
+    dut = Wpu(Config(name="t", clusters=cols, wpus=1, cols=cols, mac=mac))
+
+    async def bench(ctx):
+        for name in ("wg", "use", "clr", "snap"):
+            ctx.set(getattr(dut.ctl, name), 1)
+        ctx.set(dut.ask.as_value(), (1 << WPU_ASK.size) - 1)
+        for c, k in itertools.product(range(3 * cols), range(3)):
+            ctx.set(dut.a[c][k], 1)
+        for first in range(0, 256, 3):
+            codes = [(first + k) % 256 for k in range(3)]
+            for cluster, k in itertools.product(range(dut.clusters), range(3)):
+                ctx.set(dut.e[cluster][k], codes[(k + cluster) % 3])
+            await ctx.tick().repeat(9 + cols)
+            for cluster, c, i in itertools.product(range(dut.clusters), range(cols), range(9)):
+                assert ctx.get(dut.d[cluster][c][i]) == decode(codes[(i + cluster) % 3]), (codes, cluster, c, i)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
 
 
 @pytest.mark.parametrize("mac", ["decode_once", "double_pumped"])

@@ -1,7 +1,11 @@
 """Loader and Storer between a plain stream and their bus: transfers of very many beats, and answers in successive cycles."""
 
+import itertools
+
 import pytest
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
+from amaranth.utils import exact_log2
 
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Dest, Opcode, Source
@@ -14,8 +18,8 @@ SIZES = [(2047, 1, 1), (2048, 1, 1), (2049, 1, 1), (4097, 1, 1), (1, 257, 1), (1
 MOST = pytest.param((65535, 1, 1), marks=pytest.mark.long("as 4097 beats, up to the largest number of a field"))
 
 
-def simulate(dut, testbench):
-    sim = Simulator(dut)
+def simulate(dut, testbench, reset=None):
+    sim = Simulator(dut if reset is None else ResetInserter(reset)(dut))
     sim.add_clock(1e-6)
     sim.add_testbench(testbench)
     sim.run()
@@ -94,6 +98,44 @@ def test_a_store_reads_each_beat_once(shape):
     simulate(dut, testbench)
 
 
+@pytest.mark.parametrize("engine", [Loader, Storer])
+def test_a_long_transfer_does_not_end_early(engine):
+    """Every bit of n0, n1 and n2 counts: with one of them just above a power of two up to 2^15, requests and beats go on for longer
+    than with the bits below it. A cycle of reset ends the transfer."""
+    dut, reset = engine(CONFIG), Signal()
+    load = engine is Loader
+
+    async def testbench(ctx):
+        ctx.set(dut.request.ready, 1)
+        if load:
+            ctx.set(dut.ready, 1)
+            ctx.set(dut.response.valid, 1)
+        else:
+            ctx.set(dut.data.ready, 1)
+        for level, bit in itertools.product(range(3), range(7, 16)):
+            shape = {f"n{n}": (1 << bit) + 1 if n == level else 1 for n in range(3)}
+            place = {"dest": Dest.AB} if load else {"src": Source.OB}
+            await start(ctx, dut.port, Opcode.LOAD if load else Opcode.STORE, **place, **shape)
+            beats = runs = 0
+            for _ in range(60):
+                beats += ctx.get(dut.response.ready if load else dut.bus.en)
+                if ctx.get(dut.request.valid):
+                    runs += 1
+                    assert ctx.get(dut.request.p.beats) == shape["n0"] and ctx.get(dut.request.p.end) == (level == 0)
+                assert not ctx.get(dut.port.done)
+                await ctx.tick()
+            assert beats > 50 and (runs == 1 if level == 0 else runs > 50), shape
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            for _ in range(6):
+                assert ctx.get(dut.port.free) and not ctx.get(dut.port.done) and not ctx.get(dut.request.valid)
+                assert not ctx.get(dut.bus.valid if load else dut.bus.en)
+                await ctx.tick()
+
+    simulate(dut, testbench, reset)
+
+
 @pytest.mark.parametrize("pattern", ["1", "11", "111", "1111", "1101", "1011", "10101", "100111"])
 def test_a_store_ends_once_for_each_answer_and_never_in_two_cycles_on_end(pattern):
     """Answers that come in successive cycles end their commands in every other one."""
@@ -121,6 +163,54 @@ def test_a_store_ends_once_for_each_answer_and_never_in_two_cycles_on_end(patter
         assert ends == expected
 
     simulate(dut, testbench)
+
+
+LOAD = {"dest": Dest.AB, "n0": 2, "n1": 2, "n2": 2, "stride1": 8, "stride2": 16, "xb": 1, "bstep": 1}
+STORE = {"src": Source.OA, "n0": 2, "n1": 2, "n2": 2, "stride1": 8, "stride2": 16}
+
+
+def refused_fields():
+    """(engine, fields of a command, whether it is illegal): each rule of its own, at its bound and at every bit beyond."""
+    for engine, good, unknown in ((Loader, LOAD, {"dest": max(Dest) + 1}), (Storer, STORE, {"src": max(Source) + 1})):
+        [kind] = unknown
+        yield engine, good, False
+        for change in ({"n0": 0}, {"n1": 0}, {"n2": 0}, unknown, {kind: 15}):
+            yield engine, good | change, True
+        for name, bit in itertools.product(("offset", "stride1", "stride2"), range(exact_log2(CONFIG.beat_bytes) + 1)):
+            yield engine, good | {name: 1 << bit}, 1 << bit < CONFIG.beat_bytes
+    for dest in Dest:
+        rows, blocks = dest in (Dest.IBUF, Dest.EBUF), dest == Dest.WBUF
+        yield Loader, LOAD | {"dest": dest, "xb": 0}, rows
+        for bank in (2, 3, CONFIG.row_banks - 1, CONFIG.row_banks, 15):
+            yield Loader, LOAD | {"dest": dest, "bank0": bank}, (rows and bank >= CONFIG.row_banks) or (blocks and bank >= 3)
+
+
+@pytest.mark.parametrize("engine", [Loader, Storer])
+def test_what_makes_no_sense_is_refused_before_a_request(engine):
+    """One fault, no request, no ``done``, and not free until a reset; what is legal asks for its first run."""
+    dut, reset = engine(CONFIG), Signal()
+    opcode = Opcode.LOAD if engine is Loader else Opcode.STORE
+
+    async def testbench(ctx):
+        if engine is Loader:
+            ctx.set(dut.ready, 1)
+        for of, fields, illegal in refused_fields():
+            if of is not engine:
+                continue
+            await start(ctx, dut.port, opcode, **fields)
+            faults, requests = [], 0
+            for _ in range(8):
+                if code := ctx.get(dut.port.fault):
+                    faults.append(code)
+                requests += ctx.get(dut.request.valid)
+                assert not ctx.get(dut.port.free) and not ctx.get(dut.port.done), fields
+                await ctx.tick()
+            assert (faults, requests > 0) == ([0x20] * illegal, not illegal), fields
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+
+    simulate(dut, testbench, reset)
 
 
 @pytest.mark.parametrize("ahead", range(4))
