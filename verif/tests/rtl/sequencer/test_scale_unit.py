@@ -47,7 +47,10 @@ class ScaleDriver:
         return ctx.get(dut.exp_e)
 
     async def host(self, tid):
+        """What the host reads while no operation is under way; what the Sequencer's numbers are then does not count."""
         ctx, dut = self.ctx, self.dut
+        for other in (dut.tid, dut.target):
+            ctx.set(other, tid ^ 1)
         ctx.set(dut.host_tid, tid)
         await ctx.tick().repeat(2)
         return ctx.get(dut.host_e), ctx.get(dut.host_stat)
