@@ -1,5 +1,7 @@
 """Small programs on the whole machine: every semaphore, every bit of a tag or a number arrives where it is meant."""
 
+import struct
+
 import pytest
 
 from gradloom.rtl.channels import Unit
@@ -26,8 +28,13 @@ def machine():
 
 
 def run(machine: RtlDevice, *commands: list[int], steps: int = 1) -> ErrorCode:
-    """How a program ends."""
-    machine.write(0, program(NANO, *commands, END))
+    """How a program of these commands and END ends."""
+    return start(machine, program(NANO, *commands, END), steps=steps)
+
+
+def start(machine: RtlDevice, image: bytes, *, steps: int = 1) -> ErrorCode:
+    """How the program ends."""
+    machine.write(0, image)
     machine.csr_write(offset("PROGRAM"), 0)
     machine.csr_write(offset("STEPS"), steps)
     machine.csr_write(offset("CONTROL"), START)
@@ -162,3 +169,12 @@ def test_steps_and_hyperparameters_by_number(machine, first):
 
 def test_a_command_may_be_as_long_as_its_header(machine):
     assert len(END) == HEADER_WORDS and run(machine) == 0
+
+
+@pytest.mark.parametrize("bit", range((MEMORY - 1).bit_length(), 32))
+def test_every_bit_of_a_programs_length_counts(machine, bit):
+    """A program that says it ends beyond the window is refused before any of its commands begins."""
+    good = program(NANO, command(Opcode.SETBASE, breg=1, value=bit), END)
+    machine.csr_write(offset("BASE1"), 99)
+    assert start(machine, good[:8] + struct.pack("<I", len(good) - 16 + (1 << bit)) + good[12:]) == ErrorCode.PROGRAM_ADDRESS
+    assert machine.csr_read(offset("BASE1")) == 99

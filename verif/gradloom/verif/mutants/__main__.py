@@ -11,6 +11,7 @@ from gradloom.verif.mutants import equivalence, page, plan
 from gradloom.verif.mutants.instrument import Mutant
 from gradloom.verif.mutants.killers import MACHINE, killers
 from gradloom.verif.mutants.run import RESULTS, Result, Runner, read_results, untried
+from gradloom.verif.mutants.surroundings import SURROUNDINGS
 
 __all__ = ["main"]
 
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     mutants = plan.read_plan()
     if chosen.equivalent:
-        return _equivalent([mutant for mutant in mutants[:chosen.first] if chosen.module in (None, mutant.place.file)])
+        return _equivalent([mutant for mutant in mutants[:chosen.first] if chosen.module in (None, mutant.place.file)
+                            and mutant.name in (chosen.mutant or (mutant.name,))])
     if unknown := set(chosen.mutant or ()) - {mutant.name for mutant in mutants}:
         parser.error(f"no mutant of the sample is called {', '.join(sorted(unknown))}")
     if chosen.test:
@@ -108,13 +110,19 @@ def _equivalent(mutants: Sequence[Mutant]) -> int:
     results, shown = read_results(stale=True), page.read_shown()
     lived = {name for name, result in results.items() if not result.dead} - shown.keys()
     living = [mutant for mutant in mutants if mutant.name in lived]
-    for mutant, both in equivalence.miters(living):
-        verdict = equivalence.show(both)
-        if verdict.how is not None:
-            shown[mutant.name] = page.Shown(mutant.name, verdict.how)
-            page.write_shown(shown.values())
-        said = verdict.how or ("not shown" if verdict.differs is None else f"differs in cycle {verdict.differs}")
-        print(_said(mutant, said), flush=True)
+    different: list[Mutant] = []
+    for surroundings in (None, SURROUNDINGS):
+        for mutant, both in equivalence.miters(living if surroundings is None else different, surroundings=surroundings):
+            if surroundings and not both.relies:
+                continue
+            verdict = equivalence.show(both)
+            if verdict.how is not None:
+                shown[mutant.name] = page.Shown(mutant.name, verdict.how, f"{verdict.how}, as {both.relies}" if both.relies else "")
+                page.write_shown(shown.values())
+            elif surroundings is None:
+                different.append(mutant)
+            said = verdict.how or ("not shown" if verdict.differs is None else f"differs in cycle {verdict.differs}")
+            print(_said(mutant, f"{said}, as {both.relies}" if both.relies else said), flush=True)
     return 0
 
 

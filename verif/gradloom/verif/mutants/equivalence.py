@@ -3,7 +3,8 @@
 The module is cut out of the machine: what comes from its submodules, its memories and its neighbours is free in every cycle, and
 what goes to any of them must be the same with the mutant and without, from the registers' initial values on and for all time. So a
 proof holds in every surrounding. A counterexample says in which cycle the module alone may differ, not that its surroundings ever
-let it.
+let it: of some modules :mod:`gradloom.verif.mutants.surroundings` says what their neighbours promise and look at, and a proof may
+rely on it.
 """
 
 import contextlib
@@ -14,12 +15,12 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from amaranth.back import rtlil
-from amaranth.hdl import Fragment, Instance, Signal, Value
+from amaranth.hdl import Cat, Fragment, Instance, Module, Mux, Signal, Value
 from amaranth.hdl._ast import SignalSet
 from amaranth.hdl._ir import PortDirection
 from amaranth.hdl._mem import MemoryInstance
@@ -29,6 +30,7 @@ from gradloom.rtl.accelerator import Accelerator
 from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import Mutant
 from gradloom.verif.mutants.plan import machine
+from gradloom.verif.mutants.surroundings import Surroundings
 
 __all__ = ["Miter", "ToolError", "Verdict", "miter", "miters", "show"]
 
@@ -85,10 +87,17 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Miter:
-    """A module without and with the mutant, as RTLIL with the same ports."""
+    """A module without and with the mutant, as RTLIL with the same ports.
+
+    Parameters
+    ----------
+    relies : :class:`str`
+        What was said of its surroundings.
+    """
 
     gold: str
     gate: str
+    relies: str = ""
 
 
 def _signals(fragment: Fragment) -> SignalSet:
@@ -124,9 +133,10 @@ def _alone(fragment: Fragment) -> Fragment:
     return new
 
 
-def miters(mutants: Iterable[Mutant], build: Callable[[], wiring.Component] | None = None) -> Iterator[tuple[Mutant, Miter]]:
+def miters(mutants: Iterable[Mutant], build: Callable[[], wiring.Component] | None = None,
+           surroundings: Mapping[str, Sequence[Surroundings]] | None = None) -> Iterator[tuple[Mutant, Miter]]:
     """Both forms of the first module that holds it for every mutant, in its configuration or in what ``build`` makes; a machine is
-    elaborated once.
+    elaborated once. With ``surroundings``, by file, only as far as they let the module differ.
 
     Raises
     ------
@@ -152,12 +162,14 @@ def miters(mutants: Iterable[Mutant], build: Callable[[], wiring.Component] | No
             instrument.install([])
         if not found:
             raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
-        yield mutant, _convert(design, mutated, original, top)
+        known = (surroundings or {}).get(mutant.place.owner.rsplit(":", 1)[0], ())
+        yield mutant, _convert(design, mutated, original, top, known)
 
 
-def miter(mutant: Mutant, build: Callable[[], wiring.Component] | None = None) -> Miter:
+def miter(mutant: Mutant, build: Callable[[], wiring.Component] | None = None,
+          surroundings: Mapping[str, Sequence[Surroundings]] | None = None) -> Miter:
     """The same of one mutant."""
-    return next(miters([mutant], build))[1]
+    return next(miters([mutant], build, surroundings))[1]
 
 
 def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component, Fragment, dict[str, Fragment]]:
@@ -177,7 +189,66 @@ def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component,
         instrument._Body.rewrite = rewrite  # type: ignore[method-assign]
 
 
-def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wiring.Component) -> Miter:
+_Ports = dict[str, tuple[Signal, PortDirection]]
+
+
+def _limited(fragment: Fragment, ports: _Ports, signals: SignalSet, known: Sequence[Surroundings]) -> tuple[Fragment, _Ports]:
+    """A fragment and its ports: each output is 0 in what nobody looks at and from a broken promise on, both of which are outputs,
+    too."""
+    new, limited = _alone(fragment), dict(ports)
+    if not known:
+        return new, limited
+    m = Module()
+    find = functools.partial(_find, signals)
+    unbroken, holds = Signal(init=1), Signal()
+    promises = [found.promised(m, find) for found in known if found.promised is not None]
+    m.d.comb += holds.eq(unbroken & Cat(promise.bool() for promise in promises).all())
+    m.d.sync += unbroken.eq(holds)
+    limited["promised"] = (holds, PortDirection.Output)
+    seen = {name: expression for found in known for name, expression in found.seen.items()}
+    for port, (signal, direction) in ports.items():
+        if direction is PortDirection.Output:
+            compared, looked_at = Signal(len(signal)), Signal()
+            m.d.comb += [looked_at.eq(holds & (seen[signal.name](m, find) if signal.name in seen else 1)),
+                         compared.eq(Mux(looked_at, signal, 0))]
+            limited |= {port: (compared, PortDirection.Output), f"seen_{port}": (looked_at, PortDirection.Output)}
+    for domain, found in Fragment.get(m, None).statements.items():
+        new.add_statements(domain, found)
+    return new, limited
+
+
+def _find(signals: SignalSet, name: str) -> Signal:
+    """The one signal of a name.
+
+    Raises
+    ------
+    :exc:`KeyError`
+        If there is none, or more than one.
+    """
+    found = [signal for signal in signals if signal.name == name]
+    if len(found) != 1:
+        raise KeyError(f"{len(found)} signals are called {name}, not one")
+    return found[0]
+
+
+def _fits(known: Surroundings, signals: SignalSet) -> bool:
+    """Whether a module has all the signals that are spoken of."""
+    m = Module()
+    try:
+        for name in known.seen:
+            _find(signals, name)
+        for expression in (known.promised, *known.seen.values()):
+            if expression is not None:
+                expression(m, functools.partial(_find, signals))
+    except KeyError:
+        return False
+    finally:
+        Fragment.get(m, None)  # Amaranth warns of a module that nobody elaborates
+    return True
+
+
+def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wiring.Component,
+             known: Sequence[Surroundings]) -> Miter:
     driven, elsewhere, used = SignalSet(), SignalSet(), SignalSet()
     for statements in original.statements.values():
         for signal in statements._lhs_signals():
@@ -193,18 +264,19 @@ def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wirin
     for fragment in (original, mutated):
         for signal in _signals(fragment):
             used.add(signal)
-    ports: dict[str, tuple[Signal, PortDirection]] = {}
+    ports: _Ports = {}
     for n, signal in enumerate(used):
         if signal not in driven:
             ports[f"i{n}_{signal.name}"] = (signal, PortDirection.Input)
         elif signal in elsewhere:
             ports[f"o{n}_{signal.name}"] = (signal, PortDirection.Output)
-    gate_text = rtlil.convert_fragment(_alone(mutated), dict(ports), "gate", emit_src=False)[0]
+    known = [found for found in known if _fits(found, used)]
+    gate_text = rtlil.convert_fragment(*_limited(mutated, ports, used, known), "gate", emit_src=False)[0]
     for signal in driven:
         if "_unmutated_init" in signal.__dict__:
             signal._init, signal._reset_less = signal.__dict__["_unmutated_init"], False
-    gold_text = rtlil.convert_fragment(_alone(original), dict(ports), "gold", emit_src=False)[0]
-    return Miter(gold_text, gate_text)
+    gold_text = rtlil.convert_fragment(*_limited(original, ports, used, known), "gold", emit_src=False)[0]
+    return Miter(gold_text, gate_text, "; ".join(found.why for found in known))
 
 
 def show(both: Miter, *, timeout: int = 60) -> Verdict:

@@ -47,7 +47,10 @@ class ScaleDriver:
         return ctx.get(dut.exp_e)
 
     async def host(self, tid):
+        """What the host reads while no operation is under way; what the Sequencer's numbers are then does not count."""
         ctx, dut = self.ctx, self.dut
+        for other in (dut.tid, dut.target):
+            ctx.set(other, tid ^ 1)
         ctx.set(dut.host_tid, tid)
         await ctx.tick().repeat(2)
         return ctx.get(dut.host_e), ctx.get(dut.host_stat)
@@ -110,17 +113,33 @@ def test_statistics_are_ored_in_successive_cycles_beside_an_operation():
 
 
 def test_number_0_and_numbers_beyond_the_file_read_0():
+    """For all who read, and nothing is written there, nor where the number's low bits would be an entry."""
     dut = ScaleUnit(TENSORS)
+    beyond = [0, TENSORS, *(5 + (1 << n) for n in range(6, 11)), 2047]
 
     async def testbench(ctx):
         driver = ScaleDriver(ctx, dut)
-        for tid in (0, TENSORS, 2047):
+        for tid in range(1, TENSORS):
+            await driver.operate(ScaleOp.SET, target=tid, value=100 - 7 * tid, clear=1)
+            await driver.observe(tid, 1 << tid)
+        for tid in beyond:
             await driver.operate(ScaleOp.SET, target=tid, value=-7, clear=1)
             await driver.observe(tid, 255)
             await driver.operate(ScaleOp.SCALE, tid=tid, target=tid)
+            assert await driver.operate(ScaleOp.ADD, tid=tid, value=-30) == -30
+            assert await driver.operate(ScaleOp.ADD, tid=tid, value=-30, clear=1) == -30
             assert await driver.exponent(tid) == 0
             assert (await driver.host(tid))[0] == 0
+            for name in ("host_write", "host_clear"):
+                ctx.set(dut.host_value, 99)
+                ctx.set(getattr(dut, name), 1)
+                await ctx.tick()
+                ctx.set(getattr(dut, name), 0)
+            assert (await driver.host(tid))[0] == 0
         assert (await driver.host(0))[1] == 0
+        for tid in range(1, TENSORS):
+            assert await driver.exponent(tid) == 100 - 7 * tid
+            assert await driver.host(tid) == (100 - 7 * tid, 1 << tid)
 
     simulate(dut, testbench)
 

@@ -249,6 +249,21 @@ def test_every_engine_gets_its_commands_in_order_with_the_base_added(preset):
     assert outcome.state["base"][3] == base
 
 
+@pytest.mark.parametrize("preset", list({(config.load_channels, config.store_channels): name
+                                         for name, config in PRESETS.items()}.values()))
+def test_every_memory_and_way_has_its_engine(preset):
+    """All numbers of ``dest``, ``way`` and ``src``, also those that are no memory, go where the table of channels says."""
+    config = PRESETS[preset]
+    commands, expected = [], {unit: [] for unit in units(config)}
+    for opcode, name, memory, way in [*((Opcode.LOAD, "dest", memory, way) for memory in range(16) for way in range(4)),
+                                      *((Opcode.STORE, "src", memory, 0) for memory in range(16))]:
+        commands.append(command(opcode, tag=len(commands), **{name: memory}, **({"way": way} if way else {})))
+        expected[unit_of(config, opcode, memory, way)].append(commands[-1])
+    outcome = execute(config, program(config, *commands, END), delay=2, stalls=0)
+    assert outcome.error == 0
+    assert outcome.started == expected
+
+
 def test_barrier_waits_for_every_engine():
     config = PRESETS["small"]
     loads = [command(Opcode.LOAD) for _ in range(3)]

@@ -1,15 +1,17 @@
 """Equivalent mutants are shown equivalent, by either method, and no other."""
 
+import dataclasses
 import shutil
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.verif.mutants import equivalence, instrument
 from gradloom.verif.mutants.equivalence import ABC, INDUCTION, REACHABILITY, ToolError, Verdict, miter, show
 from gradloom.verif.mutants.instrument import Mutant, Place, listening
+from gradloom.verif.mutants.surroundings import Surroundings
 
 
 class Ring(wiring.Component):
@@ -29,6 +31,21 @@ class Ring(wiring.Component):
         return m
 
 
+class Counter(wiring.Component):
+    """Counts what is asked for."""
+
+    def __init__(self):
+        super().__init__({"ask": In(1), "valid": In(1), "size": In(2), "ready": Out(1), "total": Out(2)})
+
+    def elaborate(self, platform):
+        m = Module()
+        waiting = Signal(4)
+        m.d.sync += waiting.eq(waiting + self.ask - self.valid)
+        m.d.comb += self.ready.eq(waiting != 0)
+        m.d.sync += self.total.eq(Mux(self.ask, self.size, 3))
+        return m
+
+
 @pytest.fixture(autouse=True)
 def own_sources(monkeypatch):
     monkeypatch.setattr(instrument, "RTL", instrument.Path(__file__).parent)
@@ -36,8 +53,8 @@ def own_sources(monkeypatch):
     instrument.install([])
 
 
-def mutants() -> dict[tuple[str, str, str], Mutant]:
-    """Mutants of Ring by statement, operator and change."""
+def mutants(build=Ring) -> dict[tuple[str, str, str], Mutant]:
+    """Mutants by statement, operator and change."""
     found = {}
     lines = instrument.Path(__file__).read_text().splitlines()
 
@@ -49,7 +66,7 @@ def mutants() -> dict[tuple[str, str, str], Mutant]:
                 found[text, operator, what] = Mutant(place, 0, operator, ((2 * n + 1) << 15) // len(of_kind), what, "ring")
 
     with listening(listen):
-        instrument.Fragment.get(Ring(), None)
+        instrument.Fragment.get(build(), None)
     return found
 
 
@@ -74,6 +91,50 @@ needs_abc = pytest.mark.skipif(not any(map(shutil.which, ABC)), reason="needs AB
 ])
 def test_what_is_shown(statement, operator, what, verdict):
     assert show(miter(mutants()[statement, operator, what], Ring)) == verdict
+
+
+WAITING = "m.d.sync += waiting.eq(waiting + self.ask - self.valid)"
+READY = "m.d.comb += self.ready.eq(waiting != 0)"
+TOTAL = "m.d.sync += self.total.eq(Mux(self.ask, self.size, 3))"
+ANSWERED = Surroundings("answers come to what was asked for",
+                        promised=lambda m, signal: ~signal("valid") | (signal("waiting") != 0))
+NEVER = Surroundings("nothing is asked for", promised=lambda m, signal: ~signal("ask"))
+LATER = Surroundings("looked at with ready", seen={"total": lambda m, signal: signal("ready")})
+SELDOM = Surroundings("looked at behind what was asked for", seen={"total": lambda m, signal: _before(m, signal("ask"))})
+
+
+def _before(m, value):
+    kept = Signal()
+    m.d.sync += kept.eq(value)
+    return kept
+
+
+@needs_abc
+@pytest.mark.parametrize(("statement", "operator", "what", "known", "same"), [
+    (WAITING, "width", "top bit cut", NEVER, False),
+    (WAITING, "width", "top bit cut", dataclasses.replace(ANSWERED, promised=lambda m, signal: NEVER.promised(m, signal)
+                                                          & ANSWERED.promised(m, signal)), True),
+    (WAITING, "arithmetic", "- becomes +", ANSWERED, False),
+    (READY, "comparison", "!= becomes ==", ANSWERED, False),
+    (TOTAL, "constant", "3 becomes 2", LATER, False),
+    (TOTAL, "constant", "3 becomes 2", SELDOM, True),
+    (TOTAL, "mux", "arms exchanged", SELDOM, False),
+    (READY, "statement", "left out", SELDOM, False),
+])
+def test_surroundings(statement, operator, what, known, same):
+    """A promise counts from reset to its first breach; what is looked at is compared, and so are promise and look themselves."""
+    mutant = mutants(Counter)[statement, operator, what]
+    if same:
+        assert show(miter(mutant, Counter)).how is None
+    both = miter(mutant, Counter, {instrument.Path(__file__).name: [known]})
+    assert both.relies == known.why
+    assert (show(both).how is not None) == same
+
+
+def test_surroundings_of_another_module_are_left_out():
+    """Those that speak of signals that the module lacks."""
+    free = miter(mutants()[ANY, "boolean", "| becomes &"], Ring)
+    assert miter(mutants()[ANY, "boolean", "| becomes &"], Ring, {instrument.Path(__file__).name: [ANSWERED, LATER]}) == free
 
 
 @pytest.mark.parametrize(("what", "how"), [("second operand of & left out", INDUCTION), ("& becomes |", None)])

@@ -1,0 +1,71 @@
+"""What the rest of the machine keeps to at the ports of a module, so that :mod:`gradloom.verif.mutants.equivalence` may rely on it.
+
+A module alone has inputs that are free in every cycle. Some of them never come: what a neighbour promises is said here, beside the
+place where that is a contract. What nobody looks at need not be the same either. Both are expressions of the module's own signals,
+and both forms of it, with the mutant and without, must agree on them, too: a mutant that changes what is promised or looked at is
+not the same.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from amaranth.hdl import Module, ResetSignal, Signal, Value
+
+__all__ = ["SURROUNDINGS", "Surroundings"]
+
+Expression = Callable[[Module, Callable[[str], Signal]], Value]
+"""Makes a value of one bit; it may add registers to the module, and finds the signals of the one it is about by their names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """Of one module.
+
+    Parameters
+    ----------
+    why : :class:`str`
+        The contracts in words.
+    promised : callable, optional
+        What holds in every cycle since the last reset. From a cycle in which it does not, nothing is compared.
+    seen : mapping
+        Of an output, by its name: when it is looked at. Others always are.
+    """
+
+    why: str
+    promised: Expression | None = None
+    seen: Mapping[str, Expression] = dataclasses.field(default_factory=dict)
+
+
+def _answer_to_a_request(m: Module, signal: Callable[[str], Signal]) -> Value:
+    return ~signal("response__valid") | (signal("open_requests") != 0)
+
+
+def _with(name: str) -> Expression:
+    """While a signal of the module is 1."""
+    return lambda m, signal: signal(name)
+
+
+def _later_than_reset(cycles: int) -> Expression:
+    """More than so many cycles after the last cycle of a reset."""
+    def expression(m: Module, signal: Callable[[str], Signal]) -> Value:
+        age = Signal(range(cycles + 1), reset_less=True)
+        with m.If(ResetSignal("sync")):
+            m.d.sync += age.eq(0)
+        with m.Elif(age != cycles):
+            m.d.sync += age.eq(age + 1)
+        return age == cycles
+
+    return expression
+
+
+SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
+    "registers/counters.py": (Surroundings(
+        "perf_value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
+        "(READ_WAIT)",
+        seen={"perf_value": _later_than_reset(1)}),),
+    "sequencer/program_fetch.py": (Surroundings(
+        "a response comes to a request only, and its ready counts with valid, as the data of a FIFO count with w_en (ProgramFetch, "
+        "proof of the read manager's data)",
+        promised=_answer_to_a_request, seen={"response__ready": _with("response__valid"), "w_data": _with("w_en")}),),
+}
+"""By file: of those of its modules that have all these signals."""
