@@ -83,7 +83,8 @@ def _library() -> ctypes.CDLL:
         if not path.is_file():
             with tempfile.TemporaryDirectory(dir=path.parent) as work:
                 made = Path(work) / path.name
-                done = subprocess.run([name, *_FLAGS, str(folder / "sdram_model.cpp"), "-o", str(made)], capture_output=True, text=True)
+                done = subprocess.run([name, *_FLAGS, str(folder / "sdram_model.cpp"), "-o", str(made)], capture_output=True,
+                                      text=True)
                 if done.returncode:
                     raise BuildError(f"the SDRAM model does not compile: {done.stderr.strip()}")
                 os.replace(made, path)

@@ -83,14 +83,16 @@ def test_a_legal_waveform_at_the_shortest_distances_breaks_no_rule():
 
 OPEN = [activate(1), *wait(TIMING.rcd - 1)]
 LONG = [activate(1), *wait(TIMING.rc)]
+SHORT = [activate(1), *wait(TIMING.ras - 1), precharge(1), *wait(TIMING.rp - 1)]
+BESIDE = "the data pins are driven beside read data, or right after"
 RULES = {
     "tRP: bank 1: ACTIVATE too soon after PRECHARGE": [*LONG, precharge(1), *wait(TIMING.rp - 2), activate(1)],
     "tRP: bank 1: REFRESH too soon after PRECHARGE": [*LONG, precharge(1), *wait(TIMING.rp - 2), REFRESH],
     "tRCD: bank 1: READ too soon after ACTIVATE": [activate(1), *wait(TIMING.rcd - 2), read(1)],
     "tRCD: bank 1: WRITE too soon after ACTIVATE": [activate(1), *wait(TIMING.rcd - 2), write(1)],
     "tRAS: bank 1: PRECHARGE too soon after ACTIVATE": [activate(1), *wait(TIMING.ras - 2), precharge(1)],
-    "tRC: bank 1: ACTIVATE too soon after ACTIVATE": [activate(1), *wait(TIMING.ras - 1), precharge(1), *wait(TIMING.rp - 1), activate(1)],
-    "tRC: bank 1: REFRESH too soon after ACTIVATE": [activate(1), *wait(TIMING.ras - 1), precharge(1), *wait(TIMING.rp - 1), REFRESH],
+    "tRC: bank 1: ACTIVATE too soon after ACTIVATE": [*SHORT, activate(1)],
+    "tRC: bank 1: REFRESH too soon after ACTIVATE": [*SHORT, REFRESH],
     "tRFC: a command too soon after REFRESH": [REFRESH, *wait(TIMING.rfc - 2), activate(1)],
     "tRRD: bank 2: ACTIVATE too soon after ACTIVATE of another bank": [activate(1), *wait(TIMING.rrd - 2), activate(2)],
     "tWR: bank 1: PRECHARGE too soon after WRITE": [*LONG, write(1), *wait(TIMING.wr - 2), precharge(1)],
@@ -101,7 +103,7 @@ RULES = {
     "bank state: bank 1: ACTIVATE while it is open": [*LONG, activate(1)],
     "bank state: bank 1: REFRESH while it is open": [*LONG, REFRESH],
     "bank state: bank 1: LOAD MODE REGISTER while it is open": [*LONG, mode()],
-    "bus contention: bank 1: the data pins are driven beside read data, or right after": [*OPEN, read(1), *wait(TIMING.cas), write(1)],
+    f"bus contention: bank 1: {BESIDE}": [*OPEN, read(1), *wait(TIMING.cas), write(1)],
     "data pins: bank 1: a WRITE whose data nobody drives": [*OPEN, write(1, dq_oe=0)],
     "DQM: bank 0: high without a WRITE": [Pins(cs_n=1, dqm=1)],
     "row end: bank 1: READ beyond the row": [*OPEN, read(1, PART.columns)],
@@ -121,7 +123,7 @@ def test_a_broken_rule_is_named_with_its_cycle(rule):
 
 
 def test_masked_read_data_are_named():
-    """DQM is two cycles early of read data, in or after their READ. It may be high without a WRITE nowhere, so two rules are broken."""
+    """DQM is two cycles early of read data, in or after their READ. It may be high only with a WRITE, so two rules are broken."""
     for cas, place in ((2, 0), (3, 1)):
         waveform = [*OPEN, read(1), NOP, NOP, NOP]
         waveform[len(OPEN) + place] = dataclasses.replace(waveform[len(OPEN) + place], dqm=1)

@@ -32,6 +32,7 @@ class Subordinate:
         self.bursts: list[tuple[str, int, int]] = []
         self.reads: deque[list[int]] = deque()   # address, beats left, cycle of the first
         self.writes: deque[list[int]] = deque()  # address, beats left, response
+        self.early: deque[int] = deque()         # write data ahead of their address
         self.answers: deque[tuple[int, int]] = deque()
         self.shown: dict[str, int | None] = {"r": None, "b": None}
         self.cycle = 0
@@ -57,7 +58,7 @@ class Subordinate:
             ports[f"{prefix}__{channel}__payload"] = payload or 0
         ports[f"{prefix}__ar__ready"] = len(self.reads) < self.outstanding and self._moves("ar")
         ports[f"{prefix}__aw__ready"] = len(self.writes) < self.outstanding and self._moves("aw")
-        ports[f"{prefix}__w__ready"] = bool(self.writes) and self._moves("w")
+        ports[f"{prefix}__w__ready"] = self._moves("w")
 
     def sample(self, ports: Ports) -> None:
         prefix = self.prefix
@@ -71,8 +72,6 @@ class Subordinate:
         if self.shown["b"] is not None and ports[f"{prefix}__b__ready"]:
             self.shown["b"] = None
             self.answers.popleft()
-        if ports[f"{prefix}__w__ready"] and ports[f"{prefix}__w__valid"]:
-            self._write(ports[f"{prefix}__w__payload"])
         for channel, queue in (("ar", self.reads), ("aw", self.writes)):
             if ports[f"{prefix}__{channel}__valid"] and ports[f"{prefix}__{channel}__ready"]:
                 payload = ports[f"{prefix}__{channel}__payload"]
@@ -80,6 +79,10 @@ class Subordinate:
                 self.bursts.append((channel, address, beats))
                 address = address // self.beat * self.beat
                 queue.append([address, beats, self.cycle + self.latency] if channel == "ar" else [address, beats, 0])
+        if ports[f"{prefix}__w__ready"] and ports[f"{prefix}__w__valid"]:
+            self.early.append(ports[f"{prefix}__w__payload"])
+        while self.early and self.writes:
+            self._write(self.early.popleft())
 
     def _write(self, payload: int) -> None:
         burst, bits = self.writes[0], 8 * self.beat
@@ -96,17 +99,18 @@ class Subordinate:
             self.writes.popleft()
 
 
-_NAMES = ("arvalid", "arready", "arlen", "awvalid", "awready", "awlen", "rvalid", "rready", "rlast", "rresp", "wvalid", "wready", "wlast",
-          "bvalid", "bready", "bresp", "id", "size", "burst", "cache", "prot")
+_NAMES = ("arvalid", "arready", "arlen", "awvalid", "awready", "awlen", "rvalid", "rready", "rlast", "rresp",
+          "wvalid", "wready", "wlast", "bvalid", "bready", "bresp", "id", "size", "burst", "cache", "prot")
 _WRAPPER = """
 #include "axi_checker.h"
 using namespace gradloom;
 struct Signals {{ uint8_t {names}; uint8_t wstrb[8]; uint32_t araddr, awaddr; uint8_t rdata[64], wdata[64]; }};
 extern "C" AxiChecker* checker_new(Signals* s, uint32_t beat) {{
     auto checker = new AxiChecker(beat);
-    checker->add(ReadPort{{"read", {{&s->arvalid, &s->arready, &s->id, &s->arlen, &s->size, &s->burst, &s->cache, &s->prot, &s->araddr}},
-                          &s->rvalid, &s->rready, &s->id, &s->rresp, &s->rlast, s->rdata}});
-    checker->add(WritePort{{"write", {{&s->awvalid, &s->awready, &s->id, &s->awlen, &s->size, &s->burst, &s->cache, &s->prot, &s->awaddr}},
+    checker->add(ReadPort{{"read", {{&s->arvalid, &s->arready, &s->id, &s->arlen, &s->size, &s->burst, &s->cache, &s->prot,
+                                    &s->araddr}}, &s->rvalid, &s->rready, &s->id, &s->rresp, &s->rlast, s->rdata}});
+    checker->add(WritePort{{"write", {{&s->awvalid, &s->awready, &s->id, &s->awlen, &s->size, &s->burst, &s->cache, &s->prot,
+                                      &s->awaddr}},
                            &s->wvalid, &s->wready, &s->wlast, &s->bvalid, &s->bready, &s->id, &s->bresp, s->wdata, s->wstrb}});
     return checker;
 }}

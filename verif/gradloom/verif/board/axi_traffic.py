@@ -202,14 +202,16 @@ class Manager:
         for channel in ("r", "b"):
             valid, payload = ports[f"{prefix}__{channel}__valid"], ports[f"{prefix}__{channel}__payload"]
             held = self.held[channel]
-            assert held is None or (valid and payload == held), f"{prefix} cycle {self.cycle}: {channel} changed before it was taken"
+            kept = held is None or (valid and payload == held)
+            assert kept, f"{prefix} cycle {self.cycle}: {channel} changed before it was taken"
             taken = valid and ports[f"{prefix}__{channel}__ready"]
             self.held[channel] = payload if valid and not taken else None
             if taken:
                 (self._read if channel == "r" else self._answer)(payload)
 
     def _where(self, burst: Burst) -> str:
-        return f"{self.prefix} cycle {self.cycle}: {'write' if burst.write else 'read'} of {burst.beats} beats at {burst.address:#x}"
+        kind = "write" if burst.write else "read"
+        return f"{self.prefix} cycle {self.cycle}: {kind} of {burst.beats} beats at {burst.address:#x}"
 
     def _read(self, payload: int) -> None:
         assert self.reads, f"{self.prefix} cycle {self.cycle}: read data that nobody asked for"

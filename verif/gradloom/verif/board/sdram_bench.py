@@ -44,7 +44,9 @@ class PinDriver:
         seen = Ports(ports) if self.wires else ports
         if self.wires:
             self.wires(seen)
-        control = (seen["dq_oe"] | seen["we_n"] << 1 | seen["cas_n"] << 2 | seen["ras_n"] << 3 | seen["cs_n"] << 4 | seen["cke"] << 5)
+        control = 0
+        for bit, name in enumerate(("dq_oe", "we_n", "cas_n", "ras_n", "cs_n", "cke")):
+            control |= seen[name] << bit
         ports["dq_i"] = self.model.cycle(control, seen["ba"], seen["a"], seen["dqm"], seen["dq_o"])
 
 
@@ -61,9 +63,10 @@ class _WhenReady:
         self.cycles += ports["ready"]
 
 
-def run_bursts(dut: wiring.Component, part: SdramPart, bursts: Sequence[list[Burst]], beat: int, *, prefixes: Sequence[str] = ("bus",),
-               clock: int = CLOCK, capture: int = 0, limit: int = 100_000, settle: int = 0, model_part: SdramPart | None = None,
-               traffic: Sequence[Traffic] = (), first_violation: bool = False) -> Outcome:
+def run_bursts(dut: wiring.Component, part: SdramPart, bursts: Sequence[list[Burst]], beat: int, *,
+               prefixes: Sequence[str] = ("bus",), clock: int = CLOCK, capture: int = 0, limit: int = 100_000,
+               settle: int = 0, model_part: SdramPart | None = None, traffic: Sequence[Traffic] = (),
+               first_violation: bool = False) -> Outcome:
     """Runs bursts of managers of ``beat`` bytes, then ``settle`` cycles.
 
     Parameters
@@ -94,8 +97,8 @@ def run_bursts(dut: wiring.Component, part: SdramPart, bursts: Sequence[list[Bur
         return Outcome(counter.cycles, model.violations, model.counts, managers, bytes(model.data))
 
 
-def run_traffic(dut: wiring.Component, part: SdramPart, traffic: Sequence[Traffic], beat: int, *, prefixes: Sequence[str] = ("bus",),
-                clock: int = CLOCK, capture: int = 0, limit: int = 100_000, model_part: SdramPart | None = None) -> Outcome:
+def run_traffic(dut: wiring.Component, part: SdramPart, traffic: Sequence[Traffic], beat: int, *,
+                prefixes: Sequence[str] = ("bus",), clock: int = CLOCK, capture: int = 0, limit: int = 100_000) -> Outcome:
     """Runs random traffic; the memory must end as the byte array.
 
     Raises
@@ -103,7 +106,7 @@ def run_traffic(dut: wiring.Component, part: SdramPart, traffic: Sequence[Traffi
     :exc:`AssertionError`
         If an answer is wrong, or the memory's bytes at the end.
     """
-    outcome = run_bursts(dut, part, [], beat, prefixes=prefixes, clock=clock, capture=capture, limit=limit, model_part=model_part,
+    outcome = run_bursts(dut, part, [], beat, prefixes=prefixes, clock=clock, capture=capture, limit=limit,
                          traffic=traffic, settle=20)
     board = outcome.managers[0].board
     wrong = next((n for n, (one, other) in enumerate(zip(outcome.memory, board.image, strict=True)) if one != other), None)

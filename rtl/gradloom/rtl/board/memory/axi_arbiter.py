@@ -34,13 +34,12 @@ class Turn(wiring.Component):
         m = Module()
         with m.Switch(self.chosen):
             for turn in range(self.managers):
-                with m.Case(turn):
-                    with m.If(self.taken | ~self.offers[turn]):
-                        # The last assignment counts: the nearest offer behind this one.
-                        for step in range(self.managers - 1, 0, -1):
-                            other = (turn + step) % self.managers
-                            with m.If(self.offers[other]):
-                                m.d.sync += self.chosen.eq(other)
+                with m.Case(turn), m.If(self.taken | ~self.offers[turn]):
+                    # The last assignment counts: the nearest offer behind this one.
+                    for step in range(self.managers - 1, 0, -1):
+                        other = (turn + step) % self.managers
+                        with m.If(self.offers[other]):
+                            m.d.sync += self.chosen.eq(other)
         return m
 
 

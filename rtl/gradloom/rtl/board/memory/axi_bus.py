@@ -9,7 +9,6 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 __all__ = ["DECERR", "LENGTH_BITS", "OKAY", "AxiSignature", "connect_manager", "flat_manager_members"]
 
@@ -61,7 +60,8 @@ def flat_manager_members(beat_bytes: int, prefix: str = "m_axi_") -> dict[str, w
             ("id", 1), ("addr", 32), ("len", 8), ("size", 3), ("burst", 2), ("cache", 4), ("prot", 3), ("valid", 1))}
         ports[f"{prefix}{channel}ready"] = In(1)
     for name, width, direction in (
-            ("rid", 1, In), ("rdata", 8 * beat_bytes, In), ("rresp", 2, In), ("rlast", 1, In), ("rvalid", 1, In), ("rready", 1, Out),
+            ("rid", 1, In), ("rdata", 8 * beat_bytes, In), ("rresp", 2, In), ("rlast", 1, In), ("rvalid", 1, In),
+            ("rready", 1, Out),
             ("wdata", 8 * beat_bytes, Out), ("wstrb", beat_bytes, Out), ("wlast", 1, Out), ("wvalid", 1, Out), ("wready", 1, In),
             ("bid", 1, In), ("bresp", 2, In), ("bvalid", 1, In), ("bready", 1, Out)):
         ports[f"{prefix}{name}"] = direction(width)
@@ -77,7 +77,7 @@ def connect_manager(m: Module, manager: object, bus: wiring.PureInterface, prefi
         Has ``m_axi_arvalid`` and so on (:func:`gradloom.rtl.memory_path.axi.read_members`).
     bus : interface of :class:`AxiSignature`, as the manager sees it
     """
-    def port(name: str):  # noqa: ANN202
+    def port(name: str):
         return getattr(manager, prefix + name)
 
     if hasattr(manager, f"{prefix}arvalid"):

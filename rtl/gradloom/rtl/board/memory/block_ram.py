@@ -31,7 +31,8 @@ class BlockRam(wiring.Component):
 
     def __init__(self, beat_bytes: int, size: int) -> None:
         if not isinstance(size, int) or size < 2 * beat_bytes or size & (size - 1):
-            raise ValueError(f"size of the block RAM must be a power of two and hold two beats ({2 * beat_bytes} bytes), not {size!r}")
+            raise ValueError(f"size of the block RAM must be a power of two and hold two beats ({2 * beat_bytes} bytes), "
+                             f"not {size!r}")
         self.beat_bytes, self.size = beat_bytes, size
         super().__init__({"bus": In(AxiSignature(beat_bytes))})
 

@@ -123,7 +123,8 @@ class Packer(wiring.Component):
 
     def _place(self, m: Module, first: Value, moves: Value, last: Value, bits: int, name: str) -> Signal:
         """Where in its word the present beat of a burst lies that began at ``first``."""
-        begun, following, place = Signal(name=f"{name}_begun"), Signal(bits, name=f"{name}_next"), Signal(bits, name=f"{name}_place")
+        begun = Signal(name=f"{name}_begun")
+        following, place = Signal(bits, name=f"{name}_next"), Signal(bits, name=f"{name}_place")
         m.d.comb += place.eq(Mux(begun, following, first))
         with m.If(moves):
             m.d.sync += [begun.eq(~last), following.eq(place + 1)]

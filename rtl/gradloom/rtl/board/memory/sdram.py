@@ -29,8 +29,8 @@ def pin_members(part: SdramPart) -> dict[str, wiring.Member]:
 
 
 class SdramController(wiring.Component):
-    """One word a cycle in rows that are open: each READ and WRITE is of one word (burst length 1), so bursts of any length follow one
-    another without a gap, stall anywhere, and are cut by a REFRESH anywhere.
+    """One word a cycle in rows that are open: each READ and WRITE is of one word (burst length 1), so bursts of any length
+    follow one another without a gap, stall anywhere, and are cut by a REFRESH anywhere.
 
     Bursts are served one after the other, reads and writes in turns where both wait. A byte address is, from its low end: byte of
     the word, column, bank, row; so a stream opens a row in another bank every ``columns`` words. A burst beyond the memory is
@@ -39,10 +39,10 @@ class SdramController(wiring.Component):
     Refreshes are due at fixed times, each after what the open rows still need, so that all rows are refreshed within the part's
     retention time. After power-up (and after a reset) nothing is taken before the part is initialised.
 
-    The first word of a read whose row is open comes ``cas`` + ``capture`` + 4 cycles after its address. Clock 1:1: every pin has its
-    register, ``dq_i`` too. The command that the registers show in a cycle must reach the memory's clock edge within it or at its
-    end, and the data of a READ in cycle t must be there at the end of cycle t + ``cas`` - 1 + ``capture``: ``capture`` is 0 where
-    the memory's clock edge is early in the controller's cycle (a phase of 90 degrees), 1 where it is late.
+    The first word of a read whose row is open comes ``cas`` + ``capture`` + 5 cycles after its address. Clock 1:1: every pin
+    has its register, ``dq_i`` too. The command that the registers show in a cycle must reach the memory's clock edge within it or
+    at its end, and the data of a READ in cycle t must be there at the end of cycle t + ``cas`` - 1 + ``capture``: ``capture`` is
+    0 where the memory's clock edge is early in the controller's cycle (a phase of 90 degrees), 1 where it is late.
 
     A manager must take its responses and bring its write data without waiting for other bursts, else it holds up all.
 
@@ -157,9 +157,9 @@ class SdramController(wiring.Component):
             refresh.eq(refresh_wanted & closed & ~busy.any()),
         ]
         for command, counter, cycles in (
-                (read, turn, timing.cas + 2), (write, recovery, timing.wr), (activate, active, timing.ras), (activate, busy, timing.rcd),
-                (precharge, busy, timing.rp), (precharge_all, busy, timing.rp), (refresh, busy, timing.rfc),
-                (load_mode, busy, timing.mrd)):
+                (read, turn, timing.cas + 2), (write, recovery, timing.wr), (activate, active, timing.ras),
+                (activate, busy, timing.rcd), (precharge, busy, timing.rp), (precharge_all, busy, timing.rp),
+                (refresh, busy, timing.rfc), (load_mode, busy, timing.mrd)):
             with m.If(command):
                 m.d.sync += counter.eq(cycles - 1)
         with m.If(activate):
@@ -231,7 +231,8 @@ class SdramController(wiring.Component):
         ]
 
     def _read_data(self, m: Module, *, asked: Value, last: Value, beyond: Value, space: Signal) -> None:
-        """Read data from the pins to R, beside those of addresses that no memory is behind. ``space`` counts words that have room."""
+        """Read data from the pins to R, in order with those of addresses that no memory is behind. ``space`` counts the words that
+        still have room."""
         word = StructLayout({"here": 1, "last": 1, "beyond": 1})
         m.submodules.words = words = Fifo(StructLayout({"data": self.part.word_bits, "last": 1, "beyond": 1}), READ_WORDS)
         captured = Signal(self.part.word_bits, reset_less=True)

@@ -136,8 +136,8 @@ class SdramPart:
             if Fraction(str(self.t_ck[latency])) * clock <= _NS:
                 return latency
         shortest = min(self.t_ck.values())
-        raise ConfigError(f"{self.name} cannot run at {clock / 1e6:g} MHz: its shortest clock period is {shortest:g} ns; take a clock "
-                          f"of at most {int(10 * 1e3 / shortest) / 10:g} MHz, or another part")
+        raise ConfigError(f"{self.name} cannot run at {clock / 1e6:g} MHz: its shortest clock period is {shortest:g} ns; take a "
+                          f"clock of at most {int(10 * 1e3 / shortest) / 10:g} MHz, or another part")
 
     def timing(self, clock: int) -> SdramTiming:
         """Cycles at a clock in hertz.
@@ -181,8 +181,8 @@ def slowest(name: str, *parts: SdramPart) -> SdramPart:
 
 # Micron 256Mb SDR SDRAM, MT48LC16M16A2 speed grade -75; ISSI IS42/45S16160G grade -7; Alliance AS4C32M16SB grade -7.
 _PARTS = (
-    SdramPart(name="MT48LC16M16A2-75", word_bits=16, columns=512, rows=8192, banks=4, t_rp=20, t_rcd=20, t_ras=44, t_rc=66, t_rfc=66,
-              t_rrd=15, t_wr=15, t_ck={2: 10, 3: 7.5}, t_ac=6, t_oh=2.7, t_hz=6, power_up=100e3, init_refreshes=2),
+    SdramPart(name="MT48LC16M16A2-75", word_bits=16, columns=512, rows=8192, banks=4, t_rp=20, t_rcd=20, t_ras=44, t_rc=66,
+              t_rfc=66, t_rrd=15, t_wr=15, t_ck={2: 10, 3: 7.5}, t_ac=6, t_oh=2.7, t_hz=6, power_up=100e3, init_refreshes=2),
     SdramPart(name="IS42S16160G-7", word_bits=16, columns=512, rows=8192, banks=4, t_rp=15, t_rcd=15, t_ras=37, t_rc=60, t_rfc=60,
               t_rrd=14, t_wr=14, wr_clocks=2, t_mrd=14, t_ck={2: 10, 3: 7}, t_ac=6, t_oh=2.7, t_hz=6),
     SdramPart(name="AS4C32M16SB-7", word_bits=16, columns=1024, rows=8192, banks=4, t_rp=21, t_rcd=21, t_ras=42, t_rc=63, t_rfc=63,

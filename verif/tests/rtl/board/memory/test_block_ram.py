@@ -19,7 +19,7 @@ def run(beat, *, size=1 << 10, bursts=None, stalls=None, design=block_ram, check
     if bursts is None:
         # The last writes fill it, and reads of it all follow, so that the bytes in the end are looked at.
         places = (range(size), range(128), range(size, 4 * size), range(1 << 31, (1 << 31) + 64))
-        traffic = Traffic(bursts=110, seed=beat, places=(*places[:2], *places), stalls=stalls or {}, partial=not checked, longest=40)
+        traffic = Traffic(bursts=110, seed=beat, places=(*places[:2], *places), partial=not checked, longest=40)
         bursts = [*traffic.generate(beat), *(burst for burst in stream(beat, address=0, size=size, write=False))]
     manager = Manager("bus", beat, bursts, board, stalls=stalls or {})
     checkers = [PortChecker("bus", beat)] if checked else []
@@ -65,7 +65,6 @@ BUGS = [
     ("Mux(put & ~write_beat[bits], bus.w.p.strb, 0)", "Mux(put, bus.w.p.strb, 0)"),
     ("Mux(put & ~write_beat[bits], bus.w.p.strb, 0)", "Mux(put & ~write_beat[bits], 1, 0)"),
     ("want_get.eq(reading & (~bus.r.valid | bus.r.ready))", "want_get.eq(reading)"),
-    ("get.eq(want_get & ~put)", "get.eq(want_get)"),
     ("want_put.eq(writing & bus.w.valid & ~bus.b.valid)", "want_put.eq(writing & bus.w.valid)"),
     ("bus.r.p.last.eq(reads_left == 0)", "bus.r.p.last.eq(reads_left == 1)"),
     ("beat[bits].eq(address.p.addr[low + bits:].any())", "beat[bits].eq(address.p.addr[low + bits])"),
@@ -75,8 +74,6 @@ BUGS = [
 @pytest.mark.parametrize("bug", range(len(BUGS)))
 def test_planted_bugs(bug):
     design = planted_bug("gradloom.rtl.board.memory.block_ram", *BUGS[bug])
-    if bug == 3:
-        pytest.skip("a read beside a write is right too, only dearer in gates: nox -s synth")
     with pytest.raises(AssertionError):
         run(4, design=design, stalls=STALLS, limit=6000)
 

@@ -65,7 +65,6 @@ WIDE = [
     ("words.w.p.last.eq(beats.w.p.last & last)", "words.w.p.last.eq(beats.w.p.last)"),
     ("beats.w.ready.eq(words.w.ready & last)", "beats.w.ready.eq(words.w.ready)"),
     ("words.r.ready.eq(~final | beats.r.ready)", "words.r.ready.eq(1)"),
-    ("worst | words.r.p.resp", "words.r.p.resp"),
     ("stored.eq(Cat(stored, words.r.p.data)[width:])", "stored.eq(Cat(words.r.p.data, stored))"),
 ]
 NARROW = [
@@ -81,9 +80,7 @@ NARROW = [
 @pytest.mark.parametrize(("beat", "word", "bug"), [*((8, 2, bug) for bug in WIDE), *((2, 4, bug) for bug in NARROW)],
                          ids=[f"{kind}{n}" for kind, bugs in (("wide", WIDE), ("narrow", NARROW)) for n in range(len(bugs))])
 def test_planted_bugs(beat, word, bug):
-    """The response of an earlier word of a beat cannot differ from the last one's here: the proof has it (formal)."""
+    """A worse response of an earlier word is not among them, as a beat lies in the memory as a whole or not at all: the proof."""
     design = planted_bug("gradloom.rtl.board.memory.packer", *bug)
-    if bug == WIDE[3]:
-        pytest.skip("a beat lies in the memory as a whole or not at all: nox -s formal has the planted bug")
     with pytest.raises(AssertionError):
         run(beat, word, design=design, stalls=STALLS, limit=6000, outstanding=2)

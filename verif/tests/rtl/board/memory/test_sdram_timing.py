@@ -1,4 +1,4 @@
-"""Data sheets in cycles: no time is cut short, none is a cycle too long; clocks that a part cannot do are refused in one sentence."""
+"""Data sheets in cycles: no time is cut short, none is a cycle too long; clocks that a part cannot do are refused in a sentence."""
 
 import dataclasses
 import re
@@ -52,16 +52,14 @@ def test_a_board_whose_part_is_not_known_keeps_the_rules_of_all():
 
 
 @pytest.mark.parametrize(("clock", "message"), [
-    (200_000_000, "MT48LC16M16A2-75 cannot run at 200 MHz: its shortest clock period is 7.5 ns; take a clock of at most 133.3 MHz, or "
-                  "another part"),
-    (1_000_000, "MT48LC16M16A2-75 cannot run at 1 MHz: its 8192 rows need a REFRESH every 7 cycles, which leaves no time for data; take "
-                "a clock of at least 0.8 MHz"),
+    (200_000_000, "MT48LC16M16A2-75 cannot run at 200 MHz: its shortest clock period is 7.5 ns; take a clock of at most 133.3 MHz, "
+                  "or another part"),
+    (500_000, "MT48LC16M16A2-75 cannot run at 0.5 MHz: its 8192 rows need a REFRESH every 3 cycles, which leaves no time for data; "
+              "take a clock of at least 0.8 MHz"),
     (0, "the memory's clock must be a positive whole number of hertz, not 0"),
     (1.5, "the memory's clock must be a positive whole number of hertz, not 1.5"),
 ])
 def test_clocks_that_a_part_cannot_do(clock, message):
-    if clock == 1_000_000:
-        clock, message = 500_000, message.replace("1 MHz", "0.5 MHz").replace("every 7", "every 3")
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         part_named("MT48LC16M16A2-75").timing(clock)
 
