@@ -158,8 +158,9 @@ def _harness(trace: bool, harness: str) -> dict[str, str]:
 def library_path(files: Mapping[str, str], *, top: str, trace: bool = False, power_up: bool = False,
                  blocks: frozenset[str] = frozenset(), harness: str = _HARNESS) -> Path:
     """Where :func:`build_library` keeps the library of these arguments, whether it has been built or not."""
-    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, power_up, sorted(blocks), sorted(_harness(trace, harness).items()),
-                                  _FLAGS, _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
+    sources = sorted(_harness(trace, harness).items())
+    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, power_up, sorted(blocks), sources, _FLAGS,
+                                  _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
     return cache_folder() / "sim" / digest[:32] / _LIBRARY
 
 
