@@ -62,9 +62,9 @@ class Answer:
 class Statistics:
     """What happened on the cable so far, seen from here.
 
-    ``round_trips`` counts how often the host waited until all that it had asked was answered; ``bad_frames`` what was no frame, ``repeated`` answers
-    that it had already, ``missed`` answers that came before one that was lost, ``strange`` frames of another session or none that
-    was asked for; ``syncs`` how often it asked where the board is, ``resent`` requests that it sent again.
+    ``round_trips`` counts how often the host waited until all that it had asked was answered; ``bad_frames`` what was no frame;
+    ``repeated`` answers that it had already; ``missed`` answers that came although one before them had not; ``strange`` frames
+    that no one had asked for; ``syncs`` how often the host asked where the board is; ``resent`` requests that it sent again.
     """
 
     bytes_sent: int = 0

@@ -201,7 +201,8 @@ class Bridge(wiring.Component):
             m.d.sync += [self.beats.eq(Cat(total[bits:], self.count[_SMALL_BITS:])), self.last_lane.eq(total[:bits]),
                          self.first_lane.eq(start), self.keep_count.eq(1)]
             m.next = "CHUNK"
-            with m.If(small & ((self.count == 0) | (self.count > MAX_DATA))):
+            with m.If(small & (self.count[_SMALL_BITS - 1:].any() | (self.count[:_SMALL_BITS - 1] == 0)
+                               | (self.count[:_SMALL_BITS - 1] > MAX_DATA))):
                 self._end(m, Status.LENGTH)
             with m.If(~small & ~whole):
                 self._end(m, Status.ALIGNMENT)
@@ -210,10 +211,11 @@ class Bridge(wiring.Component):
         from_source = Mux(self.reads, self.source[low], 0)
         from_target = Mux(self.writes, self.target[low], 0)
         room = Signal(_INDEX_BITS + 1)
+        fits = ~self.beats[_INDEX_BITS + 1:].any() & (self.beats[:_INDEX_BITS + 1] <= room)
         m.d.comb += room.eq(CHUNK_BEATS - Mux(from_source > from_target, from_source, from_target))
         with m.State("CHUNK"):
-            m.d.sync += [self.index.eq(0), self.lane.eq(self.first_lane), self.final.eq(self.beats <= room),
-                         self.most.eq(Mux(self.beats <= room, self.beats, room))]
+            m.d.sync += [self.index.eq(0), self.lane.eq(self.first_lane), self.final.eq(fits),
+                         self.most.eq(Mux(fits, self.beats, room))]
             with m.If(self.beats == 0):
                 with m.If(self.kind == Kind.GATHER):
                     m.d.sync += [self.entries.eq(self.entries + 1), self.left.eq(_PIECE_BYTES - 1)]

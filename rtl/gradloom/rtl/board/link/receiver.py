@@ -2,7 +2,7 @@
 
 import itertools
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.memory import Memory
@@ -128,7 +128,8 @@ class RequestRing(wiring.Component):
             self.full.eq(over | (self.write & (behind == read_at))),
             put.en.eq(self.write & ~self.full), put.addr.eq(write_at), put.data.data.eq(self.data), put.data.last.eq(self.last),
             following.eq(read_at + (self.o.valid & self.o.ready)),
-            get.addr.eq(following), get.en.eq(1), self.o.payload.eq(get.data),
+            # Never in one cycle, so that the block RAM needs no logic for a collision.
+            get.addr.eq(following), get.en.eq(~put.en), self.o.payload.eq(get.data),
         ]
         with m.If(self.write):
             m.d.sync += [write_at.eq(behind), over.eq(self.full)]
@@ -136,7 +137,8 @@ class RequestRing(wiring.Component):
             m.d.sync += [kept.eq(behind), over.eq(0)]
         with m.If(self.drop):
             m.d.sync += [write_at.eq(kept), over.eq(0)]
-        m.d.sync += [read_at.eq(following), self.o.valid.eq(following != kept)]
+        m.d.sync += [read_at.eq(following),
+                     self.o.valid.eq(Mux(put.en, self.o.valid & ~self.o.ready, following != kept))]
         with m.If(self.clear):
             m.d.sync += [write_at.eq(0), kept.eq(0), read_at.eq(0), over.eq(0), self.o.valid.eq(0)]
         return m

@@ -110,8 +110,10 @@ class Transmitter(wiring.Component):
 
         advance = Signal()
         following = Signal(RING_BITS)
-        m.d.comb += [following.eq(send + advance), get.en.eq(1), get.addr.eq(Mux(walking, tail, following))]
-        m.d.sync += send.eq(following)
+        fresh = Signal()  # the byte that was read is that of the position
+        # Never in one cycle with a write, so that the block RAM needs no logic for a collision.
+        m.d.comb += [following.eq(send + advance), get.en.eq(~put.en), get.addr.eq(Mux(walking, tail, following))]
+        m.d.sync += [send.eq(following), fresh.eq(get.en)]
 
         waits = Signal()
         m.d.comb += [waits.eq(welcome | state | again | heard | (send_number != next_number)),
@@ -137,16 +139,17 @@ class Transmitter(wiring.Component):
                         m.d.sync += state.eq(0)
                     m.next = "BEGIN"
             with m.State("WALK"):
-                # What was never sent may be acknowledged by a host that heard it before this board was asked to send it again.
-                with m.If(send_number == tail_number):
-                    m.d.sync += send.eq(tail + 1)
-                    with m.If(get.data.last):
-                        m.d.sync += send_number.eq(tail_number + 1)
-                m.d.sync += tail.eq(tail + 1)
                 m.next = "SKIP"
-                with m.If(get.data.last):
-                    m.d.sync += tail_number.eq(tail_number + 1)
-                    m.next = "BETWEEN"
+                with m.If(fresh):
+                    # What is to be sent again may be acknowledged before: by a host that had it already.
+                    with m.If(send_number == tail_number):
+                        m.d.sync += send.eq(tail + 1)
+                        with m.If(get.data.last):
+                            m.d.sync += send_number.eq(tail_number + 1)
+                    m.d.sync += tail.eq(tail + 1)
+                    with m.If(get.data.last):
+                        m.d.sync += tail_number.eq(tail_number + 1)
+                        m.next = "BETWEEN"
             with m.State("SKIP"):
                 m.d.comb += walking.eq(1)
                 m.next = "WALK"
@@ -170,7 +173,7 @@ class Transmitter(wiring.Component):
                 with m.If(step):
                     m.next = "BODY"
             with m.State("BODY"):
-                m.d.comb += [offered.eq(1), byte.eq(body), crc.enable.eq(step), advance.eq(step & ring)]
+                m.d.comb += [offered.eq(fresh | ~ring), byte.eq(body), crc.enable.eq(step), advance.eq(step & ring)]
                 with m.If(step):
                     m.d.sync += place.eq(place + 1)
                     with m.If(last):
