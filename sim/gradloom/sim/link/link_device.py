@@ -23,6 +23,8 @@ BYTE_LOST = 0x100
 _CALM = 2600
 """Cycles without a movement on any bus after which nothing moves any more: two for each byte of an acknowledged answer."""
 
+_NEVER = (1 << 32) - 1
+
 
 @functools.cache
 def link_verilog(config: Config, memory_bytes: int, memory_base: int = 0) -> str:
@@ -126,6 +128,10 @@ class LinkSimulation:
     def wait(self, cycles: int) -> int:
         """Run until a byte comes out, at most so many cycles; returns the cycles."""
         return int(self._library.link_run(self._self, cycles, 0))
+
+    def run(self, cycles: int) -> None:
+        """Run so many cycles, whatever happens in them."""
+        self._library.link_run(self._self, cycles, _NEVER)
 
     def settle(self, limit: int = 2_000_000) -> bytes:
         """Run until nothing moves, and return the bytes that came out.

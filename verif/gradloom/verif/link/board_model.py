@@ -117,7 +117,7 @@ class BoardModel:
         """As the board's reset: memory and registers stay."""
         self._reader = FrameReader()
         self._faults = [0, 0, 0, 0]
-        self.step = self.first_step
+        self.step = self._wanted = self.first_step
         self.session = self.expected = self.proposed = self.token = 0
         self.open = self._offered = self._irq = self._rise = False
         self._lost = False
@@ -224,6 +224,7 @@ class BoardModel:
                 reply = Reply.ANSWER
             self._kept.append(bytes([reply]) + data + bytes([entries % 256, status]))
             self._tell(self.session, (self._first + len(self._kept) - 1) % 256, self._kept[-1])
+            self.step = self._wanted  # when the answer has left
 
     def _do(self, request: bytes) -> tuple[bytes, int, Status]:
         kind, body = request[0], request[1:]
@@ -342,7 +343,7 @@ class BoardModel:
         if address < LINK_WINDOW:
             return self.backend.register_write(address, value)
         if not address & 4:
-            self.step = value & 0xFFFF
+            self._wanted = value & 0xFFFF
         return True
 
     def _register_read(self, address: int) -> int | None:
