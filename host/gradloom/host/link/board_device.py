@@ -117,10 +117,14 @@ class BoardDevice:
 
     def csr_read(self, offset: int) -> int:
         """Read a register, with all writes before it in one round trip."""
-        return self.csr_batch([read(offset)])[0]
+        return self.script([read(offset)])[0]
 
-    def csr_batch(self, accesses: Sequence[RegisterAccess]) -> list[int]:
-        """Do register accesses in order, many in one round trip; values of the reads and polls."""
+    def csr_batch(self, accesses: Sequence[tuple[int, int | None]]) -> list[int]:
+        """Register accesses in order, (offset, value to write or :class:`None` to read); values of the reads. One round trip."""
+        return self.script([read(offset) if value is None else write(offset, value) for offset, value in accesses])
+
+    def script(self, accesses: Sequence[RegisterAccess]) -> list[int]:
+        """Register accesses in order, polls among them, in one round trip; values of the reads and polls."""
         values: list[int] = []
         for access in accesses:
             self._add(access, values)

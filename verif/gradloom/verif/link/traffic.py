@@ -82,8 +82,8 @@ class Traffic:
                 address = 4 * self.rng.randrange(_REGISTERS)
                 accesses.append(read(address))
                 wanted.append(self._values.get(address, 0))
-        assert self.device.csr_batch(accesses) == wanted
+        assert self.device.script(accesses) == wanted
 
     def finish(self) -> None:
         """Wait until everything is done."""
-        self.device.csr_batch([])
+        self.device.script([])

@@ -176,8 +176,8 @@ class LinkRegister:
 
 LINK_REGISTERS = (
     LinkRegister("BAUD", 0x0, "read, write",
-                 "bits 15:0: 65536 * baud / clock; a new one is taken when its answer has left, and read from then on; a break brings"
-                 " back the first one"),
+                 "bits 15:0: 65536 * baud / clock; a new one is taken when its answer has left, and read from then on; a break"
+                 " brings back the first one"),
     LinkRegister("FAULTS", 0x4, "read",
                  "four counters modulo 256, low byte first: frames with a wrong FCS or cut short, requests out of order or of"
                  " another session, requests without room, bytes with a wrong stop bit"),

@@ -203,7 +203,7 @@ def test_a_board_that_is_reset_is_noticed_and_serves_the_next_session():
             batch = [(4 * rng.randrange(64), n) for n in range(30)]
             for address, value in batch:
                 link.submit(script_request([write(address, value)]), lambda answer: None)
-            simulation.run(rng.randrange(1, 900))
+            simulation.run(rng.randrange(1, 400))
             if session % 3:
                 simulation.reset()
                 with pytest.raises(LinkError, match="the board was reset, or another host took it"):
