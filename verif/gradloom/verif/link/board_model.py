@@ -30,7 +30,10 @@ _MOVES = (Kind.READ, Kind.WRITE, Kind.FILL, Kind.GATHER)
 
 
 class Backend(Protocol):
-    """What lies behind a board's link. Memory accesses lie within a beat; all return whether they went well."""
+    """What lies behind a board's link; every access returns whether it went well. Memory accesses lie within a beat, or, if none of
+    the memory ever ``may_fail``, are of any size."""
+
+    may_fail: bool
 
     def memory_write(self, address: int, data: bytes) -> bool: ...
 
@@ -45,6 +48,7 @@ class MemoryBackend:
     """A memory, and registers that are one too, of which one counts its reads; ranges of both may fail."""
 
     COUNTS_READS, COUNTS_WRITES = 0x700, 0x704
+    may_fail = True
 
     def __init__(self, size: int) -> None:
         self.memory = bytearray(size)
@@ -270,8 +274,8 @@ class BoardModel:
             if any(end & ~(self.memory_bytes - 1) != self.memory_base for end in ends):
                 raise _Refused(Status.ADDRESS)
             size = min([n] + [_CHUNK_BEATS * beat - end % (_CHUNK_BEATS * beat) for end in ends])
-            if kind == Kind.FILL:
-                size = min(n, _CHUNK_BEATS * beat - target % (_CHUNK_BEATS * beat))
+            if not self.backend.may_fail and all(end + n <= self.memory_base + self.memory_bytes for end in ends):
+                size = n
             got = self._read(source, size) if reads else b""
             if got is None:
                 raise _Refused(Status.READ_RESPONSE)
@@ -291,6 +295,8 @@ class BoardModel:
 
     def _beats(self, address: int, n: int) -> list[tuple[int, int]]:
         """Address and bytes within each beat."""
+        if not self.backend.may_fail:
+            return [(address, n)]
         found = []
         while n:
             size = min(n, self.beat - address % self.beat)

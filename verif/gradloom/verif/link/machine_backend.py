@@ -14,6 +14,8 @@ _CLOCK = 50_000_000
 class MachineBackend:
     """Memory and registers of a simulated machine (:class:`~gradloom.verif.link.board_model.Backend`)."""
 
+    may_fail = False
+
     def __init__(self, device: RtlDevice) -> None:
         self.device = device
 

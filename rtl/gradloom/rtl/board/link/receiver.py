@@ -56,8 +56,9 @@ class FrameReceiver(wiring.Component):
         m = Module()
         m.submodules.crc = crc = Crc32()
         byte = self.i.payload
-        taken, flag, escape, escaped, broken = Signal(), Signal(), Signal(), Signal(), Signal()
-        content = Signal()
+        taken, flag, escape, content = (Signal(name=name) for name in ("taken", "flag", "escape", "content"))
+        escaped = Signal()
+        broken = Signal()
         plain = Signal(8)
         m.d.comb += [
             self.i.ready.eq(~self.hold), taken.eq(self.i.valid & ~self.hold),
