@@ -10,7 +10,7 @@ from gradloom.rtl.config import Config
 from gradloom.sim.link.link_device import CLOCK, LinkSimulation
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
 
-__all__ = ["LinkBench"]
+__all__ = ["LinkBench", "frames"]
 
 
 class LinkBench:

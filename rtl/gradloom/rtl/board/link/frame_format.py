@@ -122,8 +122,8 @@ MEMORY_FIELDS = (
 """After the header of READ, WRITE (then the bytes) and FILL. GATHER: ``bytes``, then ``source`` and ``target`` of every piece."""
 
 FIELDS_OF: dict[Kind, str] = {
-    Kind.READ: "`bytes` (1 to MAX_DATA), `source`, `target`; the answer holds the bytes",
-    Kind.WRITE: "`bytes` (1 to MAX_DATA), `source`, `target`, the bytes",
+    Kind.READ: f"`bytes` (1 to {MAX_DATA}), `source`, `target`; the answer holds the bytes",
+    Kind.WRITE: f"`bytes` (1 to {MAX_DATA}), `source`, `target`, the bytes",
     Kind.FILL: "`bytes`, `source`, `target`; any length that is a multiple of the beat",
     Kind.GATHER: "`bytes` of a piece, then `source` and `target` of each piece: memory is copied to memory",
     Kind.SCRIPT: "register accesses; the answer holds 4 bytes for each read and each poll",
@@ -204,10 +204,10 @@ STATE_FIELDS = (
 """Body of STATE."""
 
 IDENTITY = (
-    Field("protocol", 1, "PROTOCOL"),
+    Field("protocol", 1, "version of the protocol"),
     Field("beat_bytes", 1, "bytes of a beat"),
-    Field("data_bytes", 2, "MAX_DATA"),
-    Field("ring_bytes", 2, "RING_BYTES"),
+    Field("data_bytes", 2, "most bytes of memory in one frame"),
+    Field("ring_bytes", 2, "bytes of either ring"),
     Field("board", 4, "which board: four letters"),
     Field("config", 4, "digest of the machine's configuration (register CONFIG)"),
     Field("memory_base", 4, "first byte of memory"),

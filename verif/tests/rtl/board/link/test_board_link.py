@@ -1,8 +1,10 @@
 """The whole link in RTL against its model, byte for byte: requests, refused requests, nonsense, a host on a line with faults."""
 
+import itertools
 import random
 
 import pytest
+from amaranth.sim import Simulator
 
 from gradloom.host.link.frames import (
     encode,
@@ -17,13 +19,13 @@ from gradloom.host.link.frames import (
 )
 from gradloom.host.link.link import Link, LinkError
 from gradloom.host.link.transport import SimulatedTransport
-from gradloom.rtl.board.link.board_link import BoardLink
+from gradloom.rtl.board.link.board_link import BoardLink, UartLink
 from gradloom.rtl.board.link.frame_format import BOARD_WINDOW, LINK_WINDOW, MAX_DATA, Kind, Reply, Status
 from gradloom.rtl.board.link.uart import bit_step
 from gradloom.rtl.config import PRESETS
 from gradloom.sim.link.link_device import BYTE_LOST, CLOCK, LinkSimulation
 from gradloom.verif.link.board_model import MemoryBackend
-from gradloom.verif.link.link_bench import LinkBench
+from gradloom.verif.link.link_bench import LinkBench, frames
 from gradloom.verif.link.model_transport import DISTURBANCES, FaultyTransport
 from gradloom.verif.link.traffic import MEMORY_BYTES, Traffic
 
@@ -214,6 +216,45 @@ def test_a_board_that_is_reset_is_noticed_and_serves_the_next_session():
             assert done == batch[:len(done)]
             asked += done
         assert simulation.register_writes() == asked and 12 < len(asked) < 12 * 30
+
+
+def test_a_session_over_the_pins():
+    """Bytes as bits on two wires, at 10 clocks a bit, and then at 8: WELCOME, STATE, a change of the rate, STATE at the new one."""
+    baud = 115_200
+    dut = UartLink(PRESETS["nano"], clock=10 * baud, baud=baud)
+    faster = 65536 // 8
+
+    async def send(ctx, clocks, content):
+        """Give a frame to the pin, then listen to the other one until it has been at rest for 30 bits."""
+        bits = [bit for byte in encode(content) for bit in (0, *(byte >> n & 1 for n in range(8)), 1)]
+        wave = []
+        for cycle in itertools.count():
+            ctx.set(dut.rx_pin, bits[cycle // clocks] if cycle // clocks < len(bits) else 1)
+            wave.append(ctx.get(dut.tx_pin))
+            await ctx.tick()
+            if cycle > clocks * (len(bits) + 30) and all(wave[-30 * clocks:]):
+                break
+        found, place = bytearray(), 0
+        while 0 in wave[place:]:
+            place = wave.index(0, place) + clocks // 2
+            found.append(sum(wave[place + clocks * (n + 1)] << n for n in range(8)))
+            assert wave[place + 9 * clocks] == 1
+            place += 9 * clocks
+        return frames(bytes(found))
+
+    async def testbench(ctx):
+        welcome, = await send(ctx, 10, bytes([3, 0, 0, Kind.HELLO]))
+        state, = await send(ctx, 10, bytes([3, welcome.number, 0, Kind.OPEN]))
+        assert (state.kind, state.body) == (Reply.STATE, bytes([1, welcome.number]))
+        answer, = await send(ctx, 10, bytes([3, 0, 0]) + script_request([write(LINK_WINDOW, faster)]))
+        assert answer.body == bytes([1, Status.OK])
+        state, = await send(ctx, 8, bytes([3, 77, 1, Kind.SYNC]))
+        assert (state.number, state.body) == (1, bytes([1, 77]))
+
+    simulation = Simulator(dut)
+    simulation.add_clock(1e-6)
+    simulation.add_testbench(testbench)
+    simulation.run()
 
 
 @pytest.mark.parametrize(("option", "message"), [
