@@ -104,8 +104,8 @@ data set costs 8 bytes an image (GATHER) instead of the image.
 The link for the machine `nano` (beats of 2 bytes) with its UART takes 1347 LUT4, 189 CCU2C, 646 flip-flops, 2 DP16KD and 4
 DPR16X4 (synthesised, Yosys 0.70, `synth_ecp5`, flat): 1725 LUT by the count of [synthesis](synthesis.md), half of them in `Bridge`.
 
-Its UART samples the middle of each bit, found to a clock; a bit lasts at least 8 clocks, so 3 Mbaud need 24 MHz. A sender may be 2 %
-off (simulated, at 8.3 clocks a bit).
+Its UART samples the middle of each bit, found to a clock; a bit lasts at least 8 clocks, so 3 Mbaud need 24 MHz. A sender may be
+2 % off (simulated, at 8.3 clocks a bit).
 """
 
 
