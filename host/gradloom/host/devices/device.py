@@ -1,7 +1,7 @@
 """What the host needs of a machine: simulated, on a board, or the golden model; and the names of what a network can train on."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gradloom.host.files import UserError
@@ -9,7 +9,7 @@ from gradloom.host.files import UserError
 if TYPE_CHECKING:
     from gradloom.host.devices.network_device import Outcome
 
-__all__ = ["DEVICES", "Device", "MachineError", "device_name", "is_emulator"]
+__all__ = ["DEVICES", "Device", "MachineError", "csr_batch", "device_name", "is_emulator"]
 
 DEVICES = ("rtl", "golden", "emulator", "emulator:cuda")
 """Names of devices; ``emulator:cuda:N`` is the N-th GPU."""
@@ -62,3 +62,20 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Give up the machine."""
+
+
+def csr_batch(device: Device, accesses: Sequence[tuple[int, int | None]]) -> list[int]:
+    """Register accesses in order, (offset, value to write or :class:`None` to read); values of the reads.
+
+    A device with a ``csr_batch`` of its own, such as a board on a cable, does them in as few round trips as it can.
+    """
+    own: Callable[[Sequence[tuple[int, int | None]]], list[int]] | None = getattr(device, "csr_batch", None)
+    if own is not None:
+        return own(accesses)
+    values = []
+    for offset, value in accesses:
+        if value is None:
+            values.append(device.csr_read(offset))
+        else:
+            device.csr_write(offset, value)
+    return values

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
-from gradloom.host.devices.device import Device, MachineError
+from gradloom.host.devices.device import Device, MachineError, csr_batch
 from gradloom.host.devices.limits import LimitReached, overflow_text, saturated
 from gradloom.host.devices.network_device import Outcome
 from gradloom.host.files import UserError
@@ -113,12 +113,10 @@ class ProgramRunner:
 
     def exponents(self) -> dict[int, int]:
         """The exponent file's entries that the network uses."""
-        found = {}
-        for tid in self._tids:
-            self.device.csr_write(offset("EXP_INDEX"), tid)
-            raw = self.device.csr_read(offset("EXP_VALUE")) & 0xFFFF
-            found[tid] = raw - (1 << 16) if raw >> 15 else raw
-        return found
+        raws = csr_batch(self.device, [access for tid in self._tids
+                                       for access in ((offset("EXP_INDEX"), tid), (offset("EXP_VALUE"), None))])
+        codes = {tid: raw & 0xFFFF for tid, raw in zip(self._tids, raws, strict=True)}
+        return {tid: code - (1 << 16) if code >> 15 else code for tid, code in codes.items()}
 
     def state(self) -> State:
         state = self.steady.read_state(self.device, self.exponents(), step=self._step, seed=self._seed)
@@ -180,7 +178,8 @@ class ProgramRunner:
                 break
             if report is not None:
                 report(float(device.csr_read(offset("STEP")) - self._step))
-        self.cycles = device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
+        low, high = csr_batch(device, [(offset("CYCLES_LOW"), None), (offset("CYCLES_HIGH"), None)])
+        self.cycles = low | high << 32
         if _field("STATUS", "error", status):
             self._failed = True
             raise self._error(plan)
@@ -225,18 +224,22 @@ class ProgramRunner:
     def cycle_table(self, previous: dict[str, Any] | None) -> dict[str, Any]:
         """Busy cycles of every engine by layer and phase since power-up, added to an earlier table."""
         rows = []
-        for layer in self.network.layers:
-            for number, phase in enumerate(PHASES):
-                tag = 8 * self.network.index(layer.name) + number
-                busy = {unit.name.lower(): self._counter(unit, tag) for unit in units(self.config)}
-                if any(busy.values()):
-                    windows = self._counter(PERF_MAC_USE, tag)
-                    rows.append({"layer": layer.name, "phase": phase, "busy": busy, "windows": windows})
+        engines = units(self.config)
+        tags = {(layer.name, phase): 8 * self.network.index(layer.name) + number
+                for layer in self.network.layers for number, phase in enumerate(PHASES)}
+        counts = iter(self._counters([(table, tag) for tag in tags.values() for table in (*engines, PERF_MAC_USE)]))
+        for layer_name, phase in tags:
+            busy = {unit.name.lower(): next(counts) for unit in engines}
+            windows = next(counts)
+            if any(busy.values()):
+                rows.append({"layer": layer_name, "phase": phase, "busy": busy, "windows": windows})
         return merge_cycles(previous, {"kind": "simulated", "total": self.cycles, "by_layer_phase": rows})
 
-    def _counter(self, table: int, tag: int) -> int:
-        self.device.csr_write(offset("PERF_INDEX"), perf_index(table, tag))
-        return self.device.csr_read(offset("PERF_LOW")) | self.device.csr_read(offset("PERF_HIGH")) << 32
+    def _counters(self, wanted: Sequence[tuple[int, int]]) -> list[int]:
+        """Counters by table and tag."""
+        halves = csr_batch(self.device, [access for table, tag in wanted for access in (
+            (offset("PERF_INDEX"), perf_index(table, tag)), (offset("PERF_LOW"), None), (offset("PERF_HIGH"), None))])
+        return [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
 
 
 def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict[str, Any]:
