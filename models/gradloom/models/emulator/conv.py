@@ -24,6 +24,7 @@ from gradloom.models.arithmetic.arith import NEAR_BITS, ArithmeticFault, located
 from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
 from gradloom.models.emulator.numbers import channels_last, ends_of, power_of_two
 from gradloom.models.emulator.operands import UNIT, Operand, Weights
+from gradloom.models.emulator.windows import contiguous, windows_of
 from gradloom.models.layers import Geometry
 
 __all__ = ["backward", "bytes_are_exact", "check_ends", "forward", "weight_gradient"]
@@ -32,14 +33,12 @@ _TERMS = 1 << 16
 """Terms of a sum of byte products that 32 bits hold, whatever the bytes."""
 _NARROW_SUM = 1 << 30
 """Sums below it are kept in int32, with a bit to spare for a shortcut's error."""
-_SHAPES = {"cpu": ((1, 1, 1), (3, 7, 5), (64, 4608, 32), (33, _TERMS, 2)), "cuda": ((17, 8, 8), (96, 4608, 64), (4096, 576, 128))}
+_SHAPES = {"cpu": ((1, 1, 1), (3, 7, 5), (64, 4608, 32), (33, _TERMS, 2)), "cuda": ((17, 16, 16), (96, 4608, 64), (4096, 576, 128))}
 """Rows, terms and columns of the products by which :func:`bytes_are_exact` judges a kind of device."""
 _FAR_TERMS = 1024
 """From so many terms on a GPU multiplies bytes: of shorter sums the four products cost more than the float64 windows."""
-_CHUNK, _FAR_CHUNK = 1 << 24, 1 << 27
+_CHUNK, _FAR_CHUNK = 1 << 24, 1 << 28
 """Elements of windows that are held at once, on a CPU and on other devices."""
-_WORD = 8
-"""Bytes of an int64."""
 _ROWS = 4096
 """Rows of windows that one float64 product of a weight gradient adds up."""
 Watch = Callable[[str, int, Tensor, Tensor], None]
@@ -76,6 +75,9 @@ def bytes_are_exact(device: str) -> bool:
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """int32 product of int8 matrices (R, K) and (K, N), K <= :data:`_TERMS`."""
+    if a.device.type != "cpu":
+        # A GPU's units want the second factor column by column.
+        return torch._int_mm(a.contiguous(), b.t().contiguous().t())
     return torch._int_mm(_plain(a), _plain(b))
 
 
@@ -137,8 +139,8 @@ def _pays(x: Operand, terms: int, outputs: int, rows: int) -> bool:
     if terms > _TERMS or not bytes_are_exact(str(x.v.device)):
         return False
     pieces = 1 if x.narrow else 2
-    # A GPU multiplies matrices of more than 16 rows, whose other sizes are multiples of 8.
-    return x.v.device.type == "cpu" or (terms >= _FAR_TERMS and terms % 8 == 0 and pieces * outputs % 8 == 0 and rows > 16)
+    # A GPU multiplies matrices of more than 16 rows, whose other sizes are multiples of 16.
+    return x.v.device.type == "cpu" or (terms >= _FAR_TERMS and terms % 16 == 0 and pieces * outputs % 16 == 0 and rows > 16)
 
 
 def weight_gradient(
@@ -205,39 +207,6 @@ def check_ends(name: str, bits: int, low: int, high: int) -> None:
 # Bytes
 
 
-def _windows(
-    pieces: Tensor, kernel: tuple[int, int], size: tuple[int, ...], pad: tuple[int, int], stride: int, spread: int,
-    dtype: torch.dtype = torch.int8,
-) -> Tensor:
-    """Windows as rows (P B Yo Xo, Ky Kx C), new and contiguous, of pieces (P, B, Y, X, C).
-
-    ``size`` is (Yo, Xo), ``pad`` what lies before the first row and column, ``spread`` the distance at which rows and
-    columns are set.
-    """
-    _, _, rows, columns, channels = pieces.shape
-    if kernel == (1, 1) and pad == (0, 0) and spread == 1:
-        return _contiguous(pieces[:, :, ::stride, ::stride][:, :, : size[0], : size[1]], dtype).view(-1, channels)
-    planes = pieces.flatten(0, 1)
-    height, width = ((n - 1) * stride + k for n, k in zip(size, kernel, strict=True))
-    padded = torch.zeros((len(planes), height, width, channels), dtype=pieces.dtype, device=pieces.device)
-    # Rows and columns that no window reads are left out.
-    rows, columns = min(rows, -(-(height - pad[0]) // spread)), min(columns, -(-(width - pad[1]) // spread))
-    padded[:, pad[0] :: spread, pad[1] :: spread][:, :rows, :columns] = planes[:, :rows, :columns]
-    if dtype == torch.int8 and channels % _WORD == 0:
-        # Eight bytes are copied as one number.
-        padded, channels = padded.view(torch.int64), channels // _WORD
-    image, row, column, _ = padded.stride()
-    # The columns of a window's row lie side by side.
-    view = padded.as_strided((len(planes), *size, kernel[0], kernel[1] * channels), (image, stride * row, stride * column, row, 1))
-    found = _contiguous(view, padded.dtype if dtype == torch.int8 else dtype)
-    return (found.view(dtype) if found.dtype != dtype else found).view(len(planes) * math.prod(size), -1)
-
-
-def _contiguous(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """A new tensor of these numbers, row-major."""
-    return torch.empty(x.shape, dtype=dtype, device=x.device).copy_(x)
-
-
 def _joined(parts: Tensor, narrow: bool, dtype: torch.dtype) -> Tensor:
     """Sums (R, N) of the products of all pieces: (R, N), or (2 R, 2 N) with the high pieces first."""
     if narrow:
@@ -256,7 +225,7 @@ def _sums(
     outputs = matrix.shape[1] // count
     found = []
     for part in _batches(images, count * math.prod(size) * len(matrix), _chunk(pieces)):
-        products = _product(_windows(pieces[:, part], kernel, size, pad, stride, spread), matrix)
+        products = _product(windows_of(pieces[:, part], kernel, size, pad, stride, spread), matrix)
         found.append(_joined(products, count == 1, dtype))
     return (found[0] if len(found) == 1 else torch.cat(found)).view(images, *size, outputs).permute(0, 3, 1, 2)
 
@@ -270,7 +239,7 @@ def _byte_gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
     for part in _batches(images, max(count * positions * terms, _CHUNK * positions // _TERMS), _CHUNK):
         # (M, P, positions), so that the pieces of some outputs are one matrix.
         errors = dx.pieces[:, part].permute(4, 0, 1, 2, 3).reshape(outputs, count, -1)
-        windows = _windows(x.pieces[:, part], g.kernel, size, (g.pad, g.pad), g.stride, 1).tensor_split(count)
+        windows = windows_of(x.pieces[:, part], g.kernel, size, (g.pad, g.pad), g.stride, 1).tensor_split(count)
         for some in _batches(outputs, terms, _SUMS):
             rows = errors[some].transpose(0, 1).flatten(0, 1)
             products = torch.cat([_product(rows, piece) for piece in windows], 1)
@@ -300,7 +269,7 @@ def _wide_sums(
     x: Tensor, matrix: Tensor, kernel: tuple[int, int], size: tuple[int, ...], pad: tuple[int, int], stride: int, spread: int,
 ) -> Tensor:
     """Sums (B, N, Yo, Xo), channels last, of windows of x with a float64 matrix (Ky Kx C, N)."""
-    found = [_windows(_rows(x[part]), kernel, size, pad, stride, spread, torch.float64) @ matrix
+    found = [windows_of(_rows(x[part]), kernel, size, pad, stride, spread, torch.float64) @ matrix
              for part in _batches(len(x), math.prod(size) * len(matrix), _chunk(x))]
     return (found[0] if len(found) == 1 else torch.cat(found)).view(len(x), *size, -1).permute(0, 3, 1, 2)
 
@@ -317,8 +286,8 @@ def _wide_gradient(x: Tensor, e: Tensor, g: Geometry) -> Tensor:
     positions, terms = math.prod(size), g.in_shape[0] * math.prod(g.kernel)
     total: Tensor | None = None
     for part in _batches(len(x), positions * terms, _chunk(x)):
-        errors = _contiguous(_rows(e[part]), torch.float64).view(-1, outputs)
-        windows = _windows(_rows(x[part]), g.kernel, size, (g.pad, g.pad), g.stride, 1, torch.float64)
+        errors = contiguous(_rows(e[part]), torch.float64).view(-1, outputs)
+        windows = windows_of(_rows(x[part]), g.kernel, size, (g.pad, g.pad), g.stride, 1, torch.float64)
         count = _products(part.stop - part.start, positions, outputs * terms)
         # Several products at once: a single one of few outputs and very many rows would leave a GPU idle.
         found = torch.bmm(errors.view(count, -1, outputs).transpose(1, 2), windows.view(count, -1, terms)).sum(0)

@@ -83,7 +83,8 @@ def _reciprocal_norm(n: int, total: Tensor, eps: Exponent) -> tuple[Tensor, Tens
         return q, le
     norm = total + eps
     shift = torch.frexp(norm).exponent.to(torch.int64).add_(Q_BITS - n.bit_length())
-    q = torch.bitwise_left_shift(n, shift).div_(norm.to(torch.int64), rounding_mode="floor")
+    # n 2^shift is below 2^17 S.
+    q = torch.full_like(shift, n).bitwise_left_shift_(shift).div_(norm.to(torch.int64), rounding_mode="floor")
     # The bit lengths leave one place open.
     large = q >> Q_BITS
     return q >> large, shift.sub_(large)
