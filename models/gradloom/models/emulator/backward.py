@@ -1,6 +1,7 @@
 """Backward pass of the emulator: errors, parameter sums and weight gradients (docs/arithmetic.md, sections 8 to 12)."""
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
@@ -51,10 +52,15 @@ def backward(run: Run, logits: Tensor, labels: Tensor) -> None:
                                                          watch=run.watch(name))
 
 
+@cache
+def _exponentials(device: str) -> Tensor:
+    return torch.from_numpy(softmax.EXP_TABLE).to(device)
+
+
 def _loss_gradient(loss: str, logits: Tensor, labels: Tensor) -> Tensor:
     """Errors (B, M), int64, of logits (int64, Q8), at the loss's wide exponent; ``labels`` may be targets (B, M)."""
     if loss == "softmax":
-        table = torch.from_numpy(softmax.EXP_TABLE).to(logits.device)
+        table = _exponentials(str(logits.device))
         d = (logits.amax(1, keepdim=True) - logits).clamp_(max=32767)
         t = (d * 369) >> 8
         power = table[t & 255] >> (t >> 8).clamp_(max=16)
@@ -152,7 +158,7 @@ def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:
     net, name = run.net, layer.name
     if layer.norm == "frn":
         bit = run.raw[name, "bit"] if layer.act == "tlu" else None
-        result = emulator_frn.backward(run.v(name, "dz"), run.v(name, "xhat"), bit, run.masters[name]["gamma"] >> 12,
+        result = emulator_frn.backward(run.v(name, "dz"), run.v(name, "xhat"), bit, run.narrow[name]["gamma"],
                                        run.raw[name, "q"], run.raw[name, "le"])
         run.masked[name] = result.masked
         zero = run.e[net.tid(name, Kind.DZ)] - run.accumulator_exponent(layer)
@@ -170,5 +176,7 @@ def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:
 def _sum_images(run: Run, name: str, planes: dict[str, Tensor]) -> None:
     """Gradient sums (B, C) of the parameters, summed over the images."""
     run.sum_exponents[name], shift = join_images(run.e[run.net.tid(name, Kind.DZ)])
-    for key, sums in planes.items():
-        run.sums[name, key] = (sums if shift is None else align(sums, shift.reshape(-1, 1))).sum(0)
+    every = torch.stack(list(planes.values()))
+    totals = (every if shift is None else align(every, shift.reshape(-1, 1))).sum(1)
+    for key, total in zip(planes, totals.unbind(), strict=True):
+        run.sums[name, key] = total

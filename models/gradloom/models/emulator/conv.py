@@ -7,8 +7,9 @@
 * float64. K terms of 2^24 each, K < 2^29, which every layer satisfies: no partial sum, in any order, needs more than 53 bits, so
   kernels that only multiply and add cannot round.
 
-Bytes are used where :func:`bytes_are_exact` has seen that the product of byte matrices neither saturates nor rounds; every other
-device takes float64.
+Either way the windows of many images are laid out as rows by one strided copy, and multiplied at once. A CPU takes bytes where
+:func:`bytes_are_exact` has seen that the product of byte matrices neither saturates nor rounds, else float64. A GPU takes bytes
+for long sums whose sizes its units accept (:func:`_pays`), else float64, and never reads a result.
 """
 
 import math
@@ -21,20 +22,28 @@ from torch import Tensor
 
 from gradloom.models.arithmetic.arith import NEAR_BITS, ArithmeticFault, located
 from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
-from gradloom.models.emulator.numbers import channels_last, power_of_two
+from gradloom.models.emulator.numbers import channels_last, ends_of, power_of_two
 from gradloom.models.emulator.operands import UNIT, Operand, Weights
+from gradloom.models.emulator.windows import contiguous, windows_of
 from gradloom.models.layers import Geometry
 
-__all__ = ["backward", "bytes_are_exact", "forward", "weight_gradient"]
+__all__ = ["backward", "bytes_are_exact", "check_ends", "forward", "weight_gradient"]
 
 _TERMS = 1 << 16
 """Terms of a sum of byte products that 32 bits hold, whatever the bytes."""
 _NARROW_SUM = 1 << 30
 """Sums below it are kept in int32, with a bit to spare for a shortcut's error."""
-_CHUNK = 1 << 24
-"""Elements of windows that are held at once."""
+_SHAPES = {"cpu": ((1, 1, 1), (3, 7, 5), (64, 4608, 32), (33, _TERMS, 2)), "cuda": ((17, 16, 16), (96, 4608, 64), (4096, 576, 128))}
+"""Rows, terms and columns of the products by which :func:`bytes_are_exact` judges a kind of device."""
+_FAR_TERMS = 1024
+"""From so many terms on a GPU multiplies bytes: of shorter sums the four products cost more than the float64 windows."""
+_CHUNK, _FAR_CHUNK = 1 << 24, 1 << 28
+"""Elements of windows that are held at once, on a CPU and on other devices."""
+_ROWS = 4096
+"""Rows of windows that one float64 product of a weight gradient adds up."""
 Watch = Callable[[str, int, Tensor, Tensor], None]
-"""Takes the name and the bits of sums that may come near the limit, and the smallest and the largest of them."""
+"""Takes the name and the bits of sums that may come near the limit or leave it, and the smallest and the largest of them; it
+raises :exc:`ArithmeticFault` when they are read."""
 _SUMS = 1 << 17
 """Weight gradients that are put together at once: they stay in a processor's caches."""
 
@@ -44,13 +53,14 @@ def bytes_are_exact(device: str) -> bool:
     """Whether this device multiplies matrices of bytes exactly, with sums of 32 bits.
 
     Random bytes and the extremes, of several shapes, are compared with float64: sums of 16 bits that saturate (as some
-    instructions of older processors have them) would show at once. Only CPUs are asked: other devices restrict the shapes.
+    instructions of older processors have them) would show at once. A GPU is asked for the sizes that it accepts.
     """
-    if torch.device(device).type != "cpu" or not hasattr(torch, "_int_mm"):
+    kind = torch.device(device).type
+    if kind not in _SHAPES or not hasattr(torch, "_int_mm"):
         return False
     generator = torch.Generator().manual_seed(1)
-    for rows, terms, columns in ((1, 1, 1), (3, 7, 5), (64, 4608, 32), (33, _TERMS, 2)):
-        draw = torch.randint(-128, 128, (rows + columns, terms), generator=generator).to(torch.int8)
+    for rows, terms, columns in _SHAPES[kind]:
+        draw = torch.randint(-128, 128, (rows + columns, terms), generator=generator).to(torch.int8).to(device)
         for fill in (None, -128, 127):
             both = draw if fill is None else torch.full_like(draw, fill)
             a, b = both[:rows], both[rows:].t()
@@ -65,6 +75,9 @@ def bytes_are_exact(device: str) -> bool:
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """int32 product of int8 matrices (R, K) and (K, N), K <= :data:`_TERMS`."""
+    if a.device.type != "cpu":
+        # A GPU's units want the second factor column by column.
+        return torch._int_mm(a.contiguous(), b.t().contiguous().t())
     return torch._int_mm(_plain(a), _plain(b))
 
 
@@ -82,12 +95,13 @@ def forward(x: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None
 
     int32 sums stay below 2^30.
     """
-    terms = math.prod(w.w.shape[1:])
-    if bytes_are_exact(str(x.v.device)) and terms <= _TERMS:
-        matrix = w.pieces(x.narrow).flatten(2).flatten(0, 1)
-        total = _sums(x.pieces, matrix.t(), g.kernel, g.out_shape[1:], (g.pad, g.pad), g.stride, 1, _sum_type(x, w, 1))
+    outputs, terms = len(w.w), math.prod(w.w.shape[1:])
+    size = g.out_shape[1:]
+    place = g.kernel, size, (g.pad, g.pad), g.stride, 1
+    if _pays(x, terms, outputs, len(x.v) * math.prod(size)):
+        total = _sums(x.pieces, w.pieces(x.narrow).flatten(2).flatten(0, 1).t(), *place, _sum_type(x, w, 1))
     else:
-        total = _wide_forward(x.v, w.w, g)
+        total = _wide_sums(x.v, w.rows.flatten(1).t(), *place)
     with located(where, "FP"):
         return _checked(total, terms, SUM_BITS, "forward sum", watch)
 
@@ -98,21 +112,35 @@ def backward(dx: Operand, w: Weights, g: Geometry, where: str, watch: Watch | No
     int32 sums stay below 2^30.
     """
     outputs, channels, ky, kx = w.w.shape
-    terms = outputs * ky * kx
-    if not bytes_are_exact(str(dx.v.device)) or terms > _TERMS or g.pad >= min(ky, kx):
-        total = _wide_backward(dx.v, w.w, g)
-    elif g.in_shape[1:] == g.kernel and g.pad == 0:
+    terms, images = outputs * ky * kx, len(dx.v)
+    whole = g.in_shape[1:] == g.kernel and g.pad == 0
+    # Rotated kernels over errors that are spread to the input's distances.
+    place = g.kernel, g.in_shape[1:], (ky - 1 - g.pad, kx - 1 - g.pad), 1, g.stride
+    if whole and _pays(dx, outputs, ky * kx * channels, images):
         # A fully connected layer: the windows would be mostly padding.
         matrix = w.pieces(dx.narrow).permute(1, 0, 2, 3, 4).flatten(1)
-        rows = dx.pieces.reshape(-1, outputs)
-        total = _joined(_product(rows, matrix), dx.narrow, _sum_type(dx, w, 0)).view(-1, ky, kx, channels).permute(0, 3, 1, 2)
-    else:
-        # Rotated kernels over errors that are spread to the input's distances.
+        total = _joined(_product(dx.pieces.reshape(-1, outputs), matrix), dx.narrow, _sum_type(dx, w, 0))
+        total = total.view(-1, ky, kx, channels).permute(0, 3, 1, 2)
+    elif whole:
+        total = (dx.v.reshape(-1, outputs).to(torch.float64) @ w.rows.flatten(1)).view(-1, ky, kx, channels).permute(0, 3, 1, 2)
+    elif g.pad >= min(ky, kx):
+        total = _folded(dx.v, w.w, g)
+    elif _pays(dx, terms, channels, images * math.prod(g.in_shape[1:])):
         matrix = w.pieces(dx.narrow).flip(2, 3).permute(0, 4, 2, 3, 1).flatten(2).flatten(0, 1)
-        before = ky - 1 - g.pad, kx - 1 - g.pad
-        total = _sums(dx.pieces, matrix.t(), g.kernel, g.in_shape[1:], before, 1, g.stride, _sum_type(dx, w, 0))
+        total = _sums(dx.pieces, matrix.t(), *place, _sum_type(dx, w, 0))
+    else:
+        total = _wide_sums(dx.v, w.rows.flip(1, 2).permute(1, 2, 0, 3).reshape(-1, channels), *place)
     with located(where, "BP"):
         return _checked(total, terms, SUM_BITS, "backward sum", watch)
+
+
+def _pays(x: Operand, terms: int, outputs: int, rows: int) -> bool:
+    """Whether a product of bytes is taken: ``rows`` sums of ``terms`` products for each of the ``outputs``."""
+    if terms > _TERMS or not bytes_are_exact(str(x.v.device)):
+        return False
+    pieces = 1 if x.narrow else 2
+    # A GPU multiplies matrices of more than 16 rows, whose other sizes are multiples of 16.
+    return x.v.device.type == "cpu" or (terms >= _FAR_TERMS and terms % 16 == 0 and pieces * outputs % 16 == 0 and rows > 16)
 
 
 def weight_gradient(
@@ -132,7 +160,8 @@ def weight_gradient(
 
 
 def _gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
-    use_bytes = bytes_are_exact(str(x.v.device)) and math.prod(g.out_shape[1:]) <= _TERMS
+    # A GPU's products of bytes want both factors in an order that windows do not have.
+    use_bytes = x.v.device.type == "cpu" and bytes_are_exact("cpu") and math.prod(g.out_shape[1:]) <= _TERMS
     return _byte_gradient(x, dx, g) if use_bytes else _wide_gradient(x.v, dx.v, g)
 
 
@@ -153,48 +182,29 @@ def _aligned_gradient(x: Operand, dx: Operand, g: Geometry, shift: Tensor) -> Te
 
 
 def _sum_type(x: Operand, w: Weights, axis: int) -> torch.dtype:
-    return torch.int32 if x.largest * w.norm(axis) < _NARROW_SUM else torch.float64
+    # Only a CPU can look at the operands without waiting for them.
+    return torch.int32 if x.v.device.type == "cpu" and x.largest * w.norm(axis) < _NARROW_SUM else torch.float64
 
 
 def _checked(total: Tensor, terms: int, bits: int, name: str, watch: Watch | None) -> Tensor:
     """The sums, or a fault; no sum of fewer than 2^(bits - 25) terms of 2^24 can need more bits, nor one below 2^30 (int32)."""
     if total.dtype == torch.int32 or terms < 1 << (bits - 25 - NEAR_BITS):
         return total
-    ends = torch.aminmax(total)
+    ends = ends_of(total)
     if watch is not None:
         watch(name, bits, *ends)
-    if terms >= 1 << (bits - 25):
-        low, high = (int(end) for end in ends)
-        if low < -(1 << (bits - 1)) or high >= 1 << (bits - 1):
-            raise ArithmeticFault(name, bits, f"values {low}..{high} do not fit {bits} bits")
+    elif terms >= 1 << (bits - 25):
+        check_ends(name, bits, *(int(end) for end in ends))
     return total
 
 
+def check_ends(name: str, bits: int, low: int, high: int) -> None:
+    """:exc:`ArithmeticFault` if numbers from ``low`` to ``high`` do not fit ``bits``."""
+    if low < -(1 << (bits - 1)) or high >= 1 << (bits - 1):
+        raise ArithmeticFault(name, bits, f"values {low}..{high} do not fit {bits} bits")
+
+
 # Bytes
-
-
-def _windows(
-    pieces: Tensor, kernel: tuple[int, int], size: tuple[int, ...], pad: tuple[int, int], stride: int, spread: int
-) -> Tensor:
-    """Windows as rows (P B Yo Xo, Ky Kx C), int8, of pieces (P, B, Y, X, C).
-
-    ``size`` is (Yo, Xo), ``pad`` what lies before the first row and column, ``spread`` the distance at which rows and
-    columns are set.
-    """
-    _, _, rows, columns, channels = pieces.shape
-    if kernel == (1, 1) and pad == (0, 0) and spread == 1:
-        return pieces[:, :, ::stride, ::stride].reshape(-1, channels)
-    planes = pieces.flatten(0, 1)
-    height, width = ((n - 1) * stride + k for n, k in zip(size, kernel, strict=True))
-    padded = torch.zeros((len(planes), height, width, channels), dtype=torch.int8, device=pieces.device)
-    # Rows and columns that no window reads are left out.
-    rows, columns = min(rows, -(-(height - pad[0]) // spread)), min(columns, -(-(width - pad[1]) // spread))
-    padded[:, pad[0] :: spread, pad[1] :: spread][:, :rows, :columns] = planes[:, :rows, :columns]
-    image, row, column, _ = padded.stride()
-    # The columns of a window's row lie side by side.
-    view = padded.as_strided((len(planes), *size, kernel[0], kernel[1] * channels), (image, stride * row, stride * column, row, 1))
-    # Windows of a single row and image stay a view of rows that overlap, which a matrix product cannot take.
-    return view.reshape(-1, math.prod(kernel) * channels).contiguous()
 
 
 def _joined(parts: Tensor, narrow: bool, dtype: torch.dtype) -> Tensor:
@@ -213,11 +223,11 @@ def _sums(
     """Sums (B, N, Yo, Xo), channels last, of windows with a matrix (Ky Kx C, P N)."""
     count, images = pieces.shape[:2]
     outputs = matrix.shape[1] // count
-    total = torch.empty((images, *size, outputs), dtype=dtype, device=pieces.device)
-    for part in _batches(images, count * math.prod(size) * len(matrix)):
-        products = _product(_windows(pieces[:, part], kernel, size, pad, stride, spread), matrix)
-        total[part] = _joined(products, count == 1, dtype).view(-1, *size, outputs)
-    return total.permute(0, 3, 1, 2)
+    found = []
+    for part in _batches(images, count * math.prod(size) * len(matrix), _chunk(pieces)):
+        products = _product(windows_of(pieces[:, part], kernel, size, pad, stride, spread), matrix)
+        found.append(_joined(products, count == 1, dtype))
+    return (found[0] if len(found) == 1 else torch.cat(found)).view(images, *size, outputs).permute(0, 3, 1, 2)
 
 
 def _byte_gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
@@ -226,10 +236,10 @@ def _byte_gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
     outputs, channels, positions = g.out_shape[0], g.in_shape[0], math.prod(size)
     terms = ky * kx * channels
     total = torch.zeros((outputs, terms), dtype=torch.float64, device=x.v.device)
-    for part in _batches(images, max(count * positions * terms, _CHUNK * positions // _TERMS)):
+    for part in _batches(images, max(count * positions * terms, _CHUNK * positions // _TERMS), _CHUNK):
         # (M, P, positions), so that the pieces of some outputs are one matrix.
         errors = dx.pieces[:, part].permute(4, 0, 1, 2, 3).reshape(outputs, count, -1)
-        windows = _windows(x.pieces[:, part], g.kernel, size, (g.pad, g.pad), g.stride, 1).tensor_split(count)
+        windows = windows_of(x.pieces[:, part], g.kernel, size, (g.pad, g.pad), g.stride, 1).tensor_split(count)
         for some in _batches(outputs, terms, _SUMS):
             rows = errors[some].transpose(0, 1).flatten(0, 1)
             products = torch.cat([_product(rows, piece) for piece in windows], 1)
@@ -240,42 +250,53 @@ def _byte_gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
 # float64
 
 
-def _batches(images: int, elements: int, limit: int = _CHUNK) -> Iterator[slice]:
+def _chunk(x: Tensor) -> int:
+    return _CHUNK if x.device.type == "cpu" else _FAR_CHUNK
+
+
+def _batches(images: int, elements: int, limit: int) -> Iterator[slice]:
     """Parts of a batch of at most ``limit`` elements, ``elements`` of each image."""
     size = max(1, limit // max(elements, 1))
     return (slice(start, min(start + size, images)) for start in range(0, images, size))
 
 
-def _columns(x: Tensor, g: Geometry) -> Tensor:
-    """Windows (B, C Ky Kx, Yo Xo), float64."""
-    if x.shape[2:] == g.kernel and g.pad == 0:
-        return x.to(torch.float64).reshape(len(x), -1, 1)
-    return F.unfold(x.to(torch.float64), g.kernel, padding=g.pad, stride=g.stride)
+def _rows(x: Tensor) -> Tensor:
+    """(1, B, Y, X, C), as pieces are."""
+    return x.permute(0, 2, 3, 1)[None]
 
 
-def _elements(g: Geometry) -> int:
-    return g.in_shape[0] * math.prod(g.kernel) * math.prod(g.out_shape[1:])
+def _wide_sums(
+    x: Tensor, matrix: Tensor, kernel: tuple[int, int], size: tuple[int, ...], pad: tuple[int, int], stride: int, spread: int,
+) -> Tensor:
+    """Sums (B, N, Yo, Xo), channels last, of windows of x with a float64 matrix (Ky Kx C, N)."""
+    found = [windows_of(_rows(x[part]), kernel, size, pad, stride, spread, torch.float64) @ matrix
+             for part in _batches(len(x), math.prod(size) * len(matrix), _chunk(x))]
+    return (found[0] if len(found) == 1 else torch.cat(found)).view(len(x), *size, -1).permute(0, 3, 1, 2)
 
 
-def _wide_forward(x: Tensor, w: Tensor, g: Geometry) -> Tensor:
-    matrix = w.to(torch.float64).reshape(len(w), -1)
-    parts = [matrix @ _columns(x[part], g) for part in _batches(len(x), _elements(g))]
-    return channels_last(torch.cat(parts).reshape(len(x), len(w), *g.out_shape[1:]))
-
-
-def _wide_backward(e: Tensor, w: Tensor, g: Geometry) -> Tensor:
+def _folded(e: Tensor, w: Tensor, g: Geometry) -> Tensor:
+    """Backward sums where padding leaves a window without any position of the input."""
     matrix = w.to(torch.float64).reshape(len(w), -1).T
     flat = e.to(torch.float64).reshape(len(e), len(w), -1)
-    if g.in_shape[1:] == g.kernel and g.pad == 0:
-        return channels_last((matrix @ flat).reshape(len(e), *g.in_shape))
-    parts = [F.fold(matrix @ flat[part], g.in_shape[1:], g.kernel, padding=g.pad, stride=g.stride)
-             for part in _batches(len(e), _elements(g))]
-    return channels_last(torch.cat(parts))
+    return channels_last(F.fold(matrix @ flat, g.in_shape[1:], g.kernel, padding=g.pad, stride=g.stride))
 
 
 def _wide_gradient(x: Tensor, e: Tensor, g: Geometry) -> Tensor:
-    flat = e.to(torch.float64).reshape(*e.shape[:2], -1)
-    total = torch.zeros(e.shape[1], g.in_shape[0] * math.prod(g.kernel), dtype=torch.float64, device=x.device)
-    for part in _batches(len(x), _elements(g)):
-        total += torch.einsum("bml,bkl->mk", flat[part], _columns(x[part], g))
-    return total.reshape(e.shape[1], g.in_shape[0], *g.kernel)
+    size, outputs = g.out_shape[1:], e.shape[1]
+    positions, terms = math.prod(size), g.in_shape[0] * math.prod(g.kernel)
+    total: Tensor | None = None
+    for part in _batches(len(x), positions * terms, _chunk(x)):
+        errors = contiguous(_rows(e[part]), torch.float64).view(-1, outputs)
+        windows = windows_of(_rows(x[part]), g.kernel, size, (g.pad, g.pad), g.stride, 1, torch.float64)
+        count = _products(part.stop - part.start, positions, outputs * terms)
+        # Several products at once: a single one of few outputs and very many rows would leave a GPU idle.
+        found = torch.bmm(errors.view(count, -1, outputs).transpose(1, 2), windows.view(count, -1, terms)).sum(0)
+        total = found if total is None else total.add_(found)
+    assert total is not None
+    return total.view(outputs, *g.kernel, -1).permute(0, 3, 1, 2)
+
+
+def _products(images: int, positions: int, sums: int) -> int:
+    """Number of products in which a weight gradient of ``sums`` elements is added up: a divisor of the images."""
+    wanted = min(max(1, images * positions // _ROWS), max(1, _CHUNK // sums))
+    return max(count for count in range(1, min(wanted, images) + 1) if images % count == 0)

@@ -71,17 +71,17 @@ def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
         return
     if layer.act == "relu":
         wide = wide.clamp_(min=0)
-        run.raw[name, "bit"] = torch.sign(wide).to(torch.float32)
+        run.raw[name, "bit"] = wide > 0
     run.keep(name, "z", run.encoded(tid, ex, wide))
 
 
 def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: Exponent) -> None:
-    net, name, masters = run.net, layer.name, run.masters[layer.name]
+    net, name = run.net, layer.name
     added, shift = None, 0
     if layer.residual is not None:
         added, shift = run.v(layer.residual, "z"), Q20 + run.e[net.z_tid(layer.residual)]
     result = emulator_frn.forward(
-        x, masters["gamma"] >> 12, masters["beta"] >> 12, masters["tau"] >> 12 if layer.act == "tlu" else None, -12 - ex,
+        x, run.narrow[name]["gamma"], run.narrow[name]["beta"], run.narrow[name]["tau"] if layer.act == "tlu" else None, -12 - ex,
         f=net.rounding.xhat_f, increment=run.xhat_increments(layer, x.shape), residual=added, residual_shift=shift,
         coding=run.format.normalised, up=run.format.normalised_up,
     )

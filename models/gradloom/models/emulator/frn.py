@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gradloom.models.arithmetic.arith import reciprocal
+from gradloom.models.arithmetic.conv import SUM_BITS
 from gradloom.models.arithmetic.frn import Q_BITS, XHAT_EXPONENT, reciprocal_norm
 from gradloom.models.emulator.numbers import (
     PINT8,
@@ -23,9 +24,8 @@ from gradloom.models.formats import Coding
 
 __all__ = ["Backward", "Forward", "backward", "forward", "plane"]
 
-_FLOAT_NORM = 1 << 36
-"""Norms below this one are divided in float64: a quotient of at most 17 bits that is not an integer lies at least
-1 / S > 2^-36 below the next one, which is more than half a unit in the last place of float64."""
+_SHORT_NORM = 1 << 46
+"""Norms S below this one are divided in int64: n, shifted to 16 more bits than S has, is below 2^62."""
 _NARROW_SHIFT = 18
 """A residual shifted left by at most so much leaves y in 32 bits: 2^27 + 2^24 + 2^30."""
 _FLOAT_SUM = 4096
@@ -33,7 +33,7 @@ _FLOAT_SUM = 4096
 
 
 class Forward(NamedTuple):
-    """Results of :func:`forward`: xhat (float32), bits (float32, 0 or 1), max(y, tau) (int32 or int64, Q20), q and le (int64)."""
+    """Results of :func:`forward`: xhat (float32), bits (bool), max(y, tau) (int32 or int64, Q20), q and le (int64)."""
 
     xhat: Tensor
     bit: Tensor | None
@@ -64,21 +64,30 @@ def _epsilon(n: int, shift: Exponent) -> Exponent:
     return align(torch.full_like(shift, n), shift).clamp_(min=1).reshape(-1, 1)
 
 
+def _plane_norms(x: Tensor) -> Tensor:
+    """(B, C) sums of magnitudes of float64 integers."""
+    # One kernel of a GPU, which a CPU has not vectorised.
+    return x.abs().sum((2, 3)) if x.device.type == "cpu" else torch.linalg.vector_norm(x, 1, (2, 3))
+
+
 def _reciprocal_norm(n: int, total: Tensor, eps: Exponent) -> tuple[Tensor, Tensor]:
-    """q and le, int64, of lambda = n / (total + eps); ``total`` (B, C) is float64 below 2^53."""
-    if float(total.amax()) + largest(eps) >= _FLOAT_NORM:
+    """q and le, int64, of lambda = n / (total + eps); ``total`` (B, C) is float64, at most n 2^35."""
+    known = isinstance(eps, int) and (n << (SUM_BITS - 1)) + eps < _SHORT_NORM
+    # Only where no bound is known beforehand, the host waits for the norms.
+    if not known and float(total.amax()) + largest(eps) >= _SHORT_NORM:
         exact = total.to(torch.int64).cpu()
         limit = (1 << 63) - 1
         small = eps.cpu() if isinstance(eps, Tensor) else torch.tensor(min(eps, limit))
         s = torch.where(exact > limit - small, limit, exact + small)
         q, le = (torch.from_numpy(array).to(total.device) for array in reciprocal_norm(n, s.numpy()))
         return q, le
-    s = total + eps
-    shift = torch.frexp(s).exponent.to(torch.int64) + (Q_BITS - n.bit_length())
-    q = (n * power_of_two(shift) / s).floor_().to(torch.int64)
+    norm = total + eps
+    shift = torch.frexp(norm).exponent.to(torch.int64).add_(Q_BITS - n.bit_length())
+    # n 2^shift is below 2^17 S.
+    q = torch.full_like(shift, n).bitwise_left_shift_(shift).div_(norm.to(torch.int64), rounding_mode="floor")
     # The bit lengths leave one place open.
-    large = (q >> Q_BITS).clamp_(max=1)
-    return q >> large, shift - large
+    large = q >> Q_BITS
+    return q >> large, shift.sub_(large)
 
 
 def forward(
@@ -103,30 +112,32 @@ def forward(
         Of xhat: its values are those of the coding times 2^up.
     """
     n, x = x.shape[2] * x.shape[3], x.to(torch.float64)
-    q, le = _reciprocal_norm(n, x.abs().sum((2, 3)), _epsilon(n, eps_shift))
+    q, le = _reciprocal_norm(n, _plane_norms(x), _epsilon(n, eps_shift))
     # 36 bits times 16: exact. |xhat| is at most n 2^8, so nothing overflows.
     scaled = x.mul_(plane(q * power_of_two(rounding_bits(f) - XHAT_EXPONENT - up - le)))
-    xhat = round_scaled(scaled, f, increment, torch.int32, coding) << up
+    xhat = round_scaled(scaled, f, increment, torch.int32, coding)
+    if up:
+        xhat = xhat << up
     normal = xhat.to(torch.float32)
-    offset = (beta if tau is None else beta - tau) << 8
+    offset, bound = (beta << 8, None) if tau is None else ((beta - tau) << 8, plane((tau << 8).to(torch.int32)))
     if residual is None or largest(residual_shift) <= _NARROW_SHIFT:
-        y = xhat.mul_(plane(gamma.to(torch.int32))).add_(plane(offset.to(torch.int32)))
+        y = torch.addcmul(plane(offset.to(torch.int32)), xhat, plane(gamma.to(torch.int32)))
         if residual is not None:
             added = residual.to(torch.int32)
             if isinstance(residual_shift, Tensor):
                 left, right = residual_shift.clamp(min=0).to(torch.int32), (-residual_shift).clamp(0, 31).to(torch.int32)
                 y += (added << left) >> right
+            elif residual_shift >= 0:
+                y.add_(added, alpha=1 << residual_shift)
             else:
-                y += added << residual_shift if residual_shift >= 0 else added >> min(-residual_shift, 31)
+                y += added >> min(-residual_shift, 31)
     else:
         y = add("residual", xhat * plane(gamma) + plane(beta << 8), align(residual.to(torch.int64), residual_shift))
         if tau is not None:
             y = add("threshold", y, plane(-(tau << 8)))
-    if tau is None:
+    if bound is None:
         return Forward(normal, None, y, q, le)
-    # -1 where y is below the threshold.
-    bit = (y >> (8 * y.element_size() - 1)).to(torch.float32).add_(1)
-    return Forward(normal, bit, y.clamp_(min=0).add_(plane((tau << 8).to(y.dtype))), q, le)
+    return Forward(normal, y >= 0, y.clamp_(min=0).add_(bound), q, le)
 
 
 def _plane_sums(x: Tensor) -> Tensor:
@@ -141,20 +152,18 @@ def backward(dz: Tensor, xhat: Tensor, bit: Tensor | None, gamma: Tensor, q: Ten
     Parameters
     ----------
     dz, xhat : float32 (B, C, Y, X), values
-    bit : float32 (B, C, Y, X) or None
+    bit : bool (B, C, Y, X) or None
     gamma : int64 (C,), Q3.12
     q, le : int64 (B, C)
     """
     d = dz if bit is None else dz * bit
     # Two values have 14 significant bits together, so float32 holds the product; the sum needs up to 39.
-    sg = (d * xhat).to(torch.float64).sum((2, 3)).to(torch.int64)
+    sg = (d * xhat).sum((2, 3), dtype=torch.float64).to(torch.int64)
     sb = _plane_sums(d)
-    st = torch.zeros_like(sb) if bit is None else _plane_sums(dz) - sb
+    st = torch.zeros_like(sb) if bit is None else _plane_sums(dz).sub_(sb)
     inv, k = reciprocal(dz.shape[2] * dz.shape[3])
-    mean = (sg * inv) >> (15 + k + 4)
+    mean = (sg * inv).bitwise_right_shift_(15 + k + 4).neg_()
     # |mean| <= 2^20 and |16 d| <= 2^16: exact in float32.
-    u = saturate(torch.sign(xhat).mul_(plane(mean.neg().to(torch.float32))).add_(d, alpha=16), 18)
-    gl = (gamma * q) >> 16
-    return Backward(d, u.to(torch.float64).mul_(plane(gl * power_of_two(-le))), sg, sb, st)
-
-
+    u = saturate(torch.sign(xhat).mul_(plane(mean.to(torch.float32))).add_(d, alpha=16), 18)
+    gl = (gamma * q).bitwise_right_shift_(16)
+    return Backward(d, torch.mul(u, plane(gl * power_of_two(-le))), sg, sb, st)

@@ -13,7 +13,7 @@ PINT values are float32 tensors (7 significant bits). Features and errors are (B
 
 import math
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,8 +24,9 @@ from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.formats import Coding, Linear, Pint
 from gradloom.models.rounding import NEAREST_F
 
-__all__ = ["EXACT_BITS", "PINT8", "Exponent", "add", "align", "align_int", "channels_last", "codes", "encode", "factor", "largest",
-           "power_of_two", "random_increments", "round_scaled", "rounding_bits", "saturate", "split", "stat_of", "value_table"]
+__all__ = ["EXACT_BITS", "PINT8", "Exponent", "Range", "add", "align", "align_int", "channels_last", "codes", "encode",
+           "ends_of", "factor", "largest", "place", "power_of_two", "random_increments", "read_ranges", "round_scaled",
+           "rounding_bits", "saturate", "split", "stat_of", "value_table"]
 
 Exponent: TypeAlias = "int | Tensor"
 """Of a tensor, or int64 (B, 1, 1, 1) of its images."""
@@ -130,6 +131,46 @@ def align(x: Tensor, n: int | Tensor) -> Tensor:
     return torch.where(fits, shifted, torch.where(x < 0, -_LARGEST - 1, _LARGEST))
 
 
+def ends_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest element, without waiting for them."""
+    if x.device.type == "cpu":
+        # Two passes of vector instructions; the single pass has none in float64.
+        return x.amin(), x.amax()
+    low, high = torch.aminmax(x.permute(0, 2, 3, 1) if x.dim() == 4 else x)
+    return low, high
+
+
+def place(values: Any, dtype: torch.dtype, device: str | torch.device) -> Tensor:
+    """A tensor of some host's numbers on a device, which nobody waits for."""
+    found = torch.tensor(values, dtype=dtype)
+    if torch.device(device).type == "cuda" and torch.cuda.is_available():
+        return found.pin_memory().to(device, non_blocking=True)
+    return found.to(device)
+
+
+class Range:
+    """Smallest and largest element of a tensor, below 2^53; ``ends`` when :func:`read_ranges` has read them."""
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        self.pair = low, high
+        self.ends: tuple[float, float] = (math.nan, math.nan)
+        self.known = False
+
+
+def read_ranges(ranges: list[Range]) -> None:
+    """Read those that are not known yet, at once."""
+    pending = [found for found in ranges if not found.known]
+    order: list[Range] = []
+    stacked: list[Tensor] = []
+    for dtype in {found.pair[0].dtype: None for found in pending}:
+        alike = [found for found in pending if found.pair[0].dtype == dtype]
+        order += alike
+        stacked.append(torch.stack([end for found in alike for end in found.pair]).to(torch.float64))
+    numbers = torch.cat(stacked).tolist() if stacked else []
+    for place, found in enumerate(order):
+        found.ends, found.known = (numbers[2 * place], numbers[2 * place + 1]), True
+
+
 def saturate(x: Tensor, bits: int) -> Tensor:
     return x.clamp(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
@@ -214,13 +255,17 @@ def encode(wide: Tensor, sh: Exponent, f: int, increment: Tensor | None, coding:
     return round_scaled(wide.to(torch.float64).mul_(factor(bits - sh)), f, increment, torch.float32, coding)
 
 
-def random_increments(seed: int, index: Tensor, f: int) -> Tensor:
-    """2 r + 1, int32, r the F-bit random numbers of element indices (int32, already modulo 2^24) under a 32-bit seed."""
+def random_increments(seed: int | tuple[Tensor, Tensor], index: Tensor, f: int) -> Tensor:
+    """2 r + 1, int32, r the F-bit random numbers of element indices (int32, already modulo 2^24) under a 32-bit seed.
+
+    ``seed`` : the same for all, or the lower 24 and the upper 8 bits of every element's (int32).
+    """
+    low, high = (seed & _MASK24, seed >> 24) if isinstance(seed, int) else seed
     # What a product of int32 loses lies above the 24 bits that are kept.
-    x = index ^ (seed & _MASK24)
+    x = index ^ low
     x.mul_(129).bitwise_and_(_MASK24)
     x ^= x >> 5
-    x ^= (seed >> 24) & 0xFF
+    x ^= high
     x.mul_(9).bitwise_and_(_MASK24)
     x ^= x >> 9
     x.mul_(2049).bitwise_and_(_MASK24)

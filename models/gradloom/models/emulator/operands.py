@@ -59,6 +59,7 @@ class Weights:
     def __init__(self, w: Tensor) -> None:
         self.w = channels_last(w)
         self._pieces: dict[bool, Tensor] = {}
+        self._rows: Tensor | None = None
         self._norms: dict[int, int] = {}
 
     def pieces(self, narrow: bool) -> Tensor:
@@ -66,6 +67,13 @@ class Weights:
         if narrow not in self._pieces:
             self._pieces[narrow] = _pieces(self.w, narrow)
         return self._pieces[narrow]
+
+    @property
+    def rows(self) -> Tensor:
+        """float64 (M, Ky, Kx, C), contiguous."""
+        if self._rows is None:
+            self._rows = self.w.permute(0, 2, 3, 1).to(torch.float64).contiguous()
+        return self._rows
 
     def norm(self, axis: int) -> int:
         """Largest L1 norm of an output's weights; the summed channels lie along axis 1 forward, 0 backward."""

@@ -9,9 +9,18 @@ import torch
 from torch import Tensor
 
 from gradloom.models.arithmetic import dither, scale
-from gradloom.models.arithmetic.arith import NEAR_BITS
-from gradloom.models.emulator.conv import Watch
-from gradloom.models.emulator.numbers import Exponent, channels_last, encode, random_increments, stat_of
+from gradloom.models.arithmetic.arith import NEAR_BITS, located
+from gradloom.models.emulator.conv import Watch, check_ends
+from gradloom.models.emulator.numbers import (
+    Exponent,
+    Range,
+    channels_last,
+    encode,
+    ends_of,
+    random_increments,
+    read_ranges,
+    stat_of,
+)
 from gradloom.models.emulator.operands import Operand, Weights
 from gradloom.models.formats import Linear, Scale
 from gradloom.models.golden.run import SPREAD
@@ -26,6 +35,8 @@ Master = dict[str, dict[str, Tensor]]
 
 
 ALL = slice(None)
+_PHASES = {"forward sum": "FP", "backward sum": "BP", "weight gradient": "WG + WU"}
+"""Where a fault of these sums is told."""
 
 
 @cache
@@ -46,6 +57,8 @@ class Run:
     weights : dict of :class:`~gradloom.models.emulator.operands.Weights`
     masters : dict
         Parameters before the step.
+    narrow : dict
+        The same as the datapath sees them, Q3.12.
     step, seed : :class:`int`
         For the random bits.
 
@@ -66,10 +79,10 @@ class Run:
     """
 
     def __init__(
-        self, net: Network, exponents: dict[int, int], weights: dict[str, Weights], masters: Master, *, step: int, seed: int,
-        calibrate: bool,
+        self, net: Network, exponents: dict[int, int], weights: dict[str, Weights], masters: Master, narrow: Master,
+        *, step: int, seed: int, calibrate: bool,
     ) -> None:
-        self.net, self.weights, self.masters, self.format = net, weights, masters, net.arithmetic
+        self.net, self.weights, self.masters, self.narrow, self.format = net, weights, masters, narrow, net.arithmetic
         self.given = exponents[Kind.Z]
         self.e: dict[int, Any] = exponents | net.fixed_exponents(self.given)
         self.step, self.seed, self.calibrate = step, seed, calibrate
@@ -80,27 +93,43 @@ class Run:
         self.dw: dict[str, Tensor] = {}
         self.dw_exponents: dict[str, int] = {}
         self.sum_exponents: dict[str, int] = {}
-        self._ranges: list[tuple[int, int, Tensor, Tensor]] = []
+        self._ranges: list[tuple[int, int, Range]] = []
         self._stats: dict[int, int] = {}
-        self._widths: list[tuple[str, str, int, Tensor, Tensor]] = []
+        self._widths: list[tuple[str, str, int, Range]] = []
 
     def watch(self, layer: str) -> Watch:
-        """Takes the range of a layer's sums that may come near the limit; it is looked at when the step is over."""
+        """Takes the range of a layer's sums that may come near the limit or leave it; :meth:`verify` looks at it."""
         return partial(self._watched, layer)
 
     def _watched(self, layer: str, name: str, bits: int, low: Tensor, high: Tensor) -> None:
-        self._widths.append((layer, name, bits, low, high))
+        self._widths.append((layer, name, bits, Range(low, high)))
+
+    def verify(self) -> None:
+        """Look at all sums whose width was not known beforehand, in the order in which they were made.
+
+        Raises
+        ------
+        :exc:`~gradloom.models.arithmetic.arith.ArithmeticFault`
+            If one does not fit.
+        """
+        self.read()
+        for layer, name, bits, found in self._widths:
+            with located(layer, _PHASES[name]):
+                check_ends(name, bits, *(int(end) for end in found.ends))
+
+    def read(self, *others: Range) -> None:
+        """Read all ranges that were kept, and others, at once: here alone a step waits for its device."""
+        read_ranges([*(entry[-1] for entry in self._ranges), *(entry[-1] for entry in self._widths), *others])
 
     def near(self) -> dict[tuple[str, str], int]:
         """As of :class:`~gradloom.models.golden.run.Run`."""
-        found: dict[tuple[str, str], int] = {}
-        if self._widths:
-            ends = torch.stack([end.to(torch.float64) for *_, low, high in self._widths for end in (low, high)]).tolist()
-            for place, (layer, name, bits, _, _) in enumerate(self._widths):
-                needed = 1 + stat_of(ends[2 * place], ends[2 * place + 1], 0).bit_length()
-                if needed > bits - NEAR_BITS:
-                    found[layer, name] = max(needed, found.get((layer, name), 0))
-        return found
+        self.read()
+        near: dict[tuple[str, str], int] = {}
+        for layer, name, bits, found in self._widths:
+            needed = 1 + stat_of(*found.ends, 0).bit_length()
+            if needed > bits - NEAR_BITS:
+                near[layer, name] = max(needed, near.get((layer, name), 0))
+        return near
 
     def v(self, layer: str, name: str) -> Tensor:
         return self.values[layer, name].v
@@ -118,7 +147,7 @@ class Run:
         if policy is Scale.IMAGE:
             self.e[tid] = self._image_exponents(zero, wide, dry_shift, f, coding.value_bits)
         elif policy is Scale.TENSOR or (policy is Scale.DELAYED and self.calibrate):
-            low, high = torch.stack((wide.amin(), wide.amax())).tolist()
+            low, high = torch.stack(ends_of(wide)).tolist()
             self.e[tid] = scale.next_exponent(zero + dry_shift, stat_of(low, high, f + 1 - dry_shift), f, coding.value_bits)
         sh = self.e[tid] - zero
         if policy is Scale.DELAYED:
@@ -136,20 +165,24 @@ class Run:
 
     def note(self, tid: int, wide: Tensor, n: int) -> None:
         """Keep what the statistics of a tensor, or of one more part of it, need; ``n`` aligns it to the converter's fraction."""
-        low, high = wide.amin(), wide.amax()
+        low, high = ends_of(wide)
         # An int64 does not fit the float64 in which all other ranges are read at the end of the step.
         if wide.dtype == torch.int64:
             self._stats[tid] = max(self._stats.get(tid, 0), stat_of(int(low), int(high), n))
         else:
-            self._ranges.append((tid, n, low, high))
+            self._ranges.append((tid, n, Range(low, high)))
+
+    def forget(self, *tids: int) -> None:
+        """Drop the statistics of tensors that are made anew."""
+        self._stats = {tid: stat for tid, stat in self._stats.items() if tid not in tids}
+        self._ranges = [entry for entry in self._ranges if entry[0] not in tids]
 
     def stats(self) -> dict[int, int]:
         """Statistics by tensor number, of which only the bit length counts."""
+        self.read()
         found = dict(self._stats)
-        if self._ranges:
-            ends = torch.stack([end.to(torch.float64) for _, _, *pair in self._ranges for end in pair]).tolist()
-            for place, (tid, n, _, _) in enumerate(self._ranges):
-                found[tid] = max(found.get(tid, 0), stat_of(ends[2 * place], ends[2 * place + 1], n))
+        for tid, n, ends in self._ranges:
+            found[tid] = max(found.get(tid, 0), stat_of(*ends.ends, n))
         return found
 
     def increments(self, tid: int, shape: tuple[int, ...], f: int, part: slice = ALL) -> Tensor | None:
@@ -159,7 +192,11 @@ class Run:
         if f == NEAREST_F:
             return None
         index = indices(tuple(shape), str(self.device))[part]
-        return random_increments(dither.tensor_seed(self.seed, self.step, tid), index, f)
+        return random_increments(self.tensor_seed(tid), index, f)
+
+    def tensor_seed(self, tid: int) -> int:
+        """32-bit seed of a tensor's random bits."""
+        return dither.tensor_seed(self.seed, self.step, tid)
 
     def xhat_increments(self, layer: Layer, shape: tuple[int, ...]) -> Tensor | None:
         """The same for xhat, which draws under a number that no other rounding uses."""

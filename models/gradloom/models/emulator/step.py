@@ -19,10 +19,11 @@ from gradloom.models.arithmetic.arith import check_fits
 from gradloom.models.arithmetic.update import MASTER_BITS
 from gradloom.models.emulator.backward import backward
 from gradloom.models.emulator.forward import forward
+from gradloom.models.emulator.learnt import Learnt, Parameters
 from gradloom.models.emulator.numbers import channels_last, codes
 from gradloom.models.emulator.operands import Weights
 from gradloom.models.emulator.run import Run
-from gradloom.models.emulator.update import Learnt, Parameters, update_parameters, update_weights
+from gradloom.models.emulator.update import check_sums, sums_range, update_parameters, update_weights
 from gradloom.models.formats import Coding, Format
 from gradloom.models.golden.averaging import accumulate, averaged
 from gradloom.models.golden.step import Evaluation, expected_tensors, score
@@ -203,20 +204,30 @@ class Emulator:
 
     def _run(self, *, calibrate: bool) -> Run:
         weights = {name: Weights(learnt.w) for name, learnt in self.learnt.items()}
-        masters = self.parameters.by_layer(self.parameters.master)
-        return Run(self.net, dict(self._exponents), weights, masters, step=self._step, seed=self._seed, calibrate=calibrate)
+        masters, narrow = (self.parameters.by_layer(vector) for vector in (self.parameters.master, self.parameters.master >> 12))
+        return Run(self.net, dict(self._exponents), weights, masters, narrow, step=self._step, seed=self._seed, calibrate=calibrate)
 
     @torch.inference_mode()
     def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> EmulatorStep:
         """One training step on a batch: uint8 codes (B, C, Y, X), integers (B,) or targets (B, classes)."""
         net, labels = self.net, np.asarray(labels)
         run = self._run(calibrate=not self._calibrated)
-        logits = forward(run, torch.tensor(x_codes, device=self.device))
-        backward(run, logits, torch.tensor(labels, dtype=torch.int64, device=self.device))
-        learnt = {layer.name: update_weights(run, layer, self.learnt[layer.name], hyper, len(labels)) for layer in net.weighted}
-        parameters = update_parameters(run, self.parameters, hyper, len(labels))
+        images, answers = torch.tensor(x_codes, device=self.device), torch.tensor(labels, dtype=torch.int64, device=self.device)
+        try:
+            logits = forward(run, images)
+            backward(run, logits, answers)
+            updated = update_weights(run, self.learnt, hyper, len(labels))
+            parameters = update_parameters(run, self.parameters, hyper, len(labels))
+            # All of the step has been asked for. Only now the host waits, and sees whether what it took for granted is so.
+            sums = sums_range(run, parameters)
+            run.read(sums, *updated.ranges)
+        finally:
+            # What was found wrong earlier is told first.
+            run.verify()
+        updated.mend()
+        check_sums(run, parameters, sums)
         # Nothing is changed before all of the step has gone well.
-        self.learnt, self.parameters = learnt, parameters
+        self.learnt, self.parameters = updated.learnt, parameters
         self._exponents = next_exponents(net, self._exponents, run.e, run.stats())
         self._step += 1
         self._calibrated = True
@@ -244,6 +255,11 @@ class Emulator:
             state.averages, state.averaged = {}, 0
             return Emulator(self.net, state, self.device).evaluate(x_codes, labels)
         codes = torch.tensor(x_codes, device=self.device)
-        logits = _array(forward(self._run(calibrate=False), codes), np.int32)
+        run = self._run(calibrate=False)
+        try:
+            found = forward(run, codes)
+        finally:
+            run.verify()
+        logits = _array(found, np.int32)
         labels = np.asarray(labels)
         return Evaluation(*score(self.net, logits, labels), logits)

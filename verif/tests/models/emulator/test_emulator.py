@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip insta
 from gradloom.models import digests  # noqa: E402
 from gradloom.models.arithmetic import arith  # noqa: E402
 from gradloom.models.emulator import conv as emulator_conv  # noqa: E402
+from gradloom.models.emulator import velocity  # noqa: E402
 from gradloom.models.emulator.step import Emulator  # noqa: E402
 from gradloom.models.golden import step as golden  # noqa: E402
 from gradloom.models.golden.step import Hyper  # noqa: E402
@@ -69,6 +70,32 @@ def test_float64_alone_gives_the_same(monkeypatch):
         train(load_network(name), 2, 3)
     for seed in range(12):
         train(random_network(seed), 1, 3, seed=seed)
+
+
+@pytest.mark.parametrize("bits", [30, 33])
+def test_gradients_larger_than_updates_take_for_granted(monkeypatch, bits):
+    """Layers whose gradients turn out to be too large for float64 are updated anew, by the general rules."""
+    anew, general = [], velocity.Velocity.learnt
+
+    def learnt(rule):
+        anew.append(rule)
+        return general(rule)
+
+    monkeypatch.setattr(velocity, "_TERM_BITS", bits)
+    monkeypatch.setattr(velocity.Velocity, "learnt", learnt)
+    _, emulator, _ = train(load_network("digits-cnn"), 3, 5)
+    first = len(emulator.net.weighted)
+    assert len(anew) > first and all(rule.run.calibrate for rule in anew[:first])
+    assert any(rule.limit > 0 for rule in anew[first:])
+
+
+@pytest.mark.parametrize("weights", [40, 1000, 1 << 25])
+def test_weights_that_are_updated_together(monkeypatch, weights):
+    """Parts of a layer, some layers, all layers at once, as devices other than a CPU have it."""
+    monkeypatch.setattr(velocity, "_PART", weights)
+    for name in SOURCES[:3]:
+        train(load_network(name), 3, 3)
+        train(load_network(name).rounded(ROUNDINGS["nearest"]), 2, 3)
 
 
 @pytest.mark.parametrize("first", range(0, 64, 8))
