@@ -95,8 +95,10 @@ def _digest(paths: Iterable[Path]) -> str:
 
 @functools.cache
 def sources_digest() -> str:
-    """Of the RTL: a result of other sources does not count, nor one of another :data:`VERSION`."""
-    return f"{_digest(RTL.rglob('*.py'))}-{VERSION}"
+    """Of a machine's RTL: a result of other sources does not count, nor one of another :data:`VERSION`. What surrounds a machine on
+    a board is no part of it."""
+    machine = (path for path in RTL.rglob("*.py") if path.relative_to(RTL).parts[0] != "board")
+    return f"{_digest(machine)}-{VERSION}"
 
 
 @functools.cache
