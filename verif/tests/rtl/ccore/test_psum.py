@@ -244,6 +244,7 @@ def test_nothing_is_written_or_told_behind_a_reset():
                 ctx.set(dut.token.pa, 0 if n < moment - 1 else DEPTH)
                 await ctx.tick()
             assert ctx.get(dut.fault)
+            ctx.set(dut.token.pa, 0)
             ctx.set(reset, 1)
             await ctx.tick()
             ctx.set(reset, 0)

@@ -197,6 +197,8 @@ def test_no_sum_is_left_behind_a_reset():
                     ctx.set(dut.token.slot[w], PLANES if cycle == moment else cycle % PLANES)
                 await ctx.tick()
             assert ctx.get(dut.fault)
+            for w in range(WPUS):
+                ctx.set(dut.token.slot[w], 0)
             ctx.set(reset, 1)
             await ctx.tick()
             ctx.set(reset, 0)
