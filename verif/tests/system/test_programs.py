@@ -115,6 +115,20 @@ def test_base_registers_hold_every_bit(machine, value):
     assert machine.csr_read(offset("BASE3")) == value ^ 1 << 31
 
 
+@pytest.mark.parametrize("decode_error", [False, True], ids=["SLVERR", "DECERR"])
+def test_an_error_response_is_told(machine, decode_error):
+    """Of a read and of a write, by its code and its engine."""
+    source, target = 8192, 12288
+    commands = [command(Opcode.LOAD, dest=Dest.PBUF, offset=source, **COPY), command(Opcode.BARRIER),
+                command(Opcode.STORE, src=Source.PBUF, offset=target, **COPY)]
+    for place, code, unit in ((source, ErrorCode.READ_RESPONSE, Unit.LOAD), (target, ErrorCode.WRITE_RESPONSE, Unit.STORE)):
+        machine.fail(place, place + 4, decode_error=decode_error)
+        assert run(machine, *commands) == code
+        assert engine_of_error(machine) == unit
+        machine.fail_nowhere()
+    assert run(machine, *commands) == 0
+
+
 BEYOND = [NANO.tensors + (1 << n) - 1 for n in range(11) if NANO.tensors + (1 << n) <= 2048] + [512 + 5, 1024 + 5, 2047]
 """Numbers of tensors that the machine has not."""
 
