@@ -69,7 +69,7 @@ _PARTS = {
     "memory_path/loader.py": ("rtl/memory_path/test_transfers.py",),
     "memory_path/runs.py": ("rtl/memory_path/test_loader.py", "rtl/memory_path/test_storer.py"),
     "memory_path/storer.py": ("rtl/memory_path/test_transfers.py",),
-    "memory_path/window.py": ("formal/test_formal_memsys.py::test_window",),
+    "memory_path/window.py": ("formal/test_formal_memsys.py::test_window", "rtl/memory_path/test_axi_write_faults.py"),
     "pint.py": ("formal/test_formal_arith.py::test_codec",),
     "registers/control.py": ("formal/test_formal_control.py::test_control",),
     "registers/csr.py": ("formal/test_formal_csr.py::test_csr",),
