@@ -66,14 +66,11 @@ class LinkSimulation:
         Memory that the link may touch, from address 0; a power of two.
     dram_bytes : :class:`int`, optional
         Memory that there is; by default as much.
-    verilog : :class:`str`, optional
-        Another top module ``link``, with a machine behind the link.
     """
 
-    def __init__(self, config: Config, *, memory_bytes: int = 1 << 16, dram_bytes: int | None = None,
-                 verilog: str | None = None) -> None:
-        text = verilog or link_verilog(config, memory_bytes)
-        self._library = _load(build_library({"link.v": text}, top=TOP, harness="link/link_harness.cpp"))
+    def __init__(self, config: Config, *, memory_bytes: int = 1 << 16, dram_bytes: int | None = None) -> None:
+        files = {"link.v": link_verilog(config, memory_bytes)}
+        self._library = _load(build_library(files, top=TOP, harness="link/link_harness.cpp"))
         self._handle: int | None = self._library.link_new(dram_bytes or memory_bytes)
         if not self._handle:
             raise MemoryError(f"no memory for a DRAM of {dram_bytes or memory_bytes} bytes")

@@ -1,13 +1,11 @@
 // The board's end of the cable behind a C interface (driven by gradloom.sim.link.link_device through ctypes): bytes go in and come
-// out behind the UART; memory, registers of the machine and of the board are models, or the machine itself is there.
+// out behind the UART; memory, registers of the machine and of the board are models.
 //
-// The Verilated class Vdut has ports clk, rst, the streams rx and tx (rx__valid is rx___05Fvalid there), rx_error and either the ports of
-// gradloom.rtl.board.link.board_link.BoardLink (the link alone), or m_axi_* of a machine and m1_axi_* of the link in front of it.
+// The Verilated class Vdut has the ports of gradloom.rtl.board.link.board_link.BoardLink; rx__valid is rx___05Fvalid there.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "Vdut.h"
@@ -21,22 +19,6 @@ namespace {
 
 constexpr uint16_t BYTE_LOST = 0x100;
 constexpr uint32_t COUNTS_READS = 0x700, COUNTS_WRITES = 0x704;  // registers that show an access that was done twice
-
-#define ADDRESS_CHANNEL(P)                                                                                                       \
-    AddressChannel { &t.P##valid, &t.P##ready, &t.P##id, &t.P##len, &t.P##size, &t.P##burst, &t.P##cache, &t.P##prot, &t.P##addr }
-#define AXI_PORT(P)                                                                                                              \
-    template <class Top, class Use> auto P##ports(Top& t, Use use, int) -> decltype(void(t.P##arvalid), true) {                   \
-        use(ReadPort{#P, ADDRESS_CHANNEL(P##ar), &t.P##rvalid, &t.P##rready, &t.P##rid, &t.P##rresp, &t.P##rlast, &t.P##rdata},    \
-            WritePort{#P, ADDRESS_CHANNEL(P##aw), &t.P##wvalid, &t.P##wready, &t.P##wlast, &t.P##bvalid, &t.P##bready, &t.P##bid,  \
-                      &t.P##bresp, &t.P##wdata, &t.P##wstrb});                                                                    \
-        return true;                                                                                                             \
-    }                                                                                                                            \
-    template <class Top, class Use> bool P##ports(Top&, Use, long) { return false; }
-AXI_PORT(m_axi_)
-AXI_PORT(m1_axi_)
-
-template <class Top> constexpr auto alone(int) -> decltype(void(std::declval<Top&>().m_axil_awvalid), true) { return true; }
-template <class Top> constexpr bool alone(long) { return false; }
 
 // Registers of the machine (AXI4-Lite) and of the board as a memory: refused in a range, answered after some cycles.
 struct Registers {
@@ -75,25 +57,28 @@ struct Bench {
     uint32_t write_address = 0, write_value = 0, read_address = 0;
 
     explicit Bench(uint64_t size) : top(&context, "link"), dram(size, sizeof(top.m_axi_rdata)), checker(sizeof(top.m_axi_rdata)) {
-        const bool machine = m1_axi_ports(top, [&](ReadPort r, WritePort x) { add(r, x); }, 0);
-        m_axi_ports(top, [&](ReadPort r, WritePort x) {
-            if (!machine) return add(r, x);
-            dram.add(r), dram.add(x), checker.add(r), checker.add(x);
-        }, 0);
-        if constexpr (alone<Vdut>(0)) {
-            top.m_axil_bvalid = top.m_axil_rvalid = 0;
-            top.tx_idle = 1;
-            top.irq = top.line_break = 0;
-        }
+        connect();
+        top.m_axil_bvalid = top.m_axil_rvalid = 0;
+        top.tx_idle = 1;
+        top.irq = top.line_break = 0;
         reset(4);
     }
 
     // The machine's managers write whole beats, and the checker holds them to it; the link's first and last beats are partial. It
     // sees whole ones, and `check_strobes` sees what the strobes are.
-    void add(ReadPort r, WritePort x) {
-        dram.add(r), dram.add(x), checker.add(r);
-        reader = r, bridge = x;
-        WritePort shown = x;
+    void connect() {
+        Vdut& t = top;
+        reader = {"m_axi_",
+                  {&t.m_axi_arvalid, &t.m_axi_arready, &t.m_axi_arid, &t.m_axi_arlen, &t.m_axi_arsize, &t.m_axi_arburst,
+                   &t.m_axi_arcache, &t.m_axi_arprot, &t.m_axi_araddr},
+                  &t.m_axi_rvalid, &t.m_axi_rready, &t.m_axi_rid, &t.m_axi_rresp, &t.m_axi_rlast, &t.m_axi_rdata};
+        bridge = {"m_axi_",
+                  {&t.m_axi_awvalid, &t.m_axi_awready, &t.m_axi_awid, &t.m_axi_awlen, &t.m_axi_awsize, &t.m_axi_awburst,
+                   &t.m_axi_awcache, &t.m_axi_awprot, &t.m_axi_awaddr},
+                  &t.m_axi_wvalid, &t.m_axi_wready, &t.m_axi_wlast, &t.m_axi_bvalid, &t.m_axi_bready, &t.m_axi_bid,
+                  &t.m_axi_bresp, &t.m_axi_wdata, &t.m_axi_wstrb};
+        dram.add(reader), dram.add(bridge), checker.add(reader);
+        WritePort shown = bridge;
         shown.wstrb = &whole;
         checker.add(shown);
     }
@@ -115,60 +100,56 @@ struct Bench {
         sent = *bridge.wlast ? 0 : sent + 1;
     }
 
-    template <class Top> void drive_registers(Top& t) {
-        if constexpr (alone<Top>(0)) {
-            t.m_axil_awready = !aw && (cycle & 1);
-            t.m_axil_wready = !w && (cycle % 3 != 0);
-            t.m_axil_arready = !ar;
-            t.m_axil_bvalid = aw && w && wait_b == 0;
-            t.m_axil_bresp = registers.refused(write_address) ? 2 : 0;
-            t.m_axil_rvalid = ar && wait_r == 0;
-            t.m_axil_rresp = registers.refused(read_address) ? 2 : 0;
-            if (t.m_axil_rvalid) t.m_axil_rdata = registers.words[read_address >> 2];
-            t.window_ready = t.window_valid && wait_window >= registers.latency;
-            if (t.window_ready) t.window_rdata = registers.words[(0x8000u | t.window_address << 2) >> 2];
+    void drive_registers() {
+        top.m_axil_awready = !aw && (cycle & 1);
+        top.m_axil_wready = !w && (cycle % 3 != 0);
+        top.m_axil_arready = !ar;
+        top.m_axil_bvalid = aw && w && wait_b == 0;
+        top.m_axil_bresp = registers.refused(write_address) ? 2 : 0;
+        top.m_axil_rvalid = ar && wait_r == 0;
+        top.m_axil_rresp = registers.refused(read_address) ? 2 : 0;
+        if (top.m_axil_rvalid) top.m_axil_rdata = registers.words[read_address >> 2];
+        top.window_ready = top.window_valid && wait_window >= registers.latency;
+        if (top.window_ready) top.window_rdata = registers.words[(0x8000u | top.window_address << 2) >> 2];
+    }
+
+    void sample_registers() {
+        auto told = [&](bool bad, const char* rule) { if (bad) seen.add("m_axil_", cycle, rule); };
+        told(lite_aw.look(top.m_axil_awvalid, top.m_axil_awready, top.m_axil_awaddr) != Held<uint32_t>::NONE, "AW was not held");
+        told(lite_w.look(top.m_axil_wvalid, top.m_axil_wready, top.m_axil_wdata) != Held<uint32_t>::NONE, "W was not held");
+        told(lite_ar.look(top.m_axil_arvalid, top.m_axil_arready, top.m_axil_araddr) != Held<uint32_t>::NONE, "AR was not held");
+        told(top.m_axil_wvalid && top.m_axil_wstrb != 15, "WSTRB is not 15");
+        told(top.m_axil_awvalid && top.m_axil_awaddr % 4, "AWADDR is no multiple of 4");
+        told(top.m_axil_arvalid && top.m_axil_araddr % 4, "ARADDR is no multiple of 4");
+        told((top.m_axil_awvalid && top.m_axil_awaddr >= 0x8000) || (top.m_axil_arvalid && top.m_axil_araddr >= 0x8000),
+             "an address of the board's registers");
+        if (wait_b) wait_b--;
+        if (wait_r) wait_r--;
+        if (top.m_axil_bvalid && top.m_axil_bready) {
+            if (!registers.refused(write_address)) registers.write(write_address, write_value);
+            aw = w = false;
+        }
+        if (top.m_axil_rvalid && top.m_axil_rready) {
+            if (!registers.refused(read_address)) registers.read(read_address);
+            ar = false;
+        }
+        if (top.m_axil_awvalid && top.m_axil_awready) aw = true, write_address = top.m_axil_awaddr, wait_b = registers.latency;
+        if (top.m_axil_wvalid && top.m_axil_wready) w = true, write_value = top.m_axil_wdata, wait_b = registers.latency;
+        if (top.m_axil_arvalid && top.m_axil_arready) ar = true, read_address = top.m_axil_araddr, wait_r = registers.latency;
+        if (top.window_ready) {
+            const uint32_t address = 0x8000u | top.window_address << 2;
+            if (top.window_write) registers.write(address, top.window_wdata);
+            else registers.read(address);
+            wait_window = 0;
+        } else if (top.window_valid) {
+            wait_window++;
         }
     }
 
-    template <class Top> void sample_registers(Top& t) {
-        if constexpr (alone<Top>(0)) {
-            auto told = [&](bool bad, const char* rule) { if (bad) seen.add("m_axil_", cycle, rule); };
-            told(lite_aw.look(t.m_axil_awvalid, t.m_axil_awready, t.m_axil_awaddr) != Held<uint32_t>::NONE, "AW was not held");
-            told(lite_w.look(t.m_axil_wvalid, t.m_axil_wready, t.m_axil_wdata) != Held<uint32_t>::NONE, "W was not held");
-            told(lite_ar.look(t.m_axil_arvalid, t.m_axil_arready, t.m_axil_araddr) != Held<uint32_t>::NONE, "AR was not held");
-            told(t.m_axil_wvalid && t.m_axil_wstrb != 15, "WSTRB is not 15");
-            told(t.m_axil_awvalid && t.m_axil_awaddr % 4, "AWADDR is no multiple of 4");
-            told(t.m_axil_arvalid && t.m_axil_araddr % 4, "ARADDR is no multiple of 4");
-            told((t.m_axil_awvalid && t.m_axil_awaddr >= 0x8000) || (t.m_axil_arvalid && t.m_axil_araddr >= 0x8000),
-                 "an address of the board's registers");
-            if (wait_b) wait_b--;
-            if (wait_r) wait_r--;
-            if (t.m_axil_bvalid && t.m_axil_bready) {
-                if (!registers.refused(write_address)) registers.write(write_address, write_value);
-                aw = w = false;
-            }
-            if (t.m_axil_rvalid && t.m_axil_rready) {
-                if (!registers.refused(read_address)) registers.read(read_address);
-                ar = false;
-            }
-            if (t.m_axil_awvalid && t.m_axil_awready) aw = true, write_address = t.m_axil_awaddr, wait_b = registers.latency;
-            if (t.m_axil_wvalid && t.m_axil_wready) w = true, write_value = t.m_axil_wdata, wait_b = registers.latency;
-            if (t.m_axil_arvalid && t.m_axil_arready) ar = true, read_address = t.m_axil_araddr, wait_r = registers.latency;
-            if (t.window_ready) {
-                const uint32_t address = 0x8000u | t.window_address << 2;
-                if (t.window_write) registers.write(address, t.window_wdata);
-                else registers.read(address);
-                wait_window = 0;
-            } else if (t.window_valid) {
-                wait_window++;
-            }
-        }
-    }
-
-    template <class Top> bool busy(Top& t) {
-        bool bus = *reader.ar.valid || *reader.rvalid || *bridge.aw.valid || *bridge.wvalid || *bridge.bvalid;
-        if constexpr (alone<Top>(0)) bus = bus || t.m_axil_awvalid || t.m_axil_wvalid || t.m_axil_arvalid || t.m_axil_rvalid || t.window_valid;
-        return bus || t.tx___05Fvalid || t.rx___05Fvalid || !input.empty();
+    bool busy() const {
+        return *reader.ar.valid || *reader.rvalid || *bridge.aw.valid || *bridge.wvalid || *bridge.bvalid || top.m_axil_awvalid ||
+               top.m_axil_wvalid || top.m_axil_arvalid || top.m_axil_rvalid || top.window_valid || top.tx___05Fvalid ||
+               top.rx___05Fvalid || !input.empty();
     }
 
     uint32_t draw() {
@@ -193,16 +174,16 @@ struct Bench {
         }
         top.tx___05Fready = draw() < take_share;
         dram.drive();
-        drive_registers(top);
+        drive_registers();
         top.eval();
-        drive_registers(top);  // window_ready answers in the cycle
+        drive_registers();  // window_ready answers in the cycle
         top.eval();
         check_strobes();
         checker.check(cycle, top.rst);
         const bool taken = top.rx___05Fvalid && top.rx___05Fready && !top.rst;
         if (top.tx___05Fvalid && top.tx___05Fready && !top.rst) output.push_back(top.tx___05Fpayload);
-        quiet = busy(top) ? 0 : quiet + 1;
-        if (!top.rst) sample_registers(top);
+        quiet = busy() ? 0 : quiet + 1;
+        if (!top.rst) sample_registers();
         dram.sample(cycle, top.rst);
         top.clk = 1;
         top.eval();
@@ -266,11 +247,11 @@ void link_reset(void* self) { bench(self).reset(2); }
 uint64_t link_cycle(void* self) { return bench(self).cycle; }
 uint64_t link_strobed(void* self) { return bench(self).strobed; }
 void link_irq(void* self, int level) {
-    if constexpr (alone<Vdut>(0)) bench(self).top.irq = level;
+    bench(self).top.irq = level;
 }
 uint32_t link_bit_step(void* self) { return bench(self).top.bit_step; }
 void link_line(void* self, int tx_idle, int line_break) {
-    if constexpr (alone<Vdut>(0)) bench(self).top.tx_idle = tx_idle, bench(self).top.line_break = line_break;
+    bench(self).top.tx_idle = tx_idle, bench(self).top.line_break = line_break;
 }
 int link_write(void* self, uint64_t address, const uint8_t* data, uint64_t n) {
     if (!bench(self).dram.inside(address, n)) return -1;
