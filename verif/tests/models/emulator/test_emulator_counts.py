@@ -30,7 +30,7 @@ MOVES = {"_to_copy", "contiguous", "cpu", "lift_fresh", "resolve_conj", "resolve
 SCALARS = {"_local_scalar_dense", "equal", "is_nonzero", "item", "nonzero"}
 """Operators whose result the host reads."""
 RESNET20 = 2700
-"""Bound: ResNet20 takes 2581 operators (4589 before windows, updates and ranges were asked for together)."""
+"""Bound: ResNet20 takes 2600 operators (4589 before windows, updates and ranges were asked for together)."""
 
 
 class Events(TorchDispatchMode):
