@@ -12,7 +12,7 @@ from gradloom.rtl.board.memory.axi_bus import DECERR, LENGTH_BITS, OKAY, AxiSign
 from gradloom.rtl.board.memory.sdram_timing import SdramPart
 from gradloom.rtl.fifo import Fifo
 
-__all__ = ["READ_WORDS", "SdramController", "pin_members"]
+__all__ = ["READ_WORDS", "RefreshTimer", "SdramController", "pin_members"]
 
 READ_WORDS = 16
 """Words of read data that the controller holds or has asked for: a distributed RAM, and more than the latency of READ to R."""
@@ -28,6 +28,63 @@ def pin_members(part: SdramPart) -> dict[str, wiring.Member]:
             "dq_i": In(part.word_bits)}
 
 
+class RefreshTimer(wiring.Component):
+    """Power-up and refreshes. First the time with a stable clock, counted in intervals of refreshes; then the refreshes of power-up
+    and the mode register; then a refresh is wanted each interval, at fixed times.
+
+    Parameters
+    ----------
+    interval : :class:`int`
+        Cycles from one refresh to the next.
+    power_up : :class:`int`
+        Cycles before the first command, at least.
+    refreshes : :class:`int`
+        Refreshes before the mode register.
+
+    Members
+    -------
+    wanted : ``Out(1)``
+        A refresh is due; no other command may begin.
+    refresh : ``In(1)``
+        It is given in this cycle.
+    idle : ``In(1)``
+        A command may be given in this cycle.
+    load_mode : ``Out(1)``
+        The mode register is to be loaded in this cycle.
+    ready : ``Out(1)``
+        From the cycle after that on.
+    """
+
+    def __init__(self, *, interval: int, power_up: int, refreshes: int) -> None:
+        self.interval, self.first = interval, -(-power_up // interval)
+        super().__init__({"wanted": Out(1), "refresh": In(1), "idle": In(1), "load_mode": Out(1), "ready": Out(1)})
+        self.left = Signal(range(interval), init=interval - 1)
+        self.waits = Signal(range(self.first + 1), init=self.first)
+        self.initial = Signal(range(refreshes + 1), init=refreshes)
+        self.due = Signal()
+        """Cycles of this interval, intervals before the first command, and refreshes of power-up to come; one is due."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        elapsed, powered = self.left == 0, ~self.waits.any()
+        m.d.sync += self.left.eq(Mux(elapsed, self.interval - 1, self.left - 1))
+        with m.If(elapsed & ~powered):
+            m.d.sync += self.waits.eq(self.waits - 1)
+        with m.If(self.refresh):
+            m.d.sync += self.due.eq(0)
+            with m.If(self.initial.any()):
+                m.d.sync += self.initial.eq(self.initial - 1)
+        with m.If(elapsed & powered):
+            m.d.sync += self.due.eq(1)
+        m.d.comb += [
+            self.wanted.eq(powered & (self.due | self.initial.any())),
+            self.load_mode.eq(powered & ~self.wanted & ~self.ready & self.idle),
+        ]
+        with m.If(self.load_mode):
+            m.d.sync += self.ready.eq(1)
+        return m
+
+
 class SdramController(wiring.Component):
     """One word a cycle in rows that are open: each READ and WRITE is of one word (burst length 1), so bursts of any length
     follow one another without a gap, stall anywhere, and are cut by a REFRESH anywhere.
@@ -39,7 +96,7 @@ class SdramController(wiring.Component):
     Refreshes are due at fixed times, each after what the open rows still need, so that all rows are refreshed within the part's
     retention time. After power-up (and after a reset) nothing is taken before the part is initialised.
 
-    The first word of a read whose row is open comes ``cas`` + ``capture`` + 5 cycles after its address. Clock 1:1: every pin
+    The first word of a read whose row is open comes ``cas`` + ``capture`` + 4 cycles after its address. Clock 1:1: every pin
     has its register, ``dq_i`` too. The command that the registers show in a cycle must reach the memory's clock edge within it or
     at its end, and the data of a READ in cycle t must be there at the end of cycle t + ``cas`` - 1 + ``capture``: ``capture`` is
     0 where the memory's clock edge is early in the controller's cycle (a phase of 90 degrees), 1 where it is late.
@@ -79,11 +136,26 @@ class SdramController(wiring.Component):
         # after a READ or WRITE, tRCD after the ACTIVATE before.
         self.timing = timing = dataclasses.replace(timing, ras=max(timing.ras, timing.rc - timing.rp),
                                                    rcd=max(timing.rcd, timing.rrd - 1))
-        self.refresh_delay = max(timing.ras, timing.wr, timing.rcd, timing.mrd) + timing.rp + 1
+        self.refresh_delay = max(timing.ras, timing.wr, timing.rcd, timing.rp, timing.mrd, timing.rfc) + timing.rp + 1
         """Cycles from when a REFRESH is due to its command, at most."""
         self.refresh_interval = (timing.retention - self.refresh_delay) // part.rows
         """Cycles from one to the next that is due."""
+        self.refreshes = RefreshTimer(interval=self.refresh_interval, power_up=timing.power_up, refreshes=timing.init_refreshes)
         super().__init__({"bus": In(AxiSignature(part.word_bytes, length_bits=length_bits)), **pin_members(part), "ready": Out(1)})
+
+        word_bits = exact_log2(part.rows) + exact_log2(part.banks) + exact_log2(part.columns)
+        burst = StructLayout({"address": word_bits + 1, "left": length_bits, "write": 1})
+        self.current, self.following = Signal(burst), Signal(burst)
+        """The burst that is served, and the one after it. The highest bit of an address: beyond the memory."""
+        self.serving, self.waiting = Signal(), Signal()
+        """They are there."""
+        self.busy = Signal(range(max(timing.rp, timing.rcd, timing.rfc, timing.mrd)))
+        self.active, self.recovery, self.turn = Signal(range(timing.ras)), Signal(range(timing.wr)), Signal(range(timing.cas + 2))
+        """Cycles for which earlier commands still forbid: any command; PRECHARGE (tRAS); PRECHARGE (tWR); WRITE (read data)."""
+        self.open_banks = Signal(part.banks)
+        self.open_rows = [Signal(exact_log2(part.rows), name=f"row{n}", reset_less=True) for n in range(part.banks)]
+        self.closed = Signal()
+        """All banks were precharged, and none opened since."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -92,11 +164,9 @@ class SdramController(wiring.Component):
         word_bits = exact_log2(part.rows) + bank_bits + column_bits
         low = exact_log2(part.word_bytes)
 
-        # The burst that is served, and the one after it. The highest bit of an address: beyond the memory.
-        burst = StructLayout({"address": word_bits + 1, "left": self.length_bits, "write": 1})
-        current, following = Signal(burst), Signal(burst)
-        serving, waiting, last_write = Signal(), Signal(), Signal()
-        step, finish = Signal(), Signal()
+        m.submodules.refreshes = refreshes = self.refreshes
+        current, following, serving, waiting = self.current, self.following, self.serving, self.waiting
+        step, finish, last_write = Signal(), Signal(), Signal()
         take_write = bus.aw.valid & (~bus.ar.valid | ~last_write)
         chosen = Mux(take_write, bus.aw.payload.as_value(), bus.ar.payload.as_value())
         address, length = chosen[:32], chosen[32:]
@@ -125,36 +195,35 @@ class SdramController(wiring.Component):
         row = current.address[column_bits + bank_bits:word_bits]
         beyond = current.address[word_bits]
 
-        # What the commands so far still forbid: any command, PRECHARGE (tRAS, tWR), WRITE (read data on the pins).
-        busy = self._timer(m, "busy", max(timing.rp, timing.rcd, timing.rfc, timing.mrd))
-        active = self._timer(m, "active", timing.ras)
-        recovery = self._timer(m, "recovery", timing.wr)
-        turn = self._timer(m, "turn", timing.cas + 2)
+        busy, active, recovery, turn = self.busy, self.active, self.recovery, self.turn
+        for left in (busy, active, recovery, turn):
+            with m.If(left.any()):
+                m.d.sync += left.eq(left - 1)
 
         # Commands of this cycle, at most one; the pins' registers show it in the next.
         read, write, activate, precharge, precharge_all, refresh, load_mode = (Signal(name=name) for name in (
             "read", "write", "activate", "precharge", "precharge_all", "refresh", "load_mode"))
-        refresh_wanted = self._refreshes(m, refresh=refresh, load_mode=load_mode, idle=~busy.any())
-
-        open_banks = Signal(part.banks)
-        open_rows = Array(Signal(exact_log2(part.rows), name=f"row{n}", reset_less=True) for n in range(part.banks))
+        open_banks, open_rows, closed = self.open_banks, Array(self.open_rows), self.closed
         is_open = open_banks.bit_select(bank, 1)
         same_row = open_rows[bank] == row
-        closed = Signal()
         space = Signal(range(READ_WORDS + 1), init=READ_WORDS)
         go = Signal()
         may_close = ~busy.any() & ~active.any() & ~recovery.any()
         flows = Mux(current.write, bus.w.valid & ~turn.any() & ~(bus.b.valid & (current.left == 0)), space.any())
         m.d.comb += [
-            go.eq(serving & ~refresh_wanted & ~busy.any()),
+            self.ready.eq(refreshes.ready),
+            refreshes.idle.eq(~busy.any()),
+            refreshes.refresh.eq(refresh),
+            load_mode.eq(refreshes.load_mode),
+            go.eq(serving & ~refreshes.wanted & ~busy.any()),
             step.eq(go & flows & ((is_open & same_row) | beyond)),
             bus.w.ready.eq(step & current.write),
             read.eq(step & ~current.write & ~beyond),
             write.eq(step & current.write & ~beyond),
             activate.eq(go & ~is_open & ~beyond),
             precharge.eq(go & is_open & ~same_row & ~beyond & may_close),
-            precharge_all.eq(refresh_wanted & ~closed & may_close),
-            refresh.eq(refresh_wanted & closed & ~busy.any()),
+            precharge_all.eq(refreshes.wanted & ~closed & may_close),
+            refresh.eq(refreshes.wanted & closed & ~busy.any()),
         ]
         for command, counter, cycles in (
                 (read, turn, timing.cas + 2), (write, recovery, timing.wr), (activate, active, timing.ras),
@@ -177,39 +246,6 @@ class SdramController(wiring.Component):
         with m.If(finish & current.write):
             m.d.sync += [bus.b.valid.eq(1), bus.b.p.resp.eq(Mux(beyond, DECERR, OKAY))]
         return m
-
-    def _timer(self, m: Module, name: str, cycles: int) -> Signal:
-        """Counts down to 0 and stays there; whoever sets it to n keeps a command off for n more cycles."""
-        left = Signal(range(cycles + 1), name=name)
-        with m.If(left.any()):
-            m.d.sync += left.eq(left - 1)
-        return left
-
-    def _refreshes(self, m: Module, *, refresh: Value, load_mode: Signal, idle: Value) -> Signal:
-        """Power-up and refresh: the time until the first command, counted in intervals of refreshes; then the refreshes of power-up
-        and the mode register; then one refresh each interval. Returns whether one is wanted."""
-        first = -(-self.timing.power_up // self.refresh_interval)
-        interval = Signal(range(self.refresh_interval), init=self.refresh_interval - 1)
-        waits = Signal(range(first + 1), init=first)
-        left = Signal(range(self.timing.init_refreshes + 1), init=self.timing.init_refreshes)
-        due, wanted = Signal(), Signal()
-        elapsed = interval == 0
-        m.d.sync += interval.eq(Mux(elapsed, self.refresh_interval - 1, interval - 1))
-        with m.If(elapsed & waits.any()):
-            m.d.sync += waits.eq(waits - 1)
-        with m.If(refresh):
-            m.d.sync += due.eq(0)
-            with m.If(left.any()):
-                m.d.sync += left.eq(left - 1)
-        with m.If(elapsed & ~waits.any()):
-            m.d.sync += due.eq(1)
-        m.d.comb += [
-            wanted.eq(~waits.any() & (due | left.any())),
-            load_mode.eq(~waits.any() & ~wanted & ~self.ready & idle),
-        ]
-        with m.If(load_mode):
-            m.d.sync += self.ready.eq(1)
-        return wanted
 
     def _pins(self, m: Module, *, column: Value, bank: Value, row: Value, read: Value, write: Value, activate: Value,
               precharge: Value, precharge_all: Value, refresh: Value, load_mode: Value) -> None:
