@@ -51,7 +51,7 @@ def _bytes(address: Value, size: int, salt: Value) -> Value:
 
 class PackerSpec(wiring.Component):
     """For bounded checks. The memory's bytes tell their addresses, and so do those that are written, so that a byte in the wrong
-    place is seen. Word bursts are those that hold the beats; all of a beat's strobes come with it, and no other byte has one.
+    place is seen. Word bursts are those that hold the beats; a beat's strobes come with it, and no other byte has one.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ class PackerSpec(wiring.Component):
 
     def __init__(self, design: types.ModuleType = packer, *, beat: int, word: int, write: bool, cover: bool = False) -> None:
         self.design, self.beat, self.word, self.write, self.cover = design, beat, word, write, cover
-        super().__init__({"valid": In(1), "address": In(_ADDRESS), "length": In(_LENGTH), "address_ready": In(1), "data_valid": In(1),
-                          "data_ready": In(1), "response": In(2), "salt": In(1)})
+        super().__init__({"valid": In(1), "address": In(_ADDRESS), "length": In(_LENGTH), "address_ready": In(1),
+                          "data_valid": In(1), "data_ready": In(1), "response": In(2), "salt": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

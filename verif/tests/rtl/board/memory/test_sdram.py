@@ -27,7 +27,7 @@ def traffic(part, beat, *, bursts=110, seed=1, **changes):
     (16, CLOCK, 0, {}), (32, 133_000_000, 1, STALLS), (16, 133_000_000, 0, STALLS), (32, CLOCK, 1, {}),
     (16, 40_000_000, 0, {})])
 def test_random_traffic(word_bits, clock, capture, stalls):
-    """CAS latency 2 (up to 100 MHz) and 3, times of one cycle (40 MHz). Every answer, the bytes in the end, and every rule of the part."""
+    """CAS latency 2 (up to 100 MHz) and 3, times of one cycle (40 MHz). Every answer, all bytes, and every rule."""
     part = small_part(word_bits, retention=16 * (1500 if clock >= CLOCK else 3000))
     dut = SdramController(part, clock, capture=capture)
     assert dut.timing.cas == (2 if clock <= CLOCK else 3)

@@ -1,0 +1,202 @@
+"""Self-test of a board's memory: an AXI4 manager that writes patterns, reads them back and keeps the first difference."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from gradloom.rtl.board.memory.axi_bus import AxiSignature
+from gradloom.rtl.memory_path.axi import BURST_BEATS
+
+__all__ = ["MemoryTest", "Pattern"]
+
+_LANE = 16
+"""Bits of a word whose own number is an address pattern; no memory's words are narrower."""
+_RANDOM_SEED = 0x2545F491
+_BASE_PATTERN = 0xA55A
+
+
+class Pattern(enum.Enum, shape=2):
+    """What is written and looked for.
+
+    ``DATA``: a walking one, a walking zero, then pseudo-random words: data pins that are stuck, shorted or swapped, strobes.
+    ``ADDRESS``: the number of each 16-bit word, its lower half, then its upper half: address pins that are stuck or swapped.
+    ``REFRESH``: pseudo-random words, read after ``pause`` cycles: refreshes that are missing.
+    ``PROBE``: one beat at each power of two of the range: which bits of an address do nothing, as those of columns, rows or banks
+    that a part lacks.
+    """
+
+    DATA = 0
+    ADDRESS = 1
+    REFRESH = 2
+    PROBE = 3
+
+
+class MemoryTest(wiring.Component):
+    """Writes all of a range, then reads all of it, pattern after pattern, in bursts of 64 beats, one at a time.
+
+    In ``PROBE`` it writes a different beat at ``base`` + 2^k for every k inside the range, then one at ``base``, and reads the
+    former. Where the last one is found instead, bit k is set in ``aliases``; anything else that differs is an error.
+
+    Parameters
+    ----------
+    beat_bytes : :class:`int`
+        Bytes of a data beat, at least 2.
+
+    Members
+    -------
+    bus : ``Out(AxiSignature(beat_bytes))``
+    start : ``In(1)``
+        Begins a test; the results of the one before are forgotten. Ignored while ``busy``.
+    mode : ``In(Pattern)``
+    base, limit : ``In(32)``
+        Bytes ``[base, limit)``, rounded down to multiples of 64 beats; ``base`` of a probe a multiple of its size. To be held
+        while ``busy``, as ``mode`` and ``pause``.
+    pause : ``In(32)``
+        Cycles between the writes and the reads of ``REFRESH``.
+    busy : ``Out(1)``
+        From the cycle after ``start`` to the end.
+    tested : ``Out(32)``
+        Beats read: 0 if the range is empty, so that no errors means nothing.
+    errors : ``Out(32)``
+        Beats that differ, and error responses.
+    first_bad : ``Out(32)``
+        Address of the first one (of a write: of its burst).
+    expected, found : ``Out(8 * beat_bytes)``
+        Its data; of an error response to a write they are equal.
+    aliases : ``Out(32)``
+        Address bits that do nothing (``PROBE``).
+    """
+
+    def __init__(self, beat_bytes: int) -> None:
+        if not isinstance(beat_bytes, int) or beat_bytes < 2:
+            raise ValueError(f"beat_bytes of the memory test must be a power of two from 2 on, not {beat_bytes!r}")
+        self.beat_bytes = beat_bytes
+        super().__init__({
+            "bus": Out(AxiSignature(beat_bytes)), "start": In(1), "mode": In(Pattern), "base": In(32), "limit": In(32),
+            "pause": In(32), "busy": Out(1), "tested": Out(32), "errors": Out(32), "first_bad": Out(32),
+            "expected": Out(8 * beat_bytes), "found": Out(8 * beat_bytes), "aliases": Out(32)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus, low = self.bus, exact_log2(self.beat_bytes)
+        burst = exact_log2(BURST_BEATS) + low
+        probing = self.mode == Pattern.PROBE
+        first, end = self.base[burst:], self.limit[burst:]
+
+        # Where the test is: pass, writes or reads, and the beat; a probe's bit, or its last write at the base.
+        number, reading = Signal(2), Signal()
+        place, beat = Signal(32 - burst), Signal(exact_log2(BURST_BEATS))
+        bit_number, at_base = Signal(5), Signal()
+        walk, random = Signal(8 * self.beat_bytes, init=1), Signal(32, init=_RANDOM_SEED)
+        pattern = Signal(8 * self.beat_bytes)
+        address, bit = Signal(32), Signal(32)
+        moves, last = Signal(), Signal()
+        m.d.comb += [
+            bit.eq(1 << bit_number),
+            address.eq(Mux(probing, Cat(Const(0, burst), first) | Mux(at_base, 0, bit), Cat(Const(0, burst), place))),
+            last.eq(probing | (beat == BURST_BEATS - 1)),
+            pattern.eq(self._pattern(number=number, index=Cat(beat, place), walk=walk, random=random, bit_number=bit_number,
+                                     at_base=at_base)),
+        ]
+        for channel in (bus.ar, bus.aw):
+            m.d.comb += [channel.p.addr.eq(address), channel.p.len.eq(Mux(probing, 0, BURST_BEATS - 1))]
+        m.d.comb += [bus.w.p.data.eq(pattern), bus.w.p.strb.eq(-1), bus.w.p.last.eq(last)]
+        with m.If(moves):
+            scrambled = random ^ (random << 13)[:32]
+            scrambled = scrambled ^ (scrambled >> 17)
+            m.d.sync += [beat.eq(beat + 1), walk.eq(walk.rotate_left(1)), random.eq(scrambled ^ (scrambled << 5)[:32])]
+
+        def begin_pass(*, reads: Value | int) -> list:
+            """At the beginning of the range, with the patterns at theirs."""
+            return [reading.eq(reads), place.eq(first), beat.eq(0), bit_number.eq(low), at_base.eq(0),
+                    walk.eq(1), random.eq(_RANDOM_SEED)]
+
+        passes = Mux(self.mode == Pattern.DATA, 3, Mux(self.mode == Pattern.ADDRESS, 2, 1))
+        paused, following = Signal(32), Signal(33)
+        range_ends, probe_ends = Signal(), Signal()
+        m.d.comb += [
+            following.eq(place + 1),
+            range_ends.eq(following == end),
+            # Up to the highest power of two below the size of the range.
+            probe_ends.eq(bit[31] | (Cat(Const(0, burst), first) + (bit << 1) >= Cat(Const(0, burst), end))),
+            self.busy.eq(1),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.busy.eq(0)
+                with m.If(self.start):
+                    m.d.sync += [*begin_pass(reads=0), number.eq(0), self.errors.eq(0), self.tested.eq(0), self.aliases.eq(0)]
+                    with m.If(first < end):
+                        m.next = "ASK"
+            with m.State("ASK"):
+                m.d.comb += [bus.ar.valid.eq(reading), bus.aw.valid.eq(~reading)]
+                with m.If(Mux(reading, bus.ar.ready, bus.aw.ready)):
+                    m.next = "MOVE"
+            with m.State("MOVE"):
+                m.d.comb += [bus.w.valid.eq(~reading), bus.r.ready.eq(reading),
+                             moves.eq(Mux(reading, bus.r.valid, bus.w.ready))]
+                with m.If(moves & last):
+                    m.next = "ANSWER"
+                    with m.If(reading):
+                        m.next = "GO ON"
+            with m.State("ANSWER"):
+                m.d.comb += bus.b.ready.eq(1)
+                with m.If(bus.b.valid):
+                    m.next = "GO ON"
+            with m.State("GO ON"):
+                m.next = "ASK"
+                m.d.sync += [paused.eq(self.pause), beat.eq(0), place.eq(following), bit_number.eq(bit_number + 1)]
+                with m.If(probing & ~reading & ~at_base):
+                    m.d.sync += at_base.eq(probe_ends)
+                with m.Elif(probing & reading & ~probe_ends):
+                    m.d.sync += at_base.eq(0)
+                with m.Elif(probing | range_ends):
+                    m.d.sync += begin_pass(reads=~reading)
+                    with m.If(~reading & (self.mode == Pattern.REFRESH)):
+                        m.next = "PAUSE"
+                    with m.If(reading):
+                        m.d.sync += number.eq(number + 1)
+                        with m.If(number + 1 == passes):
+                            m.next = "IDLE"
+            with m.State("PAUSE"):
+                m.d.sync += paused.eq(paused - 1)
+                with m.If(paused == 0):
+                    m.next = "ASK"
+
+        self._compare(m, probing=probing, pattern=pattern, bit=bit,
+                      address=Mux(probing, address, Cat(Const(0, low), beat, place)))
+        return m
+
+    def _pattern(self, *, number: Signal, index: Value, walk: Signal, random: Signal, bit_number: Signal,
+                 at_base: Signal) -> Value:
+        """The data of a beat. ``index`` is its number in the memory."""
+        lanes = 8 * self.beat_bytes // _LANE
+        word = [Cat(Const(lane, exact_log2(lanes)), index) for lane in range(lanes)]
+        lower, upper = Cat(one[:_LANE] for one in word), Cat(Cat(one[_LANE:], Const(0, _LANE))[:_LANE] for one in word)
+        halves = Mux(number[0], upper, lower)
+        spread = Cat(Cat(random[lane % 2 * _LANE:][:_LANE] ^ lane) for lane in range(lanes))
+        walking = Mux(number == 0, walk, ~walk)
+        # Of a probe, the number of its bit and that of the lane.
+        probe = Cat(Cat(bit_number, Const(lane, _LANE - len(bit_number))) for lane in range(lanes))
+        return Mux(self.mode == Pattern.PROBE, Mux(at_base, self._base_pattern(), probe), Mux(
+            self.mode == Pattern.ADDRESS, halves, Mux((self.mode == Pattern.DATA) & (number != 2), walking, spread)))
+
+    def _base_pattern(self) -> Value:
+        return Cat(Const(_BASE_PATTERN, _LANE) for _ in range(0, 8 * self.beat_bytes, _LANE))
+
+    def _compare(self, m: Module, *, probing: Value, pattern: Value, bit: Value, address: Value) -> None:
+        """Results."""
+        bus = self.bus
+        read, answered = bus.r.valid & bus.r.ready, bus.b.valid & bus.b.ready
+        alias = probing & (bus.r.p.data == self._base_pattern()) & (bus.r.p.resp == 0)
+        bad = (read & ((bus.r.p.data != pattern) | (bus.r.p.resp != 0)) & ~alias) | (answered & (bus.b.p.resp != 0))
+        with m.If(read):
+            m.d.sync += self.tested.eq(self.tested + 1)
+            with m.If(alias):
+                m.d.sync += self.aliases.eq(self.aliases | bit)
+        with m.If(bad):
+            m.d.sync += self.errors.eq(self.errors + 1)
+            with m.If(self.errors == 0):
+                m.d.sync += [self.first_bad.eq(address), self.expected.eq(pattern),
+                             self.found.eq(Mux(answered, pattern, bus.r.p.data))]
