@@ -1,5 +1,8 @@
 """Self-test of a board's memory: an AXI4 manager that writes patterns, reads them back and keeps the first difference."""
 
+from functools import reduce
+from operator import xor
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,6 +17,17 @@ _LANE = 16
 """Bits of a word whose own number is an address pattern; no memory's words are narrower."""
 _RANDOM_SEED = 0x2545F491
 _BASE_PATTERN = 0xA55A
+
+_TAPS = (31, 21, 1, 0)
+"""Of a shift register of the longest period, 2^32 - 1 (polynomial x^32 + x^22 + x^2 + x + 1)."""
+
+
+def _leap(state: Value) -> Value:
+    """Such a register 16 steps on: a lane's worth of new bits, each of a few old ones."""
+    bits = [frozenset([n]) for n in range(len(state))]  # which old bits each one is the sum of
+    for _ in range(_LANE):
+        bits = [reduce(xor, (bits[tap] for tap in _TAPS)), *bits[:-1]]
+    return Cat(reduce(xor, (state[n] for n in sorted(terms))) for terms in bits)
 
 
 class Pattern(enum.Enum, shape=2):
@@ -63,7 +77,7 @@ class MemoryTest(wiring.Component):
     first_bad : ``Out(32)``
         Address of the first one (of a write: of its burst).
     expected, found : ``Out(8 * beat_bytes)``
-        Its data; of an error response to a write they are equal.
+        Its data; of an error response to a write they say nothing.
     aliases : ``Out(32)``
         Address bits that do nothing (``PROBE``).
     """
@@ -82,19 +96,18 @@ class MemoryTest(wiring.Component):
         bus, low = self.bus, exact_log2(self.beat_bytes)
         burst = exact_log2(BURST_BEATS) + low
         probing = self.mode == Pattern.PROBE
-        first, end = self.base[burst:], self.limit[burst:]
+        first, size = self.base[burst:], Signal(32 - burst)
 
-        # Where the test is: pass, writes or reads, and the beat; a probe's bit, or its last write at the base.
+        # Where the test is: pass, writes or reads, burst and beat; a probe's bit and its number, or its last write at the base.
         number, reading = Signal(2), Signal()
-        place, beat = Signal(32 - burst), Signal(exact_log2(BURST_BEATS))
-        bit_number, at_base = Signal(5), Signal()
-        walk, random = Signal(8 * self.beat_bytes, init=1), Signal(32, init=_RANDOM_SEED)
+        place, left, beat = Signal(32 - burst), Signal(32 - burst), Signal(exact_log2(BURST_BEATS))
+        bit, bit_number, at_base = Signal(32), Signal(5), Signal()
+        walk, random = Signal(8 * self.beat_bytes), Signal(32)
         pattern = Signal(8 * self.beat_bytes)
-        address, bit = Signal(32), Signal(32)
-        moves, last = Signal(), Signal()
+        restart, moves, last = Signal(), Signal(), Signal()
+        address = Cat(Const(0, burst), place) | Mux(probing & ~at_base, bit, 0)
         m.d.comb += [
-            bit.eq(1 << bit_number),
-            address.eq(Mux(probing, Cat(Const(0, burst), first) | Mux(at_base, 0, bit), Cat(Const(0, burst), place))),
+            size.eq(self.limit[burst:] - first),
             last.eq(probing | (beat == BURST_BEATS - 1)),
             pattern.eq(self._pattern(number=number, index=Cat(beat, place), walk=walk, random=random, bit_number=bit_number,
                                      at_base=at_base)),
@@ -103,31 +116,28 @@ class MemoryTest(wiring.Component):
             m.d.comb += [channel.p.addr.eq(address), channel.p.len.eq(Mux(probing, 0, BURST_BEATS - 1))]
         m.d.comb += [bus.w.p.data.eq(pattern), bus.w.p.strb.eq(-1), bus.w.p.last.eq(last)]
         with m.If(moves):
-            scrambled = random ^ (random << 13)[:32]
-            scrambled = scrambled ^ (scrambled >> 17)
-            m.d.sync += [beat.eq(beat + 1), walk.eq(walk.rotate_left(1)), random.eq(scrambled ^ (scrambled << 5)[:32])]
-
-        def begin_pass(*, reads: Value | int) -> list:
-            """At the beginning of the range, with the patterns at theirs."""
-            return [reading.eq(reads), place.eq(first), beat.eq(0), bit_number.eq(low), at_base.eq(0),
-                    walk.eq(1), random.eq(_RANDOM_SEED)]
+            m.d.sync += [beat.eq(beat + 1), walk.eq(walk.rotate_left(1)), random.eq(_leap(random))]
+        with m.If(restart):
+            # At the beginning of the range, with the patterns at theirs.
+            m.d.sync += [place.eq(first), left.eq(size), beat.eq(0), bit.eq(self.beat_bytes), bit_number.eq(low), at_base.eq(0),
+                         walk.eq(1), random.eq(_RANDOM_SEED)]
 
         passes = Mux(self.mode == Pattern.DATA, 3, Mux(self.mode == Pattern.ADDRESS, 2, 1))
-        paused, following = Signal(32), Signal(33)
+        paused = Signal(32)
         range_ends, probe_ends = Signal(), Signal()
         m.d.comb += [
-            following.eq(place + 1),
-            range_ends.eq(following == end),
+            range_ends.eq(left == 1),
             # Up to the highest power of two below the size of the range.
-            probe_ends.eq(bit[31] | (Cat(Const(0, burst), first) + (bit << 1) >= Cat(Const(0, burst), end))),
+            probe_ends.eq(bit[31] | (bit[burst - 1:31] >= size)),
             self.busy.eq(1),
         ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.sync += [*begin_pass(reads=0), number.eq(0), self.errors.eq(0), self.tested.eq(0), self.aliases.eq(0)]
-                    with m.If(first < end):
+                    m.d.comb += restart.eq(1)
+                    m.d.sync += [reading.eq(0), number.eq(0), self.errors.eq(0), self.tested.eq(0), self.aliases.eq(0)]
+                    with m.If(first < self.limit[burst:]):
                         m.next = "ASK"
             with m.State("ASK"):
                 m.d.comb += [bus.ar.valid.eq(reading), bus.aw.valid.eq(~reading)]
@@ -146,13 +156,14 @@ class MemoryTest(wiring.Component):
                     m.next = "GO ON"
             with m.State("GO ON"):
                 m.next = "ASK"
-                m.d.sync += [paused.eq(self.pause), beat.eq(0), place.eq(following), bit_number.eq(bit_number + 1)]
-                with m.If(probing & ~reading & ~at_base):
-                    m.d.sync += at_base.eq(probe_ends)
-                with m.Elif(probing & reading & ~probe_ends):
-                    m.d.sync += at_base.eq(0)
-                with m.Elif(probing | range_ends):
-                    m.d.sync += begin_pass(reads=~reading)
+                m.d.sync += paused.eq(self.pause)
+                with m.If(probing & (~reading & ~at_base | reading & ~probe_ends)):
+                    m.d.sync += [at_base.eq(~reading & probe_ends), bit.eq(bit << 1), bit_number.eq(bit_number + 1)]
+                with m.Elif(~probing & ~range_ends):
+                    m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
+                with m.Else():
+                    m.d.comb += restart.eq(1)
+                    m.d.sync += reading.eq(~reading)
                     with m.If(~reading & (self.mode == Pattern.REFRESH)):
                         m.next = "PAUSE"
                     with m.If(reading):
@@ -165,7 +176,7 @@ class MemoryTest(wiring.Component):
                     m.next = "ASK"
 
         self._compare(m, probing=probing, pattern=pattern, bit=bit,
-                      address=Mux(probing, address, Cat(Const(0, low), beat, place)))
+                      address=address | Cat(Const(0, low), Mux(probing, 0, beat)))
         return m
 
     def _pattern(self, *, number: Signal, index: Value, walk: Signal, random: Signal, bit_number: Signal,
@@ -198,5 +209,4 @@ class MemoryTest(wiring.Component):
         with m.If(bad):
             m.d.sync += self.errors.eq(self.errors + 1)
             with m.If(self.errors == 0):
-                m.d.sync += [self.first_bad.eq(address), self.expected.eq(pattern),
-                             self.found.eq(Mux(answered, pattern, bus.r.p.data))]
+                m.d.sync += [self.first_bad.eq(address), self.expected.eq(pattern), self.found.eq(bus.r.p.data)]

@@ -118,13 +118,12 @@ def test_errors_are_counted_and_told():
 
 
 def _odd_randoms(count):
-    """How many of the first pseudo-random words are odd."""
+    """How many of the first pseudo-random words are odd: a shift register with taps 32, 22, 2 and 1, 16 steps a word."""
     value, odd = 0x2545F491, 0
     for _ in range(count):
         odd += value & 1
-        value ^= value << 13 & 0xFFFFFFFF
-        value ^= value >> 17
-        value ^= value << 5 & 0xFFFFFFFF
+        for _ in range(16):
+            value = (value << 1 | (value >> 31 ^ value >> 21 ^ value >> 1 ^ value) & 1) & 0xFFFFFFFF
     return odd
 
 
@@ -234,10 +233,10 @@ def test_missing_refreshes_show_after_a_pause():
 
 BUGS = [
     ("last.eq(probing | (beat == BURST_BEATS - 1))", "last.eq(beat == BURST_BEATS - 1)"),
-    ("range_ends.eq(following == end)", "range_ends.eq(place == end)"),
+    ("range_ends.eq(left == 1)", "range_ends.eq(left == 2)"),
     ("(bus.r.p.data != pattern)", "(bus.r.p.data[8:] != pattern[8:])"),
     ("(answered & (bus.b.p.resp != 0))", "(answered & 0)"),
-    ("with m.If(first < end):", "with m.If(first <= end):"),
+    ("with m.If(first < self", "with m.If(first <= self"),
     ("with m.If(number + 1 == passes):", "with m.If(number == passes):"),
     ("self.aliases.eq(self.aliases | bit)", "self.aliases.eq(bit)"),
     ("walk.eq(walk.rotate_left(1))", "walk.eq(walk.rotate_left(2))"),
