@@ -104,7 +104,10 @@ class MemoryTest(wiring.Component):
         bit, bit_number, at_base = Signal(32), Signal(5), Signal()
         walk, random = Signal(8 * self.beat_bytes), Signal(32)
         pattern = Signal(8 * self.beat_bytes)
-        restart, moves, last = Signal(), Signal(), Signal()
+        # What happens in a cycle; the FSM says it, and registers follow outside of it, which takes half of the gates.
+        begin, restart, moves, next_burst, next_bit, pauses = (Signal(name=name) for name in (
+            "begin", "restart", "moves", "next_burst", "next_bit", "pauses"))
+        last = Signal()
         address = Cat(Const(0, burst), place) | Mux(probing & ~at_base, bit, 0)
         m.d.comb += [
             size.eq(self.limit[burst:] - first),
@@ -122,6 +125,15 @@ class MemoryTest(wiring.Component):
             m.d.sync += [place.eq(first), left.eq(size), beat.eq(0), bit.eq(self.beat_bytes), bit_number.eq(low), at_base.eq(0),
                          walk.eq(1), random.eq(_RANDOM_SEED)]
 
+        with m.If(next_burst):
+            m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
+        with m.If(next_bit):
+            m.d.sync += [bit.eq(bit << 1), bit_number.eq(bit_number + 1)]
+        with m.If(begin):
+            m.d.sync += [reading.eq(0), number.eq(0)]
+        with m.Elif(restart):
+            m.d.sync += [reading.eq(~reading), number.eq(number + reading)]
+
         passes = Mux(self.mode == Pattern.DATA, 3, Mux(self.mode == Pattern.ADDRESS, 2, 1))
         paused = Signal(32)
         range_ends, probe_ends = Signal(), Signal()
@@ -135,8 +147,7 @@ class MemoryTest(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.comb += restart.eq(1)
-                    m.d.sync += [reading.eq(0), number.eq(0), self.errors.eq(0), self.tested.eq(0), self.aliases.eq(0)]
+                    m.d.comb += [begin.eq(1), restart.eq(1)]
                     with m.If(first < self.limit[burst:]):
                         m.next = "ASK"
             with m.State("ASK"):
@@ -156,26 +167,24 @@ class MemoryTest(wiring.Component):
                     m.next = "GO ON"
             with m.State("GO ON"):
                 m.next = "ASK"
-                m.d.sync += paused.eq(self.pause)
                 with m.If(probing & (~reading & ~at_base | reading & ~probe_ends)):
-                    m.d.sync += [at_base.eq(~reading & probe_ends), bit.eq(bit << 1), bit_number.eq(bit_number + 1)]
+                    m.d.comb += next_bit.eq(1)
+                    m.d.sync += at_base.eq(~reading & probe_ends)
                 with m.Elif(~probing & ~range_ends):
-                    m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
+                    m.d.comb += next_burst.eq(1)
                 with m.Else():
                     m.d.comb += restart.eq(1)
-                    m.d.sync += reading.eq(~reading)
                     with m.If(~reading & (self.mode == Pattern.REFRESH)):
                         m.next = "PAUSE"
-                    with m.If(reading):
-                        m.d.sync += number.eq(number + 1)
-                        with m.If(number + 1 == passes):
-                            m.next = "IDLE"
+                    with m.If(reading & (number + 1 == passes)):
+                        m.next = "IDLE"
             with m.State("PAUSE"):
-                m.d.sync += paused.eq(paused - 1)
+                m.d.comb += pauses.eq(1)
                 with m.If(paused == 0):
                     m.next = "ASK"
+        m.d.sync += paused.eq(Mux(pauses, paused - 1, self.pause))
 
-        self._compare(m, probing=probing, pattern=pattern, bit=bit,
+        self._compare(m, begin=begin, probing=probing, pattern=pattern, bit=bit,
                       address=address | Cat(Const(0, low), Mux(probing, 0, beat)))
         return m
 
@@ -196,7 +205,7 @@ class MemoryTest(wiring.Component):
     def _base_pattern(self) -> Value:
         return Cat(Const(_BASE_PATTERN, _LANE) for _ in range(0, 8 * self.beat_bytes, _LANE))
 
-    def _compare(self, m: Module, *, probing: Value, pattern: Value, bit: Value, address: Value) -> None:
+    def _compare(self, m: Module, *, begin: Value, probing: Value, pattern: Value, bit: Value, address: Value) -> None:
         """Results."""
         bus = self.bus
         read, answered = bus.r.valid & bus.r.ready, bus.b.valid & bus.b.ready
@@ -210,3 +219,5 @@ class MemoryTest(wiring.Component):
             m.d.sync += self.errors.eq(self.errors + 1)
             with m.If(self.errors == 0):
                 m.d.sync += [self.first_bad.eq(address), self.expected.eq(pattern), self.found.eq(bus.r.p.data)]
+        with m.If(begin):
+            m.d.sync += [self.errors.eq(0), self.tested.eq(0), self.aliases.eq(0)]

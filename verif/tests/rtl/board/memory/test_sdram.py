@@ -41,7 +41,7 @@ def test_board_memory(beat, word_bits):
     """Two managers with beats narrower than, as wide as and wider than a word."""
     part = small_part(word_bits, rows=8)
     dut = BoardMemory(2, beat, part, CLOCK)
-    asked = [traffic(part, beat, seed=seed, bursts=40, longest=24, stalls=stalls) for seed, stalls in ((1, {}), (5, STALLS))]
+    asked = [traffic(part, beat, seed=seed, bursts=30, longest=24, stalls=stalls) for seed, stalls in ((1, {}), (5, STALLS))]
     outcome = run_traffic(dut, part, asked, beat, prefixes=("manager__0", "manager__1"))
     assert outcome.violations == [] and outcome.counts.writes > 100
 
