@@ -5,16 +5,16 @@ import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.sim.power_up import without_initial_values
+from gradloom.sim.simulation import Simulation
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import TOP, machine_verilog
 
-__all__ = ["CHANNELS", "BusError", "DramModel", "ProtocolError", "RtlDevice"]
+__all__ = ["CHANNELS", "BusError", "DramModel", "RtlDevice"]
 
 CHANNELS = ("ar", "r", "aw", "w", "b")
 _CHUNK = 1 << 18
@@ -23,21 +23,6 @@ _CHUNK = 1 << 18
 
 class BusError(RuntimeError):
     """A register access was answered with an error, or not at all."""
-
-
-class ProtocolError(RuntimeError):
-    """The machine broke a rule of AXI4 or AXI4-Lite, or a promise of its own, at one of its ports (``axi_checker.h``).
-
-    Attributes
-    ----------
-    violations : :class:`list` of :class:`str`
-        Port, cycle, rule and address of each, the first one first; no more than 32.
-    """
-
-    def __init__(self, violations: list[str]) -> None:
-        self.violations = violations
-        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        super().__init__(f"AXI protocol violated: {violations[0]}{more}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +89,7 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-class RtlDevice:
+class RtlDevice(Simulation):
     """A simulated machine with its memory. Close it, or use it as a context manager.
 
     Every cycle is checked against the rules of AXI4 and AXI4-Lite. After a violation every access, and :meth:`close` if there was
@@ -126,6 +111,8 @@ class RtlDevice:
         (:mod:`gradloom.sim.power_up`); the machine's reset follows as always.
     """
 
+    KIND = "device"
+
     def __init__(self, machine: Config | Mapping[str, str], *, top: str = TOP, dram_bytes: int = 64 << 20,
                  dram: DramModel | None = None, track_writes: bool = False, trace: bool = False, power_up: int = 0,
                  blocks: frozenset[str] = frozenset()) -> None:
@@ -139,47 +126,16 @@ class RtlDevice:
             files = dict(machine)
         if power_up:
             files = {name: without_initial_values(text) for name, text in files.items()}
-        self._library = _load(build_library(files, top=top, trace=trace, power_up=bool(power_up), blocks=blocks))
-        self._handle: int | None = self._library.gradloom_new(dram_bytes, power_up)
-        if not self._handle:
-            raise MemoryError(f"no memory for a DRAM of {dram_bytes} bytes")
+        library = _load(build_library(files, top=top, trace=trace, power_up=bool(power_up), blocks=blocks))
+        super().__init__(library, "gradloom", library.gradloom_new(dram_bytes, power_up), dram_bytes)
         self.dram_bytes = dram_bytes
         self.host_accesses = 0
         """Register accesses since the device was made."""
         self.memory_accesses = 0
         """:meth:`read` and :meth:`write` calls since the device was made."""
-        self._told = False
         self.set_dram(dram or DramModel())
         if track_writes and self._library.gradloom_track(self._handle):
             raise MemoryError("no memory to track writes")
-
-    def __enter__(self) -> "RtlDevice":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._told |= value is not None
-        self.close()
-
-    def close(self) -> None:
-        """Free the machine and its memory; finishes a waveform."""
-        if self._handle:
-            try:
-                if not self._told:
-                    self._obey()
-            finally:
-                self._library.gradloom_delete(self._handle)
-                self._handle = None
-
-    def _obey(self) -> None:
-        if text := self._library.gradloom_violations(self._self):
-            self._told = True
-            raise ProtocolError(text.decode().split("\n"))
-
-    @property
-    def _self(self) -> int:
-        if not self._handle:
-            raise ValueError("this device is closed")
-        return self._handle
 
     def set_dram(self, model: DramModel) -> None:
         """Change the memory's behaviour from the next cycle on."""
@@ -197,7 +153,7 @@ class RtlDevice:
     def read(self, addr: int, n: int) -> bytes:
         """Bytes of the memory; takes no cycles."""
         self._check(addr, n)
-        self._obey()
+        self.obey()
         self.memory_accesses += 1
         buffer = ctypes.create_string_buffer(n)
         self._library.gradloom_read(self._self, addr, buffer, n)
@@ -211,7 +167,7 @@ class RtlDevice:
         """Write a register over AXI4-Lite; the clock runs meanwhile."""
         self.host_accesses += 1
         response = self._library.gradloom_csr_write(self._self, offset, value)
-        self._obey()
+        self.obey()
         if response:
             raise BusError(f"write of {value:#x} to register {offset:#x}: {_meaning(response)}")
 
@@ -220,7 +176,7 @@ class RtlDevice:
         self.host_accesses += 1
         value = ctypes.c_uint32()
         response = self._library.gradloom_csr_read(self._self, offset, ctypes.byref(value))
-        self._obey()
+        self.obey()
         if response:
             raise BusError(f"read of register {offset:#x}: {_meaning(response)}")
         return value.value
@@ -230,7 +186,7 @@ class RtlDevice:
         cycles = 0
         while cycles < max_cycles and not self.irq:
             cycles += self._library.gradloom_run(self._self, min(_CHUNK, max_cycles - cycles))
-            self._obey()
+            self.obey()
         return cycles
 
     @property

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import gradloom.sim.verilate
-from gradloom.sim.rtl_device import ProtocolError, RtlDevice
+from gradloom.sim.rtl_device import RtlDevice
+from gradloom.sim.simulation import ProtocolError
 
 BEAT = 4
 BYTES = ["rst"]

@@ -4,13 +4,12 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from amaranth.back import verilog
 
 from gradloom.rtl.board.link.board_link import BoardLink
 from gradloom.rtl.config import Config
-from gradloom.sim.rtl_device import ProtocolError
+from gradloom.sim.simulation import Simulation
 from gradloom.sim.verilate import build_library
 
 __all__ = ["BYTE_LOST", "CLOCK", "LinkSimulation", "link_verilog"]
@@ -52,11 +51,11 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-class LinkSimulation:
+class LinkSimulation(Simulation):
     """A simulated link. Close it, or use it as a context manager.
 
     Every cycle is checked against the rules of AXI4 and AXI4-Lite; :meth:`close` and every look at the memory raise
-    :exc:`~gradloom.sim.rtl_device.ProtocolError` after a violation.
+    :exc:`~gradloom.sim.simulation.ProtocolError` after a violation.
 
     Parameters
     ----------
@@ -70,42 +69,10 @@ class LinkSimulation:
 
     def __init__(self, config: Config, *, memory_bytes: int = 1 << 16, dram_bytes: int | None = None) -> None:
         files = {"link.v": link_verilog(config, memory_bytes)}
-        self._library = _load(build_library(files, top=TOP, harness="link/link_harness.cpp"))
-        self._handle: int | None = self._library.link_new(dram_bytes or memory_bytes)
-        if not self._handle:
-            raise MemoryError(f"no memory for a DRAM of {dram_bytes or memory_bytes} bytes")
+        library = _load(build_library(files, top=TOP, harness="link/link_harness.cpp"))
+        super().__init__(library, "link", library.link_new(dram_bytes or memory_bytes), dram_bytes or memory_bytes)
         self.gap = 0
         """Cycles between two bytes to the link."""
-        self._told = False
-
-    def __enter__(self) -> "LinkSimulation":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._told |= value is not None
-        self.close()
-
-    def close(self) -> None:
-        """Free the simulation."""
-        if self._handle:
-            try:
-                if not self._told:
-                    self.obey()
-            finally:
-                self._library.link_delete(self._handle)
-                self._handle = None
-
-    def obey(self) -> None:
-        """Raise :exc:`ProtocolError` if a rule was broken."""
-        if text := self._library.link_violations(self._self):
-            self._told = True
-            raise ProtocolError(text.decode().split("\n"))
-
-    @property
-    def _self(self) -> int:
-        if not self._handle:
-            raise ValueError("this simulation is closed")
-        return self._handle
 
     @property
     def cycle(self) -> int:

@@ -45,6 +45,18 @@ def _with(name: str) -> Expression:
     return lambda m, signal: signal(name)
 
 
+def _started(m: Module, signal: Callable[[str], Signal]) -> Value:
+    """There was a start since the last reset."""
+    started = Signal()
+    with m.If(signal("start")):
+        m.d.sync += started.eq(1)
+    return started
+
+
+def _steps_behind_a_start(m: Module, signal: Callable[[str], Signal]) -> Value:
+    return ~signal("step") | _started(m, signal)
+
+
 def _later_than_reset(cycles: int) -> Expression:
     """More than so many cycles after the last cycle of a reset."""
     def expression(m: Module, signal: Callable[[str], Signal]) -> Value:
@@ -58,7 +70,10 @@ def _later_than_reset(cycles: int) -> Expression:
     return expression
 
 
+_WALKED = "a walk steps behind a start only, and before it nobody looks where it stands (PlaneWalk, PoolWalk; states of Sweep)"
 SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
+    "acore/planes.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"idx": _started}),),
+    "acore/poolwalk.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"addr": _started}),),
     "registers/counters.py": (Surroundings(
         "perf_value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
         "(READ_WAIT)",

@@ -6,7 +6,7 @@ from gradloom.host.link.frames import encode, write_request
 from gradloom.rtl.board.link.frame_format import Kind
 from gradloom.rtl.config import PRESETS
 from gradloom.sim.link.link_device import LinkSimulation
-from gradloom.sim.rtl_device import ProtocolError
+from gradloom.sim.simulation import ProtocolError
 
 CONFIG = PRESETS["nano"]
 
