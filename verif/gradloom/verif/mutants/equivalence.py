@@ -192,14 +192,36 @@ def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component,
 _Ports = dict[str, tuple[Signal, PortDirection]]
 
 
-def _limited(fragment: Fragment, ports: _Ports, signals: SignalSet, known: Sequence[Surroundings]) -> tuple[Fragment, _Ports]:
+@dataclasses.dataclass(frozen=True)
+class _Names:
+    """Finds a module's signals by their names."""
+
+    signals: SignalSet
+    driven: SignalSet
+
+    def __call__(self, name: str) -> Signal:
+        """The one signal of a name; of several the one that the module does not drive: its own input, not a part's.
+
+        Raises
+        ------
+        :exc:`KeyError`
+            If there is none, or more than one.
+        """
+        found = [signal for signal in self.signals if signal.name == name]
+        if len(found) > 1:
+            found = [signal for signal in found if signal not in self.driven]
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} signals are called {name}, not one")
+        return found[0]
+
+
+def _limited(fragment: Fragment, ports: _Ports, find: _Names, known: Sequence[Surroundings]) -> tuple[Fragment, _Ports]:
     """A fragment and its ports: each output is 0 in what nobody looks at and from a broken promise on, both of which are outputs,
     too."""
     new, limited = _alone(fragment), dict(ports)
     if not known:
         return new, limited
     m = Module()
-    find = functools.partial(_find, signals)
     unbroken, holds = Signal(init=1), Signal()
     promises = [found.promised(m, find) for found in known if found.promised is not None]
     m.d.comb += holds.eq(unbroken & Cat(promise.bool() for promise in promises).all())
@@ -217,29 +239,15 @@ def _limited(fragment: Fragment, ports: _Ports, signals: SignalSet, known: Seque
     return new, limited
 
 
-def _find(signals: SignalSet, name: str) -> Signal:
-    """The one signal of a name.
-
-    Raises
-    ------
-    :exc:`KeyError`
-        If there is none, or more than one.
-    """
-    found = [signal for signal in signals if signal.name == name]
-    if len(found) != 1:
-        raise KeyError(f"{len(found)} signals are called {name}, not one")
-    return found[0]
-
-
-def _fits(known: Surroundings, signals: SignalSet) -> bool:
+def _fits(known: Surroundings, find: _Names) -> bool:
     """Whether a module has all the signals that are spoken of."""
     m = Module()
     try:
         for name in known.seen:
-            _find(signals, name)
+            find(name)
         for expression in (known.promised, *known.seen.values()):
             if expression is not None:
-                expression(m, functools.partial(_find, signals))
+                expression(m, find)
     except KeyError:
         return False
     finally:
@@ -270,12 +278,13 @@ def _convert(design: Fragment, mutated: Fragment, original: Fragment, top: wirin
             ports[f"i{n}_{signal.name}"] = (signal, PortDirection.Input)
         elif signal in elsewhere:
             ports[f"o{n}_{signal.name}"] = (signal, PortDirection.Output)
-    known = [found for found in known if _fits(found, used)]
-    gate_text = rtlil.convert_fragment(*_limited(mutated, ports, used, known), "gate", emit_src=False)[0]
+    names = _Names(used, driven)
+    known = [found for found in known if _fits(found, names)]
+    gate_text = rtlil.convert_fragment(*_limited(mutated, ports, names, known), "gate", emit_src=False)[0]
     for signal in driven:
         if "_unmutated_init" in signal.__dict__:
             signal._init, signal._reset_less = signal.__dict__["_unmutated_init"], False
-    gold_text = rtlil.convert_fragment(*_limited(original, ports, used, known), "gold", emit_src=False)[0]
+    gold_text = rtlil.convert_fragment(*_limited(original, ports, names, known), "gold", emit_src=False)[0]
     return Miter(gold_text, gate_text, "; ".join(found.why for found in known))
 
 
