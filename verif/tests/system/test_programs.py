@@ -119,8 +119,8 @@ def test_base_registers_hold_every_bit(machine, value):
 def test_an_error_response_is_told(machine, decode_error):
     """Of a read and of a write, by its code and its engine."""
     source, target = 8192, 12288
-    commands = [command(Opcode.SETBASE, value=0), command(Opcode.LOAD, dest=Dest.PBUF, offset=source, **COPY), command(Opcode.BARRIER),
-                command(Opcode.STORE, src=Source.PBUF, offset=target, **COPY)]
+    commands = [command(Opcode.SETBASE, value=0), command(Opcode.LOAD, dest=Dest.PBUF, offset=source, **COPY),
+                command(Opcode.BARRIER), command(Opcode.STORE, src=Source.PBUF, offset=target, **COPY)]
     for place, code, unit in ((source, ErrorCode.READ_RESPONSE, Unit.LOAD), (target, ErrorCode.WRITE_RESPONSE, Unit.STORE)):
         machine.fail(place, place + 4, decode_error=decode_error)
         assert run(machine, *commands) == code
