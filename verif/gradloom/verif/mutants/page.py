@@ -76,14 +76,14 @@ def _table(title: str, mutants: list[Mutant], column: str, last: Callable[[Mutan
 
 
 def render(mutants: list[Mutant], results: Mapping[str, Result], shown: Mapping[str, Shown]) -> str:
-    """The page, of those mutants of the sample that have a result."""
-    met = [mutant for mutant in mutants if mutant.name in results]
-    invalid = [mutant for mutant in met if results[mutant.name].outcome == "invalid"]
+    """The page, of those mutants of the sample that have a result or were shown to compute the same."""
+    met = [mutant for mutant in mutants if mutant.name in results or mutant.name in shown]
+    invalid = [mutant for mutant in met if mutant.name in results and results[mutant.name].outcome == "invalid"]
     tried = [mutant for mutant in met if mutant not in invalid]
-    dead = [mutant for mutant in tried if results[mutant.name].dead]
-    same = [mutant for mutant in tried if not results[mutant.name].dead and mutant.name in shown]
+    dead = [mutant for mutant in tried if mutant.name in results and results[mutant.name].dead]
+    same = [mutant for mutant in tried if mutant not in dead and mutant.name in shown]
     argued = [mutant for mutant in same if shown[mutant.name].how == "words"]
-    rest = [mutant for mutant in tried if not results[mutant.name].dead and mutant.name not in shown]
+    rest = [mutant for mutant in tried if mutant not in dead and mutant not in same]
     pending = [mutant for mutant in rest if untried(killers(mutant), results[mutant.name])]
     living = [mutant for mutant in rest if mutant not in pending]
     lines = [
@@ -103,7 +103,7 @@ def render(mutants: list[Mutant], results: Mapping[str, Result], shown: Mapping[
         "", "## What is changed", "", "| operator | change | killed of those tried |", "|---|---|---|"]
     for operator, words in OPERATORS.items():
         of = [mutant for mutant in tried if mutant.operator == operator]
-        lines.append(f"| {operator} | {words} | {sum(results[mutant.name].dead for mutant in of)} of {len(of)} |")
+        lines.append(f"| {operator} | {words} | {sum(mutant in dead for mutant in of)} of {len(of)} |")
     lines += ["", "## By module", "",
               "| module | sample | tried | killed | compute the same | live | in part | killed of the others |",
               "|---|---|---|---|---|---|---|---|"]
