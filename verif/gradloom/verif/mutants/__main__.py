@@ -39,20 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         page.PAGE.write_text(page.render(plan.read_plan(), read_results(stale=True), page.read_shown()))
         return 0
     mutants = plan.read_plan()
-    if chosen.equivalent:
-        return _equivalent([mutant for mutant in mutants[:chosen.first] if chosen.module in (None, mutant.place.file)
-                            and mutant.name in (chosen.mutant or (mutant.name,))])
     if unknown := set(chosen.mutant or ()) - {mutant.name for mutant in mutants}:
         parser.error(f"no mutant of the sample is called {', '.join(sorted(unknown))}")
+    asked = {number: mutant for number, mutant in enumerate(mutants[:chosen.first], 1)
+             if chosen.module in (None, mutant.place.file) and mutant.name in (chosen.mutant or (mutant.name,))}
+    if chosen.equivalent:
+        try:
+            return _equivalent(list(asked.values()))
+        except equivalence.ToolError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     if chosen.test:
-        return _try(mutants, [number for number, mutant in enumerate(mutants[:chosen.first], 1)
-                              if chosen.module in (None, mutant.place.file) and mutant.name in (chosen.mutant or (mutant.name,))],
-                    chosen.test, chosen.jobs)
+        return _try(mutants, list(asked), chosen.test, chosen.jobs)
     found = {} if chosen.fresh else read_results()
     earlier = read_results(stale=True)
-    wanted = [number for number, mutant in enumerate(mutants[:chosen.first], 1)
-              if chosen.module in (None, mutant.place.file) and mutant.name in (chosen.mutant or (mutant.name,))
-              and not page.settled(mutant, found.get(mutant.name))
+    wanted = [number for number, mutant in asked.items() if not page.settled(mutant, found.get(mutant.name))
               and not (chosen.living and (mutant.name not in earlier or earlier[mutant.name].dead))]
     if not wanted:
         print("every mutant has a result")

@@ -200,8 +200,24 @@ def test_one_test_can_be_tried_on_named_mutants(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "killers", lambda mutant: [str(test)])
     assert command.main(["--test", str(test)]) == 0
     assert [json.loads(line)["name"] for line in (tmp_path / "results.jsonl").read_text().splitlines()] == [mutants[1].name]
-    with pytest.raises(SystemExit):
-        command.main(["--test", str(test), "--mutant", "nobody"])
+    for arguments in (["--test", str(test)], ["--equivalent"], []):
+        with pytest.raises(SystemExit):
+            command.main([*arguments, "--mutant", "nobody"])
+        assert "no mutant of the sample is called nobody" in capsys.readouterr().err
+
+
+def test_equivalence_without_its_tool_is_one_sentence(tmp_path, monkeypatch, capsys):
+    mutants = quick_mutants(1)
+    monkeypatch.setattr(plan, "read_plan", lambda: mutants)
+    monkeypatch.setattr(command, "read_results", lambda stale=False: {mutants[0].name: _result(mutants[0], "lives")})
+    monkeypatch.setattr(page, "read_shown", dict)
+
+    def missing(both):
+        raise command.equivalence.ToolError("equivalence needs ABC: install it")
+
+    monkeypatch.setattr(command.equivalence, "show", missing)
+    assert command.main(["--equivalent"]) == 1
+    assert capsys.readouterr().err == "error: equivalence needs ABC: install it\n"
 
 
 def test_the_page_counts_and_names_those_that_live():
