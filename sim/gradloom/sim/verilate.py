@@ -16,7 +16,8 @@ from pathlib import Path
 __all__ = ["BuildError", "alone", "build_library", "cache_folder", "compiler", "library_path", "tool_versions", "verilator_root"]
 
 _SOURCES = Path(__file__).parent
-_HARNESS = ("harness.cpp", "dram.h", "axi_ports.h", "axi_checker.h")
+_HARNESS = "harness.cpp"
+_HEADERS = ("dram.h", "axi_ports.h", "axi_checker.h")
 _TRACE_HEADER = "lz4.h"
 _EMPTY_ARCHIVE = "!<arch>\n"
 _LIBRARY = "libmachine.so"
@@ -96,7 +97,7 @@ def _mark_blocks(text: str, blocks: frozenset[str]) -> str:
 
 
 def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, power_up: bool = False,
-                  blocks: frozenset[str] = frozenset(), jobs: int | None = None) -> Path:
+                  blocks: frozenset[str] = frozenset(), jobs: int | None = None, harness: str = _HARNESS) -> Path:
     """The shared library of ``files`` (Verilog text by name) with the harness; built only if the cache lacks it.
 
     The key is the SHA-256 of the Verilog, the harness, the flags and the tools' versions. A build appears in the cache
@@ -112,27 +113,29 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, po
         Able to draw what has no initial value at random, when a machine is made.
     blocks : set of :class:`str`
         Modules that are built as hierarchical blocks.
+    harness : :class:`str`
+        C++ file of this folder that drives the top module.
 
     Raises
     ------
     :exc:`BuildError`
         If a tool fails.
     """
-    library = library_path(files, top=top, trace=trace, power_up=power_up, blocks=blocks)
+    library = library_path(files, top=top, trace=trace, power_up=power_up, blocks=blocks, harness=harness)
     if not library.is_file():
         with alone(library.parent):
             if not library.is_file():
-                _build_into(library, files, top, trace, power_up, blocks, jobs)
+                _build_into(library, files, top, trace, power_up, blocks, jobs, harness)
     return library
 
 
 def _build_into(library: Path, files: Mapping[str, str], top: str, trace: bool, power_up: bool, blocks: frozenset[str],
-                jobs: int | None) -> None:
+                jobs: int | None, harness: str) -> None:
     folder = library.parent
     work = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
         marked = {name: _mark_blocks(text, blocks) for name, text in files.items()}
-        _build(work, marked, _harness(trace), top, trace, power_up, blocks, jobs)
+        _build(work, marked, _harness(trace, harness), top, trace, power_up, blocks, jobs)
         result = work / "result"
         result.mkdir()
         shutil.move(work / "obj" / _LIBRARY, result / _LIBRARY)
@@ -146,15 +149,18 @@ def _build_into(library: Path, files: Mapping[str, str], top: str, trace: bool, 
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _harness(trace: bool) -> dict[str, str]:
-    return {name: (_SOURCES / name).read_text() for name in (*_HARNESS, *([_TRACE_HEADER] if trace else []))}
+def _harness(trace: bool, harness: str) -> dict[str, str]:
+    """The harness under the name of the machine's, and the headers of both."""
+    headers = (*_HEADERS, *([_TRACE_HEADER] if trace else []))
+    return {_HARNESS: (_SOURCES / harness).read_text(), **{name: (_SOURCES / name).read_text() for name in headers}}
 
 
 def library_path(files: Mapping[str, str], *, top: str, trace: bool = False, power_up: bool = False,
-                 blocks: frozenset[str] = frozenset()) -> Path:
+                 blocks: frozenset[str] = frozenset(), harness: str = _HARNESS) -> Path:
     """Where :func:`build_library` keeps the library of these arguments, whether it has been built or not."""
-    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, power_up, sorted(blocks), sorted(_harness(trace).items()),
-                                  _FLAGS, _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
+    sources = sorted(_harness(trace, harness).items())
+    digest = hashlib.sha256(repr((sorted(files.items()), top, trace, power_up, sorted(blocks), sources, _FLAGS,
+                                  _MAKE_FLAGS, _compile_flags(trace), tool_versions())).encode()).hexdigest()
     return cache_folder() / "sim" / digest[:32] / _LIBRARY
 
 
@@ -196,7 +202,7 @@ def _build(work: Path, files: Mapping[str, str], harness: Mapping[str, str], top
                "-MAKEFLAGS", f"{_MAKE_FLAGS} PYTHON3={sys.executable}{chosen}",
                "--x-initial", "unique" if power_up else "fast",
                *(["--hierarchical"] if blocks else []), *(["--trace-fst"] if trace else []),
-               *(str(work / name) for name in files), str(work / "harness.cpp")]
+               *(str(work / name) for name in files), str(work / _HARNESS)]
     log = work / "build.log"
     with log.open("w") as output:
         done = subprocess.run(command, cwd=work, env=env, stdout=output, stderr=subprocess.STDOUT)

@@ -1,0 +1,183 @@
+"""A board as a device: memory and registers over a :class:`~gradloom.host.link.link.Link`."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from gradloom.host.link.frames import (
+    RegisterAccess,
+    fill_request,
+    gather_request,
+    read,
+    read_request,
+    script_request,
+    write,
+    write_request,
+)
+from gradloom.host.link.link import Answer, Link, LinkError, check
+from gradloom.rtl.board.link.frame_format import MAX_DATA, MAX_ENTRIES, Status
+from gradloom.rtl.regmap import offset, register
+
+__all__ = ["BoardDevice"]
+
+_SCRIPT_BYTES = 1000
+"""Longest script in bytes: as long as the longest write, so that either kind keeps the line busy."""
+_PIECES = 120
+"""Pieces of one gather."""
+_WAIT_SECONDS = 0.5
+"""Least time that :meth:`BoardDevice.run` waits: a board tells its end by itself, so looking at it earlier only costs."""
+
+
+class BoardDevice:
+    """Implements :class:`~gradloom.host.devices.device.Device`.
+
+    Writes are sent without waiting for their answers; a failed one raises at the next read or :meth:`run`. Writes of registers are
+    gathered into scripts. What the host asked for is done in its order.
+
+    Parameters
+    ----------
+    link : :class:`~gradloom.host.link.link.Link`
+        Closed with the device.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        identity = link.identity
+        self._base, self._limit = identity.memory_base, identity.memory_base + identity.memory_bytes
+        self._script: list[RegisterAccess] = []
+        self._script_bytes = 0
+
+    # Memory
+
+    def write(self, addr: int, data: bytes) -> None:
+        """Write bytes to the memory."""
+        self._check(addr, len(data))
+        self._send_script()
+        for place in range(0, len(data), MAX_DATA):
+            self._submit(write_request(addr + place, data[place:place + MAX_DATA]), f"write of memory at {addr + place:#x}")
+
+    def read(self, addr: int, n: int) -> bytes:
+        """Read bytes of the memory."""
+        self._check(addr, n)
+        self._send_script()
+        pieces: list[bytes] = []
+
+        def take(place: int, size: int, answer: Answer) -> None:
+            what = f"read of memory at {addr + place:#x}"
+            check(answer, what)
+            if len(answer.data) != size:
+                raise LinkError(f"{what}: {len(answer.data)} bytes came, {size} were asked for")
+            pieces.append(answer.data)
+
+        for place in range(0, n, MAX_DATA):
+            size = min(MAX_DATA, n - place)
+            self.link.submit(read_request(addr + place, size), functools.partial(take, place, size))
+        self.link.drain()
+        return b"".join(pieces)
+
+    def fill(self, addr: int, n: int, value: int = 0) -> None:
+        """Set bytes of the memory to ``value`` without sending them; address and ``n`` are multiples of the beat."""
+        self._check(addr, n)
+        self._send_script()
+        self._submit(fill_request(addr, n, value), f"fill of memory at {addr:#x}")
+
+    def gather(self, numbers: Sequence[int], size: int, source: int, target: int, stride: int) -> None:
+        """Copy within the memory, as a batch is made of a data set that lies there.
+
+        Parameters
+        ----------
+        numbers : sequence of :class:`int`
+            Image k of the batch is number ``numbers[k]`` of the data set.
+        size : :class:`int`
+            Bytes of an image; like the addresses and the stride a multiple of the beat.
+        source, target : :class:`int`
+            Address of image 0 of the data set, and of the batch.
+        stride : :class:`int`
+            Bytes from image to image of the batch.
+        """
+        pieces = [(source + number * size, target + place * stride) for place, number in enumerate(numbers)]
+        for first, second in pieces:
+            self._check(first, size)
+            self._check(second, size)
+        self._send_script()
+        for place in range(0, len(pieces), _PIECES):
+            self._submit(gather_request(size, pieces[place:place + _PIECES]), f"gather of images at {target:#x}")
+
+    def _check(self, addr: int, n: int) -> None:
+        if n < 0 or addr < self._base or addr + n > self._limit:
+            raise IndexError(f"{n} bytes at {addr:#x} lie outside the board's memory, {self._base:#x} to {self._limit - 1:#x}")
+
+    def _submit(self, request: bytes, what: str) -> None:
+        self.link.submit(request, lambda answer: check(answer, what))
+
+    # Registers
+
+    def csr_write(self, offset: int, value: int) -> None:
+        """Write a register; at the latest before the next access of anything else."""
+        self._add(write(offset, value))
+
+    def csr_read(self, offset: int) -> int:
+        """Read a register, with all writes before it in one round trip."""
+        return self.csr_batch([read(offset)])[0]
+
+    def csr_batch(self, accesses: Sequence[RegisterAccess]) -> list[int]:
+        """Do register accesses in order, many in one round trip; values of the reads and polls."""
+        values: list[int] = []
+        for access in accesses:
+            self._add(access, values)
+        self._send_script(values)
+        self.link.drain()
+        return values
+
+    def _add(self, access: RegisterAccess, values: list[int] | None = None) -> None:
+        size = len(access.encode())
+        if len(self._script) == MAX_ENTRIES or self._script_bytes + size > _SCRIPT_BYTES:
+            self._send_script(values)
+        self._script.append(access)
+        self._script_bytes += size
+
+    def _send_script(self, values: list[int] | None = None) -> None:
+        accesses, self._script, self._script_bytes = self._script, [], 0
+        if not accesses:
+            return
+        self.link.submit(script_request(accesses), self._script_answer(accesses, values if values is not None else []))
+
+    def _script_answer(self, accesses: list[RegisterAccess], values: list[int]) -> Callable[[Answer], None]:
+        quiets = any(self._quiets(access) for access in accesses)
+
+        def take(answer: Answer) -> None:
+            if answer.status != Status.OK and answer.entries < len(accesses):
+                at = accesses[answer.entries]
+                check(answer, f"{at.access.name.lower()} of register {at.address:#06x}")
+            check(answer, "script of register accesses")
+            words = [int.from_bytes(answer.data[place:place + 4], "little") for place in range(0, len(answer.data), 4)]
+            if len(words) != sum(access.answers for access in accesses):
+                raise LinkError(f"a script gave {len(words)} values")
+            values.extend(words)
+            if quiets:  # answers and interrupts come in their order: an interrupt before this one is of an earlier program
+                self.link.interrupt = None
+        return take
+
+    @staticmethod
+    def _quiets(access: RegisterAccess) -> bool:
+        """Whether a register access takes back the interrupt."""
+        marks = {offset("CONTROL"): register("CONTROL").field("start").mask, offset("STATUS"): register("STATUS").field("irq").mask}
+        return not access.answers and bool(access.words[0] & marks.get(access.address, 0))
+
+    # Programs
+
+    def run(self, max_cycles: int) -> int:
+        """Wait until the machine interrupts, or for ``max_cycles`` and at least half a second; returns the cycles by the board's
+        clock, as far as the host knows them."""
+        self._send_script()
+        self.link.drain()
+        clock, began = self.link.identity.clock, self.link.transport.now()
+        self.link.wait_interrupt(max(_WAIT_SECONDS, max_cycles / clock))
+        return max(1, round((self.link.transport.now() - began) * clock))
+
+    def close(self) -> None:
+        """Finish what is under way and give up the board."""
+        try:
+            self._send_script()
+            self.link.drain()
+        finally:
+            self.link.close()

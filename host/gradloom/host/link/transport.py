@@ -1,0 +1,208 @@
+"""What carries bytes between host and board: a serial line, or a simulated board."""
+
+import importlib
+import time
+from typing import Any, Protocol
+
+from gradloom.host.files import UserError
+
+__all__ = ["CountingTransport", "SerialTransport", "SimulatedBoard", "SimulatedTransport", "Transport"]
+
+_BITS_OF_BYTE = 10
+"""Start bit, 8 data bits, stop bit."""
+_PAUSE_CYCLES = 16
+_BYTE_CYCLES = 4
+"""Of a simulated board whose bytes come in behind its UART."""
+_BREAK_SECONDS = 0.05
+"""A break is 1024 bits long to the board: 9 ms at 115,200 baud."""
+
+
+class Transport(Protocol):
+    """A way for bytes, which may lose, damage, double or delay them."""
+
+    patience: float
+    """Seconds of silence, beyond the time that the bytes take, after which something is lost."""
+
+    @property
+    def byte_time(self) -> float:
+        """Seconds that a byte takes."""
+
+    def now(self) -> float:
+        """Seconds on the board's clock: a simulated one is slow."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def read(self, wait: float) -> bytes:
+        """Bytes that have come; waits for the first for at most so many seconds."""
+
+    def set_baud(self, baud: int) -> None:
+        """Another rate of the line, from the next byte on."""
+
+    def line_break(self) -> None:
+        """Make the board take its first rate again, and take it here, too."""
+
+    def close(self) -> None:
+        """Give up the line."""
+
+
+class SerialTransport:
+    """A serial port, or whatever else pyserial opens by its URL (``socket://host:port``, a pty).
+
+    Parameters
+    ----------
+    url : :class:`str`
+    baud : :class:`int`
+        The board's first rate.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If pyserial is not there, or the port cannot be opened.
+    """
+
+    patience = 0.1
+    """Adapters keep bytes back for up to 16 ms, and a loaded host sleeps longer."""
+
+    def __init__(self, url: str, baud: int = 115_200) -> None:
+        try:
+            serial: Any = importlib.import_module("serial")
+        except ImportError:
+            raise UserError("a board on a serial port needs pyserial, which is not installed: pip install pyserial") from None
+        try:
+            self._port: Any = serial.serial_for_url(url, baudrate=baud, timeout=0)
+        except (OSError, ValueError) as error:
+            raise UserError(f"the port {url} cannot be opened ({error}): name the board's port, and look whether it is in use"
+                            ) from None
+        self._first = self._baud = baud
+        self._timeout = 0.0
+
+    @property
+    def byte_time(self) -> float:
+        return _BITS_OF_BYTE / self._baud
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def write(self, data: bytes) -> None:
+        self._port.write(data)
+
+    def read(self, wait: float) -> bytes:
+        if wait != self._timeout:
+            self._port.timeout = self._timeout = wait
+        first = bytes(self._port.read(1))
+        if not first:
+            return b""
+        more = self._port.in_waiting
+        return first + bytes(self._port.read(more)) if more else first
+
+    def set_baud(self, baud: int) -> None:
+        self._port.flush()
+        self._port.baudrate = self._baud = baud
+
+    def line_break(self) -> None:
+        self.set_baud(self._first)
+        # A network socket knows no break, and has no rate either.
+        send_break = getattr(self._port, "send_break", None)
+        if send_break is not None:
+            send_break(_BREAK_SECONDS)
+
+    def close(self) -> None:
+        self._port.close()
+
+
+class SimulatedBoard(Protocol):
+    """Something that takes and gives bytes as its clock runs (:class:`gradloom.sim.link.link_device.LinkSimulation`)."""
+
+    @property
+    def cycle(self) -> int:
+        """Cycles so far."""
+
+    def feed(self, items: bytes) -> None:
+        """Bytes for the board to take as time passes."""
+
+    def take(self) -> bytes:
+        """Bytes that came out."""
+
+    def wait(self, cycles: int) -> int:
+        """Let time pass until a byte comes out, at most so many cycles."""
+
+
+class SimulatedTransport:
+    """A simulated board, whose clock only runs while the host waits.
+
+    Parameters
+    ----------
+    board : :class:`SimulatedBoard`
+    clock : :class:`int`
+        Hz of the board's clock.
+    """
+
+    patience = 0.0002
+    """At 50 MHz 10,000 cycles: more than any request but a long fill takes; and to ask too early costs only bytes."""
+
+    def __init__(self, board: SimulatedBoard, clock: int = 50_000_000) -> None:
+        self._board, self._clock = board, clock
+        self.byte_time = _BYTE_CYCLES / clock
+
+    def now(self) -> float:
+        return self._board.cycle / self._clock
+
+    def write(self, data: bytes) -> None:
+        self._board.feed(data)
+
+    def read(self, wait: float) -> bytes:
+        data = self._board.take()
+        if wait > 0:
+            if not data:
+                self._board.wait(max(1, round(wait * self._clock)))
+            while (more := self._board.take()):  # as a driver does: what comes without a pause, comes together
+                data += more
+                self._board.wait(_PAUSE_CYCLES)
+        return data
+
+    def set_baud(self, baud: int) -> None:
+        """Bytes come in behind the UART."""
+
+    def line_break(self) -> None:
+        """As :meth:`set_baud`."""
+
+    def close(self) -> None:
+        close = getattr(self._board, "close", None)
+        if close is not None:
+            close()
+
+
+class CountingTransport:
+    """Another transport, whose bytes and calls are counted."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.patience = inner.patience
+        self.bytes_written = self.bytes_read = self.writes = 0
+
+    @property
+    def byte_time(self) -> float:
+        return self.inner.byte_time
+
+    def now(self) -> float:
+        return self.inner.now()
+
+    def write(self, data: bytes) -> None:
+        self.writes += 1
+        self.bytes_written += len(data)
+        self.inner.write(data)
+
+    def read(self, wait: float) -> bytes:
+        data = self.inner.read(wait)
+        self.bytes_read += len(data)
+        return data
+
+    def set_baud(self, baud: int) -> None:
+        self.inner.set_baud(baud)
+
+    def line_break(self) -> None:
+        self.inner.line_break()
+
+    def close(self) -> None:
+        self.inner.close()
