@@ -1,0 +1,147 @@
+"""A bitstream with one command: ``python -m gradloom.boards.build --config MACHINE --out FOLDER``."""
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from amaranth.build import Platform
+from amaranth_boards.ulx3s import ULX3S_45F_Platform, ULX3S_85F_Platform
+
+from gradloom.boards.block_ram_board import BlockRamBoard
+from gradloom.boards.build_report import BuildReport, cells_by_module, read_report
+from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
+from gradloom.rtl.config import Config, ConfigError, load_config
+from gradloom.rtl.emission import TOP, EmissionError, emit_verilog
+
+__all__ = ["BOARDS", "NEXTPNR_OPTIONS", "build", "main", "synthesis_script", "write_sources"]
+
+BOARDS: dict[str, tuple[type[Platform], str, list[str]]] = {
+    "ulx3s-45f": (ULX3S_45F_Platform, "U45F", ["--45k"]),
+    "ulx3s-85f": (ULX3S_85F_Platform, "U85F", ["--85k"]),
+}
+"""Platform, the four letters that the board tells the host, and the device for nextpnr."""
+NEXTPNR_OPTIONS = ["--router", "router2"]
+_PACKAGE = ["--package", "CABGA381", "--speed", "6"]
+# ABC9 aborts on clashing names of bus bits (Yosys issue 4349) unless buses are split before it. Without wide LUTs fewer LUT4 and
+# no PFU multiplexers are needed, which tie cells to each other's sites.
+_SCRIPT = """read_verilog {machine}
+read_rtlil top.il
+synth_ecp5 -nowidelut -top top -run :map_luts
+splitnets
+synth_ecp5 -nowidelut -top top -run map_luts:
+write_json top.json
+"""
+_YOSYS_PROGRESS = r"^\d+\.\d+\. (Executing \w+ pass)"
+_NEXTPNR_PROGRESS = r"Info: +(.*(?:at iteration|iter=|wirelen|Running|Router|Placing|Packing|Routing|arcs|\d{3,}).*)"
+
+
+def synthesis_script() -> str:
+    """Commands of Yosys from the sources to ``top.json``."""
+    return _SCRIPT.format(machine=f"{TOP}.v")
+
+
+def write_sources(folder: Path, board: str, config: Config, *, memory_bytes: int, clock: int) -> int:
+    """``gradloom.v``, ``top.il``, ``top.lpf`` and ``top.ys`` in ``folder``; returns the number of the build, a hash of all that it
+    is made of but the tools and the seed."""
+    platform, letters, _ = BOARDS[board]
+    machine = emit_verilog(config)[f"{TOP}.v"]
+    number = hashlib.sha256(f"{board} {memory_bytes} {clock} {synthesis_script()}\n{machine}".encode()).digest()[:8]
+    build_number = int.from_bytes(number, "little")
+    design = BlockRamBoard(config, memory_bytes=memory_bytes, clock=clock, board=letters, build=build_number)
+    files = platform().prepare(design, "top").files
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{TOP}.v").write_text(machine)
+    for name in ("top.il", "top.lpf"):
+        text = files[name]
+        (folder / name).write_text(text if isinstance(text, str) else text.decode())
+    (folder / "top.ys").write_text(synthesis_script())
+    return build_number
+
+
+def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 16, clock: int = 25_000_000, seed: int = 1,
+          options: Sequence[str] = NEXTPNR_OPTIONS, report: Callable[[str], None] = print) -> BuildReport:
+    """``top.bit``, ``report.txt`` and ``report.json`` in ``folder``, beside all that they are made of.
+
+    The same arguments and tools give the same bitstream.
+
+    Parameters
+    ----------
+    board : :class:`str`
+        One of :data:`BOARDS`.
+    memory_bytes : :class:`int`
+        Block RAM behind the machine, a power of two.
+    clock : :class:`int`
+        Hz of the whole design.
+    options : sequence of :class:`str`
+        Further ones of nextpnr.
+    report : callable
+        Takes lines that say how far it is.
+
+    Raises
+    ------
+    :exc:`BuildError`
+        If a tool is missing or fails, or the clock is not reached.
+    """
+    device = BOARDS[board][2]
+    seconds: dict[str, float] = {}
+    begin = time.monotonic()
+    report(f"sources of {config.name} on {board} with {memory_bytes >> 10} KiB of block RAM at {clock / 1e6:g} MHz")
+    write_sources(folder, board, config, memory_bytes=memory_bytes, clock=clock)
+    seconds["sources"] = time.monotonic() - begin
+    seconds["synthesis"] = run_tool("synthesis", [tool_path("yosys"), "top.ys"], folder, _YOSYS_PROGRESS, report)
+    modules = cells_by_module(json.loads((folder / "top.json").read_text()))
+    seconds["place and route"] = run_tool(
+        "place-and-route", [tool_path("nextpnr-ecp5"), *device, *_PACKAGE, "--json", "top.json", "--lpf", "top.lpf", "--textcfg",
+                            "top.config", "--report", "nextpnr.json", "--seed", str(seed), "--timing-allow-fail", *options],
+        folder, _NEXTPNR_PROGRESS, report)
+    use, reached, critical = read_report(folder / "nextpnr.json", clock / 1e6)
+    pack = [tool_path("ecppack"), "--compress", "top.config", "top.bit"]
+    seconds["bitstream"] = run_tool("bitstream", pack, folder, "$^", report)
+    names = (f"{TOP}.v", "top.il", "top.lpf", "top.bit")
+    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    result = BuildReport(use=use, modules=modules, clock_mhz=clock / 1e6, reached_mhz=reached, critical=critical, seed=seed,
+                         seconds=seconds, versions=[tool_version("yosys"), tool_version("nextpnr-ecp5")], files=files)
+    (folder / "report.txt").write_text(result.text())
+    (folder / "report.json").write_text(result.json())
+    if reached < clock / 1e6:
+        (folder / "top.bit").unlink()
+        raise BuildError(f"the clock of {clock / 1e6:g} MHz is not reached, {reached:.2f} MHz is: take a slower one with --clock "
+                         f"or another --seed (the whole report: {folder / 'report.txt'})")
+    return result
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m gradloom.boards.build", description=__doc__)
+    parser.add_argument("--config", required=True, help="a preset or a TOML file")
+    parser.add_argument("--board", choices=sorted(BOARDS), default="ulx3s-85f")
+    parser.add_argument("--memory", type=int, default=64, metavar="KIB", help="block RAM behind the machine, a power of two (64)")
+    parser.add_argument("--clock", type=float, default=25.0, metavar="MHZ", help="of the whole design (25)")
+    parser.add_argument("--seed", type=int, default=1, help="of the placement (1)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("options", nargs="*", metavar="-- NEXTPNR OPTIONS", help=f"instead of {' '.join(NEXTPNR_OPTIONS)}")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 if the build fails, 2 if an argument is wrong."""
+    given = _arguments(arguments)
+    try:
+        config = load_config(given.config)
+        result = build(given.out, given.board, config, memory_bytes=given.memory << 10, clock=round(given.clock * 1e6),
+                       seed=given.seed, options=given.options or NEXTPNR_OPTIONS, report=lambda line: print(line, flush=True))
+    except (BuildError, EmissionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (ConfigError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(result.text(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
