@@ -17,7 +17,7 @@ from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
 from gradloom.rtl.config import Config, ConfigError, load_config
 from gradloom.rtl.emission import TOP, EmissionError, emit_verilog
 
-__all__ = ["BOARDS", "NEXTPNR_OPTIONS", "build", "main", "synthesis_script", "write_sources"]
+__all__ = ["BOARDS", "NEXTPNR_OPTIONS", "build", "build_number", "main", "synthesis_script", "write_sources"]
 
 BOARDS: dict[str, tuple[type[Platform], str, list[str]]] = {
     "ulx3s-45f": (ULX3S_45F_Platform, "U45F", ["--45k"]),
@@ -44,14 +44,19 @@ def synthesis_script() -> str:
     return _SCRIPT.format(machine=f"{TOP}.v")
 
 
+def build_number(machine: str, board: str, memory_bytes: int, clock: int) -> int:
+    """64-bit hash of the Verilog of the machine and of what else decides what is built, but the seed."""
+    text = f"{board} {memory_bytes} {clock} {synthesis_script()}\n{machine}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
 def write_sources(folder: Path, board: str, config: Config, *, memory_bytes: int, clock: int) -> int:
-    """``gradloom.v``, ``top.il``, ``top.lpf`` and ``top.ys`` in ``folder``; returns the number of the build, a hash of all that it
-    is made of but the tools and the seed."""
+    """``gradloom.v``, ``top.il``, ``top.lpf`` and ``top.ys`` in ``folder``; returns the number of the build
+    (:func:`build_number`)."""
     platform, letters, _ = BOARDS[board]
     machine = emit_verilog(config)[f"{TOP}.v"]
-    number = hashlib.sha256(f"{board} {memory_bytes} {clock} {synthesis_script()}\n{machine}".encode()).digest()[:8]
-    build_number = int.from_bytes(number, "little")
-    design = BlockRamBoard(config, memory_bytes=memory_bytes, clock=clock, board=letters, build=build_number)
+    number = build_number(machine, board, memory_bytes, clock)
+    design = BlockRamBoard(config, memory_bytes=memory_bytes, clock=clock, board=letters, build=number)
     files = platform().prepare(design, "top").files
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{TOP}.v").write_text(machine)
@@ -59,7 +64,7 @@ def write_sources(folder: Path, board: str, config: Config, *, memory_bytes: int
         text = files[name]
         (folder / name).write_text(text if isinstance(text, str) else text.decode())
     (folder / "top.ys").write_text(synthesis_script())
-    return build_number
+    return number
 
 
 def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 16, clock: int = 25_000_000, seed: int = 1,

@@ -11,6 +11,7 @@ _LEAST_PHASE_DETECTOR = 3_125_000
 _MOST_PHASE_DETECTOR = 400_000_000
 _LEAST_VCO = 400_000_000
 _MOST_VCO = 800_000_000
+_MOST_CLOCK = 400_000_000
 _MOST_DIVIDER = 128
 
 
@@ -19,7 +20,7 @@ class Pll:
     """Dividers of an EHXPLLL whose feedback is its own output: output = oscillator * feedback / reference.
 
     Limits are those of the family's data sheet (Lattice FPGA-DS-02012, sysCLOCK PLL timing): 3.125 to 400 MHz at the phase
-    detector, 400 to 800 MHz at the oscillator inside, dividers of 1 to 128.
+    detector, 400 to 800 MHz at the oscillator inside, at most 400 MHz outside, dividers of 1 to 128.
     """
 
     reference: int
@@ -40,11 +41,12 @@ def find_pll(oscillator: int, clock: int) -> Pll:
     for reference in range(1, _MOST_DIVIDER + 1):
         if not _LEAST_PHASE_DETECTOR * reference <= oscillator <= _MOST_PHASE_DETECTOR * reference:
             continue
-        if clock <= 0 or clock * reference % oscillator or not 1 <= clock * reference // oscillator <= _MOST_DIVIDER:
+        feedback, rest = divmod(clock * reference, oscillator)
+        if rest or not 1 <= feedback <= _MOST_DIVIDER or clock > _MOST_CLOCK:
             continue
         outputs = [n for n in range(1, _MOST_DIVIDER + 1) if _LEAST_VCO <= n * clock <= _MOST_VCO]
         if outputs:
-            return Pll(reference, clock * reference // oscillator, min(outputs, key=lambda n: abs(n * clock - middle)))
+            return Pll(reference, feedback, min(outputs, key=lambda n: abs(n * clock - middle)))
     raise ValueError(f"a clock of {clock} Hz cannot be made of one of {oscillator} Hz by an ECP5's PLL: "
                      f"take a multiple of {oscillator / 8:.0f} Hz from 3125000 to 400000000")
 
