@@ -24,7 +24,7 @@ BOARDS: dict[str, tuple[type[Platform], str, list[str]]] = {
     "ulx3s-85f": (ULX3S_85F_Platform, "U85F", ["--85k"]),
 }
 """Platform, the four letters that the board tells the host, and the device for nextpnr."""
-NEXTPNR_OPTIONS = ["--router", "router2"]
+NEXTPNR_OPTIONS = ["--placer", "static", "--router", "router2", "--no-tmdriv"]
 _PACKAGE = ["--package", "CABGA381", "--speed", "6"]
 # ABC9 aborts on clashing names of bus bits (Yosys issue 4349) unless buses are split before it. Without wide LUTs fewer LUT4 and
 # no PFU multiplexers are needed, which tie cells to each other's sites.
