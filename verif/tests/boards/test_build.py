@@ -1,5 +1,7 @@
 """Sources of a board, and what the command says to wrong arguments."""
 
+import json
+
 import pytest
 
 from gradloom.boards import build
@@ -54,6 +56,9 @@ def test_wrong_arguments(no_machine, tmp_path, capsys, arguments, status, messag
 def tools(monkeypatch):
     """Tools that write what the true ones do, for a clock that reaches 21.5 MHz."""
     def run(stage, command, folder, wanted, report):
+        commands.append(command)
+        if stage == "placement":
+            (folder / "placed.json").write_text('{"modules": {"top": {"settings": {"seed": "7"}}}}')
         (folder / "top.json").write_text('{"modules": {"top": {"cells": {}}}}')
         (folder / "nextpnr.json").write_text(
             '{"utilization": {}, "fmax": {"clk": {"achieved": 21.5, "constraint": 25}}, "critical_paths": []}')
@@ -65,10 +70,12 @@ def tools(monkeypatch):
         for name in ("gradloom.v", "top.il", "top.lpf"):
             (folder / name).write_bytes(b"")
 
+    commands: list[list[str]] = []
     monkeypatch.setattr(build, "write_sources", write)
     monkeypatch.setattr(build, "run_tool", run)
     monkeypatch.setattr(build, "tool_path", str)
     monkeypatch.setattr(build, "tool_version", str)
+    return commands
 
 
 def test_clock_not_reached(tools, tmp_path):
@@ -80,7 +87,13 @@ def test_clock_not_reached(tools, tmp_path):
 
 def test_build(tools, tmp_path, capsys):
     """With a clock that is reached: lines of every stage, the report, exit status 0."""
-    assert build.main(["--config", "nano", "--clock", "12.5", "--out", str(tmp_path)]) == 0
+    assert build.main(["--config", "nano", "--clock", "12.5", "--margin", "12", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert told.splitlines()[1:4] == [f"{stage}: runs" for stage in ("synthesis", "place-and-route", "bitstream")]
+    assert told.splitlines()[1:5] == [f"{stage}: runs" for stage in ("synthesis", "placement", "routing", "bitstream")]
+    # Routing begins with the placement that was written, and does not place again.
+    placement, routing = tools[1:3]
+    assert placement[placement.index("--write") + 1] == routing[routing.index("--json") + 1] == "placed.json"
+    assert "--no-place" in routing and "--no-route" in placement
+    assert json.loads((tmp_path / "placed.json").read_text()) == {"modules": {"top": {"settings": {
+        "seed": "7", "router2/bbMargin/x": "12", "router2/bbMargin/y": "12"}}}}
     assert "12.50 MHz, 21.50 MHz reached" in (tmp_path / "report.txt").read_text() and (tmp_path / "top.bit").exists()
