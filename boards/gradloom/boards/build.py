@@ -18,8 +18,8 @@ from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
 from gradloom.rtl.config import Config, ConfigError, load_config
 from gradloom.rtl.emission import TOP, EmissionError, emit_verilog
 
-__all__ = ["BOARDS", "MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "build", "build_number", "main", "synthesis_script", "with_margin",
-           "write_sources"]
+__all__ = ["BOARDS", "MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "build", "build_number", "main", "synthesis_script",
+           "with_margin", "write_sources"]
 
 BOARDS: dict[str, tuple[type[Platform], str, list[str]]] = {
     "ulx3s-45f": (ULX3S_45F_Platform, "U45F", ["--45k"]),
