@@ -2,7 +2,7 @@
 
 from amaranth.hdl import ClockSignal, Elaboratable, Instance, Module, ResetSignal
 from amaranth.lib import io
-from amaranth.lib.wiring import Out, Signature, connect
+from amaranth.lib.wiring import Member, Out, Signature, connect
 
 from gradloom.boards.clocking import add_clock
 from gradloom.rtl.board.link.board_link import UartLink
@@ -14,10 +14,15 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.emission import TOP
 from gradloom.rtl.memory_path.axi import lite_members, read_members, write_members
 
-__all__ = ["BAUD", "BlockRamBoard"]
+__all__ = ["BAUD", "BlockRamBoard", "machine_members"]
 
 BAUD = 115_200
 """First rate of the line."""
+
+
+def machine_members(config: Config) -> dict[str, Member]:
+    """Ports of a machine of one load and one store channel, but clock, reset and interrupt."""
+    return {**read_members(config), **write_members(config), **lite_members()}
 
 
 class BlockRamBoard(Elaboratable):
@@ -60,7 +65,7 @@ class BlockRamBoard(Elaboratable):
         connect(m, arbiter.memory, memory.bus)
 
         # The arbiter's first manager is the machine.
-        machine = {**read_members(config), **write_members(config), **lite_members()}
+        machine = machine_members(config)
         ports = Signature(machine).create(path=("machine",))
         m.submodules.machine = Instance(
             TOP, i_clk=ClockSignal(), i_rst=ResetSignal(), o_irq=link.irq,
