@@ -21,7 +21,7 @@ from gradloom.rtl.acore.microcode import (
     Shift,
 )
 from gradloom.rtl.acore.scalars import PlaneScalars, Scalars, dividers
-from gradloom.rtl.acore.setup import SHIFT_REGISTER_BITS, Setup
+from gradloom.rtl.acore.setup import Setup
 from gradloom.rtl.acore.sweep import Prepared
 from gradloom.rtl.command import COMMAND_BITS, decode
 from gradloom.rtl.config import Config
@@ -260,7 +260,7 @@ class Prepare(wiring.Component):
 
     def _amount(self, m: Module, select: Value, name: str, bits: int, *, negate: Value) -> Signal:
         """Shift amount that a microinstruction selects, in the next cycle."""
-        value = Signal(signed(SHIFT_REGISTER_BITS + 1), name=f"{name}_value")
+        value = Signal(signed(bits + 2), name=f"{name}_value")
         amount = Signal(signed(bits), name=name, reset_less=True)
         with m.Switch(select):
             with m.Case(Shift.RIGHT8):
@@ -269,7 +269,7 @@ class Prepare(wiring.Component):
                 m.d.comb += value.eq(-16)
             for i in range(8):
                 with m.Case(Shift.SH0 + i):
-                    m.d.comb += value.eq(self.setup.sh[i])
+                    m.d.comb += value.eq(getattr(self.setup, f"sh_{bits}")[i])
         m.d.sync += amount.eq(saturated(Mux(negate, -value, value).as_signed(), bits))
         return amount
 

@@ -7,15 +7,18 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.acore.align import chosen
+from gradloom.rtl.acore.align import SHIFT_BITS, chosen, saturated
+from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
 from gradloom.rtl.acore.planes import row_stride
 from gradloom.rtl.command import COMMAND_BITS
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS
 
-__all__ = ["SHIFT_REGISTER_BITS", "Setup"]
+__all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "Setup"]
 
 SHIFT_REGISTER_BITS = 18
+AMOUNT_BITS = (SHIFT_BITS, CONVERTER_SHIFT_BITS)
+"""Widths of the shift amounts that are selected from the registers."""
 _PRODUCT = 16
 
 
@@ -40,6 +43,9 @@ class Setup(wiring.Component):
     seed_en, seed_tid : ``Out(1)``, ``Out(11)`` -> seed_value ``In(32)`` in the next cycle
     sh : ``Out(signed(18))`` x 8
         SH0 .. SH7.
+    sh_7, sh_12 : ``Out(signed(8))`` x 8, ``Out(signed(13))`` x 8
+        The same limited to one bit more than a shift amount has, so that their negatives saturate as those of ``sh`` do. Several
+        amounts are selected at once, and the wires of all registers to all of them are where an FPGA's routing is fullest.
     seeds : ``Out(32)`` x 2
         Of the tensors of converters 1 and 2.
     offsets : ``Out(24)`` x G
@@ -57,7 +63,8 @@ class Setup(wiring.Component):
             "start": In(1), "done": Out(1), "shifted": Out(1), "cmd": In(COMMAND_BITS),
             "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
             "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32),
-            "sh": Out(ArrayLayout(signed(SHIFT_REGISTER_BITS), 8)), "seeds": Out(ArrayLayout(32, 2)),
+            "sh": Out(ArrayLayout(signed(SHIFT_REGISTER_BITS), 8)),
+            **{f"sh_{bits}": Out(ArrayLayout(signed(bits + 1), 8)) for bits in AMOUNT_BITS}, "seeds": Out(ArrayLayout(32, 2)),
             "offsets": Out(ArrayLayout(24, config.group)), "row0": Out(16), "stride": Out(13)})
 
     def elaborate(self, platform) -> Module:
@@ -107,11 +114,12 @@ class Setup(wiring.Component):
         with m.If(~first):
             m.d.comb += before.eq(self.sh[target])
         m.d.comb += after.eq(before + constant + Mux(negative, -self.exp_e, self.exp_e))
+        registers = [(self.sh, after), *((getattr(self, f"sh_{bits}"), saturated(after, bits + 1)) for bits in AMOUNT_BITS)]
         for i in range(8):
             with m.If(self.start):
-                m.d.sync += self.sh[i].eq(0)
+                m.d.sync += [register[i].eq(0) for register, _ in registers]
             with m.Elif(pending & (target == i)):
-                m.d.sync += self.sh[i].eq(after)
+                m.d.sync += [register[i].eq(value) for register, value in registers]
         return listed | pending
 
     def _multiply(self, m: Module) -> Value:

@@ -107,6 +107,13 @@ FAULTS = (
         f"{_TESTS}/rtl/acore/test_prepare.py::test_shift_amounts_saturate",
     ),
     Fault(
+        "shift registers are limited to the bits of an amount before it is negated",
+        f"{_RTL}/acore/setup.py",
+        "saturated(after, bits + 1)",
+        "saturated(after, bits)",
+        f"{_TESTS}/rtl/acore/test_prepare.py::test_shift_amounts_saturate",
+    ),
+    Fault(
         "SOFTMAX does not wait for the lanes",
         f"{_RTL}/acore/prepare.py",
         "with m.Case(Opcode.SOFTMAX), m.If(self.empty):",

@@ -15,7 +15,7 @@ from gradloom.verif.checkout import ROOT
 
 __all__ = ["Fault", "Outcome", "run_fault"]
 
-_ROOTS = ("rtl", "sim", "verif", "models", "host")
+_ROOTS = ("rtl", "sim", "verif", "models", "host", "boards")
 
 
 @dataclasses.dataclass(frozen=True)

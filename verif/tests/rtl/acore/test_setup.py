@@ -7,12 +7,12 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from gradloom.rtl.acore.setup import SHIFT_REGISTER_BITS, Setup
+from gradloom.rtl.acore.setup import AMOUNT_BITS, SHIFT_REGISTER_BITS, Setup
 from gradloom.rtl.command import COMMAND_BITS, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout
 from gradloom.verif.acore.acore_commands import command, shift_word
-from gradloom.verif.plain_arith import wrap
+from gradloom.verif.plain_arith import saturate, wrap
 
 
 class Dut(wiring.Component):
@@ -37,6 +37,24 @@ def place(fields: dict[str, int]) -> tuple[int, int]:
     if fields["pool"]:
         return fields["pyi"] * ((fields["pxi"] + 1) // 2) & 0xFFFF, stride
     return stride * (fields["prg0"] >> 1 if layout == PsumLayout.ROWS else fields["prg0"]) & 0xFFFF, stride
+
+
+def registers(ctx, setup: Setup) -> tuple[list[int], ...]:
+    """Shift registers, and their limited copies."""
+    return tuple([ctx.get(array[i]) for i in range(8)] for array in (setup.sh, setup.sh_7, setup.sh_12))
+
+
+def limited(values: list[int]) -> tuple[list[int], ...]:
+    return tuple([saturate(value, bits + 1) for value in values] for bits in AMOUNT_BITS)
+
+
+def test_limits_lose_nothing():
+    """One bit more than the amount is enough: limited first, a value and its negative saturate to what they do anyway."""
+    for bits in AMOUNT_BITS:
+        for value in range(-1 << SHIFT_REGISTER_BITS - 1, 1 << SHIFT_REGISTER_BITS - 1, 1 if bits < 8 else 5):
+            early = saturate(value, bits + 1)
+            assert (saturate(early, bits), saturate(-early, bits)) == (saturate(value, bits), saturate(-value, bits)), value
+        assert saturate(-saturate(1 << bits, bits), bits) != saturate(-1 << bits, bits), "a bit less would not be"
 
 
 @pytest.mark.parametrize("group", [1, 4])
@@ -81,12 +99,12 @@ def test_setup(group):
                 ctx.set(setup.seed_value, seed)
                 if cycle and not shifted and ctx.get(setup.shifted):
                     shifted = cycle
-                    assert [ctx.get(setup.sh[i]) for i in range(8)] == expected, (trial, shifts)
+                    assert registers(ctx, setup) == (expected, *limited(expected)), (trial, shifts)
                 if cycle and ctx.get(setup.done):
                     break
                 assert not ctx.get(setup.done)
             assert ctx.get(setup.done) and shifted == max(1, words + 1 if words else 1), (trial, words, shifted)
-            assert [ctx.get(setup.sh[i]) for i in range(8)] == expected, (trial, shifts)
+            assert registers(ctx, setup) == (expected, *limited(expected)), (trial, shifts)
             assert [ctx.get(setup.seeds[i]) for i in range(2)] == [seeds[fields["t1"]], seeds[fields["t2"]]]
             assert [ctx.get(setup.offsets[c]) for c in range(group)] == [c * fields["s_ch"] & 0xFFFFFF for c in range(group)]
             assert (ctx.get(setup.row0), ctx.get(setup.stride)) == place(fields), fields
