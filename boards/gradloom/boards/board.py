@@ -19,8 +19,10 @@ class Board:
         The board and its die: ``ulx3s-85f``.
     letters : :class:`str`
         Four ASCII letters by which the design tells the host where it runs (field ``board`` of WELCOME).
-    device : :class:`str`
-        Lattice's name of the part.
+    die : :class:`str`
+        One of :data:`gradloom.boards.capacity.CAPACITY`.
+    loader : :class:`str`
+        The board for openFPGALoader.
     nextpnr : tuple of :class:`str`
         The part for ``nextpnr-ecp5``.
     idcode : :class:`int`
@@ -46,7 +48,8 @@ class Board:
 
     name: str
     letters: str
-    device: str
+    die: str
+    loader: str
     nextpnr: tuple[str, ...]
     idcode: int
     platform: str
@@ -70,10 +73,10 @@ class Board:
         return load_config(self.machine)
 
 
-_ULX3S: dict[str, Any] = {"oscillator": 25_000_000, "clock": 50_000_000, "memory": "ULX3S", "capture": 0, "clock_phase": 90, "baud": 3_000_000,
-          "usb": (0x0403, 0x6015)}
+_ULX3S: dict[str, Any] = {"oscillator": 25_000_000, "clock": 50_000_000, "memory": "ULX3S", "capture": 0, "clock_phase": 90,
+                          "baud": 3_000_000, "usb": (0x0403, 0x6015)}
 BOARDS: dict[str, Board] = {board.name: board for board in (
-    Board(name="ulx3s-85f", letters="U85F", device="LFE5U-85F-6BG381C",
+    Board(name="ulx3s-85f", letters="U85F", die="LFE5U-85F", loader="ulx3s",
           nextpnr=("--85k", "--package", "CABGA381", "--speed", "6"), idcode=0x41113043,
           platform="amaranth_boards.ulx3s:ULX3S_85F_Platform", machine="small", **_ULX3S),
 )}

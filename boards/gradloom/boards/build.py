@@ -1,38 +1,38 @@
-"""A bitstream with one command: ``python -m gradloom.boards.build --config MACHINE --out FOLDER``."""
+"""A bitstream of a whole design: sources, synthesis, placement, routing, packing. ``gradloom build`` is its command."""
 
-import argparse
+import dataclasses
 import hashlib
+import importlib
 import json
-import sys
-import time
-from collections.abc import Callable, Sequence
+import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from amaranth.build import Platform
-from amaranth_boards.ulx3s import ULX3S_45F_Platform, ULX3S_85F_Platform
+from amaranth.hdl import Elaboratable
 
 from gradloom.boards.block_ram_board import BlockRamBoard
-from gradloom.boards.build_report import BuildReport, cells_by_module, read_report
+from gradloom.boards.board import Board
+from gradloom.boards.build_report import BuildReport, cells_by_module, critical_paths, read_json, slack_histogram, use_and_clocks
+from gradloom.boards.capacity import check_fit
+from gradloom.boards.clocking import find_pll
+from gradloom.boards.stages import Stages, locked
 from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
-from gradloom.rtl.config import Config, ConfigError, load_config
-from gradloom.rtl.emission import TOP, EmissionError, emit_verilog
+from gradloom.rtl.config import Config, ConfigError
+from gradloom.rtl.emission import TOP, emit_verilog
 
-__all__ = ["BOARDS", "MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "build", "build_number", "main", "synthesis_script",
-           "with_margin", "write_sources"]
+__all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "synthesis_script", "with_margin",
+           "write_sources"]
 
-BOARDS: dict[str, tuple[type[Platform], str, list[str]]] = {
-    "ulx3s-45f": (ULX3S_45F_Platform, "U45F", ["--45k"]),
-    "ulx3s-85f": (ULX3S_85F_Platform, "U85F", ["--85k"]),
-}
-"""Platform, the four letters that the board tells the host, and the device for nextpnr."""
-PLACER_OPTIONS = ["--placer", "static", "--no-tmdriv"]
-ROUTER_OPTIONS = ["--router", "router2", "--no-tmdriv"]
+STAGES = ("sources", "synthesis", "placement", "routing", "bitstream")
+PLACER_OPTIONS = ("--placer", "static", "--no-tmdriv")
+ROUTER_OPTIONS = ("--router", "router2", "--no-tmdriv")
 """Timing-driven, the second router lets nets near the longest path pay next to nothing for a wire that another net has, so that
 they do not yield: a counter of 32 bits took 20 iterations, and 4 without."""
-MARGIN = 3
-"""Tiles by which a net may leave its bounding box; nextpnr's own number."""
-_PACKAGE = ["--package", "CABGA381", "--speed", "6"]
+MARGIN = 12
+"""Tiles by which a net may leave its bounding box. With nextpnr's own number, 3, the last of a machine's nets did not find their
+way."""
 # ABC9 aborts on clashing names of bus bits (Yosys issue 4349) unless buses are split before it. Without wide LUTs fewer LUT4 and
 # no PFU multiplexers are needed, which tie cells to each other's sites.
 _SCRIPT = """read_verilog {machine}
@@ -46,30 +46,81 @@ _YOSYS_PROGRESS = r"^\d+\.\d+\. (Executing \w+ pass)"
 _NEXTPNR_PROGRESS = r"Info: +(.*(?:at iteration|iter=|wirelen|Running|Router|Placing|Packing|Routing|arcs|\d{3,}).*)"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """What decides a bitstream, beside the tools: the same request and tools give the same one.
+
+    Parameters
+    ----------
+    board : :class:`Board`
+    config : :class:`Config`
+        Of the machine.
+    clock : :class:`int`
+        Hz of the whole design.
+    block_ram : :class:`int`
+        Bytes of block RAM behind the machine, a power of two.
+    seed : :class:`int`
+        Of the placement.
+    margin : :class:`int`
+        Tiles by which a net may leave its bounding box.
+    placer, router : tuple of :class:`str`
+        Options of nextpnr.
+
+    Raises
+    ------
+    :exc:`~gradloom.rtl.config.ConfigError`, :exc:`ValueError`
+        If the board cannot have such a machine, memory or clock.
+    """
+
+    board: Board
+    config: Config
+    clock: int
+    block_ram: int
+    seed: int = 1
+    margin: int = MARGIN
+    placer: tuple[str, ...] = PLACER_OPTIONS
+    router: tuple[str, ...] = ROUTER_OPTIONS
+
+    def __post_init__(self) -> None:
+        if self.block_ram < 1024 or self.block_ram & (self.block_ram - 1):
+            raise ConfigError(f"the block RAM behind a machine must be a power of two of KiB, not {self.block_ram / 1024:g} KiB")
+        if self.clock != self.board.oscillator:
+            find_pll(self.board.oscillator, self.clock)
+        self.design(0)
+
+    @property
+    def memory(self) -> str:
+        """What is behind the machine, for a reader."""
+        return f"{self.block_ram >> 10} KiB of block RAM"
+
+    def number(self, machine: str) -> int:
+        """64-bit hash of the Verilog of the machine and of what else decides the netlist; neither seed nor routing do."""
+        text = f"{self.board.name} {self.block_ram} {self.clock} {synthesis_script()}\n{machine}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+    def design(self, number: int) -> Elaboratable:
+        """For the board's platform."""
+        return BlockRamBoard(self.config, memory_bytes=self.block_ram, clock=self.clock, board=self.board.letters, build=number)
+
+
 def synthesis_script() -> str:
     """Commands of Yosys from the sources to ``top.json``."""
     return _SCRIPT.format(machine=f"{TOP}.v")
 
 
-def build_number(machine: str, board: str, memory_bytes: int, clock: int) -> int:
-    """64-bit hash of the Verilog of the machine and of what else decides what is built, but the seed."""
-    text = f"{board} {memory_bytes} {clock} {synthesis_script()}\n{machine}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-
-
-def write_sources(folder: Path, board: str, config: Config, *, memory_bytes: int, clock: int) -> int:
+def write_sources(folder: Path, request: BuildRequest) -> int:
     """``gradloom.v``, ``top.il``, ``top.lpf`` and ``top.ys`` in ``folder``; returns the number of the build
-    (:func:`build_number`)."""
-    platform, letters, _ = BOARDS[board]
-    machine = emit_verilog(config)[f"{TOP}.v"]
-    number = build_number(machine, board, memory_bytes, clock)
-    design = BlockRamBoard(config, memory_bytes=memory_bytes, clock=clock, board=letters, build=number)
-    files = platform().prepare(design, "top").files
-    folder.mkdir(parents=True, exist_ok=True)
+    (:meth:`BuildRequest.number`)."""
+    module, _, name = request.board.platform.partition(":")
+    machine = emit_verilog(request.config)[f"{TOP}.v"]
+    number = request.number(machine)
+    # The platform asks the environment for this tool even if it only writes files.
+    os.environ.setdefault("OPENFPGALOADER", "openFPGALoader")
+    files = getattr(importlib.import_module(module), name)().prepare(request.design(number), "top").files
     (folder / f"{TOP}.v").write_text(machine)
-    for name in ("top.il", "top.lpf"):
-        text = files[name]
-        (folder / name).write_text(text if isinstance(text, str) else text.decode())
+    for file in ("top.il", "top.lpf"):
+        text = files[file]
+        (folder / file).write_text(text if isinstance(text, str) else text.decode())
     (folder / "top.ys").write_text(synthesis_script())
     return number
 
@@ -81,95 +132,109 @@ def with_margin(placed: dict[str, Any], margin: int) -> dict[str, Any]:
     return placed
 
 
-def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 16, clock: int = 25_000_000, seed: int = 1,
-          options: Sequence[str] = ROUTER_OPTIONS, margin: int = MARGIN, report: Callable[[str], None] = print) -> BuildReport:
-    """``top.bit``, ``report.txt`` and ``report.json`` in ``folder``, beside all that they are made of.
+@dataclasses.dataclass
+class _Build:
+    """One run of :func:`build` in its folder."""
 
-    The same arguments and tools give the same bitstream.
+    folder: Path
+    request: BuildRequest
+    stages: Stages
+    report: Callable[[str, str], None]
+
+    def __post_init__(self) -> None:
+        self.commands: list[str] = []
+        self.versions = {tool: tool_version(tool) for tool in ("yosys", "nextpnr-ecp5")}
+        self.number = 0
+
+    def run(self, stage: str, tool: str, arguments: list[str], progress: str, inputs: list[str], outputs: list[str],
+            change: Callable[[], None] = lambda: None, given: str = "") -> None:
+        """A stage that is one call of a tool; ``change`` edits what it wrote, as ``given`` says."""
+        self.commands.append(" ".join([tool, *arguments]))
+
+        def work() -> None:
+            run_tool(stage, [tool_path(tool), *arguments], self.folder, progress, lambda line: self.report(stage, line))
+            change()
+
+        if not self.stages.run(stage, [self.versions.get(tool, ""), *arguments, given], inputs, outputs, work):
+            self.report(stage, "done before")
+
+    def sources(self) -> None:
+        self.report("sources", f"{self.request.config.name} for {self.request.board.name} at {self.request.clock / 1e6:g} MHz, "
+                               f"{self.request.memory}")
+        # Never kept: they are what decides whether anything else is.
+        self.stages.run("sources", [os.urandom(8).hex()], [], [], self._write)
+
+    def _write(self) -> None:
+        self.number = write_sources(self.folder, self.request)
+
+    def place_and_route(self) -> None:
+        request = self.request
+        nextpnr = [*request.board.nextpnr, "--lpf", "top.lpf", "--seed", str(request.seed), "--freq", f"{request.clock / 1e6:g}"]
+        placed = self.folder / "placed.json"
+        self.run("placement", "nextpnr-ecp5",
+                 [*nextpnr, "--json", "top.json", *request.placer, "--no-route", "--write", "placed.json"],
+                 _NEXTPNR_PROGRESS, ["top.json", "top.lpf"], ["placed.json"],
+                 lambda: (placed.write_text(json.dumps(with_margin(json.loads(placed.read_text()), request.margin))), None)[1],
+                 given=f"margin {request.margin}")
+        self.run("routing", "nextpnr-ecp5",
+                 [*nextpnr, "--json", "placed.json", "--no-pack", "--no-place", *request.router, "--textcfg", "top.config",
+                  "--report", "nextpnr.json", "--timing-allow-fail"], _NEXTPNR_PROGRESS, ["placed.json", "top.lpf"],
+                 ["top.config", "nextpnr.json", "routing.log"])
+
+    def result(self, modules: dict[str, dict[str, int]]) -> BuildReport:
+        request = self.request
+        table = read_json(self.folder / "nextpnr.json")
+        use, clocks = use_and_clocks(table)
+        names = (f"{TOP}.v", "top.il", "top.lpf", "top.bit")
+        files = {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest() for name in names
+                 if (self.folder / name).exists()}
+        return BuildReport(
+            board=request.board.name, machine=request.config.name, config=request.config.digest(), build=f"{self.number:016x}",
+            memory=request.memory, use=use, modules=modules, clock_mhz=request.clock / 1e6,
+            reached_mhz=min(clocks.values(), default=request.clock / 1e6), paths=critical_paths(table),
+            slack=slack_histogram((self.folder / "routing.log").read_text()), seed=request.seed, seconds=dict(self.stages.seconds),
+            versions=list(self.versions.values()), commands=self.commands, files=files)
+
+
+def build(folder: Path, request: BuildRequest, *, fresh: bool = False,
+          report: Callable[[str, str], None] = lambda stage, text: print(f"{stage}: {text}", flush=True)) -> BuildReport:
+    """``top.bit`` and ``report.json`` in ``folder``, beside all that they are made of.
+
+    A stage that has been done with the same inputs and tools in this folder is not done again, so an interrupted build goes on.
 
     Parameters
     ----------
-    board : :class:`str`
-        One of :data:`BOARDS`.
-    memory_bytes : :class:`int`
-        Block RAM behind the machine, a power of two.
-    clock : :class:`int`
-        Hz of the whole design.
-    options : sequence of :class:`str`
-        Of nextpnr, for routing.
-    margin : :class:`int`
-        Tiles by which a net may leave its bounding box.
+    fresh : :class:`bool`
+        Do every stage again.
     report : callable
-        Takes lines that say how far it is.
+        Takes the stage (:data:`STAGES`) and a line that says how far it is.
 
     Raises
     ------
     :exc:`BuildError`
-        If a tool is missing or fails, or the clock is not reached.
+        If the machine cannot fit, a tool is missing or fails, or the clock is not reached.
     """
-    device = BOARDS[board][2]
-    seconds: dict[str, float] = {}
-    begin = time.monotonic()
-    report(f"sources of {config.name} on {board} with {memory_bytes >> 10} KiB of block RAM at {clock / 1e6:g} MHz")
-    write_sources(folder, board, config, memory_bytes=memory_bytes, clock=clock)
-    seconds["sources"] = time.monotonic() - begin
-    seconds["synthesis"] = run_tool("synthesis", [tool_path("yosys"), "top.ys"], folder, _YOSYS_PROGRESS, report)
-    modules = cells_by_module(json.loads((folder / "top.json").read_text()))
-    nextpnr = [tool_path("nextpnr-ecp5"), *device, *_PACKAGE, "--lpf", "top.lpf", "--seed", str(seed)]
-    seconds["placement"] = run_tool(
-        "placement", [*nextpnr, "--json", "top.json", *PLACER_OPTIONS, "--no-route", "--write", "placed.json"], folder,
-        _NEXTPNR_PROGRESS, report)
-    (folder / "placed.json").write_text(json.dumps(with_margin(json.loads((folder / "placed.json").read_text()), margin)))
-    seconds["routing"] = run_tool(
-        "routing", [*nextpnr, "--json", "placed.json", "--no-pack", "--no-place", *options, "--textcfg", "top.config", "--report",
-                    "nextpnr.json", "--timing-allow-fail"], folder, _NEXTPNR_PROGRESS, report)
-    use, reached, critical = read_report(folder / "nextpnr.json", clock / 1e6)
-    pack = [tool_path("ecppack"), "--compress", "top.config", "top.bit"]
-    seconds["bitstream"] = run_tool("bitstream", pack, folder, "$^", report)
-    names = (f"{TOP}.v", "top.il", "top.lpf", "top.bit")
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    result = BuildReport(use=use, modules=modules, clock_mhz=clock / 1e6, reached_mhz=reached, critical=critical, seed=seed,
-                         seconds=seconds, versions=[tool_version("yosys"), tool_version("nextpnr-ecp5")], files=files)
-    (folder / "report.txt").write_text(result.text())
-    (folder / "report.json").write_text(result.json())
-    if reached < clock / 1e6:
-        (folder / "top.bit").unlink()
-        raise BuildError(f"the clock of {clock / 1e6:g} MHz is not reached, {reached:.2f} MHz is: take a slower one with --clock "
-                         f"or another --seed (the whole report: {folder / 'report.txt'})")
+    with locked(folder):
+        work = _Build(folder, request, Stages(folder, fresh), report)
+        # What was there is of another request or is made again.
+        for name in ("top.bit", "report.json"):
+            (folder / name).unlink(missing_ok=True)
+        work.sources()
+        work.run("synthesis", "yosys", ["top.ys"], _YOSYS_PROGRESS, [f"{TOP}.v", "top.il", "top.ys"], ["top.json"])
+        modules = cells_by_module(read_json(folder / "top.json"))
+        total: Counter[str] = Counter()
+        for cells in modules.values():
+            total.update(cells)
+        check_fit(total, request.board.die, request.config.name)
+        work.place_and_route()
+        result = work.result(modules)
+        if result.reached:
+            work.run("bitstream", "ecppack", ["--compress", "top.config", "top.bit"], "$^", ["top.config"], ["top.bit"])
+            result = work.result(modules)
+        staging = folder / "report.json.new"
+        staging.write_text(result.json())
+        os.replace(staging, folder / "report.json")
+    if not result.reached:
+        raise BuildError(f"the clock of {result.clock_mhz:g} MHz is not reached, {result.reached_mhz:.2f} MHz is: give a slower "
+                         f"one with --freq or another --seed (what is slowest: {folder / 'report.json'})")
     return result
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m gradloom.boards.build", description=__doc__)
-    parser.add_argument("--config", required=True, help="a preset or a TOML file")
-    parser.add_argument("--board", choices=sorted(BOARDS), default="ulx3s-85f")
-    parser.add_argument("--memory", type=int, default=64, metavar="KIB", help="block RAM behind the machine, a power of two (64)")
-    parser.add_argument("--clock", type=float, default=25.0, metavar="MHZ", help="of the whole design (25)")
-    parser.add_argument("--seed", type=int, default=1, help="of the placement (1)")
-    parser.add_argument("--margin", type=int, default=MARGIN, metavar="TILES",
-                        help=f"by which a net may leave its bounding box ({MARGIN})")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("options", nargs="*", metavar="-- ROUTER OPTIONS", help=f"instead of {' '.join(ROUTER_OPTIONS)}")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 if the build fails, 2 if an argument is wrong."""
-    given = _arguments(arguments)
-    try:
-        config = load_config(given.config)
-        result = build(given.out, given.board, config, memory_bytes=given.memory << 10, clock=round(given.clock * 1e6),
-                       seed=given.seed, options=given.options or ROUTER_OPTIONS, margin=given.margin,
-                       report=lambda line: print(line, flush=True))
-    except (BuildError, EmissionError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except (ConfigError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(result.text(), end="")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,14 +2,47 @@
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BuildReport", "cells_by_module", "read_report"]
+__all__ = ["KINDS", "BuildReport", "CriticalPath", "Hop", "cells_by_module", "critical_paths", "read_json", "slack_histogram",
+           "use_and_clocks"]
 
-_KINDS = {"LUT4": "LUT4", "CCU2C": "CCU2C", "TRELLIS_DPR16X4": "DPR16X4", "TRELLIS_FF": "FF", "DP16KD": "DP16KD",
-          "PDPW16KD": "DP16KD", "MULT18X18D": "MULT18X18D"}
+KINDS = {"LUT4": "LUT4", "CCU2C": "CCU2C", "TRELLIS_DPR16X4": "DPR16X4", "TRELLIS_FF": "FF", "DP16KD": "DP16KD",
+         "PDPW16KD": "DP16KD", "MULT18X18D": "MULT18X18D"}
+"""Cells of a netlist that are counted, and what they are counted as."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hop:
+    """One cell of a path and the wire that leads to the next one.
+
+    Parameters
+    ----------
+    cell : :class:`str`
+        As the netlist names it.
+    logic_ns, routing_ns : :class:`float`
+    """
+
+    cell: str
+    logic_ns: float
+    routing_ns: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticalPath:
+    """The slowest path from one clock to another (or from and to pads, ``<async>``), *routed*."""
+
+    begin: str
+    end: str
+    ns: float
+    hops: tuple[Hop, ...]
+
+    @property
+    def routing_share(self) -> float:
+        return sum(hop.routing_ns for hop in self.hops) / self.ns if self.ns else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,48 +51,65 @@ class BuildReport:
 
     Parameters
     ----------
+    board, machine : :class:`str`
+        Names of :data:`~gradloom.boards.board.BOARDS` and of the configuration; ``config`` is the digest of the latter.
+    build : :class:`str`
+        The number of the build, 16 hexadecimal digits, which the board tells the host.
+    memory : :class:`str`
+        What is behind the machine.
     use : dict
         Used and available cells of the device, by its kinds (TRELLIS_COMB, TRELLIS_FF, DP16KD, MULT18X18D, ...).
     modules : dict
         Cells after synthesis, by part of the design and kind.
     clock_mhz, reached_mhz : :class:`float`
         Asked for, and what the slowest path allows.
-    critical : :class:`str`
-        Where that path begins and ends.
+    paths : tuple of :class:`CriticalPath`
+        The slowest first.
+    slack : list
+        (from, to, end points), picoseconds, of nextpnr's histogram.
     seed : :class:`int`
         Of the placement.
     seconds : dict
         By stage.
+    commands : list
+        Command lines of the tools, in order.
     files : dict
         SHA-256 of bitstream and sources, by name.
     """
 
+    board: str
+    machine: str
+    config: int
+    build: str
+    memory: str
     use: dict[str, tuple[int, int]]
     modules: dict[str, dict[str, int]]
     clock_mhz: float
     reached_mhz: float
-    critical: str
+    paths: tuple[CriticalPath, ...]
+    slack: list[tuple[int, int, int]]
     seed: int
     seconds: dict[str, float]
     versions: list[str]
+    commands: list[str]
     files: dict[str, str]
 
-    def text(self) -> str:
-        """For a reader."""
-        lines = [f"clock {self.clock_mhz:.2f} MHz, {self.reached_mhz:.2f} MHz reached after routing ({self.critical})",
-                 f"seed {self.seed}; " + ", ".join(self.versions),
-                 ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in self.seconds.items()),
-                 "", f"{'device':<16}{'used':>8}{'of':>8}"]
-        lines += [f"{kind:<16}{used:>8}{available:>8}{used / available:>7.0%}" for kind, (used, available) in self.use.items()
-                  if available]
-        kinds = [kind for kind in dict.fromkeys(_KINDS.values()) if any(kind in cells for cells in self.modules.values())]
-        lines += ["", f"{'module (after synthesis)':<40}" + "".join(f"{kind:>12}" for kind in kinds)]
-        for name, cells in sorted(self.modules.items(), key=lambda item: -item[1].get("LUT4", 0)):
-            lines.append(f"{name:<40}" + "".join(f"{cells.get(kind, 0):>12}" for kind in kinds))
-        return "\n".join([*lines, "", *(f"{name}  sha256 {digest}" for name, digest in self.files.items())]) + "\n"
+    @property
+    def reached(self) -> bool:
+        """Whether the clock that was asked for is reached."""
+        return self.reached_mhz >= self.clock_mhz
 
     def json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "BuildReport":
+        table = json.loads(text)
+        table["paths"] = tuple(CriticalPath(**path | {"hops": tuple(Hop(**hop) for hop in path["hops"])})
+                               for path in table["paths"])
+        table["use"] = {kind: (used, available) for kind, (used, available) in table["use"].items()}
+        table["slack"] = [(first, last, count) for first, last, count in table["slack"]]
+        return cls(**table)
 
 
 def cells_by_module(netlist: dict[str, Any], top: str = "top", depth: int = 3) -> dict[str, dict[str, int]]:
@@ -72,22 +122,49 @@ def cells_by_module(netlist: dict[str, Any], top: str = "top", depth: int = 3) -
     """
     found: dict[str, Counter[str]] = {}
     for name, cell in netlist["modules"][top]["cells"].items():
-        if cell["type"] in _KINDS:
+        if cell["type"] in KINDS:
             parts = name.split(".")[:-1][:depth]
-            found.setdefault(".".join(parts) or "(top)", Counter())[_KINDS[cell["type"]]] += 1
+            found.setdefault(".".join(parts) or "(top)", Counter())[KINDS[cell["type"]]] += 1
     return {name: dict(cells) for name, cells in found.items()}
 
 
-def read_report(path: Path, clock_mhz: float) -> tuple[dict[str, tuple[int, int]], float, str]:
-    """Use, the frequency reached by the slowest clock and its critical path, of the report that nextpnr writes."""
-    table = json.loads(path.read_text())
+def use_and_clocks(table: dict[str, Any]) -> tuple[dict[str, tuple[int, int]], dict[str, float]]:
+    """Use of the device, and MHz that each clock reaches, of the report that nextpnr writes."""
     use = {kind: (entry["used"], entry["available"]) for kind, entry in sorted(table["utilization"].items()) if entry["used"]}
-    clocks = {name: entry["achieved"] for name, entry in table["fmax"].items()}
-    if not clocks:
-        return use, clock_mhz, "no clocked path"
-    slowest = min(clocks, key=lambda name: clocks[name])
-    critical = "no path"
+    return use, {name: entry["achieved"] for name, entry in table["fmax"].items()}
+
+
+def critical_paths(table: dict[str, Any]) -> tuple[CriticalPath, ...]:
+    """Paths of the report that nextpnr writes, the slowest first."""
+    found = []
     for entry in table.get("critical_paths", []):
-        if slowest in entry["from"] and slowest in entry["to"] and entry["path"]:
-            critical = f"from {entry['path'][0]['from']['cell']} to {entry['path'][-1]['to']['cell']}"
-    return use, clocks[slowest], critical
+        hops: list[Hop] = []
+        for step in entry["path"]:
+            if step["type"] == "routing":
+                hops[-1:] = [dataclasses.replace(hops[-1], routing_ns=round(hops[-1].routing_ns + step["delay"], 3))] if hops else [
+                    Hop(step["from"]["cell"], 0.0, round(step["delay"], 3))]
+            else:
+                hops.append(Hop(step["to"]["cell"], round(step["delay"], 3), 0.0))
+        if hops:
+            total = round(sum(hop.logic_ns + hop.routing_ns for hop in hops), 3)
+            found.append(CriticalPath(entry["from"], entry["to"], total, tuple(hops)))
+    return tuple(sorted(found, key=lambda path: -path.ns))
+
+
+def slack_histogram(log: str) -> list[tuple[int, int, int]]:
+    """The last histogram of end points by slack that nextpnr prints: (from, to, about how many), picoseconds."""
+    scale = re.findall(r"\* represents (\d+) endpoint", log)
+    if not scale:
+        return []
+    # nextpnr draws: a star is so many end points, a plus fewer than that.
+    tail = log[log.rindex("represents"):]
+    each = int(scale[-1])
+    return [(int(first), int(last), stars.count("*") * each + stars.count("+"))
+            for first, last, stars in re.findall(r"\[ *(-?\d+), +(-?\d+)\) \|([*+ ]*)", tail)]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A table that a tool wrote."""
+    table = json.loads(path.read_text())
+    assert isinstance(table, dict)
+    return table

@@ -167,8 +167,34 @@ def _parser() -> argparse.ArgumentParser:
                          help="xc7: the array's MACs are DSP48E1 slices (not mac = post_shift)")
     verilog.add_argument("--out", type=Path, required=True, metavar="DIR")
 
-    commands.add_parser("doctor", help="check compiler, make, packages and versions")
+    _board_commands(commands)
+
+    doctor = commands.add_parser("doctor", help="check compiler, make, packages and versions")
+    doctor.add_argument("--board", metavar="NAME", help="also what building for this board, flashing it and its cable need")
     return parser
+
+
+def _board_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    boards = commands.add_parser("boards", help="boards that can be built for, and those that are plugged in")
+    boards.add_argument("--json", action="store_true", help="as JSON")
+
+    build = commands.add_parser("build", help="a bitstream for a board, with a report of what it takes and how fast it is")
+    build.add_argument("--board", required=True, metavar="NAME", help="gradloom boards lists them")
+    build.add_argument("--config", metavar="NAME|FILE", help="another machine than the board's")
+    build.add_argument("--freq", type=clock_mhz, metavar="MHZ", help="another clock than the board's")
+    build.add_argument("--seed", type=seed, default=1, help="of the placement (default: 1)")
+    build.add_argument("--block-ram", type=positive, default=128, metavar="KIB", help="block RAM behind the machine (default: 128)")
+    build.add_argument("--margin", type=positive, metavar="TILES", help="by which a net may leave its bounding box (default: 12)")
+    build.add_argument("--router", metavar="OPTIONS", help="options of nextpnr for routing, as one word, in place of ours")
+    build.add_argument("--fresh", action="store_true", help="do again what was done before with the same inputs")
+    build.add_argument("--out", type=Path, metavar="DIR", help="folder of the build, which goes on there (default: build/BOARD)")
+
+    flash = commands.add_parser("flash", help="load a bitstream into a board")
+    flash.add_argument("--board", required=True, metavar="NAME", help="gradloom boards lists them")
+    flash.add_argument("--build", type=Path, metavar="DIR", help="folder of a build (default: build/BOARD)")
+    flash.add_argument("--port", metavar="PORT|SERIAL", help="which board, if there are several")
+    flash.add_argument("--persistent", action="store_true", help="into its flash memory, so that it stays")
+    flash.add_argument("--no-test", action="store_true", help="do not test the board's identity and memory afterwards")
 
 
 def _check_resume(options: argparse.Namespace) -> None:
@@ -189,8 +215,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         if options.command == "doctor":
             from gradloom.host.commands.doctor import report
-            return report()
-        if options.command == "verilog":
+            return report(options.board)
+        if options.command == "boards":
+            from gradloom.host.boards.boards_command import run as command
+        elif options.command == "build":
+            from gradloom.host.boards.build_command import run as command
+        elif options.command == "flash":
+            from gradloom.host.boards.flash_command import run as command
+        elif options.command == "verilog":
             from gradloom.host.commands.verilog_command import run as command
         elif options.command == "train":
             from gradloom.host.commands.train_command import run as command

@@ -1,14 +1,19 @@
-"""Sources of a board, and what the command says to wrong arguments."""
+"""Sources of a board, and the stages of its build with tools that only write files."""
 
+import dataclasses
 import json
 
 import pytest
 
 from gradloom.boards import build
+from gradloom.boards.board import BOARDS
+from gradloom.boards.build import BuildRequest
+from gradloom.boards.build_report import BuildReport
 from gradloom.boards.tools import BuildError
 from gradloom.rtl.config import PRESETS
 
 NANO = PRESETS["nano"]
+REQUEST = BuildRequest(board=BOARDS["ulx3s-85f"], config=NANO, clock=12_500_000, block_ram=1 << 16)
 
 
 @pytest.fixture
@@ -17,83 +22,160 @@ def no_machine(monkeypatch):
     monkeypatch.setattr(build, "emit_verilog", lambda config: {"gradloom.v": f"// {config.name} {config.digest()}\n"})
 
 
-def written(folder, config=NANO, board="ulx3s-85f", clock=25_000_000, memory_bytes=1 << 16):
-    number = build.write_sources(folder, board, config, memory_bytes=memory_bytes, clock=clock)
+def written(folder, **changes):
+    folder.mkdir()
+    number = build.write_sources(folder, dataclasses.replace(REQUEST, **changes))
     return number, {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_sources(no_machine, tmp_path):
-    """The same arguments give the same bytes; a slower clock is made by a PLL and gives another build number."""
-    number, files = written(tmp_path / "a")
-    assert (number, files) == written(tmp_path / "b")
+    """The same request gives the same bytes; a slower clock is made by a PLL and gives another build number."""
+    number, files = written(tmp_path / "a", clock=25_000_000)
+    assert (number, files) == written(tmp_path / "b", clock=25_000_000)
     assert sorted(files) == ["gradloom.v", "top.il", "top.lpf", "top.ys"]
     pins = files["top.lpf"].decode()
     assert 'LOCATE COMP "clk25_0__io" SITE "G2"' in pins and 'LOCATE COMP "uart_0__rx__io" SITE "M1"' in pins
     assert 'FREQUENCY PORT "clk25_0__io" 25000000.0 HZ' in pins
-    slow, slow_files = written(tmp_path / "slow", clock=12_500_000)
+    slow, slow_files = written(tmp_path / "slow")
     assert slow != number and b"EHXPLLL" in slow_files["top.il"] and b"EHXPLLL" not in files["top.il"]
 
 
 def test_build_number():
-    """Whatever differs, the number does."""
-    arguments = ("module gradloom", "ulx3s-85f", 1 << 16, 25_000_000)
-    others = ("module gradloom()", "ulx3s-45f", 1 << 15, 12_500_000)
-    changed = [(*arguments[:n], other, *arguments[n + 1:]) for n, other in enumerate(others)]
-    assert len({build.build_number(*each) for each in (arguments, arguments, *changed)}) == 5
+    """Whatever decides the netlist gives another number; seed and routing do not decide it."""
+    other = dataclasses.replace(BOARDS["ulx3s-85f"], name="other")
+    numbers = {dataclasses.replace(REQUEST, **change).number("module gradloom") for change in (
+        {}, {"board": other}, {"clock": 25_000_000}, {"block_ram": 1 << 15})} | {REQUEST.number("module gradloom()")}
+    assert len(numbers) == 5
+    same = dataclasses.replace(REQUEST, seed=9, margin=3, router=("--router", "router1"))
+    assert same.number("module gradloom") == REQUEST.number("module gradloom")
 
 
-@pytest.mark.parametrize(("arguments", "status", "message"), [
-    (["--config", "none.toml"], 2, "there is no configuration 'none.toml'"),
-    (["--config", "small"], 2, "small has 2 load and 1 store channels: take a machine with one of each"),
-    (["--config", "nano", "--memory", "100"], 2, "memory_bytes must be a power of two"),
-    (["--config", "nano", "--clock", "13"], 2, "a clock of 13000000 Hz cannot be made of one of 25000000 Hz")])
-def test_wrong_arguments(no_machine, tmp_path, capsys, arguments, status, message):
-    assert build.main([*arguments, "--out", str(tmp_path / "out")]) == status
-    assert message in capsys.readouterr().err
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"config": PRESETS["small"]}, "small has 2 load and 1 store channels: take a machine with one of each"),
+    ({"block_ram": 100 << 10}, "the block RAM behind a machine must be a power of two of KiB, not 100 KiB"),
+    ({"block_ram": 512}, r"not 0\.5 KiB"),
+    ({"clock": 13_000_000}, "a clock of 13000000 Hz cannot be made of one of 25000000 Hz")])
+def test_wrong_requests(changes, message):
+    """They are refused before anything is done."""
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(REQUEST, **changes)
+
+
+class Tools:
+    """Tools that write what the true ones do, for a clock that reaches 21.5 MHz."""
+
+    def __init__(self, monkeypatch):
+        self.calls: list[list[str]] = []
+        self.cells = {"machine.a_LUT4": {"type": "LUT4"}}
+        self.fails = ""
+        for name, value in {"write_sources": self.write, "run_tool": self.run, "tool_path": str, "tool_version": str}.items():
+            monkeypatch.setattr(build, name, value)
+
+    @property
+    def names(self):
+        return [call[0] for call in self.calls]
+
+    def write(self, folder, request):
+        for name in ("gradloom.v", "top.il", "top.lpf", "top.ys"):
+            (folder / name).write_text(f"{request.config.name} {request.clock}")
+        return 0x1234
+
+    def run(self, stage, command, folder, wanted, report):
+        self.calls.append([stage, *command])
+        if stage == self.fails:
+            raise KeyboardInterrupt
+        files = {"synthesis": {"top.json": json.dumps({"modules": {"top": {"cells": self.cells}}})},
+                 "placement": {"placed.json": '{"modules": {"top": {"settings": {"seed": "7"}}}}'},
+                 "routing": {"top.config": "config", "nextpnr.json": json.dumps({
+                     "utilization": {}, "fmax": {"clk": {"achieved": 21.5, "constraint": 25}}, "critical_paths": []})},
+                 "bitstream": {"top.bit": "bits"}}
+        for name, text in (files[stage] | {f"{stage}.log": "said"}).items():
+            (folder / name).write_text(text)
+        report("runs")
 
 
 @pytest.fixture
 def tools(monkeypatch):
-    """Tools that write what the true ones do, for a clock that reaches 21.5 MHz."""
-    def run(stage, command, folder, wanted, report):
-        commands.append(command)
-        if stage == "placement":
-            (folder / "placed.json").write_text('{"modules": {"top": {"settings": {"seed": "7"}}}}')
-        (folder / "top.json").write_text('{"modules": {"top": {"cells": {}}}}')
-        (folder / "nextpnr.json").write_text(
-            '{"utilization": {}, "fmax": {"clk": {"achieved": 21.5, "constraint": 25}}, "critical_paths": []}')
-        (folder / "top.bit").write_bytes(b"bits")
-        report(f"{stage}: runs")
-        return 1.0
-
-    def write(folder, board, config, *, memory_bytes, clock):
-        for name in ("gradloom.v", "top.il", "top.lpf"):
-            (folder / name).write_bytes(b"")
-
-    commands: list[list[str]] = []
-    monkeypatch.setattr(build, "write_sources", write)
-    monkeypatch.setattr(build, "run_tool", run)
-    monkeypatch.setattr(build, "tool_path", str)
-    monkeypatch.setattr(build, "tool_version", str)
-    return commands
+    return Tools(monkeypatch)
 
 
-def test_clock_not_reached(tools, tmp_path):
-    """No bitstream is left that does not work; the report is."""
-    with pytest.raises(BuildError, match=r"the clock of 25 MHz is not reached, 21\.50 MHz is: take a slower one with --clock"):
-        build.build(tmp_path, "ulx3s-85f", NANO, report=lambda line: None)
-    assert (tmp_path / "report.txt").exists() and not (tmp_path / "top.bit").exists()
+def quiet(stage, text):
+    pass
 
 
-def test_build(tools, tmp_path, capsys):
-    """With a clock that is reached: lines of every stage, the report, exit status 0."""
-    assert build.main(["--config", "nano", "--clock", "12.5", "--margin", "12", "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert told.splitlines()[1:5] == [f"{stage}: runs" for stage in ("synthesis", "placement", "routing", "bitstream")]
-    # Routing begins with the placement that was written, and does not place again.
-    placement, routing = tools[1:3]
+def test_build(tools, tmp_path):
+    """Every stage tells that it runs; the report is in the folder and says what was made."""
+    told = []
+    result = build.build(tmp_path, REQUEST, report=lambda stage, text: told.append((stage, text)))
+    assert told[1:] == [(stage, "runs") for stage in build.STAGES[1:]]
+    assert result == BuildReport.from_json((tmp_path / "report.json").read_text())
+    assert result.reached_mhz == 21.5 and result.build == f"{0x1234:016x}" and set(result.seconds) == set(build.STAGES)
+    assert result.files["top.bit"] and len(result.commands) == 4
+
+
+def test_all_clocks_are_constrained(tools, tmp_path):
+    """Those of a PLL have no constraint of their own, and nextpnr's default is 12 MHz."""
+    build.build(tmp_path, REQUEST, report=quiet)
+    for call in tools.calls[1:3]:
+        assert call[call.index("--freq") + 1] == "12.5"
+
+
+def test_placement_is_routed_as_it_is(tools, tmp_path):
+    """Routing begins with the placement that was written, with the margin, and does not place again."""
+    build.build(tmp_path, REQUEST, report=quiet)
+    placement, routing = tools.calls[1:3]
     assert placement[placement.index("--write") + 1] == routing[routing.index("--json") + 1] == "placed.json"
     assert "--no-place" in routing and "--no-route" in placement
     assert json.loads((tmp_path / "placed.json").read_text()) == {"modules": {"top": {"settings": {
         "seed": "7", "router2/bbMargin/x": "12", "router2/bbMargin/y": "12"}}}}
-    assert "12.50 MHz, 21.50 MHz reached" in (tmp_path / "report.txt").read_text() and (tmp_path / "top.bit").exists()
+
+
+def test_clock_not_reached(tools, tmp_path):
+    """No bitstream is left that does not work; the report is."""
+    with pytest.raises(BuildError, match=r"the clock of 25 MHz is not reached, 21\.50 MHz is: give a slower one with --freq"):
+        build.build(tmp_path, dataclasses.replace(REQUEST, clock=25_000_000), report=quiet)
+    assert not BuildReport.from_json((tmp_path / "report.json").read_text()).reached and not (tmp_path / "top.bit").exists()
+
+
+def test_no_bitstream_of_an_earlier_build_stays(tools, tmp_path):
+    build.build(tmp_path, REQUEST, report=quiet)
+    with pytest.raises(BuildError):
+        build.build(tmp_path, dataclasses.replace(REQUEST, clock=25_000_000), report=quiet)
+    assert not (tmp_path / "top.bit").exists()
+
+
+def test_same_build_again(tools, tmp_path):
+    """Nothing long is done twice."""
+    build.build(tmp_path, REQUEST, report=quiet)
+    tools.calls.clear()
+    build.build(tmp_path, REQUEST, report=quiet)
+    assert tools.names == ["bitstream"]
+    build.build(tmp_path, REQUEST, fresh=True, report=quiet)
+    assert tools.names[1:] == list(build.STAGES[1:])
+
+
+@pytest.mark.parametrize(("change", "stages"), [
+    ({"seed": 2}, ["placement", "routing", "bitstream"]), ({"margin": 3}, ["placement", "routing", "bitstream"]),
+    ({"router": ("--router", "router1")}, ["routing", "bitstream"]), ({"config": PRESETS["ulx3s"]}, list(build.STAGES[1:]))])
+def test_only_what_changed(tools, tmp_path, change, stages):
+    build.build(tmp_path, REQUEST, report=quiet)
+    tools.calls.clear()
+    build.build(tmp_path, dataclasses.replace(REQUEST, **change), report=quiet)
+    assert tools.names == stages
+
+
+def test_interrupted_build_goes_on(tools, tmp_path):
+    tools.fails = "routing"
+    with pytest.raises(KeyboardInterrupt):
+        build.build(tmp_path, REQUEST, report=quiet)
+    tools.fails = ""
+    tools.calls.clear()
+    build.build(tmp_path, REQUEST, report=quiet)
+    assert tools.names == ["routing", "bitstream"]
+
+
+def test_too_large_is_refused_before_placement(tools, tmp_path):
+    tools.cells = {f"machine.m{n}": {"type": "MULT18X18D"} for n in range(157)}
+    with pytest.raises(BuildError, match="nano cannot fit an LFE5U-85F: it takes at least 157 multipliers of 156"):
+        build.build(tmp_path, REQUEST, report=quiet)
+    assert tools.names == ["synthesis"]

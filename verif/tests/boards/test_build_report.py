@@ -1,8 +1,15 @@
-"""What a build says about itself: read from files of the shape that Yosys and nextpnr write."""
+"""What a build says about itself: read from tables and logs of the shape that Yosys and nextpnr write."""
 
-import json
-
-from gradloom.boards.build_report import BuildReport, cells_by_module, read_report
+from gradloom.boards.build_report import (
+    BuildReport,
+    CriticalPath,
+    Hop,
+    cells_by_module,
+    critical_paths,
+    slack_histogram,
+    use_and_clocks,
+)
+from gradloom.verif.board_reports import REPORT
 
 
 def netlist(*cells):
@@ -17,28 +24,49 @@ def test_cells_by_module():
                      "(top)": {"DP16KD": 1}}
 
 
-def test_slowest_clock(tmp_path):
-    """Several clocks: the slowest one is told, with the path that begins and ends on it; kinds that are not used are left out."""
-    def path(clock, begin, end):
-        return {"from": f"posedge {clock}", "to": f"posedge {clock}",
-                "path": [{"from": {"cell": begin}, "to": {"cell": "m"}}, {"from": {"cell": "m"}, "to": {"cell": end}}]}
-
-    file = tmp_path / "nextpnr.json"
-    file.write_text(json.dumps({
+def test_use_and_clocks():
+    """Kinds that are not used are left out."""
+    use, clocks = use_and_clocks({
         "utilization": {"TRELLIS_COMB": {"used": 41, "available": 83640}, "DCUA": {"used": 0, "available": 2}},
-        "fmax": {"$glb_fast": {"achieved": 90.5, "constraint": 25.0}, "$glb_slow": {"achieved": 31.5, "constraint": 25.0}},
-        "critical_paths": [path("$glb_fast", "a", "b"), path("$glb_slow", "c", "d")]}))
-    assert read_report(file, 25.0) == ({"TRELLIS_COMB": (41, 83640)}, 31.5, "from c to d")
+        "fmax": {"fast": {"achieved": 90.5, "constraint": 25.0}, "slow": {"achieved": 31.5, "constraint": 25.0}}})
+    assert use == {"TRELLIS_COMB": (41, 83640)} and clocks == {"fast": 90.5, "slow": 31.5}
 
 
-def test_text():
-    """Clock asked for and reached, every kind with its share, and the parts of the design with the largest first."""
-    text = BuildReport(
-        use={"TRELLIS_COMB": (41820, 83640)}, modules={"link": {"LUT4": 900}, "machine.core": {"LUT4": 27000, "FF": 3}},
-        clock_mhz=25.0, reached_mhz=31.25, critical="from c to d", seed=7, seconds={"synthesis": 270.4}, versions=["Yosys 0.70"],
-        files={"top.bit": "ab12"}).text()
-    assert "clock 25.00 MHz, 31.25 MHz reached after routing (from c to d)" in text and "seed 7; Yosys 0.70" in text
-    assert "synthesis 270 s" in text and "top.bit  sha256 ab12" in text
-    rows = [line.split() for line in text.splitlines()]
-    assert ["TRELLIS_COMB", "41820", "83640", "50%"] in rows
-    assert rows.index(["machine.core", "27000", "3"]) + 1 == rows.index(["link", "900", "0"])
+def test_critical_paths():
+    """The slowest path first; the wire behind a cell counts to its hop."""
+    def step(kind, delay, begin, end):
+        return {"type": kind, "delay": delay, "from": {"cell": begin}, "to": {"cell": end}}
+
+    paths = critical_paths({"critical_paths": [
+        {"from": "posedge a", "to": "<async>", "path": [step("routing", 1.5, "x", "y")]},
+        {"from": "posedge a", "to": "posedge a", "path": []},
+        {"from": "posedge a", "to": "posedge a", "path": [
+            step("clk-to-q", 0.5, "r", "r"), step("routing", 2.0, "r", "s"), step("logic", 0.25, "s", "s"),
+            step("routing", 1.0, "s", "t"), step("setup", 0.0, "t", "t")]}]})
+    assert paths == (
+        CriticalPath("posedge a", "posedge a", 3.75, (Hop("r", 0.5, 2.0), Hop("s", 0.25, 1.0), Hop("t", 0.0, 0.0))),
+        CriticalPath("posedge a", "<async>", 1.5, (Hop("x", 0.0, 1.5),)))
+    assert paths[0].routing_share == 0.8
+
+
+LOG = """Info: Slack histogram:
+Info:  legend: * represents 9 endpoint(s)
+Info: [     1,     5) |**+
+Info: Slack histogram:
+Info:  legend: * represents 400 endpoint(s)
+Info:          + represents [1,400) endpoint(s)
+Info: [ -1500,   500) |+
+Info: [   500,  2500) |***+
+Info: [  2500,  4500) |
+"""
+
+
+def test_slack_histogram():
+    """The last one counts: the earlier ones are estimates before routing."""
+    assert slack_histogram(LOG) == [(-1500, 500, 1), (500, 2500, 1201), (2500, 4500, 0)]
+    assert slack_histogram("Info: nothing") == []
+
+
+def test_json():
+    """A report is what it was written from."""
+    assert BuildReport.from_json(REPORT.json()) == REPORT and REPORT.reached

@@ -117,9 +117,14 @@ def examine() -> list[Finding]:
     ]
 
 
-def report() -> int:
-    """Print every finding. Returns 0 if nothing that the main job needs is missing, else 1."""
+def report(board: str | None = None) -> int:
+    """Print every finding, also a board's if one is named. Returns 0 if nothing that the main job needs is missing, else 1."""
     findings = examine()
+    if board is not None:
+        from gradloom.boards.board import board_named
+        from gradloom.host.boards.doctor_board import examine_board
+
+        findings += examine_board(board_named(board))
     for finding in findings:
         mark = "ok  " if finding.ok else ("FAIL" if finding.required else "-   ")
         print(f"{mark} {finding.name:<14} {finding.text}")
