@@ -10,11 +10,11 @@ from gradloom.rtl.board.link.registers import manager_members
 from gradloom.rtl.board.memory.axi_arbiter import AxiArbiter
 from gradloom.rtl.board.memory.axi_bus import connect_manager
 from gradloom.rtl.board.memory.block_ram import BlockRam
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import Config, ConfigError
 from gradloom.rtl.emission import TOP
 from gradloom.rtl.memory_path.axi import lite_members, read_members, write_members
 
-__all__ = ["BAUD", "BlockRamBoard", "machine_members"]
+__all__ = ["BAUD", "BlockRamBoard", "check_one_port", "machine_members"]
 
 BAUD = 115_200
 """First rate of the line."""
@@ -23,6 +23,19 @@ BAUD = 115_200
 def machine_members(config: Config) -> dict[str, Member]:
     """Ports of a machine of one load and one store channel, but clock, reset and interrupt."""
     return {**read_members(config), **write_members(config), **lite_members()}
+
+
+def check_one_port(config: Config) -> None:
+    """A machine for block RAM has one AXI4 port.
+
+    Raises
+    ------
+    :exc:`~gradloom.rtl.config.ConfigError`
+        If it has more.
+    """
+    if config.load_channels > 1 or config.store_channels > 1:
+        raise ConfigError(f"{config.name} has {config.load_channels} load and {config.store_channels} store channels: "
+                          "take a machine with one of each")
 
 
 class BlockRamBoard(Elaboratable):
@@ -44,9 +57,7 @@ class BlockRamBoard(Elaboratable):
     """
 
     def __init__(self, config: Config, *, memory_bytes: int, clock: int, board: str, build: int = 0) -> None:
-        if config.load_channels > 1 or config.store_channels > 1:
-            raise ValueError(f"{config.name} has {config.load_channels} load and {config.store_channels} store channels: "
-                             "take a machine with one of each")
+        check_one_port(config)
         self.config, self.memory_bytes, self.clock = config, memory_bytes, clock
         self.link = UartLink(config, board=board, clock=clock, memory_bytes=memory_bytes, build=build, baud=BAUD)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from amaranth.hdl import Elaboratable
 
-from gradloom.boards.block_ram_board import BlockRamBoard
+from gradloom.boards.block_ram_board import BlockRamBoard, check_one_port
 from gradloom.boards.board import Board
 from gradloom.boards.build_report import BuildReport, cells_by_module, critical_paths, read_json, slack_histogram, use_and_clocks
 from gradloom.boards.capacity import check_fit
@@ -86,7 +86,7 @@ class BuildRequest:
             raise ConfigError(f"the block RAM behind a machine must be a power of two of KiB, not {self.block_ram / 1024:g} KiB")
         if self.clock != self.board.oscillator:
             find_pll(self.board.oscillator, self.clock)
-        self.design(0)
+        check_one_port(self.config)
 
     @property
     def memory(self) -> str:
