@@ -1,6 +1,6 @@
 """Sessions beyond the README's two commands.
 
-``nox -s lint types tests coverage formal synth emulator faults fuzz mutants eta bench``
+``nox -s lint types tests coverage formal synth boards emulator faults fuzz mutants eta bench``
 """
 
 import nox
@@ -49,6 +49,13 @@ def synth(session: nox.Session) -> None:
     for machine in ("eta", "eta2x", "docs/results/eta2x-double-pumped.toml"):
         session.run("python", "-m", "gradloom.verif.synth_xc7", "--config", machine)
     session.run("python", "-m", "gradloom.verif.netlists")
+
+
+@nox.session
+def boards(session: nox.Session) -> None:
+    """Bitstreams of the boards, each for several seeds, and docs/boards.md; hours (name cases to build only these)."""
+    session.install("-e", ".[boards,data,test]")
+    session.run("python", "-m", "gradloom.verif.board_builds", "run", *session.posargs)
 
 
 @nox.session

@@ -46,7 +46,7 @@ def run_tool(stage: str, command: Sequence[str], folder: Path, wanted: str, repo
     Parameters
     ----------
     wanted : :class:`str`
-        Lines of the output that match this expression are reported, not more often than every 20 seconds, each after the time
+        Lines of the output that match this expression are reported, not more often than every 20 seconds, each after the seconds
         since the start; its first group is what is shown.
     report : callable
         Takes such a line.
@@ -68,7 +68,7 @@ def run_tool(stage: str, command: Sequence[str], folder: Path, wanted: str, repo
             waiting = found[1] if found else waiting
             now = time.monotonic() - begin
             if waiting and now - shown >= _GAP:
-                report(f"{stage} {now:5.0f} s: {waiting}")
+                report(f"{now:.0f} s: {waiting}")
                 shown, waiting = now, ""
     seconds = time.monotonic() - begin
     if process.returncode:
