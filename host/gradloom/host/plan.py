@@ -43,6 +43,8 @@ class Plan:
         Target of the LOOP instruction.
     offer : :class:`~gradloom.host.choices.Offer`
         What its schedule had to choose from.
+    carried : tuple of :class:`str`
+        Layers whose gradients and updates come behind their step's LOOP (:mod:`gradloom.host.training_step.carried`).
     """
 
     network: Network
@@ -60,6 +62,7 @@ class Plan:
     instructions: tuple[Instruction, ...]
     labels: dict[int, int]
     offer: Offer
+    carried: tuple[str, ...] = ()
 
     def program(self, first_step: int = 0) -> bytes:
         """Bytes of the program.

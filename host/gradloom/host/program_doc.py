@@ -120,7 +120,7 @@ plane, kernel 1 for a plane of one position.
 Weight updates of chosen layers (`carried` of a schedule) come beside 2. of the next step, before what they write is read or scaled
 there, and LDHYP and the seeds of that step behind them. The first step of a start has none to begin with, so such a program holds
 two steps: the first one, whose LOOP goes forward to a further one, which repeats itself; behind each the updates that are left, and
-END.
+END. STEP counts the next step by then, so the host tells a number of a carried update that does not fit with STEP - 1.
 
 With `calibrate` every operation that writes a delayed-scale tensor is emitted twice: EXPSET to the
 exponent at which the converter's shift is 0 (dx of FRN:

@@ -10,6 +10,7 @@ from gradloom.host.order.pacing import Deadlock
 from gradloom.host.order.ring_guard import Overwritten
 from gradloom.host.plan import Plan
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
+from gradloom.host.training_step.carried import carried_layers
 from gradloom.host.training_step.program_loop import emit_program
 from gradloom.models.network import Network
 from gradloom.rtl.config import Config
@@ -107,6 +108,7 @@ def compile_network(
         instructions=tuple(builder.recorder.instructions),
         labels=labels,
         offer=builder.offer,
+        carried=tuple(layer.name for layer in carried_layers(builder)) if len(labels) > 1 else (),
     )
 
 

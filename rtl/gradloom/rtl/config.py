@@ -54,7 +54,8 @@ class Config:
         at twice the clock is the MAC of two clusters) or ``"post_shift"`` (7 x 7 multiplier and a shifter on codes, ETA figure
         4(a)). All give the same bytes in the same cycles.
     psum_width, wg_width : :class:`int`
-        Bits of a partial sum (FP, BP) and of a weight-gradient accumulator (WG).
+        Bits of a partial sum (FP, BP), 32 to 48, and of a weight-gradient accumulator (WG), from ``psum_width`` to 48. They limit
+        what the machine can compute, and change no byte of it (docs/arithmetic.md, section 2).
     ibuf_depth, ebuf_depth : :class:`int`
         Entries (2 columns x G bytes) of each of the ``3 * wpus`` row banks of input and error buffer.
     wbuf_depth : :class:`int`
@@ -141,9 +142,10 @@ class Config:
                  f"clusters must equal cols, or be twice as many from 4 clusters on (the weight network transposes square blocks "
                  f"of cols channels): {self.clusters} clusters, {self.cols} cols")
         _require(self.wpus in (1, 2, 3), f"wpus must be 1, 2 or 3, not {self.wpus}")
+        # What the array gives at once, 3 rows x 8 columns x 3 taps of products of 2^24, takes 32 bits.
         _require(32 <= self.psum_width <= 48, f"psum_width must lie in 32..48 bits, not {self.psum_width}")
         _require(self.psum_width <= self.wg_width <= 48,
-                 f"wg_width must lie in psum_width..48 bits, not {self.wg_width}")
+                 f"wg_width must lie in psum_width..48 bits ({self.psum_width}..48), not {self.wg_width}")
         _require(self.load_channels in (1, 2, 3, 4), f"load_channels must be 1, 2, 3 or 4, not {self.load_channels}")
         _require(self.store_channels in (1, 2), f"store_channels must be 1 or 2, not {self.store_channels}")
         for field_name, limit in (("ibuf_depth", 65536), ("ebuf_depth", 65536), ("wbuf_depth", 65536),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.config import PRESETS, Config, ConfigError, added
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, PRESETS, Config, ConfigError, added
 
 
 @pytest.mark.parametrize(("depth", "legal"), [(128, True), (127, False)])
@@ -41,6 +41,35 @@ def test_distributed_memories_may_be_none():
     assert dataclasses.replace(PRESETS["eta"], lutram_bits=0).lutram_bits == 0
     with pytest.raises(ConfigError, match=r"^lutram_bits must be a non-negative integer, not -1$"):
         dataclasses.replace(PRESETS["eta"], lutram_bits=-1)
+
+
+@pytest.mark.parametrize(("psum_width", "wg_width"), [(32, 32), (32, 48), (36, 36), (48, 48)])
+def test_sums_have_32_to_48_bits(psum_width, wg_width):
+    config = dataclasses.replace(PRESETS["small"], psum_width=psum_width, wg_width=wg_width)
+    # Machines of different widths are different machines.
+    assert config.digest() != PRESETS["small"].digest()
+
+
+@pytest.mark.parametrize(("psum_width", "wg_width", "sentence"), [
+    (31, 48, r"psum_width must lie in 32\.\.48 bits, not 31"),
+    (49, 49, r"psum_width must lie in 32\.\.48 bits, not 49"),
+    (36, 35, r"wg_width must lie in psum_width\.\.48 bits \(36\.\.48\), not 35"),
+    (36, 49, r"wg_width must lie in psum_width\.\.48 bits \(36\.\.48\), not 49"),
+    (32.0, 48, r"psum_width must be a positive integer, not 32\.0"),
+    (True, 48, r"psum_width must be a positive integer, not True"),
+    (36, "48", r"wg_width must be a positive integer, not '48'"),
+    (36, -36, r"wg_width must be a positive integer, not -36"),
+])
+def test_other_widths_are_refused(psum_width, wg_width, sentence):
+    with pytest.raises(ConfigError, match=f"^{sentence}$"):
+        dataclasses.replace(PRESETS["small"], psum_width=psum_width, wg_width=wg_width)
+
+
+@pytest.mark.parametrize("cols", [1, 2, 4, 8])
+def test_the_narrowest_sum_holds_what_the_array_gives_at_once(cols):
+    """Products of -4096 by -4096 in all taps of a unit of a cluster: what it adds to a partial sum is no overflow by itself."""
+    config = dataclasses.replace(PRESETS["eta"], clusters=cols, cols=cols, psum_width=32, logit_depth=1024)
+    assert PE_ROWS * PE_TAPS * config.cols * 4096**2 < 2 ** (config.psum_width - 1)
 
 
 DIGESTS = {"nano": 0x4A3BAE1E, "small": 0x196BB2A2, "ulx3s": 0xFB54A95D, "eta": 0x657DFDCB, "eta2x": 0x0CE354CC}

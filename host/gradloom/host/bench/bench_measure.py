@@ -13,7 +13,7 @@ from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import Timeline, step_programs, timelines
 from gradloom.host.cost_model.what_if import Part, what_if
 from gradloom.host.devices.device import Device
-from gradloom.host.devices.limits import told
+from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions, rtl_device
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import compare_tensors
@@ -112,7 +112,7 @@ class _Bench:
         for step in range(first, last):
             with told(f"golden model beside the device, step {step}"):
                 result = golden.train_step(self.network, self.state, self.steps.images[step], self.steps.labels[step],
-                                           self.hypers[step])
+                                           self.hypers[step], widths=sum_widths(self.network, self.runner.config))
         comparison = compare_tensors(self.network, last - 1, result, self.state, self.runner)
         if comparison.difference is not None:
             raise CheckFailed(str(comparison.difference))
@@ -161,7 +161,8 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     given = int(calibrate == "golden")
     if given:
         with told("step 0"):
-            golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0])
+            golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0],
+                              widths=sum_widths(network, config))
     progress = StepProgress(len(steps.labels), given)
     try:
         if built > 2:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.host.choices import Choices, choose
 from gradloom.host.datasets.data import Dataset, asked_divisor, epoch_order, load_dataset
-from gradloom.host.devices.limits import LimitReached, told
+from gradloom.host.devices.limits import LimitReached, sum_widths, told
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
@@ -228,7 +228,8 @@ class _Trainer:
 
     def _check(self, session: Session, before: State, batch: tuple[np.ndarray, np.ndarray], step: int) -> bool:
         with told(f"golden model beside the device, step {step}"):
-            result = golden.train_step(self.network, before, *batch, self.hypers[step])
+            result = golden.train_step(self.network, before, *batch, self.hypers[step],
+                                       widths=sum_widths(self.network, self.config))
         comparison = compare_tensors(self.network, step, result, before, session)
         self.record["steps"][-1]["checked_bytes"] = comparison.bytes
         if comparison.difference is not None:

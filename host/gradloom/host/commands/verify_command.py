@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.host.choices import choose
 from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
-from gradloom.host.devices.limits import told
+from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
@@ -102,7 +102,8 @@ def run(options: argparse.Namespace) -> int:
                 chosen = slice(step * options.batch, (step + 1) * options.batch)
                 outcome = session.train([images[chosen]], [labels[chosen]], [hypers[step]])[0]
                 with told(f"golden model beside the device, step {step}"):
-                    result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step])
+                    result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step],
+                                               widths=sum_widths(network, config))
                 comparison = compare_tensors(network, step, result, state, session)
                 tensors, size = tensors + comparison.tensors, size + comparison.bytes
                 if comparison.difference is not None:

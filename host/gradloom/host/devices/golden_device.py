@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gradloom.host.devices.limits import sum_widths
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.plan import Plan
 from gradloom.models.golden import step as golden
@@ -58,7 +59,7 @@ class GoldenDevice(SoftwareDevice):
         entry = self.read(plan.memory_base + plan.memory["", "hyper"].address + 16 * slot, 16)
         hyper = Hyper(entry[0], int.from_bytes(entry[1:2], "little", signed=True), entry[2], entry[3])
         x, labels = plan.read(self, INPUT, "z", slot), plan.read_labels(self, slot)
-        result = golden.train_step(plan.network, state, x, labels, hyper)
+        result = golden.train_step(plan.network, state, x, labels, hyper, widths=sum_widths(plan.network, plan.config))
         plan.write_state(self, state)
         plan.write_results(self, result.tensors, slot)
         for tid, value in state.exponents.items():
@@ -66,5 +67,6 @@ class GoldenDevice(SoftwareDevice):
 
     def _forward(self, plan: Plan, slot: int) -> None:
         x = plan.read(self, INPUT, "z", slot)
-        result = golden.evaluate(plan.network, self._state(plan), x, np.zeros(len(x), np.int64))
+        result = golden.evaluate(plan.network, self._state(plan), x, np.zeros(len(x), np.int64),
+                                 widths=sum_widths(plan.network, plan.config))
         plan.write_results(self, {(plan.network.logits.name, "logits"): result.logits}, slot)

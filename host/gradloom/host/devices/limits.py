@@ -15,8 +15,11 @@ from gradloom.host.devices.device import MachineError
 from gradloom.models.arithmetic.activation import LOGIT_BITS, LOGIT_EXPONENT
 from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
+from gradloom.models.network import Network
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
+from gradloom.rtl.config import Config
 
-__all__ = ["LimitReached", "finite", "near_text", "overflow_text", "saturated", "saturation_text", "told"]
+__all__ = ["LimitReached", "finite", "near_text", "overflow_text", "saturated", "saturation_text", "sum_widths", "told"]
 
 _ADVICE = "lower the learning rate, or scale the images (and given weights) down"
 _NUMBERS = {"forward sum": "a forward sum", "backward sum": "a backward sum", "weight gradient": "a weight gradient"}
@@ -25,6 +28,16 @@ _NUMBERS = {"forward sum": "a forward sum", "backward sum": "a backward sum", "w
 
 class LimitReached(MachineError):
     """A step that cannot be computed: a number outgrew its width, or the loss is none."""
+
+
+def sum_widths(network: Network, config: Config) -> SumWidths:
+    """Widths of the array's sums in a model that stands for a machine: the machine's, but none beyond those of the arithmetic.
+
+    A format that no machine runs has the arithmetic's widths.
+    """
+    if not network.arithmetic.hardware:
+        return FULL_WIDTHS
+    return SumWidths(min(config.psum_width, SUM_BITS), min(config.wg_width, GRADIENT_BITS))
 
 
 def overflow_text(when: str, layer: str | None, phase: str | None, name: str | None, bits: int) -> str:
@@ -64,11 +77,11 @@ def finite(when: str, loss: float) -> float:
     return loss
 
 
-def near_text(when: str, near: Mapping[tuple[str, str], int]) -> list[str]:
+def near_text(when: str, near: Mapping[tuple[str, str], int], widths: SumWidths) -> list[str]:
     """A warning for every sum that comes within two bits of its limit; ``near`` as a training step of the models has it."""
     return [
-        f"{when}, layer {layer!r}: {_NUMBERS[name]} takes {bits} of its {GRADIENT_BITS if name == 'weight gradient' else SUM_BITS} "
-        f"bits, and the run stops where one does not fit: {_ADVICE}"
+        f"{when}, layer {layer!r}: {_NUMBERS[name]} takes {bits} of its {widths.of(name)} bits, and the run stops where one does "
+        f"not fit: {_ADVICE}"
         for (layer, name), bits in near.items()
     ]
 

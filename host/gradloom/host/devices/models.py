@@ -12,6 +12,7 @@ from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Evaluation, Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
 __all__ = ["GoldenModel", "Step", "StepModel", "check_torch_device", "emulator"]
 
@@ -48,10 +49,10 @@ class StepModel(Protocol):
 
 
 class GoldenModel:
-    """The golden model with the state that its functions change."""
+    """The golden model with the state that its functions change; ``widths`` of the machine that it stands for."""
 
-    def __init__(self, network: Network, state: State) -> None:
-        self._network = network
+    def __init__(self, network: Network, state: State, widths: SumWidths = FULL_WIDTHS) -> None:
+        self._network, self._widths = network, widths
         self.load(state)
 
     @property
@@ -68,13 +69,13 @@ class GoldenModel:
         # A step that overflows changes nothing, as on the emulator.
         state = self._state.copy()
         with self._quiet():
-            result = golden.train_step(self._network, state, x_codes, labels, hyper)
+            result = golden.train_step(self._network, state, x_codes, labels, hyper, widths=self._widths)
         self._state = state
         return result
 
     def evaluate(self, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
         with self._quiet():
-            return golden.evaluate(self._network, self._state, x_codes, labels)
+            return golden.evaluate(self._network, self._state, x_codes, labels, widths=self._widths)
 
     def _quiet(self) -> contextlib.AbstractContextManager[None]:
         """Floating point may overflow; the loss tells."""
@@ -102,8 +103,8 @@ def check_torch_device(name: str) -> None:
                         f"train on the CPU, or install a driver and a PyTorch that see the GPU")
 
 
-def emulator(network: Network, state: State, device: str = "emulator") -> StepModel:
-    """The emulator, on the CPU or on the GPU that the device's name says.
+def emulator(network: Network, state: State, device: str = "emulator", widths: SumWidths = FULL_WIDTHS) -> StepModel:
+    """The emulator, on the CPU or on the GPU that the device's name says; ``widths`` of the machine that it stands for.
 
     Raises
     ------
@@ -120,4 +121,4 @@ def emulator(network: Network, state: State, device: str = "emulator") -> StepMo
         raise UserError("--device emulator needs PyTorch, which is not installed: pip install 'gradloom[torch]'") from None
     where = device.partition(":")[2] or "cpu"
     check_torch_device(where)
-    return Emulator(network, state, where)
+    return Emulator(network, state, where, widths=widths)

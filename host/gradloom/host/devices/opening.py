@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradloom.host.choices import Choices
 from gradloom.host.devices.device import is_emulator
+from gradloom.host.devices.limits import sum_widths
 from gradloom.host.devices.model_device import ModelDevice
 from gradloom.host.devices.models import GoldenModel, emulator
 from gradloom.host.devices.network_device import NetworkDevice
@@ -108,6 +109,8 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
 
     Parameters
     ----------
+    config : :class:`~gradloom.rtl.config.Config`
+        The machine, or the one that a software model stands for: its sums have this machine's widths.
     state : :class:`~gradloom.models.state.State`
         Where a software model begins; a machine has none before one is loaded.
     memory : :class:`MemoryOptions`
@@ -123,9 +126,9 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
         If the device cannot be had here, or the network does not fit it.
     """
     if name == "golden":
-        return ModelDevice(network, GoldenModel(network, state))
+        return ModelDevice(network, GoldenModel(network, state, sum_widths(network, config)))
     if is_emulator(name):
-        return ModelDevice(network, emulator(network, state, name))
+        return ModelDevice(network, emulator(network, state, name, sum_widths(network, config)))
     check_device(name, config, memory.trace)
     return ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
                          export_dw=export_dw, choices=choices)

@@ -191,7 +191,11 @@ class ProgramRunner:
         layer = self.network.layers[tag // 8 - 1].name if 8 <= tag < 8 * (len(self.network.layers) + 1) else None
         if code in _OVERFLOWS:
             phase = PHASES[tag % 8] if layer is not None and tag % 8 < len(PHASES) else None
-            when = f"step {self.device.csr_read(offset('STEP'))}" if plan.training else f"evaluation after {self._step} steps"
+            when = f"evaluation after {self._step} steps"
+            if plan.training:
+                # A carried update is that of the step before the one which the machine counts.
+                late = phase == PHASES[-1] and layer in plan.carried
+                when = f"step {self.device.csr_read(offset('STEP')) - late}"
             name = {ErrorCode.PSUM_OVERFLOW: "forward sum" if phase == "FP" else "backward sum",
                     ErrorCode.WG_OVERFLOW: "weight gradient"}.get(code)
             bits = self.config.psum_width if code is ErrorCode.PSUM_OVERFLOW else self.config.wg_width

@@ -15,7 +15,7 @@ import numpy as np
 from gradloom.host.choices import Choices
 from gradloom.host.datasets.data import Dataset
 from gradloom.host.devices.device import MachineError
-from gradloom.host.devices.limits import near_text, saturated, saturation_text
+from gradloom.host.devices.limits import near_text, saturated, saturation_text, sum_widths
 from gradloom.host.devices.network_device import Outcome
 from gradloom.host.devices.opening import MemoryOptions, open_network_device
 from gradloom.host.files import UserError
@@ -72,7 +72,7 @@ class Session:
         export_dw: bool = True,
         choices: Choices | None = None,
     ) -> None:
-        self._network, self._batch = network, batch
+        self._network, self._batch, self._widths = network, batch, sum_widths(network, config)
         self._step = 0
         self._told: set[tuple[str, str]] = set()
         self.notice: Callable[[str], None] = _print_warning
@@ -145,7 +145,7 @@ class Session:
         self._warn_saturated(when, outcome.saturated, images)
         new = {key: bits for key, bits in outcome.near.items() if key not in self._told}
         self._told |= set(new)
-        for text in near_text(when, new):
+        for text in near_text(when, new, self._widths):
             self.notice(text)
 
     def _warn_saturated(self, when: str, count: int, images: int) -> None:

@@ -49,7 +49,7 @@ def backward(run: Run, logits: Tensor, labels: Tensor) -> None:
             exponent = run.e[net.dx_tid(name)] + run.e[net.z_tid(layer.input)]
             run.dw_exponents[name], shift = join_images(exponent)
             run.dw[name] = emulator_conv.weight_gradient(x, dx, run.weights[name], net.geometry(name), name, shift=shift,
-                                                         watch=run.watch(name))
+                                                         watch=run.watch(name), widths=run.widths)
 
 
 @cache
@@ -86,7 +86,8 @@ def _exponent(run: Run, name: str) -> Any:
 
 
 def _convolution(run: Run, name: str) -> Tensor:
-    return emulator_conv.backward(run.values[name, "dx"], run.weights[name], run.net.geometry(name), name, run.watch(name))
+    return emulator_conv.backward(run.values[name, "dx"], run.weights[name], run.net.geometry(name), name, run.watch(name),
+                                  widths=run.widths)
 
 
 def _masked(run: Run, name: str) -> Tensor:

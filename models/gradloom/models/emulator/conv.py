@@ -21,11 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradloom.models.arithmetic.arith import NEAR_BITS, ArithmeticFault, located
-from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
 from gradloom.models.emulator.numbers import channels_last, ends_of, power_of_two
 from gradloom.models.emulator.operands import UNIT, Operand, Weights
 from gradloom.models.emulator.windows import contiguous, windows_of
 from gradloom.models.layers import Geometry
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
 __all__ = ["backward", "bytes_are_exact", "check_ends", "forward", "weight_gradient"]
 
@@ -33,6 +33,10 @@ _TERMS = 1 << 16
 """Terms of a sum of byte products that 32 bits hold, whatever the bytes."""
 _NARROW_SUM = 1 << 30
 """Sums below it are kept in int32, with a bit to spare for a shortcut's error."""
+_PRODUCT_BITS = 25
+"""Fewer than 2^n products of values, of at most 2^24 each, need at most so many signed bits more than n."""
+_UNKNOWN = 1 << 62
+"""Terms of sums that are looked at in any case."""
 _SHAPES = {"cpu": ((1, 1, 1), (3, 7, 5), (64, 4608, 32), (33, _TERMS, 2)), "cuda": ((17, 16, 16), (96, 4608, 64), (4096, 576, 128))}
 """Rows, terms and columns of the products by which :func:`bytes_are_exact` judges a kind of device."""
 _FAR_TERMS = 1024
@@ -90,8 +94,10 @@ def _plain(x: Tensor) -> Tensor:
     return x.reshape(-1).contiguous().view(x.shape) if 1 in x.shape else x
 
 
-def forward(x: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None = None) -> Tensor:
-    """Forward sums (B, M, Yo, Xo), float64 or int32; :exc:`ArithmeticFault` if one needs more than 36 bits.
+def forward(
+    x: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None = None, *, widths: SumWidths = FULL_WIDTHS
+) -> Tensor:
+    """Forward sums (B, M, Yo, Xo), float64 or int32; :exc:`ArithmeticFault` if one needs more bits than ``widths`` has.
 
     int32 sums stay below 2^30.
     """
@@ -103,11 +109,13 @@ def forward(x: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None
     else:
         total = _wide_sums(x.v, w.rows.flatten(1).t(), *place)
     with located(where, "FP"):
-        return _checked(total, terms, SUM_BITS, "forward sum", watch)
+        return _checked(total, terms, widths, "forward sum", watch)
 
 
-def backward(dx: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None = None) -> Tensor:
-    """Backward sums (B, C, Y, X), float64 or int32; :exc:`ArithmeticFault` if one needs more than 36 bits.
+def backward(
+    dx: Operand, w: Weights, g: Geometry, where: str, watch: Watch | None = None, *, widths: SumWidths = FULL_WIDTHS
+) -> Tensor:
+    """Backward sums (B, C, Y, X), float64 or int32; :exc:`ArithmeticFault` if one needs more bits than ``widths`` has.
 
     int32 sums stay below 2^30.
     """
@@ -131,7 +139,7 @@ def backward(dx: Operand, w: Weights, g: Geometry, where: str, watch: Watch | No
     else:
         total = _wide_sums(dx.v, w.rows.flip(1, 2).permute(1, 2, 0, 3).reshape(-1, channels), *place)
     with located(where, "BP"):
-        return _checked(total, terms, SUM_BITS, "backward sum", watch)
+        return _checked(total, terms, widths, "backward sum", watch)
 
 
 def _pays(x: Operand, terms: int, outputs: int, rows: int) -> bool:
@@ -144,19 +152,21 @@ def _pays(x: Operand, terms: int, outputs: int, rows: int) -> bool:
 
 
 def weight_gradient(
-    x: Operand, dx: Operand, w: Weights, g: Geometry, where: str, *, shift: Tensor | None = None, watch: Watch | None = None
+    x: Operand, dx: Operand, w: Weights, g: Geometry, where: str, *, shift: Tensor | None = None, watch: Watch | None = None,
+    widths: SumWidths = FULL_WIDTHS,
 ) -> Tensor:
-    """Weight gradients (M, C, Ky, Kx), float64, channels last, summed over the batch; :exc:`ArithmeticFault` beyond 48 bits.
+    """Weight gradients (M, C, Ky, Kx), float64, channels last, summed over the batch; :exc:`ArithmeticFault` if one needs more bits
+    than ``widths`` has.
 
     ``shift`` : int64 (B, 1, 1, 1), by which the errors of every image are aligned first, at most
     :data:`~gradloom.models.golden.run.SPREAD`.
     """
     with located(where, "WG + WU"):
         if shift is not None:
-            total, terms = _aligned_gradient(x, dx, g, shift), 1 << (GRADIENT_BITS - 25)
+            total, terms = _aligned_gradient(x, dx, g, shift), _UNKNOWN
         else:
             total, terms = _gradient(x, dx, g), len(dx.v) * math.prod(g.out_shape[1:])
-        return channels_last(_checked(total, terms, GRADIENT_BITS, "weight gradient", watch))
+        return channels_last(_checked(total, terms, widths, "weight gradient", watch))
 
 
 def _gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
@@ -186,14 +196,16 @@ def _sum_type(x: Operand, w: Weights, axis: int) -> torch.dtype:
     return torch.int32 if x.v.device.type == "cpu" and x.largest * w.norm(axis) < _NARROW_SUM else torch.float64
 
 
-def _checked(total: Tensor, terms: int, bits: int, name: str, watch: Watch | None) -> Tensor:
-    """The sums, or a fault; no sum of fewer than 2^(bits - 25) terms of 2^24 can need more bits, nor one below 2^30 (int32)."""
-    if total.dtype == torch.int32 or terms < 1 << (bits - 25 - NEAR_BITS):
+def _checked(total: Tensor, terms: int, widths: SumWidths, name: str, watch: Watch | None) -> Tensor:
+    """The sums, or a fault; looked at only where the number of terms, and what int32 holds, leave it open how near they come."""
+    bits = widths.of(name)
+    most = min(terms.bit_length() + _PRODUCT_BITS, _NARROW_SUM.bit_length() if total.dtype == torch.int32 else 64)
+    if most <= bits - NEAR_BITS:
         return total
     ends = ends_of(total)
     if watch is not None:
         watch(name, bits, *ends)
-    elif terms >= 1 << (bits - 25):
+    elif most > bits:
         check_ends(name, bits, *(int(end) for end in ends))
     return total
 

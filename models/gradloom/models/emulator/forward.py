@@ -61,7 +61,8 @@ def _logits(x: Tensor, n: Exponent) -> Tensor:
 def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
     net, name = run.net, layer.name
     ex, tid, masters = run.accumulator_exponent(layer), net.tid(name, Kind.Z), run.masters[name]
-    x = convolution(run.values[layer.input, "z"], run.weights[name], net.geometry(name), name, run.watch(name))
+    x = convolution(run.values[layer.input, "z"], run.weights[name], net.geometry(name), name, run.watch(name),
+                    widths=run.widths)
     if layer.norm == "frn":
         _frn(run, layer, x, ex)
         return

@@ -27,6 +27,7 @@ from gradloom.models.golden.run import SPREAD
 from gradloom.models.layers import INPUT, Kind, Layer
 from gradloom.models.network import Network
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
 __all__ = ["ALL", "Master", "Run", "indices", "join_images"]
 
@@ -61,6 +62,8 @@ class Run:
         The same as the datapath sees them, Q3.12.
     step, seed : :class:`int`
         For the random bits.
+    widths : :class:`~gradloom.models.widths.SumWidths`
+        What the array's sums have to fit.
 
     Attributes
     ----------
@@ -80,12 +83,12 @@ class Run:
 
     def __init__(
         self, net: Network, exponents: dict[int, int], weights: dict[str, Weights], masters: Master, narrow: Master,
-        *, step: int, seed: int, calibrate: bool,
+        *, step: int, seed: int, calibrate: bool, widths: SumWidths = FULL_WIDTHS,
     ) -> None:
         self.net, self.weights, self.masters, self.narrow, self.format = net, weights, masters, narrow, net.arithmetic
         self.given = exponents[Kind.Z]
         self.e: dict[int, Any] = exponents | net.fixed_exponents(self.given)
-        self.step, self.seed, self.calibrate = step, seed, calibrate
+        self.step, self.seed, self.calibrate, self.widths = step, seed, calibrate, widths
         self.values: dict[tuple[str, str], Operand] = {}
         self.raw: dict[tuple[str, str], Tensor] = {}
         self.sums: dict[tuple[str, str], Tensor] = {}
@@ -95,14 +98,14 @@ class Run:
         self.sum_exponents: dict[str, int] = {}
         self._ranges: list[tuple[int, int, Range]] = []
         self._stats: dict[int, int] = {}
-        self._widths: list[tuple[str, str, int, Range]] = []
+        self._watched_sums: list[tuple[str, str, int, Range]] = []
 
     def watch(self, layer: str) -> Watch:
         """Takes the range of a layer's sums that may come near the limit or leave it; :meth:`verify` looks at it."""
         return partial(self._watched, layer)
 
     def _watched(self, layer: str, name: str, bits: int, low: Tensor, high: Tensor) -> None:
-        self._widths.append((layer, name, bits, Range(low, high)))
+        self._watched_sums.append((layer, name, bits, Range(low, high)))
 
     def verify(self) -> None:
         """Look at all sums whose width was not known beforehand, in the order in which they were made.
@@ -113,19 +116,19 @@ class Run:
             If one does not fit.
         """
         self.read()
-        for layer, name, bits, found in self._widths:
+        for layer, name, bits, found in self._watched_sums:
             with located(layer, _PHASES[name]):
                 check_ends(name, bits, *(int(end) for end in found.ends))
 
     def read(self, *others: Range) -> None:
         """Read all ranges that were kept, and others, at once: here alone a step waits for its device."""
-        read_ranges([*(entry[-1] for entry in self._ranges), *(entry[-1] for entry in self._widths), *others])
+        read_ranges([*(entry[-1] for entry in self._ranges), *(entry[-1] for entry in self._watched_sums), *others])
 
     def near(self) -> dict[tuple[str, str], int]:
         """As of :class:`~gradloom.models.golden.run.Run`."""
         self.read()
         near: dict[tuple[str, str], int] = {}
-        for layer, name, bits, found in self._widths:
+        for layer, name, bits, found in self._watched_sums:
             needed = 1 + stat_of(*found.ends, 0).bit_length()
             if needed > bits - NEAR_BITS:
                 near[layer, name] = max(needed, near.get((layer, name), 0))

@@ -32,6 +32,7 @@ from gradloom.models.hyper import Hyper
 from gradloom.models.layers import Kind, Subsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
 __all__ = ["Emulator", "EmulatorStep"]
 
@@ -140,6 +141,8 @@ class Emulator:
         Where to start; it is copied.
     device : :class:`str`
         "cpu", "cuda", ...
+    widths : :class:`~gradloom.models.widths.SumWidths`
+        Of the machine that the emulator stands for.
 
     Attributes
     ----------
@@ -148,12 +151,12 @@ class Emulator:
     parameters : :class:`Parameters`
     """
 
-    def __init__(self, net: Network, state: State, device: str = "cpu") -> None:
+    def __init__(self, net: Network, state: State, device: str = "cpu", *, widths: SumWidths = FULL_WIDTHS) -> None:
         if net.arithmetic.real:
             raise ValueError(f"format {net.format} is floating point, the emulator is exact: train on the golden model")
         if os.name == "posix":
             _keep_freed_memory()
-        self.net, self.device = net, str(torch.empty(0, device=device).device)
+        self.net, self.device, self.widths = net, str(torch.empty(0, device=device).device), widths
         self.load(state)
 
     def load(self, state: State) -> None:
@@ -205,7 +208,8 @@ class Emulator:
     def _run(self, *, calibrate: bool) -> Run:
         weights = {name: Weights(learnt.w) for name, learnt in self.learnt.items()}
         masters, narrow = (self.parameters.by_layer(vector) for vector in (self.parameters.master, self.parameters.master >> 12))
-        return Run(self.net, dict(self._exponents), weights, masters, narrow, step=self._step, seed=self._seed, calibrate=calibrate)
+        return Run(self.net, dict(self._exponents), weights, masters, narrow, step=self._step, seed=self._seed, calibrate=calibrate,
+                   widths=self.widths)
 
     @torch.inference_mode()
     def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> EmulatorStep:
@@ -253,7 +257,7 @@ class Emulator:
         if self._averaged:
             state = averaged(self.net, self.state())
             state.averages, state.averaged = {}, 0
-            return Emulator(self.net, state, self.device).evaluate(x_codes, labels)
+            return Emulator(self.net, state, self.device, widths=self.widths).evaluate(x_codes, labels)
         codes = torch.tensor(x_codes, device=self.device)
         run = self._run(calibrate=False)
         try:

@@ -47,7 +47,7 @@ def backward(run: Run, logits: np.ndarray, labels: np.ndarray) -> None:
             if shift is not None:
                 dx = arith.align(dx, shift)
             dw = conv.weight_gradient(x, dx, g.kernel, g.stride, g.pad, width=None)
-            run.check(name, "WG + WU", "weight gradient", dw, conv.GRADIENT_BITS)
+            run.check(name, "WG + WU", "weight gradient", dw)
             run.dw[name] = dw
 
 
@@ -70,7 +70,7 @@ def _backward_exponent(run: Run, name: str) -> Any:
 def _convolution(run: Run, name: str) -> np.ndarray:
     g, dx = run.net.geometry(name), run.values[name, "dx"]
     wide = conv.backward(dx, run.weights(name), (len(dx), *g.in_shape), g.stride, g.pad, width=None)
-    run.check(name, "BP", "backward sum", wide, conv.SUM_BITS)
+    run.check(name, "BP", "backward sum", wide)
     return wide
 
 

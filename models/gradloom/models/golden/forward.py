@@ -44,7 +44,7 @@ def _convolution(run: Run, layer: Conv | FullyConnected) -> None:
     net, name = run.net, layer.name
     g, ex, tid = net.geometry(name), run.accumulator_exponent(layer), net.tid(name, Kind.Z)
     x = conv.forward(run.values[layer.input, "z"], run.weights(name), g.stride, g.pad, width=None)
-    run.check(name, "FP", "forward sum", x, conv.SUM_BITS)
+    run.check(name, "FP", "forward sum", x)
     if layer.norm == "frn":
         _frn(run, layer, x, ex)
         return

@@ -12,6 +12,7 @@ from gradloom.models.layers import Kind, Layer
 from gradloom.models.network import Network
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
 from gradloom.models.state import State
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
 __all__ = ["SPREAD", "Run", "join_images"]
 
@@ -29,6 +30,8 @@ class Run:
         ``calibrate`` every operation first finds the exponent of what it writes, as formats without delayed scales always do.
     first : :class:`int`
         Number of the first image in the whole batch.
+    widths : :class:`~gradloom.models.widths.SumWidths`
+        What the array's sums have to fit.
 
     Attributes
     ----------
@@ -47,7 +50,8 @@ class Run:
     """
 
     def __init__(
-        self, net: Network, state: State, exponents: dict[int, Any], *, calibrate: bool = False, first: int = 0
+        self, net: Network, state: State, exponents: dict[int, Any], *, calibrate: bool = False, first: int = 0,
+        widths: SumWidths = FULL_WIDTHS,
     ) -> None:
         self.net = net
         self.format = net.arithmetic
@@ -55,6 +59,7 @@ class Run:
         self.e = exponents | net.fixed_exponents(exponents[Kind.Z])
         self.calibrate = calibrate
         self.first = first
+        self.widths = widths
         self.stats: dict[int, int] = {}
         self.tensors: dict[tuple[str, str], np.ndarray] = {}
         self.sums: dict[tuple[str, str], np.ndarray] = {}
@@ -64,14 +69,15 @@ class Run:
         self.sum_exponents: dict[str, int] = {}
         self.near: dict[tuple[str, str], int] = {}
 
-    def check(self, layer: str, phase: str, name: str, sums: np.ndarray, bits: int) -> None:
-        """See that sums of the array fit its accumulators, and keep those that come near the limit.
+    def check(self, layer: str, phase: str, name: str, sums: np.ndarray, bits: int | None = None) -> None:
+        """See that sums of the array fit its accumulators, or ``bits``, and keep those that come near the limit.
 
         Raises
         ------
         :exc:`~gradloom.models.arithmetic.arith.ArithmeticFault`
             If they do not fit.
         """
+        bits = self.widths.of(name) if bits is None else bits
         with arith.located(layer, phase):
             needed = arith.signed_bits(name, sums, bits)
         if needed > bits - arith.NEAR_BITS:

@@ -23,6 +23,7 @@ from gradloom.models.hyper import NO_DECAY, Hyper, schedule_table
 from gradloom.models.layers import Conv, FullyConnected, Kind, MaxPool
 from gradloom.models.network import Network
 from gradloom.models.state import State
+from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
 __all__ = [
     "DX_CALIBRATION",
@@ -137,7 +138,8 @@ def score(net: Network, logits: np.ndarray, labels: np.ndarray) -> tuple[float, 
 
 
 def train_step(
-    net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper, *, parts: int = 1
+    net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper, *, parts: int = 1,
+    widths: SumWidths = FULL_WIDTHS,
 ) -> StepResult:
     """One training step on a batch; ``state`` becomes the next step's.
 
@@ -149,6 +151,13 @@ def train_step(
         Class numbers; with the loss "squared" also targets in Q8, for regression and reconstruction.
     parts : :class:`int`
         Process the batch in so many parts one after the other; the result does not depend on it.
+    widths : :class:`~gradloom.models.widths.SumWidths`
+        Of the machine that the model stands for.
+
+    Raises
+    ------
+    :exc:`~gradloom.models.arithmetic.arith.ArithmeticFault`
+        If a number does not fit its width; the state is none that a step leaves then.
     """
     x_codes, labels = np.asarray(x_codes), np.asarray(labels)
     if parts > 1 and not net.arithmetic.delayed:
@@ -157,7 +166,7 @@ def train_step(
         return _real_step(net, state, x_codes, labels, hyper)
     exponents: dict[int, Any] = dict(state.exponents)
     if not state.calibrated and net.arithmetic.delayed:
-        run = Run(net, state, exponents, calibrate=True)
+        run = Run(net, state, exponents, calibrate=True, widths=widths)
         backward(run, forward(run, x_codes), labels)
         exponents = run.e
     stats: dict[int, int] = {}
@@ -166,7 +175,7 @@ def train_step(
     near: dict[tuple[str, str], int] = {}
     pieces: list[dict[tuple[str, str], np.ndarray]] = []
     for part in _slices(len(labels), parts):
-        run = Run(net, state, exponents, first=part.start)
+        run = Run(net, state, exponents, first=part.start, widths=widths)
         backward(run, forward(run, x_codes[part]), labels[part])
         pieces.append(run.tensors)
         for key, bits in run.near.items():
@@ -181,7 +190,9 @@ def train_step(
     scales = Scales(exponents, run.dw_exponents, run.sum_exponents, stats)
     tensors = {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
     for layer in net.weighted:
-        run.check(layer.name, "WG + WU", "weight gradient", dw[layer.name], conv.GRADIENT_BITS)
+        if parts > 1:
+            # Sums of parts are added up in wide integers, whatever the array's accumulators have.
+            run.check(layer.name, "WG + WU", "weight gradient", dw[layer.name], conv.GRADIENT_BITS)
         tensors[layer.name, "dw"] = dw[layer.name]
         with arith.located(layer.name, "WG + WU"):
             update_weights(net, state, layer, dw[layer.name], scales, hyper, len(labels))
@@ -224,10 +235,12 @@ def _real_step(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarr
     return StepResult(tensors, dict(state.exponents), step.loss, step.correct, {})
 
 
-def evaluate(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:
+def evaluate(
+    net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray, *, widths: SumWidths = FULL_WIDTHS
+) -> Evaluation:
     """Forward pass with the state's weights and exponents, which stay as they are; it rounds as a training step does.
 
-    A state that has averaged weights is evaluated with these.
+    A state that has averaged weights is evaluated with these. ``widths`` and faults as for :func:`train_step`.
 
     Raises
     ------
@@ -241,6 +254,6 @@ def evaluate(net: Network, state: State, x_codes: np.ndarray, labels: np.ndarray
         real = from_state(net, state, np.float32).logits(_real_images(state, np.asarray(x_codes)))
         logits = np.rint(256 * np.clip(real, -(2.0**15), 2.0**15)).astype(np.int32)
         return Evaluation(*score(net, logits, np.asarray(labels)), logits)
-    logits = forward(Run(net, state, dict(state.exponents)), np.asarray(x_codes))
+    logits = forward(Run(net, state, dict(state.exponents), widths=widths), np.asarray(x_codes))
     labels = np.asarray(labels)
     return Evaluation(*score(net, logits, labels), logits)

@@ -37,6 +37,20 @@ FAULTS = (
         f"{_TESTS}/host/devices/test_limits.py::test_the_machines_codes_become_the_same_sentences",
     ),
     Fault(
+        "an overflow of a carried update is told of the step in which the machine comes to it",
+        f"{_HOST}/devices/runner.py",
+        "csr_read(offset('STEP')) - late}",
+        "csr_read(offset('STEP'))}",
+        f"{_TESTS}/host/devices/test_limits.py::test_a_carried_update_is_that_of_the_step_before_the_counted_one",
+    ),
+    Fault(
+        "the golden model has wider sums than the machine that it stands for",
+        f"{_HOST}/devices/opening.py",
+        "GoldenModel(network, state, sum_widths(network, config))",
+        "GoldenModel(network, state)",
+        f"{_TESTS}/host/devices/test_sum_widths.py::test_commands_end_with_the_machines_width_and_exit_code_1",
+    ),
+    Fault(
         "sums are near their limit a bit too late",
         "models/gradloom/models/golden/run.py",
         "if needed > bits - arith.NEAR_BITS:",

@@ -13,6 +13,7 @@ from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Hyper, evaluate, expected_tensors, schedule_table, train_step
 from gradloom.models.network import FullyConnected, Kind, Network, NetworkError, Training, load_network
 from gradloom.models.state import State, StateError, delayed_kinds
+from gradloom.models.widths import SumWidths
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.networks import hashed_images
 
@@ -214,14 +215,36 @@ def test_parts_must_fit_the_batch(parts):
 
 
 @pytest.mark.parametrize(
-    ("width", "phase"), [("SUM_BITS", "forward sum"), ("GRADIENT_BITS", "weight gradient")]
+    ("widths", "phase"), [(SumWidths(psum=10), "forward sum"), (SumWidths(wg=10), "weight gradient")], ids=str
 )
-def test_overflow_names_the_layer(monkeypatch, width, phase):
+def test_overflow_names_the_layer(widths, phase):
     network = load_network("digits-cnn")
-    monkeypatch.setattr(conv, width, 10)
     message = rf"^layer '(conv1|fc)': {phase}: values .* do not fit 10 bits$"
-    with pytest.raises(arith.ArithmeticFault, match=message):
-        train_step(network, started(network), *hashed_images(network, 2), Hyper.from_floats(0.05))
+    for parts in (1, 2):
+        with pytest.raises(arith.ArithmeticFault, match=message):
+            train_step(network, started(network), *hashed_images(network, 2), Hyper.from_floats(0.05), parts=parts, widths=widths)
+
+
+def test_the_sum_over_parts_has_the_full_width(monkeypatch):
+    """Gradients of a part fit the machine's accumulators; the parts are added up in wide integers."""
+    network = load_network("digits-cnn")
+    state = started(network, steps=1)
+    batch, hyper = hashed_images(network, 4), Hyper.from_floats(0.05)
+    halves = [train_step(network, state.copy(), batch[0][part], batch[1][part], hyper).tensors for part in (slice(2), slice(2, 4))]
+    whole = train_step(network, state.copy(), *batch, hyper).tensors
+
+    def bits(tensors):
+        return max(arith.signed_bits("dw", tensors[layer.name, "dw"], 48) for layer in network.weighted)
+
+    most = max(map(bits, halves))
+    assert bits(whole) > most, "such a batch is needed"
+    with pytest.raises(arith.ArithmeticFault, match=rf"weight gradient: values .* do not fit {most} bits$"):
+        train_step(network, state.copy(), *batch, hyper, widths=SumWidths(wg=most))
+    found = train_step(network, state.copy(), *batch, hyper, parts=2, widths=SumWidths(wg=most)).tensors
+    assert all(np.array_equal(found[key], whole[key]) for key in whole)
+    monkeypatch.setattr(conv, "GRADIENT_BITS", most)
+    with pytest.raises(arith.ArithmeticFault, match=rf"weight gradient: values .* do not fit {most} bits$"):
+        train_step(network, state.copy(), *batch, hyper, parts=2)
 
 
 def test_hyperparameters_round_to_an_eight_bit_mantissa():
