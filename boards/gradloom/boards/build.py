@@ -22,7 +22,7 @@ from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
 from gradloom.rtl.config import Config, ConfigError
 from gradloom.rtl.emission import TOP, emit_verilog
 
-__all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "synthesis_script", "with_margin",
+__all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "routable", "synthesis_script",
            "write_sources"]
 
 STAGES = ("sources", "synthesis", "placement", "routing", "bitstream")
@@ -125,10 +125,19 @@ def write_sources(folder: Path, request: BuildRequest) -> int:
     return number
 
 
-def with_margin(placed: dict[str, Any], margin: int) -> dict[str, Any]:
-    """A placed design as nextpnr writes it, with the margin among its settings, which have no option for it."""
+def routable(placed: dict[str, Any], margin: int) -> dict[str, Any]:
+    """A placed design as nextpnr writes it, ready to be routed by options.
+
+    nextpnr takes its settings from the design before its options: its router, and whether that looks at timing, must not stand
+    there, nor routes. The margin must: it has no option.
+    """
     for module in placed["modules"].values():
-        module.setdefault("settings", {}).update({f"router2/bbMargin/{axis}": str(margin) for axis in "xy"})
+        settings = module.setdefault("settings", {})
+        for name in ("router", "timing_driven", "route"):
+            settings.pop(name, None)
+        settings.update({f"router2/bbMargin/{axis}": str(margin) for axis in "xy"})
+        for net in module.get("netnames", {}).values():
+            net.get("attributes", {}).pop("ROUTING", None)
     return placed
 
 
@@ -147,13 +156,13 @@ class _Build:
         self.number = 0
 
     def run(self, stage: str, tool: str, arguments: list[str], progress: str, inputs: list[str], outputs: list[str],
-            change: Callable[[], None] = lambda: None, given: str = "") -> None:
-        """A stage that is one call of a tool; ``change`` edits what it wrote, as ``given`` says."""
+            prepare: Callable[[], None] = lambda: None, given: str = "") -> None:
+        """A stage that is one call of a tool; ``prepare`` makes one more input of the others, as ``given`` says."""
         self.commands.append(" ".join([tool, *arguments]))
 
         def work() -> None:
+            prepare()
             run_tool(stage, [tool_path(tool), *arguments], self.folder, progress, lambda line: self.report(stage, line))
-            change()
 
         if not self.stages.run(stage, [self.versions.get(tool, ""), *arguments, given], inputs, outputs, work):
             self.report(stage, "done before")
@@ -170,16 +179,16 @@ class _Build:
     def place_and_route(self) -> None:
         request = self.request
         nextpnr = [*request.board.nextpnr, "--lpf", "top.lpf", "--seed", str(request.seed), "--freq", f"{request.clock / 1e6:g}"]
-        placed = self.folder / "placed.json"
+        placed, ready = self.folder / "placed.json", self.folder / "routable.json"
         self.run("placement", "nextpnr-ecp5",
                  [*nextpnr, "--json", "top.json", *request.placer, "--no-route", "--write", "placed.json"],
-                 _NEXTPNR_PROGRESS, ["top.json", "top.lpf"], ["placed.json"],
-                 lambda: (placed.write_text(json.dumps(with_margin(json.loads(placed.read_text()), request.margin))), None)[1],
-                 given=f"margin {request.margin}")
+                 _NEXTPNR_PROGRESS, ["top.json", "top.lpf"], ["placed.json"])
         self.run("routing", "nextpnr-ecp5",
-                 [*nextpnr, "--json", "placed.json", "--no-pack", "--no-place", *request.router, "--textcfg", "top.config",
+                 [*nextpnr, "--json", "routable.json", "--no-pack", "--no-place", *request.router, "--textcfg", "top.config",
                   "--report", "nextpnr.json", "--timing-allow-fail"], _NEXTPNR_PROGRESS, ["placed.json", "top.lpf"],
-                 ["top.config", "nextpnr.json", "routing.log"])
+                 ["top.config", "nextpnr.json", "routing.log"],
+                 lambda: (ready.write_text(json.dumps(routable(read_json(placed), request.margin))), None)[1],
+                 given=f"margin {request.margin}")
 
     def result(self, modules: dict[str, dict[str, int]]) -> BuildReport:
         request = self.request
