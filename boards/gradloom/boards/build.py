@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,7 @@ splitnets
 synth_ecp5 -nowidelut -top top -run map_luts:
 write_json top.json
 """
+_SOURCE_LINE = re.compile(r'^ *attribute \\src ".*"\n', re.MULTILINE)
 _YOSYS_PROGRESS = r"^\d+\.\d+\. (Executing \w+ pass)"
 _NEXTPNR_PROGRESS = r"Info: +(.*(?:at iteration|iter=|wirelen|Running|Router|Placing|Packing|Routing|arcs|\d{3,}).*)"
 
@@ -120,7 +122,8 @@ def write_sources(folder: Path, request: BuildRequest) -> int:
     (folder / f"{TOP}.v").write_text(machine)
     for file in ("top.il", "top.lpf"):
         text = files[file]
-        (folder / file).write_text(text if isinstance(text, str) else text.decode())
+        # Where the sources lie is no part of the design.
+        (folder / file).write_text(_SOURCE_LINE.sub("", text if isinstance(text, str) else text.decode()))
     (folder / "top.ys").write_text(synthesis_script())
     return number
 

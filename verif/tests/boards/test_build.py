@@ -36,6 +36,7 @@ def test_sources(no_machine, tmp_path):
     pins = files["top.lpf"].decode()
     assert 'LOCATE COMP "clk25_0__io" SITE "G2"' in pins and 'LOCATE COMP "uart_0__rx__io" SITE "M1"' in pins
     assert 'FREQUENCY PORT "clk25_0__io" 25000000.0 HZ' in pins
+    assert b"src" not in files["top.il"], "where the checkout lies would decide what is built"
     slow, slow_files = written(tmp_path / "slow")
     assert slow != number and b"EHXPLLL" in slow_files["top.il"] and b"EHXPLLL" not in files["top.il"]
 
