@@ -12,8 +12,10 @@ from typing import Any
 from amaranth.build import Platform
 from amaranth_boards.ulx3s import ULX3S_45F_Platform, ULX3S_85F_Platform
 
-from gradloom.boards.block_ram_board import BlockRamBoard
+from gradloom.boards.block_ram_board import BlockRamBoard, PlatformBoard
+from gradloom.boards.board import board_named
 from gradloom.boards.build_report import BuildReport, cells_by_module, read_report
+from gradloom.boards.sdram_board import SdramBoard
 from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
 from gradloom.rtl.config import Config, ConfigError, load_config
 from gradloom.rtl.emission import TOP, EmissionError, emit_verilog
@@ -51,19 +53,23 @@ def synthesis_script() -> str:
     return _SCRIPT.format(machine=f"{TOP}.v")
 
 
-def build_number(machine: str, board: str, memory_bytes: int, clock: int) -> int:
+def build_number(machine: str, board: str, memory_bytes: int | None, clock: int) -> int:
     """64-bit hash of the Verilog of the machine and of what else decides what is built, but the seed."""
     text = f"{board} {memory_bytes} {clock} {synthesis_script()}\n{machine}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def write_sources(folder: Path, board: str, config: Config, *, memory_bytes: int, clock: int) -> int:
+def write_sources(folder: Path, board: str, config: Config, *, memory_bytes: int | None, clock: int) -> int:
     """``gradloom.v``, ``top.il``, ``top.lpf`` and ``top.ys`` in ``folder``; returns the number of the build
-    (:func:`build_number`)."""
+    (:func:`build_number`). Without ``memory_bytes`` of block RAM the memory is the board's SDRAM."""
     platform, letters, _ = BOARDS[board]
     machine = emit_verilog(config)[f"{TOP}.v"]
     number = build_number(machine, board, memory_bytes, clock)
-    design = BlockRamBoard(config, memory_bytes=memory_bytes, clock=clock, board=letters, build=number)
+    design: PlatformBoard
+    if memory_bytes is None:
+        design = SdramBoard(config, board_named(board), clock=clock, build=number)
+    else:
+        design = BlockRamBoard(config, memory_bytes=memory_bytes, clock=clock, board=letters, build=number)
     files = platform().prepare(design, "top").files
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{TOP}.v").write_text(machine)
@@ -81,7 +87,7 @@ def with_margin(placed: dict[str, Any], margin: int) -> dict[str, Any]:
     return placed
 
 
-def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 16, clock: int = 25_000_000, seed: int = 1,
+def build(folder: Path, board: str, config: Config, *, memory_bytes: int | None = 1 << 16, clock: int = 25_000_000, seed: int = 1,
           options: Sequence[str] = ROUTER_OPTIONS, margin: int = MARGIN, report: Callable[[str], None] = print) -> BuildReport:
     """``top.bit``, ``report.txt`` and ``report.json`` in ``folder``, beside all that they are made of.
 
@@ -91,8 +97,8 @@ def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 
     ----------
     board : :class:`str`
         One of :data:`BOARDS`.
-    memory_bytes : :class:`int`
-        Block RAM behind the machine, a power of two.
+    memory_bytes : :class:`int`, optional
+        Block RAM behind the machine, a power of two; :class:`None`: the board's SDRAM.
     clock : :class:`int`
         Hz of the whole design.
     options : sequence of :class:`str`
@@ -110,11 +116,12 @@ def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 
     device = BOARDS[board][2]
     seconds: dict[str, float] = {}
     begin = time.monotonic()
-    report(f"sources of {config.name} on {board} with {memory_bytes >> 10} KiB of block RAM at {clock / 1e6:g} MHz")
+    memory = "its SDRAM" if memory_bytes is None else f"{memory_bytes >> 10} KiB of block RAM"
+    report(f"sources of {config.name} on {board} with {memory} at {clock / 1e6:g} MHz")
     write_sources(folder, board, config, memory_bytes=memory_bytes, clock=clock)
     seconds["sources"] = time.monotonic() - begin
     seconds["synthesis"] = run_tool("synthesis", [tool_path("yosys"), "top.ys"], folder, _YOSYS_PROGRESS, report)
-    modules = cells_by_module(json.loads((folder / "top.json").read_text()))
+    modules = cells_by_module(json.loads((folder / "top.json").read_text()), depth=4)
     nextpnr = [tool_path("nextpnr-ecp5"), *device, *_PACKAGE, "--lpf", "top.lpf", "--seed", str(seed)]
     seconds["placement"] = run_tool(
         "placement", [*nextpnr, "--json", "top.json", *PLACER_OPTIONS, "--no-route", "--write", "placed.json"], folder,
@@ -139,11 +146,17 @@ def build(folder: Path, board: str, config: Config, *, memory_bytes: int = 1 << 
     return result
 
 
+def _memory(text: str) -> int | None:
+    """Bytes of block RAM, or :class:`None` for the SDRAM."""
+    return None if text == "sdram" else int(text) << 10
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gradloom.boards.build", description=__doc__)
     parser.add_argument("--config", required=True, help="a preset or a TOML file")
     parser.add_argument("--board", choices=sorted(BOARDS), default="ulx3s-85f")
-    parser.add_argument("--memory", type=int, default=64, metavar="KIB", help="block RAM behind the machine, a power of two (64)")
+    parser.add_argument("--memory", type=_memory, default=64 << 10, metavar="KIB|sdram",
+                        help="block RAM behind the machine, a power of two (64), or the board's SDRAM")
     parser.add_argument("--clock", type=float, default=25.0, metavar="MHZ", help="of the whole design (25)")
     parser.add_argument("--seed", type=int, default=1, help="of the placement (1)")
     parser.add_argument("--margin", type=int, default=MARGIN, metavar="TILES",
@@ -158,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _arguments(arguments)
     try:
         config = load_config(given.config)
-        result = build(given.out, given.board, config, memory_bytes=given.memory << 10, clock=round(given.clock * 1e6),
+        result = build(given.out, given.board, config, memory_bytes=given.memory, clock=round(given.clock * 1e6),
                        seed=given.seed, options=given.options or ROUTER_OPTIONS, margin=given.margin,
                        report=lambda line: print(line, flush=True))
     except (BuildError, EmissionError) as error:

@@ -44,7 +44,7 @@ def test_build_number():
 
 @pytest.mark.parametrize(("arguments", "status", "message"), [
     (["--config", "none.toml"], 2, "there is no configuration 'none.toml'"),
-    (["--config", "small"], 2, "small has 2 load and 1 store channels: take a machine with one of each"),
+    (["--config", "nano", "--memory", "sdram", "--board", "ulx3s-45f"], 2, "there is no board 'ulx3s-45f'"),
     (["--config", "nano", "--memory", "100"], 2, "memory_bytes must be a power of two"),
     (["--config", "nano", "--clock", "13"], 2, "a clock of 13000000 Hz cannot be made of one of 25000000 Hz")])
 def test_wrong_arguments(no_machine, tmp_path, capsys, arguments, status, message):

@@ -10,6 +10,7 @@ from gradloom.host.files import UserError
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.link.frames import Identity
 from gradloom.host.link.link import Link
+from gradloom.host.link.memory_check import check_memory
 from gradloom.host.link.transport import SerialTransport, SimulatedTransport, Transport
 from gradloom.rtl.config import Config
 
@@ -118,12 +119,13 @@ def open_board(choice: BoardChoice, config: Config, size: int = 0) -> BoardDevic
         check_identity(link.identity, choice, config, size)
         if not choice.simulated:
             link.set_baud(board.baud)
+        device = BoardDevice(link, kind="simulated", baud=board.baud, wait=_SIMULATED_WAIT) if choice.simulated else BoardDevice(
+            link, kind="on-board", baud=board.baud)
+        check_memory(device, board.part, link.identity.memory_base)
+        return device
     except BaseException:
         transport.close()
         raise
-    if choice.simulated:
-        return BoardDevice(link, kind="simulated", baud=board.baud, wait=_SIMULATED_WAIT)
-    return BoardDevice(link, kind="on-board", baud=board.baud)
 
 
 def _simulation(board: Board, config: Config) -> Any:

@@ -43,7 +43,7 @@ class BoardDesign(wiring.Component):
         The SDRAM at the pins; or bytes of block RAM in its place, a power of two.
     clock : :class:`int`
         Hz, of everything.
-    capture : :class:`int`
+    capture, pad_registers
         See :class:`~gradloom.rtl.board.memory.sdram.SdramController`.
     board, build, baud
         See :class:`~gradloom.rtl.board.link.board_link.BoardLink`.
@@ -62,15 +62,15 @@ class BoardDesign(wiring.Component):
         The machine's interrupt.
     """
 
-    def __init__(self, config: Config, part: SdramPart | int, *, clock: int, capture: int = 0, board: str = "SIM0", build: int = 0,
-                 baud: int = 115_200, uart: bool = True) -> None:
+    def __init__(self, config: Config, part: SdramPart | int, *, clock: int, capture: int = 0, pad_registers: bool = False,
+                 board: str = "SIM0", build: int = 0, baud: int = 115_200, uart: bool = True) -> None:
         self.config, self.part, self.uart = config, part, uart
         sdram = isinstance(part, SdramPart)
         link = UartLink if uart else BoardLink
         self.link = link(config, board=board, clock=clock, memory_bytes=part.size if sdram else part, build=build, baud=baud)
         managers = max(config.load_channels, config.store_channels) + 1
         if sdram:
-            self.memory = BoardMemory(managers, config.beat_bytes, part, clock, capture=capture)
+            self.memory = BoardMemory(managers, config.beat_bytes, part, clock, capture=capture, pad_registers=pad_registers)
         else:
             self.memory, self.arbiter = BlockRam(config.beat_bytes, part), AxiArbiter(managers, config.beat_bytes)
         self.pins = pin_members(part) if sdram else {}

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <type_traits>
 
 #include "Vdut.h"
 #include "sdram_model.h"
@@ -60,16 +61,38 @@ struct Cable {
     }
 };
 
+// The tracks from the design's pins to those of the memory, and what may be wrong with them.
+struct Tracks {
+    uint8_t cke, cs_n, ras_n, cas_n, we_n, ba, dqm, dq_oe;
+    uint16_t a;
+    std::remove_reference_t<decltype(Vdut::dq_o)> dq_o, dq_i;
+    uint32_t swapped = 0, first = 0, second = 0;  // two data lines on their way back
+    uint16_t low = 0, high = 0;                   // address lines that are stuck while a row is opened
+    bool no_refresh = false;
+
+    template <class Top> void there(const Top& top) {
+        cke = top.cke, cs_n = top.cs_n, ras_n = top.ras_n, cas_n = top.cas_n, we_n = top.we_n, ba = top.ba, dqm = top.dqm;
+        dq_oe = top.dq_oe, a = top.a, dq_o = top.dq_o;
+        if (!cs_n && !ras_n && cas_n && we_n) a = (a & ~low) | high;
+        if (no_refresh && !cs_n && !ras_n && !cas_n && we_n) cs_n = 1;
+    }
+    template <class Top> void back(Top& top) const {
+        const uint32_t differs = swapped & ((dq_i >> first ^ dq_i >> second) & 1u);
+        top.dq_i = dq_i ^ (differs << first) ^ (differs << second);
+    }
+};
+
 struct Board {
     VerilatedContext context;
     Vdut top;
     Sdram sdram;
+    Tracks tracks{};
     Cable cable;
     uint64_t cycle = 0;
 
     explicit Board(const SdramSettings& settings) : top(&context, "board"), sdram(settings) {
-        sdram.connect({&top.cke, &top.cs_n, &top.ras_n, &top.cas_n, &top.we_n, &top.ba, &top.a, &top.dqm, &top.dq_o, &top.dq_oe,
-                       &top.dq_i});
+        Tracks& t = tracks;
+        sdram.connect({&t.cke, &t.cs_n, &t.ras_n, &t.cas_n, &t.we_n, &t.ba, &t.a, &t.dqm, &t.dq_o, &t.dq_oe, &t.dq_i});
         reset(8);
     }
     ~Board() { top.final(); }
@@ -78,8 +101,10 @@ struct Board {
         top.clk = 0;
         cable.before(top, 0);
         sdram.drive();
+        tracks.back(top);
         top.eval();
         cable.after(top, 0);
+        tracks.there(top);
         sdram.sample(cycle, top.rst);
         top.clk = 1;
         top.eval();
@@ -129,6 +154,16 @@ void board_reset(void* self) { board(self).reset(2); }
 void board_bit_clocks(void* self, uint32_t clocks) { board(self).cable.bit_clocks = clocks; }
 // The `nth` byte from now on of the host is lost on the cable.
 void board_lose(void* self, uint64_t nth) { board(self).cable.lost = board(self).cable.fed + nth; }
+// Faults of the tracks: two data lines exchanged on their way back; a line of a row's address stuck; no REFRESH arrives.
+void board_swap(void* self, uint32_t first, uint32_t second) {
+    Tracks& tracks = board(self).tracks;
+    tracks.swapped = 1, tracks.first = first, tracks.second = second;
+}
+void board_stick(void* self, uint32_t bit, int level) {
+    Tracks& tracks = board(self).tracks;
+    (level ? tracks.high : tracks.low) |= 1u << bit;
+}
+void board_no_refresh(void* self) { board(self).tracks.no_refresh = true; }
 const char* board_violations(void* self) { return board(self).sdram.violations().c_str(); }
 uint64_t board_size(void* self) { return board(self).sdram.size(); }
 uint8_t* board_bytes(void* self) { return board(self).sdram.bytes(); }

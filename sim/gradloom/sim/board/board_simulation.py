@@ -36,7 +36,8 @@ def _load(path: Path) -> ctypes.CDLL:
             ("new", handle, [ctypes.POINTER(ModelSettings)]), ("delete", None, [handle]),
             ("feed", None, [handle, ctypes.c_char_p, u64]), ("take", u64, [handle, ctypes.c_char_p, u64]),
             ("run", u64, [handle, u64]), ("cycle", u64, [handle]), ("reset", None, [handle]), ("bit_clocks", None, [handle, u32]),
-            ("lose", None, [handle, u64]), ("violations", ctypes.c_char_p, [handle]), ("size", u64, [handle]),
+            ("lose", None, [handle, u64]), ("swap", None, [handle, u32, u32]), ("stick", None, [handle, u32, ctypes.c_int]),
+            ("no_refresh", None, [handle]), ("violations", ctypes.c_char_p, [handle]), ("size", u64, [handle]),
             ("bytes", ctypes.POINTER(ctypes.c_uint8), [handle]), ("counts", None, [handle, ctypes.POINTER(u64)])):
         function = getattr(library, f"board_{name}")
         function.restype = result
@@ -122,6 +123,18 @@ class BoardSimulation(Simulation):
     def lose(self, nth: int) -> None:
         """The cable loses the ``nth`` byte of the host from now on, counted from 1."""
         self._library.board_lose(self._self, nth)
+
+    def swap_data(self, first: int, second: int) -> None:
+        """Exchange two data lines on their way back from the memory."""
+        self._library.board_swap(self._self, first, second)
+
+    def stick_row(self, bit: int, level: int = 0) -> None:
+        """One line of every row's address is stuck."""
+        self._library.board_stick(self._self, bit, level)
+
+    def drop_refreshes(self) -> None:
+        """No REFRESH arrives any more."""
+        self._library.board_no_refresh(self._self)
 
     @property
     def memory(self) -> memoryview:
