@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Elaboratable
-
-from gradloom.boards.block_ram_board import BlockRamBoard, check_one_port
+from gradloom.boards.block_ram_board import BlockRamBoard, PlatformBoard
 from gradloom.boards.board import Board
 from gradloom.boards.build_report import BuildReport, cells_by_module, critical_paths, read_json, slack_histogram, use_and_clocks
 from gradloom.boards.capacity import check_fit
 from gradloom.boards.clocking import find_pll
+from gradloom.boards.sdram_board import SdramBoard
 from gradloom.boards.stages import Stages, locked
 from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
 from gradloom.rtl.config import Config, ConfigError
@@ -59,8 +58,8 @@ class BuildRequest:
         Of the machine.
     clock : :class:`int`
         Hz of the whole design.
-    block_ram : :class:`int`
-        Bytes of block RAM behind the machine, a power of two.
+    block_ram : :class:`int`, optional
+        Bytes of block RAM behind the machine, a power of two, in place of the board's SDRAM.
     seed : :class:`int`
         Of the placement.
     margin : :class:`int`
@@ -77,31 +76,34 @@ class BuildRequest:
     board: Board
     config: Config
     clock: int
-    block_ram: int
+    block_ram: int | None = None
     seed: int = 1
     margin: int = MARGIN
     placer: tuple[str, ...] = PLACER_OPTIONS
     router: tuple[str, ...] = ROUTER_OPTIONS
 
     def __post_init__(self) -> None:
-        if self.block_ram < 1024 or self.block_ram & (self.block_ram - 1):
+        if self.block_ram is None:
+            self.board.part.timing(self.clock)
+        elif self.block_ram < 1024 or self.block_ram & (self.block_ram - 1):
             raise ConfigError(f"the block RAM behind a machine must be a power of two of KiB, not {self.block_ram / 1024:g} KiB")
         if self.clock != self.board.oscillator:
             find_pll(self.board.oscillator, self.clock)
-        check_one_port(self.config)
 
     @property
     def memory(self) -> str:
         """What is behind the machine, for a reader."""
-        return f"{self.block_ram >> 10} KiB of block RAM"
+        return f"SDRAM {self.board.memory}" if self.block_ram is None else f"{self.block_ram >> 10} KiB of block RAM"
 
     def number(self, machine: str) -> int:
         """64-bit hash of the Verilog of the machine and of what else decides the netlist; neither seed nor routing do."""
         text = f"{self.board.name} {self.block_ram} {self.clock} {synthesis_script()}\n{machine}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
-    def design(self, number: int) -> Elaboratable:
+    def design(self, number: int) -> PlatformBoard:
         """For the board's platform."""
+        if self.block_ram is None:
+            return SdramBoard(self.config, self.board, clock=self.clock, build=number)
         return BlockRamBoard(self.config, memory_bytes=self.block_ram, clock=self.clock, board=self.board.letters, build=number)
 
 
@@ -201,7 +203,7 @@ class _Build:
         files = {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest() for name in names
                  if (self.folder / name).exists()}
         return BuildReport(
-            board=request.board.name, machine=request.config.name, config=request.config.digest(), build=f"{self.number:016x}",
+            board=request.board.name, config=dataclasses.asdict(request.config), build=f"{self.number:016x}",
             memory=request.memory, use=use, modules=modules, clock_mhz=request.clock / 1e6,
             reached_mhz=min(clocks.values(), default=request.clock / 1e6), paths=critical_paths(table),
             slack=slack_histogram((self.folder / "routing.log").read_text()), seed=request.seed, seconds=dict(self.stages.seconds),
@@ -233,7 +235,7 @@ def build(folder: Path, request: BuildRequest, *, fresh: bool = False,
             (folder / name).unlink(missing_ok=True)
         work.sources()
         work.run("synthesis", "yosys", ["top.ys"], _YOSYS_PROGRESS, [f"{TOP}.v", "top.il", "top.ys"], ["top.json"])
-        modules = cells_by_module(read_json(folder / "top.json"))
+        modules = cells_by_module(read_json(folder / "top.json"), depth=4)
         total: Counter[str] = Counter()
         for cells in modules.values():
             total.update(cells)

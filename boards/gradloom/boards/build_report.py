@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gradloom.rtl.config import Config
+
 __all__ = ["KINDS", "BuildReport", "CriticalPath", "Hop", "cells_by_module", "critical_paths", "read_json", "slack_histogram",
            "use_and_clocks"]
 
@@ -51,8 +53,10 @@ class BuildReport:
 
     Parameters
     ----------
-    board, machine : :class:`str`
-        Names of :data:`~gradloom.boards.board.BOARDS` and of the configuration; ``config`` is the digest of the latter.
+    board : :class:`str`
+        One of :data:`~gradloom.boards.board.BOARDS`.
+    config : dict
+        Fields of the machine's :class:`~gradloom.rtl.config.Config`.
     build : :class:`str`
         The number of the build, 16 hexadecimal digits, which the board tells the host.
     memory : :class:`str`
@@ -78,8 +82,7 @@ class BuildReport:
     """
 
     board: str
-    machine: str
-    config: int
+    config: dict[str, Any]
     build: str
     memory: str
     use: dict[str, tuple[int, int]]
@@ -93,6 +96,11 @@ class BuildReport:
     versions: list[str]
     commands: list[str]
     files: dict[str, str]
+
+    @property
+    def machine(self) -> Config:
+        """What was built."""
+        return Config(**self.config)
 
     @property
     def reached(self) -> bool:

@@ -51,11 +51,32 @@ def find_pll(oscillator: int, clock: int) -> Pll:
                      f"take a multiple of {oscillator / 8:.0f} Hz from 3125000 to 400000000")
 
 
-def add_clock(m: Module, pin: Value, oscillator: int, clock: int) -> None:
+def _late(pll: Pll, degrees: int) -> tuple[int, int]:
+    """Whole cycles of the VCO by which a second output of the same divider is late, and eighths of one.
+
+    Raises
+    ------
+    :exc:`ValueError`
+        If an eighth of a cycle of the VCO does not divide the phase.
+    """
+    eighths, rest = divmod(8 * pll.output * degrees, 360)
+    if rest or not 0 <= degrees < 360:
+        raise ValueError(f"a phase of {degrees} degrees cannot be made by an ECP5's PLL whose output is divided by {pll.output}: "
+                         f"take a multiple of {45 / pll.output:g} degrees below 360")
+    return divmod(eighths, 8)
+
+
+def add_clock(m: Module, pin: Value, oscillator: int, clock: int, *, memory_phase: int | None = None) -> None:
     """The domain ``sync`` at ``clock`` Hz from the board's oscillator at ``pin``. It begins in reset, with a PLL until that has
-    locked."""
+    locked.
+
+    Parameters
+    ----------
+    memory_phase : :class:`int`, optional
+        Degrees by which the clock of a second domain, ``memory``, which has no reset, is late.
+    """
     m.domains.sync = domain = ClockDomain()
-    if clock == oscillator:
+    if clock == oscillator and memory_phase is None:
         m.domains.awake = awake = ClockDomain(reset_less=True)
         m.d.comb += [domain.clk.eq(pin), awake.clk.eq(pin)]
         # Registers are 0 when the device is configured; 1 comes to the last one in the end.
@@ -64,6 +85,12 @@ def add_clock(m: Module, pin: Value, oscillator: int, clock: int) -> None:
         m.d.comb += domain.rst.eq(~cycles[-1])
         return
     pll, locked = find_pll(oscillator, clock), Signal()
+    second = {}
+    if memory_phase is not None:
+        m.domains.memory = memory = ClockDomain(reset_less=True)
+        cycles, eighths = _late(pll, memory_phase)
+        second = {"p_CLKOS_ENABLE": "ENABLED", "p_CLKOS_DIV": pll.output, "p_CLKOS_CPHASE": pll.output - 1 + cycles,
+                  "p_CLKOS_FPHASE": eighths, "a_FREQUENCY_PIN_CLKOS": str(clock / 1e6), "o_CLKOS": memory.clk}
     m.submodules.pll = Instance(
         "EHXPLLL", a_FREQUENCY_PIN_CLKI=str(oscillator / 1e6), a_FREQUENCY_PIN_CLKOP=str(clock / 1e6),
         p_CLKI_DIV=pll.reference, p_CLKFB_DIV=pll.feedback, p_CLKOP_DIV=pll.output, p_CLKOP_ENABLE="ENABLED",
@@ -71,5 +98,5 @@ def add_clock(m: Module, pin: Value, oscillator: int, clock: int) -> None:
         p_INTFB_WAKE="DISABLED", p_STDBY_ENABLE="DISABLED", p_DPHASE_SOURCE="DISABLED", p_OUTDIVIDER_MUXA="DIVA",
         i_CLKI=pin, i_CLKFB=domain.clk, **{f"i_{port}": Const(0, 1) for port in (
             "RST", "STDBY", "PHASESEL0", "PHASESEL1", "PHASEDIR", "PHASESTEP", "PHASELOADREG", "PLLWAKESYNC", "ENCLKOP")},
-        o_CLKOP=domain.clk, o_LOCK=locked)
+        o_CLKOP=domain.clk, o_LOCK=locked, **second)
     m.submodules.reset = ResetSynchronizer(~locked, domain="sync")

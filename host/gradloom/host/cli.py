@@ -183,7 +183,7 @@ def _board_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     build.add_argument("--config", metavar="NAME|FILE", help="another machine than the board's")
     build.add_argument("--freq", type=clock_mhz, metavar="MHZ", help="another clock than the board's")
     build.add_argument("--seed", type=seed, default=1, help="of the placement (default: 1)")
-    build.add_argument("--block-ram", type=positive, default=128, metavar="KIB", help="block RAM behind the machine (default: 128)")
+    build.add_argument("--block-ram", type=positive, metavar="KIB", help="block RAM behind the machine, not the board's SDRAM")
     build.add_argument("--margin", type=positive, metavar="TILES", help="by which a net may leave its bounding box (default: 12)")
     build.add_argument("--router", metavar="OPTIONS", help="options of nextpnr for routing, as one word, in place of ours")
     build.add_argument("--fresh", action="store_true", help="do again what was done before with the same inputs")

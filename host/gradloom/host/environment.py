@@ -9,14 +9,18 @@ import tempfile
 from pathlib import Path
 
 from gradloom.host.commands import doctor
+from gradloom.host.devices.board_choice import board_choice
+from gradloom.host.devices.board_opening import check_board
 from gradloom.host.files import UserError
 from gradloom.rtl.config import Config
 from gradloom.sim.verilate import BuildError, cache_folder
 from gradloom.sim.verilog import is_built, kept_verilog
 
-__all__ = ["check_cache", "check_device", "check_output_file", "check_output_folder", "check_simulator", "check_yosys"]
+__all__ = ["check_cache", "check_device", "check_output_file", "check_output_folder", "check_simulator", "check_tools",
+           "check_yosys"]
 
 _CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
+_WORK = "the simulated hardware"
 _BUILD_BYTES = 64 << 20
 """A build of the smallest machine takes about so much of the disk."""
 
@@ -98,7 +102,12 @@ def _require(finding: doctor.Finding, work: str) -> None:
 
 def check_device(device: str, config: Config, trace: Path | None = None) -> None:
     """Whether a device can be opened, and its waveform be written; only the simulated hardware needs anything of the computer."""
-    if device == "rtl":
+    choice = board_choice(device)
+    if choice is not None and not choice.simulated:
+        check_board(choice)
+    elif choice is not None:
+        check_tools()
+    elif device == "rtl":
         if trace is not None:
             check_output_file(trace, "--trace-fst")
         check_simulator(config, trace=trace is not None)
@@ -112,7 +121,7 @@ def check_simulator(config: Config, *, trace: bool = False) -> None:
     trace : :class:`bool`
         Of the build that writes waveforms.
     """
-    work = "the simulated hardware"
+    work = _WORK
     _require(doctor.verilator(), work)
     _require(doctor.compiler_found(), work)
     cache = _user_cache()
@@ -127,6 +136,15 @@ def check_simulator(config: Config, *, trace: bool = False) -> None:
     if kept_verilog(config) is None:
         check_yosys()
     _check_space(cache)
+
+
+def check_tools() -> None:
+    """Whether there is all that the build of any simulation needs."""
+    for finding in (doctor.verilator(), doctor.compiler(), doctor.make()):
+        _require(finding, _WORK)
+    check_yosys()
+    check_cache()
+    _check_space(_user_cache())
 
 
 def _check_space(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.choices import Offer
-from gradloom.host.devices.device import Device
+from gradloom.host.devices.device import Device, Readable
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import pack_hyper
 from gradloom.host.dram.memory import ALIGNMENT, MemoryMap, Region
@@ -106,7 +106,7 @@ class Plan:
         )
         device.write(self._address(region, slot), data)
 
-    def _read(self, device: Device, key: tuple[str, str], slot: int = 0) -> Any:
+    def _read(self, device: Readable, key: tuple[str, str], slot: int = 0) -> Any:
         region = self.memory[key]
         value = region.unpack(device.read(self._address(region, slot), region.data_bytes()), self.config.group)
         if key == (INPUT, "z"):
@@ -116,28 +116,39 @@ class Plan:
     # In
 
     def write_program(self, device: Device, first_step: int = 0) -> None:
-        """Program and what no command writes: zeros, those between the rows of a shortcut's error among them, and of a subsampling
-        shortcut appended channels and index."""
-        zeros = self.memory["", "zeros"]
-        device.write(self._address(zeros), bytes(zeros.data_bytes()))
-        for layer in self.network.layers:
-            if isinstance(layer, Subsample):
-                self._write_shortcut(device, layer)
-            elif (layer.name, "ds") in self.memory and self.network.geometry(layer.name).stride > 1:
-                error = self.memory[layer.name, "ds"]
-                device.write(self._address(error), bytes(error.data_bytes()))
+        """Program and what no command writes (:meth:`constants`)."""
+        for address, data in self.constants():
+            device.write(address, data)
         device.write(self.program_address, self.program(first_step))
 
-    def _write_shortcut(self, device: Device, layer: Subsample) -> None:
+    def constants(self) -> list[tuple[int, bytes]]:
+        """Address and bytes of what programs read and no command writes: zeros, those between the rows of a shortcut's error among
+        them, and of a subsampling shortcut appended channels and index."""
+        found = [self._zeros("", "zeros")]
+        for layer in self.network.layers:
+            if isinstance(layer, Subsample):
+                found += self._shortcut_constants(layer)
+            elif (layer.name, "ds") in self.memory and self.network.geometry(layer.name).stride > 1:
+                found.append(self._zeros(layer.name, "ds"))
+        return found
+
+    def _zeros(self, layer: str, name: str) -> tuple[int, bytes]:
+        region = self.memory[layer, name]
+        return self._address(region), bytes(region.data_bytes())
+
+    def _shortcut_constants(self, layer: Subsample) -> list[tuple[int, bytes]]:
         channels, region = self.network.geometry(layer.name).in_shape[0], self.memory[layer.name, "z"]
         kept = -(-channels // self.config.group)
+        found = []
         if kept < region.inner:
-            for image in range(self.batch):
-                device.write(self._address(region) + region.at(image, kept), bytes((region.inner - kept) * region.unit))
+            found += [(self._address(region) + region.at(image, kept), bytes((region.inner - kept) * region.unit))
+                      for image in range(self.batch)]
         if (layer.name, "index") in self.memory:
-            index = np.zeros(self.memory[layer.name, "index"].shape, np.uint8)
+            place = self.memory[layer.name, "index"]
+            index = np.zeros(place.shape, np.uint8)
             index[:, channels:] = 1
-            self._write(device, (layer.name, "index"), index)
+            found.append((self._address(place), place.pack(index, self.config.group)))
+        return found
 
     def write_state(self, device: Device, state: State) -> None:
         """Weights, velocities and parameters."""
@@ -181,11 +192,22 @@ class Plan:
 
     # Out
 
-    def read_logits(self, device: Device, slot: int = 0) -> np.ndarray:
+    def read_logits(self, device: Readable, slot: int = 0) -> np.ndarray:
         """int32 Q8 (B, classes) of a step."""
         return self._read(device, (self.network.logits.name, "logits"), slot)
 
-    def read(self, device: Device, layer: str, name: str, slot: int = 0) -> np.ndarray:
+    def logits_ranges(self, slots: int) -> list[tuple[int, int]]:
+        """Address and length of what :meth:`read_logits` reads of the first slots."""
+        region = self.memory[self.network.logits.name, "logits"]
+        return [(self._address(region, slot), region.data_bytes()) for slot in range(slots)]
+
+    def state_ranges(self) -> list[tuple[int, int]]:
+        """Address and length of what :meth:`read_weights` reads."""
+        names = ("w", "parameters", *(("v",) if self.training else ()))
+        regions = [self.memory[layer.name, name] for layer in self.network.weighted for name in names]
+        return [(self._address(region), region.data_bytes()) for region in regions]
+
+    def read(self, device: Readable, layer: str, name: str, slot: int = 0) -> np.ndarray:
         """Any tensor by the names of :func:`gradloom.models.golden.step.expected_tensors`."""
         if name in ("q", "le"):
             return self._read(device, (layer, "reciprocals"))[name == "le"]
@@ -198,7 +220,7 @@ class Plan:
         value = self._read(device, (layer, name), slot if layer == INPUT else 0)
         return value[:, :, 0, 0] if name == "error" else value
 
-    def read_labels(self, device: Device, slot: int = 0) -> np.ndarray:
+    def read_labels(self, device: Readable, slot: int = 0) -> np.ndarray:
         """Class numbers (B,) of a batch."""
         region = self.memory[INPUT, "labels"]
         data = device.read(self._address(region, slot), region.data_bytes())
@@ -223,7 +245,7 @@ class Plan:
         """(layer, tensor) of all that :meth:`read` finds after a training step, in network order."""
         return expected_tensors(self.network, export_dw=self.export_dw)
 
-    def read_state(self, device: Device, exponents: dict[int, int], *, step: int, seed: int) -> State:
+    def read_state(self, device: Readable, exponents: dict[int, int], *, step: int, seed: int) -> State:
         """The state after ``step`` steps, with the exponents that the device reports."""
         state = State.initial(self.network, seed, 0)
         self.read_weights(device, state)
@@ -231,7 +253,7 @@ class Plan:
         state.step, state.calibrated = step, True
         return state
 
-    def read_weights(self, device: Device, state: State) -> None:
+    def read_weights(self, device: Readable, state: State) -> None:
         """Weights and parameters, and for a training program velocities, into ``state``."""
         for layer in self.network.weighted:
             name = layer.name

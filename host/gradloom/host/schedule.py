@@ -1,5 +1,7 @@
 """From a network to a program: what is checked before, and the plan that comes of it."""
 
+from collections.abc import Sequence
+
 from gradloom.host.choices import BY_RULES, Choices, find_choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.tiling import Builder
@@ -31,6 +33,7 @@ def compile_network(
     parts: int = 1,
     memory_base: int = 0,
     choices: Choices | None = None,
+    beside: Sequence[Plan] = (),
 ) -> Plan:
     """Program and memory map of a network on a machine.
 
@@ -56,6 +59,9 @@ def compile_network(
     choices : :class:`~gradloom.host.choices.Choices`, optional
         For the training steps; by default those of the package for this network, machine and batch, or else the rules'. The
         calibrating step, the forward pass alone and a batch in parts follow the rules.
+    beside : sequence of :class:`~gradloom.host.plan.Plan`
+        Training programs of the same base, machine and map of memory that stay there: the forward pass reads weights and
+        parameters where they have them, and all of its own lies behind them.
 
     Raises
     ------
@@ -73,6 +79,8 @@ def compile_network(
         table=table,
         dw=export_dw or parts > 1,
         sums=parts > 1,
+        shared=beside[0].memory if beside else None,
+        first=max((plan.size for plan in beside), default=0),
     )
     if calibrate or not training or parts > 1:
         choices = BY_RULES

@@ -14,13 +14,15 @@ from types import TracebackType
 from gradloom.rtl.board.memory.sdram_timing import SdramPart, SdramTiming
 from gradloom.sim.verilate import BuildError, alone, cache_folder, compiler
 
-__all__ = ["Counts", "Pins", "SdramModel", "model_settings"]
+__all__ = ["Counts", "ModelSettings", "Pins", "SdramModel", "model_settings"]
 
 _SOURCES = ("sdram_model.h", "sdram_model.cpp")
 _FLAGS = ("-std=gnu++17", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
 
 
-class _Settings(ctypes.Structure):
+class ModelSettings(ctypes.Structure):
+    """``SdramSettings`` of the model's header (:func:`model_settings`)."""
+
     _fields_ = [(name, ctypes.c_uint32) for name in (
         "word_bytes", "column_bits", "row_bits", "bank_bits", "rp", "rcd", "ras", "rc", "rfc", "rrd", "wr", "mrd", "power_up",
         "init_refreshes", "retention", "refresh_gap", "least_cas", "capture", "ignores_columns", "forgets")]
@@ -91,7 +93,7 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     handle, u32 = ctypes.c_void_p, ctypes.c_uint32
     for function, result, arguments in (
-            ("new", handle, [ctypes.POINTER(_Settings)]), ("delete", None, [handle]),
+            ("new", handle, [ctypes.POINTER(ModelSettings)]), ("delete", None, [handle]),
             ("cycle", u32, [handle, u32, u32, u32, u32, u32, ctypes.c_int]), ("violations", ctypes.c_char_p, [handle]),
             ("size", ctypes.c_uint64, [handle]), ("bytes", ctypes.POINTER(ctypes.c_uint8), [handle]),
             ("counts", None, [handle, ctypes.POINTER(ctypes.c_uint64)])):
@@ -112,7 +114,7 @@ class SdramModel:
     def __init__(self, settings: dict[str, int]) -> None:
         self._library = _library()
         self._cycle = self._library.sdram_cycle
-        self._handle: int | None = self._library.sdram_new(ctypes.byref(_Settings(**settings)))
+        self._handle: int | None = self._library.sdram_new(ctypes.byref(ModelSettings(**settings)))
         if not self._handle:
             raise MemoryError("no memory for the SDRAM model")
         self.size: int = self._library.sdram_size(self._handle)

@@ -8,7 +8,8 @@ __all__ = ["ProtocolError", "Simulation"]
 
 
 class ProtocolError(RuntimeError):
-    """The simulated hardware broke a rule of AXI4 or AXI4-Lite, or a promise of its own, at one of its ports (``axi_checker.h``).
+    """The simulated hardware broke a rule of AXI4 or AXI4-Lite, or a promise of its own, at one of its ports (``axi_checker.h``),
+    or one of an SDRAM at its pins (``sdram_model.h``).
 
     Attributes
     ----------
@@ -16,10 +17,10 @@ class ProtocolError(RuntimeError):
         Port, cycle, rule and address of each, the first one first; no more than 32.
     """
 
-    def __init__(self, violations: list[str]) -> None:
+    def __init__(self, violations: list[str], rules: str = "AXI protocol") -> None:
         self.violations = violations
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        super().__init__(f"AXI protocol violated: {violations[0]}{more}")
+        super().__init__(f"{rules} violated: {violations[0]}{more}")
 
 
 class Simulation:
@@ -43,6 +44,8 @@ class Simulation:
 
     KIND = "simulation"
     """What it is called in messages."""
+    RULES = "AXI protocol"
+    """What it watches over."""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, handle: int | None, memory_bytes: int) -> None:
         self._library, self._prefix, self._handle = library, prefix, handle
@@ -77,7 +80,7 @@ class Simulation:
         """Raise :exc:`ProtocolError` if a rule was broken."""
         if text := getattr(self._library, f"{self._prefix}_violations")(self._self):
             self._told = True
-            raise ProtocolError(text.decode().split("\n"))
+            raise ProtocolError(text.decode().split("\n"), self.RULES)
 
     @property
     def _self(self) -> int:

@@ -17,8 +17,8 @@ __all__ = ["BuildError", "alone", "build_library", "cache_folder", "compiler", "
 
 _SOURCES = Path(__file__).parent
 _HARNESS = "harness.cpp"
-_HEADERS = ("dram.h", "axi_ports.h", "axi_checker.h")
 _TRACE_HEADER = "lz4.h"
+_INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
 _EMPTY_ARCHIVE = "!<arch>\n"
 _LIBRARY = "libmachine.so"
 _FLAGS = ("-O3", "--x-assign", "fast", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
@@ -151,9 +151,15 @@ def _build_into(library: Path, files: Mapping[str, str], top: str, trace: bool, 
 
 
 def _harness(trace: bool, harness: str) -> dict[str, str]:
-    """The harness under the name of the machine's, and the headers of both."""
-    headers = (*_HEADERS, *([_TRACE_HEADER] if trace else []))
-    return {_HARNESS: (_SOURCES / harness).read_text(), **{name: (_SOURCES / name).read_text() for name in headers}}
+    """The harness under the name of the machine's, and the headers of this folder that it needs."""
+    files = {_HARNESS: (_SOURCES / harness).read_text()}
+    wanted = [*_INCLUDE.findall(files[_HARNESS]), *([_TRACE_HEADER] if trace else [])]
+    while wanted:
+        path = _SOURCES / wanted.pop()
+        if path.is_file() and path.name not in files:
+            files[path.name] = path.read_text()
+            wanted += _INCLUDE.findall(files[path.name])
+    return files
 
 
 def library_path(files: Mapping[str, str], *, top: str, trace: bool = False, power_up: bool = False,

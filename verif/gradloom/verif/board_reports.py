@@ -1,11 +1,14 @@
 """A report as a build leaves it, for tests of what reads one."""
 
+import dataclasses
+
 from gradloom.boards.build_report import BuildReport, CriticalPath, Hop
+from gradloom.rtl.config import PRESETS
 
 __all__ = ["REPORT"]
 
 REPORT = BuildReport(
-    board="ulx3s-85f", machine="pico", config=0xABC, build=f"{7:016x}", memory="128 KiB of block RAM",
+    board="ulx3s-85f", config=dataclasses.asdict(PRESETS["nano"]), build=f"{7:016x}", memory="128 KiB of block RAM",
     use={"TRELLIS_COMB": (41820, 83640), "TRELLIS_FF": (30000, 83640), "MULT18X18D": (39, 156)},
     modules={"link.link": {"LUT4": 900, "FF": 400}, "machine.core.acore": {"LUT4": 27000, "FF": 20000, "MULT18X18D": 29},
              "machine.core.ccore": {"LUT4": 5000, "CCU2C": 700, "MULT18X18D": 10}, "machine.csr": {"LUT4": 2000}},

@@ -37,6 +37,9 @@ def test_sources(no_machine, tmp_path):
     assert 'LOCATE COMP "clk25_0__io" SITE "G2"' in pins and 'LOCATE COMP "uart_0__rx__io" SITE "M1"' in pins
     assert 'FREQUENCY PORT "clk25_0__io" 25000000.0 HZ' in pins
     assert b"src" not in files["top.il"], "where the checkout lies would decide what is built"
+    assert b"sdram" not in files["top.lpf"]
+    _, with_sdram = written(tmp_path / "sdram", block_ram=None)
+    assert b'LOCATE COMP "sdram_0__clk__io" SITE' in with_sdram["top.lpf"]
     slow, slow_files = written(tmp_path / "slow")
     assert slow != number and b"EHXPLLL" in slow_files["top.il"] and b"EHXPLLL" not in files["top.il"]
 
@@ -45,16 +48,17 @@ def test_build_number():
     """Whatever decides the netlist gives another number; seed and routing do not decide it."""
     other = dataclasses.replace(BOARDS["ulx3s-85f"], name="other")
     numbers = {dataclasses.replace(REQUEST, **change).number("module gradloom") for change in (
-        {}, {"board": other}, {"clock": 25_000_000}, {"block_ram": 1 << 15})} | {REQUEST.number("module gradloom()")}
-    assert len(numbers) == 5
+        {}, {"board": other}, {"clock": 25_000_000}, {"block_ram": 1 << 15}, {"block_ram": None})} | {
+            REQUEST.number("module gradloom()")}
+    assert len(numbers) == 6
     same = dataclasses.replace(REQUEST, seed=9, margin=3, router=("--router", "router1"))
     assert same.number("module gradloom") == REQUEST.number("module gradloom")
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"config": PRESETS["small"]}, "small has 2 load and 1 store channels: take a machine with one of each"),
     ({"block_ram": 100 << 10}, "the block RAM behind a machine must be a power of two of KiB, not 100 KiB"),
     ({"block_ram": 512}, r"not 0\.5 KiB"),
+    ({"block_ram": None, "clock": 200_000_000}, "ULX3S cannot run at 200 MHz"),
     ({"clock": 13_000_000}, "a clock of 13000000 Hz cannot be made of one of 25000000 Hz")])
 def test_wrong_requests(changes, message):
     """They are refused before anything is done."""

@@ -88,10 +88,7 @@ def test_a_run_behind_the_runner_gives_the_golden_bytes(kind):
             compile_network(NETWORK, config, 2, calibrate=first, slots=2, table=2, export_dw=True)
             for first in (False, True)
         ]
-        base = max(plan.size for plan in plans)
-        return GoldenDevice(
-            [*plans, compile_network(NETWORK, config, 2, training=False, memory_base=base)], size
-        )
+        return GoldenDevice([*plans, compile_network(NETWORK, config, 2, training=False, beside=plans)], size)
 
     runner = ProgramRunner(NETWORK, config, 2, 2, opened)
     state = State.initial(NETWORK, 5, -9)

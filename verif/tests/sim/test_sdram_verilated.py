@@ -73,7 +73,7 @@ def test_a_verilated_board_memory(tmp_path):
     """Beats of 4 bytes on 16 bits, 3.7 million cycles."""
     part = small_part(rows=256, columns=256, retention=256 * 800)
     settings = model_settings(part, part.timing(CLOCK))
-    order = [name for name, _ in gradloom.sim.sdram_model._Settings._fields_]
+    order = [name for name, _ in gradloom.sim.sdram_model.ModelSettings._fields_]
     (tmp_path / "dut.v").write_text(emit.convert(lambda: BoardMemory(1, 4, part, CLOCK), "dut"))
     values = ", ".join(str(settings[name]) for name in order)
     harness = HARNESS % {"settings": values, "size": part.size}

@@ -5,7 +5,7 @@ import dataclasses
 import json
 
 from gradloom.boards.board import BOARDS, Board
-from gradloom.host.boards.cables import cables
+from gradloom.host.link.cables import cables
 
 __all__ = ["run"]
 

@@ -86,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         request = BuildRequest(
             board=board, config=config, clock=board.clock if options.freq is None else round(options.freq * 1e6),
-            block_ram=options.block_ram << 10, seed=options.seed, margin=MARGIN if options.margin is None else options.margin,
+            block_ram=None if options.block_ram is None else options.block_ram << 10, seed=options.seed,
+            margin=MARGIN if options.margin is None else options.margin,
             placer=PLACER_OPTIONS, router=tuple(options.router.split()) if options.router else ROUTER_OPTIONS)
     except ValueError as error:
         raise UserError(str(error)) from None
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"gradloom: error: {error}", file=sys.stderr)
         return 1
     _page(folder)
-    print(f"{folder / 'top.bit'}: {result.machine} for {result.board}, {result.clock_mhz:g} MHz, {result.reached_mhz:.2f} MHz "
+    print(f"{folder / 'top.bit'}: {result.machine.name} for {result.board}, {result.clock_mhz:g} MHz, {result.reached_mhz:.2f} MHz "
           f"reached (routed); build {result.build}")
     print(f"{folder / 'report.html'}: what it takes of the device, and what is slowest")
     return 0

@@ -24,6 +24,7 @@ _KINDS = {"TRELLIS_COMB": "LUTs (TRELLIS_COMB)", "TRELLIS_FF": "flip-flops", "DP
 
 def engine_of(part: str) -> tuple[str, str]:
     """Engine and colour of a part of the design."""
+    part = part.removeprefix("design.")
     return next((name, colour) for prefix, name, colour in _ENGINES if part.startswith(prefix))
 
 
@@ -128,14 +129,15 @@ def _clock_name(text: str) -> str:
 def render_build(report: BuildReport) -> str:
     """The page."""
     verdict = "reached" if report.reached else "<b>not reached</b>"
-    facts = [("board", report.board), ("machine", f"{report.machine} (CONFIG 0x{report.config:08x})"), ("memory", report.memory),
+    facts = [("board", report.board), ("machine", f"{report.machine.name} (CONFIG 0x{report.machine.digest():08x})"),
+             ("memory", report.memory),
              ("clock asked for", f"{report.clock_mhz:g} MHz"), ("clock reached", f"{report.reached_mhz:.2f} MHz (routed)"),
              ("seed", str(report.seed)), ("build", report.build), ("tools", ", ".join(report.versions))]
     paths = "".join(_path(path, f"{_clock_name(path.begin)} to {_clock_name(path.end)}") for path in report.paths[:4] if path.hops)
     times = _table(("stage", "seconds"), [(stage, f"{seconds:,.0f}") for stage, seconds in report.seconds.items()])
     files = _table(("file", "SHA-256"), list(report.files.items()))
     commands = "\n".join(report.commands)
-    title = html.escape(f"{report.machine} on {report.board}")
+    title = html.escape(f"{report.machine.name} on {report.board}")
     return (f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
             f"<style>{STYLE}pre{{overflow-x:auto;font-size:.8rem}}</style><h1>{title}</h1>"
             f"<p class=note>Clock of {report.clock_mhz:g} MHz {verdict}; every figure is <i>routed</i> unless it says otherwise, "

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from gradloom.boards.board import Board
-from gradloom.host.boards.cables import cables
 from gradloom.host.boards.loader import find_loader
 from gradloom.host.commands.doctor import Finding, package
 from gradloom.host.files import UserError
+from gradloom.host.link.cables import cables
 
 __all__ = ["examine_board", "latency", "udev_rule"]
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from gradloom.boards.board import Board, board_named
 from gradloom.boards.build_report import BuildReport
 from gradloom.host.boards.build_command import build_folder, earlier_report
-from gradloom.host.boards.cables import cable_of
 from gradloom.host.boards.loader import load_bitstream
-from gradloom.host.boards.self_test import check_identity, check_memory
+from gradloom.host.boards.self_test import check_range
+from gradloom.host.devices.board_choice import BoardChoice
+from gradloom.host.devices.board_opening import open_board
 from gradloom.host.files import UserError
-from gradloom.host.link.board_device import BoardDevice
-from gradloom.host.link.link import Link
-from gradloom.host.link.transport import SerialTransport
+from gradloom.host.link.cables import cable_of
 
 __all__ = ["built", "run"]
 
@@ -46,20 +45,19 @@ def run(options: argparse.Namespace) -> int:
     cable = cable_of(board, options.port)
     idcode = load_bitstream(board, bitstream, persistent=options.persistent, serial=cable.serial)
     print(f"{bitstream} is in {'the flash memory of ' if options.persistent else ''}{board.name} at {cable.port} (die "
-          f"0x{idcode:08x}): {report.machine} at {report.clock_mhz:g} MHz, build {report.build}")
+          f"0x{idcode:08x}): {report.machine.name} at {report.clock_mhz:g} MHz, build {report.build}")
     if not options.no_test:
         _test(board, report, cable.port)
     return 0
 
 
 def _test(board: Board, report: BuildReport, port: str) -> None:
-    device = BoardDevice(Link(SerialTransport(port)))
+    """Whether it is what was built, and whether its memory keeps what is written."""
+    device = open_board(BoardChoice(board, simulated=False, port=port), report.machine, build=int(report.build, 16))
     try:
         identity = device.link.identity
-        check_identity(identity, board.letters, report)
-        device.link.set_baud(board.baud)
-        check_memory(device, identity.memory_base, identity.memory_bytes,
-                     report=lambda text: print(f"memory: {text}", file=sys.stderr, flush=True))
+        check_range(device, identity.memory_base, identity.memory_bytes,
+                    report=lambda text: print(f"memory: {text}", file=sys.stderr, flush=True))
     finally:
         device.close()
     print(f"the board answers as build {report.build}, and its memory of {identity.memory_bytes >> 10:,} KiB keeps what is written")

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from gradloom.boards.board import BOARDS
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
 from gradloom.models.formats import FORMATS, find_format
@@ -128,14 +129,15 @@ def integers_argument(parser: argparse.ArgumentParser, default: str | None = "un
 def machine_arguments(parser: argparse.ArgumentParser) -> None:
     """Network, machine, data and device."""
     parser.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
-    parser.add_argument("--config", default="small", metavar="NAME|FILE",
-                        help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
+    parser.add_argument("--config", metavar="NAME|FILE",
+                        help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small; of a board, its own)")
     parser.add_argument("--data", default="digits", metavar="NAME|FILE",
                         help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
                              "images (default: digits)")
     parser.add_argument("--device", type=device, default="rtl", metavar="NAME",
                         help=f"{', '.join(DEVICES)}: simulated hardware, the numpy golden model, or its exact emulator in PyTorch, "
-                             f"there on a GPU (default: rtl)")
+                             f"there on a GPU; BOARD[:PORT] or sim:BOARD: a board, or all of it in simulation (boards: "
+                             f"{', '.join(BOARDS)}; default: rtl)")
 
 
 def dram_arguments(parser: argparse.ArgumentParser) -> None:

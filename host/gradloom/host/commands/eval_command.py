@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 
 from gradloom.host.datasets.data import asked_divisor, load_dataset
+from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.environment import check_device, check_output_file
@@ -11,7 +12,6 @@ from gradloom.host.files import UserError, write_json
 from gradloom.host.runs.run_folder import load_checkpoint, trained_divisor
 from gradloom.models import digests
 from gradloom.models.network import Kind, load_network
-from gradloom.rtl.config import load_config
 
 __all__ = ["run"]
 
@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None and options.out.exists():
         raise UserError(f"{options.out} exists already: give another --out, nothing is overwritten")
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network).formatted(options.format), load_config(options.config)
+    network, config = load_network(options.network).formatted(options.format), machine_config(options.device, options.config)
     if options.out is not None:
         check_output_file(options.out)
     check_device(options.device, config, options.trace_fst)
@@ -39,14 +39,16 @@ def run(options: argparse.Namespace) -> int:
     with Session(network, config, batch, options.device, data.exponent, state.seed, memory) as session:
         session.load(state)
         outcome = session.evaluate(data.test_x, data.test_y)
-        cycles = session.cycles
+        cycles, kind, cost = session.cycles, session.kind, session.cost()
     if data.note:
         print(f"gradloom: {data.note}")
-    text = "" if cycles is None else f", {cycles:,} simulated cycles"
+    text = "" if cycles is None else f", {cycles:,} {kind} cycles"
     print(
         f"gradloom: {network.name} after {state.step} steps: test accuracy {100 * outcome.correct / outcome.images:.2f} % "
         f"({outcome.correct} of {outcome.images}), loss {outcome.loss:.4f}{text}"
     )
+    if cost is not None:
+        print(f"gradloom: on the board: {cost}")
     if options.out is not None:
         write_json(
             options.out,

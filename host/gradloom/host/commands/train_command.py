@@ -12,6 +12,8 @@ import numpy as np
 
 from gradloom.host.choices import Choices, choose
 from gradloom.host.datasets.data import Dataset, asked_divisor, epoch_order, load_dataset
+from gradloom.host.devices.board_choice import machine_config
+from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import LimitReached, sum_widths, told
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
@@ -24,7 +26,7 @@ from gradloom.models import digests
 from gradloom.models.golden import step as golden
 from gradloom.models.network import Network, Training, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config, load_config
+from gradloom.rtl.config import Config
 
 __all__ = ["run", "schedule"]
 
@@ -35,7 +37,7 @@ def _versions() -> dict[str, str]:
 
 
 def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
-    network, config = load_network(options.network), load_config(options.config)
+    network, config = load_network(options.network), machine_config(options.device, options.config)
     chosen = network.formatted(options.format).rounded(options.rounding)
     path = options.out or RunFolder.free_name(Path("runs"), f"{network.name}-{config.name}")
     RunFolder.check_free(path)
@@ -169,13 +171,16 @@ class _Trainer:
                         return 1
                     self.record["cycles"] = session.cycle_table(self.previous)
                     self.folder.save(self.state, self.record)
-            except LimitReached as error:
+            except MachineError as error:
                 done = f"{self.state.step} step{'' if self.state.step == 1 else 's'}"
-                raise LimitReached(f"{error}; {self.folder.path} holds the state after {done}") from None
+                # What a step cannot compute it cannot compute again.
+                again = "" if isinstance(error, LimitReached) else f": go on with --resume {self.folder.path}"
+                raise type(error)(f"{error}; {self.folder.path} holds the state after {done}{again}") from None
             finally:
                 progress.close()
+            kind, cost = session.kind, session.cost()
             self.folder.finish(self.state, self.record, self.network)
-        self._conclude()
+        self._conclude(kind, cost)
         return 0
 
     def _batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -256,8 +261,10 @@ class _Trainer:
             f"parameters {summary['sha256'][:16]}"
         )
 
-    def _conclude(self) -> None:
+    def _conclude(self, kind: str, cost: str | None) -> None:
         last = self.record["epochs"][-1]
         test = "" if last["test_accuracy"] is None else f"test accuracy {100 * last['test_accuracy']:.2f} %, "
-        cycles = "" if not last["cycles"] else f"{last['cycles'] / 1e6:.2f} M simulated cycles, "
+        cycles = "" if not last["cycles"] else f"{last['cycles'] / 1e6:.2f} M {kind} cycles, "
         print(f"gradloom: {test}{cycles}parameters {last['sha256'][:16]}, report {self.folder.path / 'report.html'}")
+        if cost is not None:
+            print(f"gradloom: on the board: {cost}")

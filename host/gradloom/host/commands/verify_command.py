@@ -7,6 +7,7 @@ import numpy as np
 
 from gradloom.host.choices import choose
 from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
+from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
@@ -17,7 +18,6 @@ from gradloom.models import digests
 from gradloom.models.golden import step as golden
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import load_config
 
 __all__ = ["Material", "material", "run"]
 
@@ -81,7 +81,7 @@ def material(options: argparse.Namespace) -> Material:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 only if not one byte differs."""
-    memory, config = MemoryOptions.from_arguments(options), load_config(options.config)
+    memory, config = MemoryOptions.from_arguments(options), machine_config(options.device, options.config)
     check_device(options.device, config, options.trace_fst)
     given = material(options)
     network, images, labels, exponent, hypers = given.network, given.images, given.labels, given.exponent, given.hypers
@@ -113,9 +113,12 @@ def run(options: argparse.Namespace) -> int:
                 progress.update(step + 1, loss=outcome.loss, accuracy=outcome.correct / options.batch, cycles=session.cycles)
         finally:
             progress.close()
-        cycles = "" if session.cycles is None else f", {session.cycles:,} simulated cycles"
+        cycles = "" if session.cycles is None else f", {session.cycles:,} {session.kind} cycles"
+        cost = session.cost()
     print(
         f"gradloom: 0 differences: {tensors:,} tensors, {size:,} bytes compared over {options.steps} steps{cycles}, "
         f"parameters {digests.parameters_digest(network, state)[:16]}"
     )
+    if cost is not None:
+        print(f"gradloom: on the board: {cost}")
     return 0

@@ -4,12 +4,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from gradloom.boards.board import BOARDS
+from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.files import UserError
 
 if TYPE_CHECKING:
     from gradloom.host.devices.network_device import Outcome
 
-__all__ = ["DEVICES", "Device", "MachineError", "csr_batch", "device_name", "is_emulator"]
+__all__ = ["DEVICES", "Device", "MachineError", "Readable", "csr_batch", "device_name", "fetch", "is_emulator"]
 
 DEVICES = ("rtl", "golden", "emulator", "emulator:cuda")
 """Names of devices; ``emulator:cuda:N`` is the N-th GPU."""
@@ -23,9 +25,10 @@ def device_name(text: str) -> str:
     :exc:`UserError`
         If it does not.
     """
-    if text not in DEVICES and not re.fullmatch(r"emulator:cuda:\d{1,3}", text):
-        raise UserError(f"there is no device {text!r}: give one of {', '.join(DEVICES)}, emulator:cuda:N")
-    return text
+    if text in DEVICES or re.fullmatch(r"emulator:cuda:\d{1,3}", text) or board_choice(text) is not None:
+        return text
+    raise UserError(f"there is no device {text!r}: give one of {', '.join(DEVICES)}, emulator:cuda:N, BOARD[:PORT] or sim:BOARD "
+                    f"(boards: {', '.join(BOARDS)})")
 
 
 def is_emulator(device: str) -> bool:
@@ -40,6 +43,13 @@ class MachineError(RuntimeError):
     """
 
     outcomes: "Sequence[Outcome]" = ()
+
+
+class Readable(Protocol):
+    """Memory to read."""
+
+    def read(self, addr: int, n: int) -> bytes:
+        """Read ``n`` bytes."""
 
 
 class Device(Protocol):
@@ -58,7 +68,8 @@ class Device(Protocol):
         """Read a 32-bit register."""
 
     def run(self, max_cycles: int) -> int:
-        """Let the machine run until it interrupts or for ``max_cycles``; returns the cycles that passed."""
+        """Let the machine run until it interrupts or for ``max_cycles``; returns the cycles that passed, fewer than ``max_cycles``
+        if it interrupted before."""
 
     def close(self) -> None:
         """Give up the machine."""
@@ -79,3 +90,15 @@ def csr_batch(device: Device, accesses: Sequence[tuple[int, int | None]]) -> lis
         else:
             device.csr_write(offset, value)
     return values
+
+
+def fetch(device: Device, accesses: Sequence[tuple[int, int | None]], ranges: Sequence[tuple[int, int]]
+          ) -> tuple[list[int], list[bytes]]:
+    """Register accesses as of :func:`csr_batch`, and the bytes of ranges (address, length) of the memory.
+
+    A device with a ``fetch`` of its own does all in one round trip.
+    """
+    own: Callable[..., tuple[list[int], list[bytes]]] | None = getattr(device, "fetch", None)
+    if own is not None:
+        return own(accesses, ranges)
+    return csr_batch(device, accesses), [device.read(address, n) for address, n in ranges]

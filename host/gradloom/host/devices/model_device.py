@@ -19,6 +19,7 @@ __all__ = ["ModelDevice"]
 class ModelDevice:
     """Implements :class:`~gradloom.host.devices.network_device.NetworkDevice` with the golden model or the emulator."""
 
+    kind = "simulated"
     cycles: int | None = None
 
     def __init__(self, network: Network, model: StepModel) -> None:
@@ -71,6 +72,9 @@ class ModelDevice:
         return None
 
     def cycle_table(self, previous: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None
+
+    def cost(self) -> str | None:
         return None
 
     def close(self) -> None:

@@ -30,6 +30,10 @@ class NetworkDevice(Protocol):
     """One network on one device."""
 
     @property
+    def kind(self) -> str:
+        """What its cycles are called: "simulated" or "on-board"."""
+
+    @property
     def cycles(self) -> int | None:
         """Cycles since the device was opened; :class:`None` where none are counted."""
 
@@ -63,6 +67,9 @@ class NetworkDevice(Protocol):
 
     def cycle_table(self, previous: dict[str, Any] | None) -> dict[str, Any] | None:
         """Busy cycles of every engine by layer and phase, added to an earlier table; :class:`None` where none are counted."""
+
+    def cost(self) -> str | None:
+        """What the run so far takes of a board; :class:`None` of what is none."""
 
     def close(self) -> None:
         """Give up the device."""

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradloom.host.choices import Choices
+from gradloom.host.devices.board_choice import board_choice
+from gradloom.host.devices.board_opening import open_board
 from gradloom.host.devices.device import is_emulator
 from gradloom.host.devices.limits import sum_widths
 from gradloom.host.devices.model_device import ModelDevice
 from gradloom.host.devices.models import GoldenModel, emulator
 from gradloom.host.devices.network_device import NetworkDevice
-from gradloom.host.devices.runner import ProgramRunner
+from gradloom.host.devices.runner import ProgramRunner, largest_batch
 from gradloom.host.environment import check_device
 from gradloom.host.files import UserError
+from gradloom.host.link.board_device import BoardDevice
 from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
@@ -129,6 +132,19 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
         return ModelDevice(network, GoldenModel(network, state, sum_widths(network, config)))
     if is_emulator(name):
         return ModelDevice(network, emulator(network, state, name, sum_widths(network, config)))
-    check_device(name, config, memory.trace)
-    return ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
-                         export_dw=export_dw, choices=choices)
+    choice = board_choice(name)
+    if choice is None:
+        check_device(name, config, memory.trace)
+        return ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
+                             export_dw=export_dw, choices=choices)
+    most = choice.board.part.size
+
+    def opened(size: int) -> BoardDevice:
+        if size > most:
+            fits = largest_batch(network, config, batch, STEPS_PER_START, most, export_dw=export_dw)
+            advice = f"take --batch {fits}, which fits, or a smaller one" if fits else "not even one image fits: take another board"
+            raise UserError(f"{network.name} with {batch} images a step needs {size:,} bytes of memory, {choice.board.name} has "
+                            f"{most:,}: {advice}")
+        return open_board(choice, config, size)
+
+    return ProgramRunner(network, config, batch, STEPS_PER_START, opened, export_dw=export_dw, choices=choices)

@@ -8,9 +8,10 @@ import numpy as np
 
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
-from gradloom.host.devices.device import Device, MachineError, csr_batch
+from gradloom.host.devices.device import Device, MachineError, csr_batch, fetch
 from gradloom.host.devices.limits import LimitReached, overflow_text, saturated
 from gradloom.host.devices.network_device import Outcome
+from gradloom.host.devices.residence import Programs, Snapshot
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
@@ -22,7 +23,7 @@ from gradloom.rtl.channels import units
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
 
-__all__ = ["PHASES", "MachineError", "ProgramRunner", "merge_cycles"]
+__all__ = ["PHASES", "MachineError", "ProgramRunner", "compile_programs", "largest_batch", "merge_cycles"]
 
 PHASES = ("FP", "BP", "norm BP", "WG + WU")
 """Phases by the low bits of a command's tag (8 * layer + phase)."""
@@ -39,6 +40,29 @@ def _shifted(report: Callable[[float], None], done: int, steps: float) -> None:
 def _field(name: str, bits: str, value: int) -> int:
     field = register(name).field(bits)
     return (value & field.mask) >> field.lsb
+
+
+def compile_programs(network: Network, config: Config, batch: int, slots: int, *, export_dw: bool, choices: Choices | None = None,
+                     base: int = 0) -> tuple[Plan, Plan, Plan]:
+    """The programs of every step but a run's first, of the first, and of a forward pass, which lies behind them and shares their
+    weights."""
+    steady, first = (
+        compile_network(network, config, batch, calibrate=calibrate, slots=slots, table=slots, export_dw=export_dw, choices=choices,
+                        memory_base=base) for calibrate in (False, True))
+    return steady, first, compile_network(network, config, batch, training=False, memory_base=base, beside=(steady, first))
+
+
+def largest_batch(network: Network, config: Config, batch: int, slots: int, memory_bytes: int, *, export_dw: bool) -> int:
+    """The most images a step, below ``batch``, whose programs and tensors fit so many bytes of memory; 0 if none do."""
+    fits, too_many = 0, batch
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        try:
+            size = compile_programs(network, config, middle, slots, export_dw=export_dw)[2].size
+        except ScheduleError:
+            size = memory_bytes + 1
+        fits, too_many = (middle, too_many) if size <= memory_bytes else (fits, middle)
+    return fits
 
 
 class ProgramRunner:
@@ -67,23 +91,27 @@ class ProgramRunner:
     def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
                  export_dw: bool = True, choices: Choices | None = None, base: int = 0) -> None:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
-        self.export_dw, self._choices = export_dw, choices
+        self.export_dw = export_dw
         try:
-            self.steady = self._compile(base, calibrate=False)
-            """The program of every step but a run's first."""
-            self._first = self._compile(base, calibrate=True)
-            behind = base + max(self.steady.size, self._first.size)
-            self._forward = compile_network(network, config, batch, training=False, memory_base=behind)
+            self.steady, self._first, self._forward = compile_programs(network, config, batch, slots, export_dw=export_dw,
+                                                                       choices=choices, base=base)
         except ScheduleError as error:
             raise UserError(str(error)) from None
-        self._limit = behind + self._forward.size
+        self._limit = base + self._forward.size
         self.device = open_device(self._limit)
+        self._programs = Programs()
+        self.kind: str = getattr(self.device, "kind", "simulated")
+        """What its cycles are called."""
         self.cycles = 0
         """Cycles in which a program ran, since the device was opened."""
         self._step, self._seed, self._calibrated = 0, 0, False
         self._failed = False
         """Whether a program has stopped with an error since a state was loaded: what is in memory then is no step's."""
         self._tids: tuple[int, ...] = ()
+        self._exponents: dict[int, int] | None = None
+        """Those that were read since the machine ran last."""
+        self._snapshot: Snapshot | None = None
+        """The state's bytes after the latest training start."""
         found = self.device.csr_read(offset("CONFIG"))
         if found != config.digest():
             raise UserError(f"the device was built for configuration digest {found:#010x}, "
@@ -91,9 +119,9 @@ class ProgramRunner:
         for name, value in (("WINDOW_BASE", base), ("WINDOW_LIMIT", self._limit)):
             self.device.csr_write(offset(name), value)
 
-    def _compile(self, base: int, *, calibrate: bool) -> Plan:
-        return compile_network(self.network, self.config, self.batch, calibrate=calibrate, slots=self.slots, table=self.slots,
-                               export_dw=self.export_dw, choices=self._choices, memory_base=base)
+    def cost(self) -> str | None:
+        own: Callable[[int], str] | None = getattr(self.device, "cost", None)
+        return None if own is None else own(self.cycles)
 
     def close(self) -> None:
         self.device.close()
@@ -108,18 +136,31 @@ class ProgramRunner:
             self.device.csr_write(offset("EXP_INDEX"), tid)
             self.device.csr_write(offset("EXP_VALUE"), value & 0xFFFF)
         self._tids = tuple(exponents)
+        self._exponents = self._snapshot = None
         self._step, self._seed, self._calibrated = state.step, state.seed, state.calibrated
+        if self._failed:
+            self._programs.forget()
         self._failed = False
 
     def exponents(self) -> dict[int, int]:
         """The exponent file's entries that the network uses."""
-        raws = csr_batch(self.device, [access for tid in self._tids
-                                       for access in ((offset("EXP_INDEX"), tid), (offset("EXP_VALUE"), None))])
+        if self._exponents is None:
+            self._exponents = self._decode(csr_batch(self.device, self._exponent_accesses()))
+        return dict(self._exponents)
+
+    def _exponent_accesses(self) -> list[tuple[int, int | None]]:
+        return [access for tid in self._tids for access in ((offset("EXP_INDEX"), tid), (offset("EXP_VALUE"), None))]
+
+    def _decode(self, raws: Sequence[int]) -> dict[int, int]:
         codes = {tid: raw & 0xFFFF for tid, raw in zip(self._tids, raws, strict=True)}
         return {tid: code - (1 << 16) if code >> 15 else code for tid, code in codes.items()}
 
     def state(self) -> State:
-        state = self.steady.read_state(self.device, self.exponents(), step=self._step, seed=self._seed)
+        exponents = self.exponents()
+        if self._snapshot is None:
+            ranges = self.steady.state_ranges()
+            self._snapshot = Snapshot(ranges, fetch(self.device, [], ranges)[1])
+        state = self.steady.read_state(self._snapshot, exponents, step=self._step, seed=self._seed)
         state.calibrated = self._calibrated
         return state
 
@@ -136,12 +177,13 @@ class ProgramRunner:
             for slot in range(count):
                 plan.write_batch(self.device, slot, images[place + slot], labels[place + slot])
             plan.write_hyper(self.device, hypers[place:place + count])
-            plan.write_program(self.device, self._step)
-            self._run(plan, count, functools.partial(_shifted, report, place) if report else None)
+            self._programs.place(self.device, plan, self._step)
+            ranges = [*plan.logits_ranges(count), *plan.state_ranges()]
+            self._snapshot = found = self._run(plan, count, functools.partial(_shifted, report, place) if report else None, ranges)
             self._step += count
             self._calibrated = True
             for slot in range(count):
-                logits = plan.read_logits(self.device, slot)
+                logits = plan.read_logits(found, slot)
                 outcomes.append(Outcome(*golden.score(self.network, logits, np.asarray(labels[place + slot])), saturated(logits)))
             place += count
             self._latest = count - 1
@@ -152,37 +194,44 @@ class ProgramRunner:
         batch = np.zeros((self.batch, *self.network.input_shape), np.uint8)
         batch[:len(images)] = images
         plan = self._forward
-        plan.write_state(self.device, self.state())
         plan.write_batch(self.device, 0, batch, np.zeros(self.batch, np.int64))
-        plan.write_program(self.device)
-        self._run(plan, 1, None)
-        return plan.read_logits(self.device)[:len(images)]
+        self._programs.place(self.device, plan, 0)
+        return plan.read_logits(self._run(plan, 1, None, plan.logits_ranges(1)))[:len(images)]
 
     def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Evaluation:
         """Loss and correct images of at most a batch; the state stays."""
         logits = self.logits(images)
         return Evaluation(*golden.score(self.network, logits, labels), logits)
 
-    def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None) -> None:
+    def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None, ranges: Sequence[tuple[int, int]]) -> Snapshot:
+        """Start a program and wait for its end; bytes of these ranges of the memory then."""
         device = self.device
         if self._failed:
             raise MachineError("the machine has stopped with an error before, and its memory holds half a step: load a state first")
         for name, value in (("PROGRAM", plan.program_address), ("STEPS", steps), ("STEP", self._step), ("SEED", self._seed)):
             device.csr_write(offset(name), value)
         control = register("CONTROL")
+        self._exponents = None
         device.csr_write(offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask)
-        while True:
-            device.run(_POLL_CYCLES)
-            status = device.csr_read(offset("STATUS"))
-            if _field("STATUS", "done", status) or _field("STATUS", "error", status):
-                break
-            if report is not None:
-                report(float(device.csr_read(offset("STEP")) - self._step))
-        low, high = csr_batch(device, [(offset("CYCLES_LOW"), None), (offset("CYCLES_HIGH"), None)])
+        ended = False
+        while not ended:
+            # Whether it has ended, and all that is asked of it then, in one round trip.
+            likely = device.run(_POLL_CYCLES) < _POLL_CYCLES
+            wanted = [(offset(name), None) for name in ("STATUS", "STEP", "CYCLES_LOW", "CYCLES_HIGH")]
+            accesses = self._exponent_accesses() if likely else []
+            values, pieces = fetch(device, [*wanted, *accesses], ranges if likely else [])
+            status, step, low, high = values[:4]
+            ended = bool(_field("STATUS", "done", status) or _field("STATUS", "error", status))
+            if not ended and report is not None:
+                report(float(step - self._step))
         self.cycles = low | high << 32
         if _field("STATUS", "error", status):
             self._failed = True
             raise self._error(plan)
+        if not likely:
+            values, pieces = fetch(device, [*wanted, *self._exponent_accesses()], ranges)
+        self._exponents = self._decode(values[4:])
+        return Snapshot(ranges, pieces)
 
     def _error(self, plan: Plan) -> MachineError:
         value = self.device.csr_read(offset("ERROR"))
@@ -237,7 +286,7 @@ class ProgramRunner:
             windows = next(counts)
             if any(busy.values()):
                 rows.append({"layer": layer_name, "phase": phase, "busy": busy, "windows": windows})
-        return merge_cycles(previous, {"kind": "simulated", "total": self.cycles, "by_layer_phase": rows})
+        return merge_cycles(previous, {"kind": self.kind, "total": self.cycles, "by_layer_phase": rows})
 
     def _counters(self, wanted: Sequence[tuple[int, int]]) -> list[int]:
         """Counters by table and tag."""
@@ -263,7 +312,7 @@ def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict
             rows[key] = {"layer": row["layer"], "phase": row["phase"], "busy": busy, "windows": windows, "use": use}
     names = dict.fromkeys(name for row in rows.values() for name in row["busy"])
     return {
-        "kind": "simulated",
+        "kind": table["kind"],
         "total": (previous or {}).get("total", 0) + table["total"],
         "engines": {name: sum(row["busy"].get(name, 0) for row in rows.values()) for name in names},
         "by_layer_phase": list(rows.values()),

@@ -92,8 +92,17 @@ class Session:
 
     @property
     def cycles(self) -> int | None:
-        """Simulated cycles of this session so far; ``None`` on a device that counts none."""
+        """Cycles of this session so far; ``None`` on a device that counts none."""
         return self._device.cycles
+
+    @property
+    def kind(self) -> str:
+        """What cycles are called in reports: "simulated" or "on-board"."""
+        return self._device.kind
+
+    def cost(self) -> str | None:
+        """What the session so far takes of a board; :class:`None` of what is none."""
+        return self._device.cost()
 
     def cycles_total(self, previous: dict[str, Any] | None) -> int | None:
         """Cycles of the run: those that an earlier session's ``cycle_table`` holds and those since."""

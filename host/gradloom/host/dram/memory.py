@@ -187,6 +187,8 @@ def memory_map(
     table: int,
     dw: bool,
     sums: bool,
+    shared: MemoryMap | None = None,
+    first: int = 0,
 ) -> MemoryMap:
     """Place all tensors of a program (the program itself comes behind them).
 
@@ -196,8 +198,11 @@ def memory_map(
     table : entries of the hyperparameter table
     dw : whether weight gradients have a place (export, batches in parts)
     sums : whether gradient sums have a place (batches in parts)
+    shared : where weights and parameters lie already
+    first : offset of the first region of its own
     """
     memory, g, entry = MemoryMap(config), config.group, 8 * config.group
+    memory.size = first
     memory.add("", "zeros", "bytes", 1, 1, 3 * entry, ())
     memory.add("", "hyper", "bytes", table, 1, max(16, config.beat_bytes), ())
     memory.feature(INPUT, "z", (batch, *network.input_shape), steps)
@@ -213,8 +218,11 @@ def memory_map(
         if isinstance(layer, Conv | FullyConnected):
             wide = geometry.kernel[1] if isinstance(layer, Conv) else _fc_columns(geometry.kernel)
             weights, count = network.weight_shape(name), len(network.parameters(name))
-            memory.blocks(name, "w", weights, wide)
-            memory.add(name, "parameters", "parameters", groups, 1, count * entry, (shape[1], count))
+            if shared is None:
+                memory.blocks(name, "w", weights, wide)
+                memory.add(name, "parameters", "parameters", groups, 1, count * entry, (shape[1], count))
+            else:
+                memory.regions |= {(name, part): shared[name, part] for part in ("w", "parameters")}
         if not training:
             continue
         if isinstance(layer, MaxPool):

@@ -23,8 +23,10 @@ _SCRIPT_BYTES = 1000
 """Longest script in bytes: as long as the longest write, so that either kind keeps the line busy."""
 _PIECES = 120
 """Pieces of one gather."""
-_WAIT_SECONDS = 0.5
-"""Least time that :meth:`BoardDevice.run` waits: a board tells its end by itself, so looking at it earlier only costs."""
+
+
+def _registers(accesses: Sequence[tuple[int, int | None]]) -> list[RegisterAccess]:
+    return [read(offset) if value is None else write(offset, value) for offset, value in accesses]
 
 
 class BoardDevice:
@@ -37,10 +39,17 @@ class BoardDevice:
     ----------
     link : :class:`~gradloom.host.link.link.Link`
         Closed with the device.
+    kind : :class:`str`
+        What its cycles are called: "simulated" or "on-board".
+    baud : :class:`int`
+        Bits a second of the cable that :meth:`cost` reckons with.
+    wait : :class:`float`
+        Seconds of the board's time that :meth:`run` waits at least: a board tells its end by itself, so looking at it earlier only
+        costs.
     """
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(self, link: Link, *, kind: str = "on-board", baud: int = 115_200, wait: float = 0.5) -> None:
+        self.link, self.kind, self._baud, self._wait = link, kind, baud, wait
         identity = link.identity
         self._base, self._limit = identity.memory_base, identity.memory_base + identity.memory_bytes
         self._script: list[RegisterAccess] = []
@@ -59,6 +68,21 @@ class BoardDevice:
         """Read bytes of the memory."""
         self._check(addr, n)
         self._send_script()
+        pieces = self._submit_read(addr, n)
+        self.link.drain()
+        return b"".join(pieces)
+
+    def fetch(self, accesses: Sequence[tuple[int, int | None]], ranges: Sequence[tuple[int, int]]) -> tuple[list[int], list[bytes]]:
+        """Register accesses as of :meth:`csr_batch`, then ranges (address, length) of the memory, in one round trip."""
+        for addr, n in ranges:
+            self._check(addr, n)
+        values = self._submit_script(_registers(accesses))
+        pieces = [self._submit_read(addr, n) for addr, n in ranges]
+        self.link.drain()
+        return values, [b"".join(each) for each in pieces]
+
+    def _submit_read(self, addr: int, n: int) -> list[bytes]:
+        """Asks for a range; the list holds its pieces when all is answered."""
         pieces: list[bytes] = []
 
         def take(place: int, size: int, answer: Answer) -> None:
@@ -71,8 +95,7 @@ class BoardDevice:
         for place in range(0, n, MAX_DATA):
             size = min(MAX_DATA, n - place)
             self.link.submit(read_request(addr + place, size), functools.partial(take, place, size))
-        self.link.drain()
-        return b"".join(pieces)
+        return pieces
 
     def fill(self, addr: int, n: int, value: int = 0) -> None:
         """Set bytes of the memory to ``value`` without sending them; address and ``n`` are multiples of the beat."""
@@ -121,15 +144,20 @@ class BoardDevice:
 
     def csr_batch(self, accesses: Sequence[tuple[int, int | None]]) -> list[int]:
         """Register accesses in order, (offset, value to write or :class:`None` to read); values of the reads. One round trip."""
-        return self.script([read(offset) if value is None else write(offset, value) for offset, value in accesses])
+        return self.script(_registers(accesses))
 
     def script(self, accesses: Sequence[RegisterAccess]) -> list[int]:
         """Register accesses in order, polls among them, in one round trip; values of the reads and polls."""
+        values = self._submit_script(accesses)
+        self.link.drain()
+        return values
+
+    def _submit_script(self, accesses: Sequence[RegisterAccess]) -> list[int]:
+        """Asks for accesses; the list holds their values when all is answered."""
         values: list[int] = []
         for access in accesses:
             self._add(access, values)
         self._send_script(values)
-        self.link.drain()
         return values
 
     def _add(self, access: RegisterAccess, values: list[int] | None = None) -> None:
@@ -170,13 +198,21 @@ class BoardDevice:
     # Programs
 
     def run(self, max_cycles: int) -> int:
-        """Wait until the machine interrupts, or for ``max_cycles`` and at least half a second; returns the cycles by the board's
-        clock, as far as the host knows them."""
+        """Wait until the machine interrupts, or for ``max_cycles`` and at least ``wait`` seconds; returns the cycles by the board's
+        clock, as far as the host knows them, below ``max_cycles`` if it interrupted."""
         self._send_script()
         self.link.drain()
         clock, began = self.link.identity.clock, self.link.transport.now()
-        self.link.wait_interrupt(max(_WAIT_SECONDS, max_cycles / clock))
-        return max(1, round((self.link.transport.now() - began) * clock))
+        interrupted = self.link.wait_interrupt(max(self._wait, max_cycles / clock)) is not None
+        cycles = max(1, round((self.link.transport.now() - began) * clock))
+        return min(cycles, max_cycles - 1) if interrupted else max(cycles, max_cycles)
+
+    def cost(self, cycles: int) -> str:
+        """What a run of so many machine cycles took, or would take, of a board: time of the machine and of the cable."""
+        clock, seen = self.link.identity.clock, self.link.statistics
+        there, back = (10 * count / self._baud for count in (seen.bytes_sent, seen.bytes_received))
+        return (f"{cycles / clock:.1f} s at {clock / 1e6:g} MHz; cable: {seen.bytes_sent:,} bytes there, {seen.bytes_received:,} "
+                f"back, {seen.round_trips:,} round trips, {there + back:.1f} s at {self._baud / 1e6:g} Mbaud if nothing overlaps")
 
     def close(self) -> None:
         """Finish what is under way and give up the board."""

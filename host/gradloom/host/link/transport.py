@@ -1,18 +1,22 @@
 """What carries bytes between host and board: a serial line, or a simulated board."""
 
+import contextlib
+import errno
 import importlib
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
+from gradloom.host.devices.device import MachineError
 from gradloom.host.files import UserError
 
-__all__ = ["CountingTransport", "SerialTransport", "SimulatedBoard", "SimulatedTransport", "Transport"]
+__all__ = ["CableError", "CountingTransport", "SerialTransport", "SimulatedBoard", "SimulatedTransport", "Transport"]
 
 _BITS_OF_BYTE = 10
 """Start bit, 8 data bits, stop bit."""
 _PAUSE_CYCLES = 16
 _BYTE_CYCLES = 4
-"""Of a simulated board whose bytes come in behind its UART."""
+"""Of a simulated board whose bytes come in behind its UART, if it does not say it (``byte_cycles``)."""
 _BREAK_SECONDS = 0.05
 """A break is 1024 bits long to the board: 9 ms at 115,200 baud."""
 
@@ -46,6 +50,22 @@ class Transport(Protocol):
         """Give up the line."""
 
 
+class CableError(MachineError):
+    """The port is gone."""
+
+
+def _opening_fault(url: str, error: Exception) -> str:
+    """Why a port cannot be opened, and what helps."""
+    number = getattr(error, "errno", None)
+    if number == errno.ENOENT:
+        return f"there is no port {url}: look whether the board is plugged in, and name its port"
+    if number in (errno.EACCES, errno.EPERM):
+        return f"there is no permission to use the port {url}: join its group (dialout on most systems) and log in again"
+    if number in (errno.EBUSY, errno.EAGAIN):
+        return f"the port {url} is busy: end the program that uses it, or name another board's port"
+    return f"the port {url} cannot be opened ({error}): name the board's port"
+
+
 class SerialTransport:
     """A serial port, or whatever else pyserial opens by its URL (``socket://host:port``, a pty).
 
@@ -69,11 +89,11 @@ class SerialTransport:
             serial: Any = importlib.import_module("serial")
         except ImportError:
             raise UserError("a board on a serial port needs pyserial, which is not installed: pip install pyserial") from None
+        self._url = url
         try:
-            self._port: Any = serial.serial_for_url(url, baudrate=baud, timeout=0)
+            self._port: Any = serial.serial_for_url(url, baudrate=baud, timeout=0, exclusive=True)
         except (OSError, ValueError) as error:
-            raise UserError(f"the port {url} cannot be opened ({error}): name the board's port, and look whether it is in use"
-                            ) from None
+            raise UserError(_opening_fault(url, error)) from None
         self._first = self._baud = baud
         self._timeout = 0.0
 
@@ -84,28 +104,40 @@ class SerialTransport:
     def now(self) -> float:
         return time.monotonic()
 
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[None]:
+        """A port that vanishes within this context is told in one sentence (pyserial's errors are :exc:`OSError`)."""
+        try:
+            yield
+        except OSError as error:
+            raise CableError(f"the port {self._url} is gone ({error}): the board was unplugged or switched off") from None
+
     def write(self, data: bytes) -> None:
-        self._port.write(data)
+        with self._there():
+            self._port.write(data)
 
     def read(self, wait: float) -> bytes:
-        if wait != self._timeout:
-            self._port.timeout = self._timeout = wait
-        first = bytes(self._port.read(1))
-        if not first:
-            return b""
-        more = self._port.in_waiting
-        return first + bytes(self._port.read(more)) if more else first
+        with self._there():
+            if wait != self._timeout:
+                self._port.timeout = self._timeout = wait
+            first = bytes(self._port.read(1))
+            if not first:
+                return b""
+            more = self._port.in_waiting
+            return first + bytes(self._port.read(more)) if more else first
 
     def set_baud(self, baud: int) -> None:
-        self._port.flush()
-        self._port.baudrate = self._baud = baud
+        with self._there():
+            self._port.flush()
+            self._port.baudrate = self._baud = baud
 
     def line_break(self) -> None:
         self.set_baud(self._first)
         # A network socket knows no break, and has no rate either.
         send_break = getattr(self._port, "send_break", None)
         if send_break is not None:
-            send_break(_BREAK_SECONDS)
+            with self._there():
+                send_break(_BREAK_SECONDS)
 
     def close(self) -> None:
         self._port.close()
@@ -143,7 +175,8 @@ class SimulatedTransport:
 
     def __init__(self, board: SimulatedBoard, clock: int = 50_000_000) -> None:
         self._board, self._clock = board, clock
-        self.byte_time = _BYTE_CYCLES / clock
+        self._byte_cycles: int = getattr(board, "byte_cycles", _BYTE_CYCLES)
+        self.byte_time = self._byte_cycles / clock
 
     def now(self) -> float:
         return self._board.cycle / self._clock
@@ -158,7 +191,7 @@ class SimulatedTransport:
                 self._board.wait(max(1, round(wait * self._clock)))
             while (more := self._board.take()):  # as a driver does: what comes without a pause, comes together
                 data += more
-                self._board.wait(_PAUSE_CYCLES)
+                self._board.wait(max(_PAUSE_CYCLES, 2 * self._byte_cycles))
         return data
 
     def set_baud(self, baud: int) -> None:

@@ -3,14 +3,17 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from amaranth.hdl import Module
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 
+from gradloom.rtl.board.memory.sdram import SdramController, pin_members
 from gradloom.rtl.board.memory.sdram_timing import SdramPart
 from gradloom.sim.sdram_model import Counts, SdramModel, model_settings
 from gradloom.verif.board.axi_traffic import Burst, Manager, Scoreboard, Traffic
 from gradloom.verif.board.packed import Driver, Ports, simulate
 
-__all__ = ["CLOCK", "Outcome", "PinDriver", "run_bursts", "run_traffic", "small_part"]
+__all__ = ["CLOCK", "Outcome", "Padded", "PinDriver", "run_bursts", "run_traffic", "small_part"]
 
 CLOCK = 100_000_000
 
@@ -32,6 +35,25 @@ class Outcome:
     counts: Counts
     managers: list[Manager]
     memory: bytes
+
+
+class Padded(wiring.Component):
+    """A controller made with ``pad_registers`` behind registers in its pads, those of :class:`amaranth.lib.io.FFBuffer`."""
+
+    def __init__(self, controller: SdramController) -> None:
+        self.controller = controller
+        super().__init__(dict(controller.signature.members))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.controller = inner = self.controller
+        pins = pin_members(inner.part)
+        for name, member in pins.items():
+            ours, theirs = getattr(self, name), getattr(inner, name)
+            m.d.sync += theirs.eq(ours) if member.flow == In else ours.eq(theirs)
+        wiring.connect(m, wiring.flipped(self.bus), inner.bus)
+        m.d.comb += self.ready.eq(inner.ready)
+        return m
 
 
 class PinDriver:

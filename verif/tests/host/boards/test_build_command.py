@@ -9,7 +9,7 @@ from gradloom.boards.tools import BuildError
 from gradloom.host import cli
 from gradloom.host.boards import boards_command, build_command
 from gradloom.host.boards.build_command import BuildProgress
-from gradloom.host.boards.cables import Cable
+from gradloom.host.link.cables import Cable
 from gradloom.verif.board_reports import REPORT
 from gradloom.verif.cli_desk import refused
 
@@ -60,7 +60,6 @@ def test_failed_build(built, monkeypatch, capsys):
 @pytest.mark.parametrize(("arguments", "words"), [
     (["--board", "ulx3s"], "there is no board 'ulx3s': give one of"),
     (["--board", "ulx3s-85f", "--config", "none"], "there is no configuration 'none'"),
-    (["--board", "ulx3s-85f", "--config", "small"], "small has 2 load and 1 store channels"),
     (["--board", "ulx3s-85f", "--config", "nano", "--block-ram", "100"], "must be a power of two of KiB, not 100 KiB"),
     (["--board", "ulx3s-85f", "--config", "nano", "--freq", "13"], "cannot be made of one of 25000000 Hz"),
     (["--board", "ulx3s-85f", "--config", "nano", "--freq", "0"], "--freq"),

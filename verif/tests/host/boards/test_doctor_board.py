@@ -5,8 +5,8 @@ import pytest
 from gradloom.boards.board import BOARDS
 from gradloom.host import cli
 from gradloom.host.boards import doctor_board
-from gradloom.host.boards.cables import Cable
 from gradloom.host.files import UserError
+from gradloom.host.link.cables import Cable
 from gradloom.verif.cli_desk import refused
 
 BOARD = BOARDS["ulx3s-85f"]

@@ -8,8 +8,9 @@ import pytest
 
 from gradloom.boards.board import BOARDS
 from gradloom.host import cli
-from gradloom.host.boards import cables, flash_command
-from gradloom.host.boards.cables import Cable
+from gradloom.host.boards import flash_command
+from gradloom.host.link import cables
+from gradloom.host.link.cables import Cable
 from gradloom.verif.board_reports import REPORT
 from gradloom.verif.cli_desk import refused
 
@@ -63,7 +64,7 @@ def test_flash(bench, capsys):
     assert bench.calls == [f"{common} --detect", f"{common} --write-sram build/ulx3s-85f/top.bit", f"{common} --detect",
                            f"{common} --write-flash build/ulx3s-85f/top.bit"]
     out = capsys.readouterr().out
-    assert "is in ulx3s-85f at /dev/ttyUSB0 (die 0x41113043): pico at 25 MHz, build 0000000000000007" in out
+    assert "is in ulx3s-85f at /dev/ttyUSB0 (die 0x41113043): nano at 25 MHz, build 0000000000000007" in out
     assert "is in the flash memory of ulx3s-85f" in out
 
 

@@ -123,8 +123,7 @@ def open_golden(network, machine) -> ProgramRunner:
             compile_network(network, machine, BATCH, calibrate=calibrate, **steady)
             for calibrate in (False, True)
         ]
-        base = max(plan.size for plan in plans)
-        plans.append(compile_network(network, machine, BATCH, training=False, memory_base=base))
+        plans.append(compile_network(network, machine, BATCH, training=False, beside=tuple(plans)))
         device.append(GoldenDevice(plans, size))
         return device[0]
 

@@ -20,7 +20,7 @@ class BoardMemory(wiring.Component):
     ----------
     managers, beat_bytes : :class:`int`
         As in :class:`~gradloom.rtl.board.memory.axi_arbiter.AxiArbiter`.
-    part, clock, capture
+    part, clock, capture, pad_registers
         As in :class:`~gradloom.rtl.board.memory.sdram.SdramController`.
 
     Members
@@ -32,10 +32,12 @@ class BoardMemory(wiring.Component):
         The part is initialised.
     """
 
-    def __init__(self, managers: int, beat_bytes: int, part: SdramPart, clock: int, *, capture: int = 0) -> None:
+    def __init__(self, managers: int, beat_bytes: int, part: SdramPart, clock: int, *, capture: int = 0,
+                 pad_registers: bool = False) -> None:
         self.arbiter = AxiArbiter(managers, beat_bytes)
         self.packer = Packer(beat_bytes, part.word_bytes)
-        self.controller = SdramController(part, clock, capture=capture, length_bits=word_length_bits(beat_bytes, part.word_bytes))
+        self.controller = SdramController(part, clock, capture=capture, pad_registers=pad_registers,
+                                          length_bits=word_length_bits(beat_bytes, part.word_bytes))
         self.pins = pin_members(part)
         super().__init__({"manager": In(AxiSignature(beat_bytes)).array(managers), **self.pins, "ready": Out(1)})
 

@@ -112,6 +112,9 @@ class SdramController(wiring.Component):
         0 or 1.
     length_bits : :class:`int`
         Bits of the length of a burst.
+    pad_registers : :class:`bool`
+        The registers of the pins lie outside, in the pads (:class:`amaranth.lib.io.FFBuffer`): the outputs here go into them, and
+        ``dq_i`` comes out of them. With them all is as without.
 
     Members
     -------
@@ -127,10 +130,11 @@ class SdramController(wiring.Component):
         If the part cannot run at this clock.
     """
 
-    def __init__(self, part: SdramPart, clock: int, *, capture: int = 0, length_bits: int = LENGTH_BITS) -> None:
+    def __init__(self, part: SdramPart, clock: int, *, capture: int = 0, length_bits: int = LENGTH_BITS,
+                 pad_registers: bool = False) -> None:
         if capture not in (0, 1):
             raise ValueError(f"capture must be 0 or 1, not {capture!r}")
-        self.part, self.capture, self.length_bits = part, capture, length_bits
+        self.part, self.capture, self.length_bits, self.pad_registers = part, capture, length_bits, pad_registers
         timing = part.timing(clock)
         # With these tRC and tRRD need no counters: a bank is closed after tRAS, and opened tRP after that; another bank is opened
         # after a READ or WRITE, tRCD after the ACTIVATE before.
@@ -249,11 +253,12 @@ class SdramController(wiring.Component):
 
     def _pins(self, m: Module, *, column: Value, bank: Value, row: Value, read: Value, write: Value, activate: Value,
               precharge: Value, precharge_all: Value, refresh: Value, load_mode: Value) -> None:
-        """The registers of the pins. Without a command the memory is not selected."""
+        """What the registers of the pins take. Without a command the memory is not selected."""
         bus, width = self.bus, len(self.a)
         mode = Mux(load_mode, self.timing.cas << 4, 0)  # burst length 1, sequential
         address = Mux(activate, row, Cat(column, Const(0, width - len(column))) | mode)
-        m.d.sync += [
+        domain = m.d.comb if self.pad_registers else m.d.sync
+        domain += [
             self.cke.eq(1),
             self.cs_n.eq(~(read | write | activate | precharge | precharge_all | refresh | load_mode)),
             self.ras_n.eq(~(activate | precharge | precharge_all | refresh | load_mode)),
@@ -271,13 +276,15 @@ class SdramController(wiring.Component):
         still have room."""
         word = StructLayout({"here": 1, "last": 1, "beyond": 1})
         m.submodules.words = words = Fifo(StructLayout({"data": self.part.word_bits, "last": 1, "beyond": 1}), READ_WORDS)
-        captured = Signal(self.part.word_bits, reset_less=True)
+        captured = Signal(self.part.word_bits, reset_less=not self.pad_registers)
         now: Value = Cat(asked, last, beyond)
         for n in range(self.timing.cas + self.capture + 1):
             stage = Signal(word, name=f"read{n}")
             m.d.sync += stage.as_value().eq(now)
             now = stage.as_value()
-        m.d.sync += [captured.eq(self.dq_i), space.eq(space - asked + (self.bus.r.valid & self.bus.r.ready))]
+        domain = m.d.comb if self.pad_registers else m.d.sync
+        domain += captured.eq(self.dq_i)
+        m.d.sync += space.eq(space - asked + (self.bus.r.valid & self.bus.r.ready))
         m.d.comb += [
             words.i.valid.eq(stage.here),
             words.i.p.data.eq(captured),

@@ -10,7 +10,7 @@ from gradloom.rtl.board.memory.sdram_timing import PARTS
 from gradloom.sim.sdram_model import SdramModel, model_settings
 from gradloom.verif.board.axi_traffic import Manager, Scoreboard, Traffic, stream
 from gradloom.verif.board.packed import simulate
-from gradloom.verif.board.sdram_bench import CLOCK, PinDriver, run_bursts, run_traffic, small_part
+from gradloom.verif.board.sdram_bench import CLOCK, Padded, PinDriver, run_bursts, run_traffic, small_part
 from gradloom.verif.formal.run import planted_bug
 
 STALLS = dict.fromkeys(("ar", "r", "aw", "w", "b"), 0.3)
@@ -34,6 +34,17 @@ def test_random_traffic(word_bits, clock, capture, stalls):
     outcome = run_traffic(dut, part, [traffic(part, word_bits // 8, stalls=stalls)], word_bits // 8, clock=clock, capture=capture)
     assert outcome.violations == []
     assert outcome.counts.reads > 300 and outcome.counts.writes > 300 and outcome.counts.refreshes > 8
+
+
+@pytest.mark.parametrize("capture", [0, 1])
+def test_registers_in_the_pads(capture):
+    """With its pins' registers outside, as on a board, a controller does in every cycle what it does with its own."""
+    part = small_part()
+    asked = traffic(part, 2, bursts=60, stalls=STALLS)
+    own, pads = (run_traffic(dut, part, [asked], 2, capture=capture) for dut in (
+        SdramController(part, CLOCK, capture=capture), Padded(SdramController(part, CLOCK, capture=capture, pad_registers=True))))
+    assert own.violations == pads.violations == []
+    assert (own.cycles, own.counts, own.memory) == (pads.cycles, pads.counts, pads.memory)
 
 
 @pytest.mark.parametrize(("beat", "word_bits"), [(2, 16), (4, 16), (8, 16), (16, 16), (2, 32), (4, 32), (8, 32)])

@@ -6,8 +6,8 @@ import types
 import pytest
 
 from gradloom.boards.board import BOARDS
-from gradloom.host.boards.cables import Cable, cable_of, cables
 from gradloom.host.files import UserError
+from gradloom.host.link.cables import Cable, cable_of, cables
 
 BOARD = BOARDS["ulx3s-85f"]
 
@@ -53,4 +53,5 @@ def test_none_or_several(plugged):
 
 def test_without_pyserial(monkeypatch):
     monkeypatch.setitem(sys.modules, "serial.tools", None)
-    assert cables(BOARD) == []
+    with pytest.raises(UserError, match=r"needs pyserial, which is not installed: pip install 'gradloom\[boards\]'"):
+        cables(BOARD)

@@ -17,11 +17,17 @@ class Cable:
 
 
 def cables(board: Board) -> list[Cable]:
-    """Adapters of the kind that the board has; none if the package that looks for them is missing."""
+    """Adapters of the kind that the board has.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.files.UserError`
+        If the package that looks for them is missing.
+    """
     try:
         from serial.tools import list_ports
     except ImportError:
-        return []
+        raise UserError("a board on a serial port needs pyserial, which is not installed: pip install 'gradloom[boards]'") from None
     return sorted((Cable(port.device, port.serial_number or "") for port in list_ports.comports()
                    if (port.vid, port.pid) == board.usb), key=lambda cable: cable.port)
 
