@@ -63,7 +63,7 @@ def test_board(monkeypatch):
 
 
 def test_commands_on_a_simulated_board(test_board, tmp_path, capsys):
-    """``verify`` and ``train`` with ``--device sim:BOARD`` and no ``--config``: the board's machine, labels, its time."""
+    """``verify`` and ``train`` with ``--device sim:BOARD`` and no ``--config``: the board's machine, labels, what it takes."""
     common = ["--network", str(NETWORKS / "tiny-relu.toml"), "--batch", "2", "--steps", "2", "--device", "sim:test-board"]
     assert cli.main(["verify", *common]) == 0
     told = capsys.readouterr().out

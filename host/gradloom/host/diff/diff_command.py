@@ -3,13 +3,13 @@
 import argparse
 
 from gradloom.host.commands.verify_command import material
+from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.diff.diff_live import Batches, Side, TraceRequest, compare_devices, describe, trace_difference
 from gradloom.host.diff.diff_runs import compare_runs, read_run, replay
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError
 from gradloom.models.state import State
-from gradloom.rtl.config import load_config
 
 __all__ = ["run"]
 
@@ -56,7 +56,8 @@ def _live(options: argparse.Namespace) -> int:
     if len(options.device or ()) > 2 or len(options.config or ()) > 2:
         raise UserError("diff compares two devices: give --device and --config at most twice each")
     devices = [*(options.device or ("golden", "rtl"))] * 2
-    configs = [load_config(name) for name in [*(options.config or ("small",))] * 2]
+    names = [*(options.config or (None,))] * 2
+    configs = [machine_config(device, name) for device, name in zip(devices[:2], names[:2], strict=True)]
     if len(options.device or ()) == 1 and len(options.config or ()) != 2:
         raise UserError(f"both sides are --device {devices[0]}: give another --device, or two --config")
     memory = MemoryOptions.from_arguments(options)

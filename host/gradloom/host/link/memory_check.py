@@ -37,6 +37,11 @@ def _check_data(device: BoardDevice, part: SdramPart, base: int) -> None:
     got = [int.from_bytes(data[place:place + size], "little") for place in range(0, len(data), size)]
     if got == sent:
         return
+    # A burst that is taken a cycle late or early shows each word at its neighbour's place.
+    moved = max(sum(map(int.__eq__, got[1:], sent)), sum(map(int.__eq__, got, sent[1:])))
+    if 2 * moved > len(sent):
+        raise MachineError("the board's memory: words come at the place of their neighbours: read data are taken in a wrong cycle "
+                           "(capture and phase of the clock)")
     # Where a line's level in all words is that of another line, it ends there.
     levels = [[word >> line & 1 for word in sent] for line in range(part.word_bits)]
     wrong = []
@@ -51,8 +56,8 @@ def _check_data(device: BoardDevice, part: SdramPart, base: int) -> None:
         else:
             wrong.append(f"line {line} reads something else")
     if len(wrong) == part.word_bits and all(text.endswith("else") for text in wrong):
-        raise MachineError("the board's memory: nothing that is read is what was written: read data are taken in a wrong cycle "
-                           "(capture and phase of the clock), or the memory does not answer")
+        raise MachineError("the board's memory: nothing that is read is what was written: the memory does not answer, or read data "
+                           "are taken in a wrong cycle (capture and phase of the clock)")
     raise MachineError(f"the board's memory, data: {'; '.join(wrong)}: tracks or pins are exchanged or broken")
 
 

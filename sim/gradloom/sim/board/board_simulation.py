@@ -97,7 +97,8 @@ class BoardSimulation(Simulation):
     def take(self, most: int = 1 << 14) -> bytes:
         """Bytes that came out."""
         buffer = ctypes.create_string_buffer(most)
-        return buffer.raw[:self._library.board_take(self._self, buffer, most)]
+        taken = self._library.board_take(self._self, buffer, most)
+        return buffer.raw[:taken]
 
     def wait(self, cycles: int) -> int:
         """Run until a byte comes out, at most so many cycles; returns the cycles."""

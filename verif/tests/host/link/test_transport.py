@@ -1,5 +1,6 @@
 """Serial ports as pyserial opens them (a stand-in with its face, on a pty), simulated boards, counted bytes."""
 
+import errno
 import os
 import select
 import sys
@@ -11,7 +12,7 @@ import pytest
 from gradloom.host.files import UserError
 from gradloom.host.link.frames import read_request, write_request
 from gradloom.host.link.link import Link
-from gradloom.host.link.transport import CountingTransport, SerialTransport, SimulatedTransport
+from gradloom.host.link.transport import CableError, CountingTransport, SerialTransport, SimulatedTransport
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
 from gradloom.verif.link.model_transport import ModelTransport
 
@@ -19,7 +20,7 @@ from gradloom.verif.link.model_transport import ModelTransport
 class Port:
     """What :class:`SerialTransport` uses of pyserial's ``Serial``."""
 
-    def __init__(self, url, baudrate, timeout):
+    def __init__(self, url, baudrate, timeout, exclusive):
         self.file = os.open(url, os.O_RDWR | os.O_NOCTTY)
         self.baudrate, self.timeout, self.breaks = baudrate, timeout, 0
 
@@ -98,6 +99,53 @@ def test_a_port_that_cannot_be_opened(monkeypatch):
     monkeypatch.setitem(sys.modules, "serial", types.SimpleNamespace(serial_for_url=no_such_port))
     with pytest.raises(UserError, match=r"^the port /dev/none cannot be opened .No such file or directory.: name the board's port"):
         SerialTransport("/dev/none")
+
+
+@pytest.mark.parametrize(("number", "message"), [
+    (errno.ENOENT, "there is no port /dev/x: look whether the board is plugged in, and name its port"),
+    (errno.EACCES, "there is no permission to use the port /dev/x: join its group (dialout on most systems) and log in again"),
+    (errno.EBUSY, "the port /dev/x is busy: end the program that uses it, or name another board's port"),
+    (errno.EAGAIN, "the port /dev/x is busy: end the program that uses it, or name another board's port")])
+def test_why_a_port_cannot_be_opened(number, message, monkeypatch):
+    def refuse(url, **options):
+        raise OSError(number, "whatever pyserial says")
+
+    monkeypatch.setitem(sys.modules, "serial", types.SimpleNamespace(serial_for_url=refuse))
+    with pytest.raises(UserError) as told:
+        SerialTransport("/dev/x")
+    assert str(told.value) == message
+
+
+def test_a_port_in_use_and_one_that_is_none(tmp_path):
+    """What the system and pyserial truly raise: a port that another program holds, and a place where there is none."""
+    pytest.importorskip("serial")
+    ours, theirs = os.openpty()
+    try:
+        name = os.ttyname(theirs)
+        holder = SerialTransport(name)
+        with pytest.raises(UserError, match=rf"^the port {name} is busy: "):
+            SerialTransport(name)
+        holder.close()
+        with pytest.raises(UserError, match=r"^there is no port .*none: "):
+            SerialTransport(str(tmp_path / "none"))
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_port_that_vanishes_while_it_is_used():
+    """The cable is pulled: one sentence, whether the host reads or writes."""
+    pytest.importorskip("serial")
+    ours, theirs = os.openpty()
+    line = SerialTransport(os.ttyname(theirs))
+    os.close(theirs)
+    os.close(ours)
+    message = r"^the port /dev/pts/\d+ is gone \(.*\): the board was unplugged or switched off$"
+    with pytest.raises(CableError, match=message):
+        line.read(0.1)
+    with pytest.raises(CableError, match=message):
+        line.write(b"x")
+    line.close()
 
 
 def test_bytes_and_calls_are_counted():
