@@ -1,5 +1,5 @@
-"""A machine without performance counters: every byte equals golden's, in the cycles of a machine that has them; ``bench`` records its
-step, its registers of counters read 0, and its table of cycles has no rows."""
+"""A machine without performance counters: every byte equals golden's, in the cycles of a machine that has them; ``bench`` records
+its step, its registers of counters read 0, and its table of cycles has no rows."""
 
 from gradloom.host.bench import bench_measure
 from gradloom.host.commands.verify_command import synthetic_images

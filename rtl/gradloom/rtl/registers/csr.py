@@ -15,6 +15,8 @@ COUNTER_WIDTH = 48
 """Bits of every cycle and beat counter."""
 
 OKAY, SLVERR = 0, 2
+PLACE_BITS = max(entry.offset >> 2 for entry in REGISTERS).bit_length()
+"""Bits of a word address that tell registers apart; those above are looked at once, for all of them."""
 READ_WAIT = 3
 """Cycles from a read's address to its data; the memories behind an index register answer two cycles after it changed."""
 
@@ -119,7 +121,7 @@ class Csr(wiring.Component):
             "STAT_LOW": [],
         }
         whole = strobes.all()
-        with m.Switch(address):
+        with m.If(address[PLACE_BITS:] == 0), m.Switch(address[:PLACE_BITS]):
             for entry in REGISTERS:
                 if entry.access in (Access.RO, Access.RO_IDLE):
                     continue
@@ -130,7 +132,7 @@ class Csr(wiring.Component):
                             m.d.sync += effects[entry.name]
 
         def pulse(name: str) -> ValueLike:
-            return perform & (address == register(name).offset >> 2)
+            return perform & (address[:PLACE_BITS] == register(name).offset >> 2)  # performed in no other part of the address space
 
         m.d.comb += [
             self.start.eq(pulse("CONTROL") & data[control.field("start").lsb] & ~self.running),
@@ -179,7 +181,7 @@ class Csr(wiring.Component):
         allowed = Signal()
         answer = Signal()
         m.d.comb += answer.eq(wait == 1)
-        with m.Switch(address):
+        with m.If(address[PLACE_BITS:] == 0), m.Switch(address[:PLACE_BITS]):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
                     m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])

@@ -53,6 +53,7 @@ class SeedUnit(wiring.Component):
         read = memory.read_port()
         valid = Signal()
         m.d.comb += [
+            read.en.eq(self.read_en),
             read.addr.eq(self.read_tid),
             self.read_value.eq(Mux(valid, read.data, 0)),
         ]
