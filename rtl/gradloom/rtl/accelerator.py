@@ -110,8 +110,6 @@ class Accelerator(wiring.Component):
         for manager in (*reads, *writes):
             _copy(m, csr, manager, ("window_base", "window_limit"))
             m.d.comb += manager.flush.eq(control.flush)
-        # The Sequencer has added the base registers already, in program order.
-        m.d.comb += [engine.bases.eq(0) for engine in (*loaders, *storers)]
         arbiter = engine_side("load_arbiter", LoadArbiter(config))
         self._load_buses(m, loaders, arbiter, (ccore, acore))
         self._data_paths(m, storers, ccore, acore, scale, seed, csr)
@@ -225,6 +223,8 @@ class Accelerator(wiring.Component):
         _copy(m, counters, csr, ("totals", "perf_value"))
         _copy(m, csr, counters, ("perf_tag", "perf_table"))
         clear = csr.start & csr.clear
+        # A cycle later, as it depends on all that is granted and signalled. A program ends a cycle after its last signal or later.
+        m.d.sync += control.overflow.eq(semaphores.overflow)
         m.d.comb += [
             csr.position.eq(sequencer.offset),
             control.clear.eq(clear),
@@ -235,7 +235,6 @@ class Accelerator(wiring.Component):
             sequencer.halt.eq(control.halt),
             control.seq_done.eq(sequencer.done),
             control.seq_error.eq(sequencer.error),
-            control.overflow.eq(semaphores.overflow),
             *(control.read_error[n].eq(manager.error) for n, manager in enumerate(reads)),
             *(control.write_error[n].eq(manager.error) for n, manager in enumerate(writes)),
             control.read_client.eq(reads[0].error_client),

@@ -12,10 +12,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
+__all__ = ["COUNTERS", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
 
 MACS = ("decode_once", "double_pumped", "post_shift")
 """Kinds of MAC (:mod:`gradloom.rtl.ccore.mac`)."""
+COUNTERS = ("all", "totals", "none")
+"""How many performance counters a machine has (:mod:`gradloom.rtl.registers.counters`)."""
 PE_ROWS = 3
 """PE rows of a window processing unit (kernel rows)."""
 PE_TAPS = 3
@@ -89,6 +91,10 @@ class Config:
     load_channels, store_channels : :class:`int`
         Loaders and Storers that run side by side, each with a command queue and an AXI4 port half of its own
         (:mod:`gradloom.rtl.channels` says which memory belongs to which).
+    counters : :class:`str`
+        ``"all"`` performance counters; ``"totals"``, without the tables by tag (a block RAM and some 130 LUTs each); or ``"none"``,
+        without the totals of engines and memory ports (48 flip-flops and some 100 LUTs each) as well. What is absent reads 0;
+        CYCLES is always there.
 
     Raises
     ------
@@ -121,11 +127,12 @@ class Config:
     lutram_bits: int = 0
     load_channels: int = 1
     store_channels: int = 1
+    counters: str = added("all")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in ("name", "mac"):
+            if field.name in ("name", "mac", "counters"):
                 _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
                 continue
             least = 0 if field.name == "lutram_bits" else 1
@@ -133,6 +140,7 @@ class Config:
                      f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
         _require(self.mac in MACS,
                  f"mac must be 'decode_once', 'double_pumped' or 'post_shift', not {self.mac!r}")
+        _require(self.counters in COUNTERS, f"counters must be 'all', 'totals' or 'none', not {self.counters!r}")
         _require(self.mac != "double_pumped" or self.clusters % 2 == 0,
                  f"mac 'double_pumped' needs pairs of clusters, and there are {self.clusters}: take 'decode_once'")
         _require(self.clusters in (1, 2, 4, 8, 16),

@@ -20,7 +20,10 @@ def to_markdown(config: Config | None = None) -> str:
              " subordinate `s_axil` (16-bit byte address).",
              "Only whole words are written. An access to an address without a register, a write to a read-only register,"
              " a write with some byte strobes off",
-             "or an access that needs an idle machine while a program runs is answered with SLVERR and changes nothing.",
+             "or an access that needs an idle machine while a program runs is answered with SLVERR and changes nothing. Registers"
+             " of counters that a machine lacks",
+             "(`counters` of its configuration: `totals` has no tables, so PERF_* read 0; `none` neither tables nor any register"
+             " from 0x200 on) read 0.",
              "",
              "| offset | register | access | reset | meaning |", "|---|---|---|---|---|"]
     for register in REGISTERS:

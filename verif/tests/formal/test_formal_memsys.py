@@ -20,7 +20,7 @@ WRITE_DEPTH = 5
 
 def test_window():
     assert run_formal(WindowSpec, "prove", 1)
-    bug = planted_bug(WINDOW, "end = address + Value.cast(size)", "end = (address + Value.cast(size))[:32]")
+    bug = planted_bug(WINDOW, "Value.cast(end) <= limit", "Value.cast(end)[:32] <= limit")
     assert not run_formal(lambda: WindowSpec(bug), "prove", 1)
 
 
@@ -47,7 +47,8 @@ def test_splitter():
 @pytest.mark.parametrize(("before", "after"), [
     ("room.eq(BURST_BEATS - beat[:exact_log2(BURST_BEATS)])", "room.eq(BURST_BEATS)"),
     ("final.eq(beats <= room)", "final.eq(beats < room)"),
-    ("rest_beats.eq(beats - length)", "rest_beats.eq(beats - room + 1)"),
+    ("rest_beats.eq(beats - room)", "rest_beats.eq(beats - room + 1)"),
+    ("behind.eq((beat + length) << shift)", "behind.eq((beat + room) << shift)"),
     ("self.request.ready.eq(free & ~rest & ~self.clear)", "self.request.ready.eq(free & ~self.clear)"),
 ])
 def test_splitter_bugs(before, after):
@@ -61,7 +62,7 @@ def test_read_window():
 
 @pytest.mark.parametrize(("before", "after"), [
     ("issue.eq(take & inside)", "issue.eq(take)"),
-    ("size=burst.beats * self.config.beat_bytes", "size=self.config.beat_bytes"),
+    ("end=of.behind", "end=of.address + self.config.beat_bytes"),
     ("(~self.m_axi_arvalid | self.m_axi_arready)", "under_way.i.ready"),
     ("stopped = report.refused | report.failed", "stopped = report.failed"),
 ])

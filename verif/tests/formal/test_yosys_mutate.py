@@ -31,7 +31,7 @@ class WeakSpec(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inside = in_window(base=self.base, limit=self.limit, address=self.address, size=self.size)
+        inside = in_window(base=self.base, limit=self.limit, address=self.address, end=self.address + self.size)
         m.d.comb += Assert(~inside | (self.address >= self.base))
         return m
 

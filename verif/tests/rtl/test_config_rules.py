@@ -72,6 +72,16 @@ def test_the_narrowest_sum_holds_what_the_array_gives_at_once(cols):
     assert PE_ROWS * PE_TAPS * config.cols * 4096**2 < 2 ** (config.psum_width - 1)
 
 
+def test_a_machine_has_all_counters_or_totals_or_none():
+    assert PRESETS["small"].counters == "all"
+    for counters in ("totals", "none"):
+        assert dataclasses.replace(PRESETS["small"], counters=counters).digest() != PRESETS["small"].digest()
+    with pytest.raises(ConfigError, match=r"^counters must be 'all', 'totals' or 'none', not 'few'$"):
+        dataclasses.replace(PRESETS["small"], counters="few")
+    with pytest.raises(ConfigError, match=r"^counters must be a string, not 0$"):
+        dataclasses.replace(PRESETS["small"], counters=0)
+
+
 DIGESTS = {"nano": 0x4A3BAE1E, "small": 0x196BB2A2, "ulx3s": 0xFB54A95D, "eta": 0x657DFDCB, "eta2x": 0x0CE354CC}
 
 

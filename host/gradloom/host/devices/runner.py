@@ -19,7 +19,7 @@ from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Evaluation, Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.channels import units
+from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
 
@@ -275,9 +275,13 @@ class ProgramRunner:
         return int(remember(region.address + int(np.flatnonzero(data)[0])))
 
     def cycle_table(self, previous: dict[str, Any] | None) -> dict[str, Any]:
-        """Busy cycles of every engine by layer and phase since power-up, added to an earlier table."""
-        rows = []
+        """Busy cycles of every engine by layer and phase since power-up, added to an earlier table. On a machine without these
+        counters (``config.counters``) no rows, and the engines' totals if it has them."""
+        rows: list[dict[str, Any]] = []
         engines = units(self.config)
+        if self.config.counters != "all":
+            busy = self._totals(engines) if self.config.counters == "totals" else {}
+            return merge_cycles(previous, {"kind": "simulated", "total": self.cycles, "by_layer_phase": rows, "engines": busy})
         tags = {(layer.name, phase): 8 * self.network.index(layer.name) + number
                 for layer in self.network.layers for number, phase in enumerate(PHASES)}
         counts = iter(self._counters([(table, tag) for tag in tags.values() for table in (*engines, PERF_MAC_USE)]))
@@ -288,6 +292,12 @@ class ProgramRunner:
                 rows.append({"layer": layer_name, "phase": phase, "busy": busy, "windows": windows})
         return merge_cycles(previous, {"kind": self.kind, "total": self.cycles, "by_layer_phase": rows})
 
+    def _totals(self, engines: Sequence[Unit]) -> dict[str, int]:
+        """Busy cycles of every engine since power-up."""
+        names = [f"BUSY_{unit.name}_{half}" for unit in engines for half in ("LOW", "HIGH")]
+        halves = csr_batch(self.device, [(offset(name), None) for name in names])
+        return {unit.name.lower(): low | high << 32 for unit, low, high in zip(engines, halves[::2], halves[1::2], strict=True)}
+
     def _counters(self, wanted: Sequence[tuple[int, int]]) -> list[int]:
         """Counters by table and tag."""
         halves = csr_batch(self.device, [access for table, tag in wanted for access in (
@@ -296,7 +306,8 @@ class ProgramRunner:
 
 
 def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict[str, Any]:
-    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / busy cycles of the C-Core).
+    """Sum of two cycle tables, with each engine's total and the array's occupancy (windows / busy cycles of the C-Core). A table
+    without rows brings the engines' totals itself, if they are known.
 
     Busy cycles count for the oldest command under way, windows for the one that takes them: where they are taken beside another
     layer's drain, a row's occupancy may be above 1.
@@ -311,9 +322,13 @@ def merge_cycles(previous: dict[str, Any] | None, table: dict[str, Any]) -> dict
             use = windows / busy["ccore"] if busy["ccore"] else None
             rows[key] = {"layer": row["layer"], "phase": row["phase"], "busy": busy, "windows": windows, "use": use}
     names = dict.fromkeys(name for row in rows.values() for name in row["busy"])
+    engines = {name: sum(row["busy"].get(name, 0) for row in rows.values()) for name in names}
+    if not rows:
+        before = (previous or {}).get("engines", {})
+        engines = {name: before.get(name, 0) + cycles for name, cycles in table.get("engines", {}).items()}
     return {
         "kind": table["kind"],
         "total": (previous or {}).get("total", 0) + table["total"],
-        "engines": {name: sum(row["busy"].get(name, 0) for row in rows.values()) for name in names},
+        "engines": engines,
         "by_layer_phase": list(rows.values()),
     }

@@ -172,6 +172,25 @@ def _engines(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [engine for engine in ENGINES if any(engine[0] in row["busy"] for row in rows)]
 
 
+def _engine_table(cycles: dict[str, Any]) -> str:
+    total, engines = cycles.get("total", 0), cycles.get("engines", {})
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{engines[key]:,}</td><td>{100 * engines[key] / max(total, 1):.1f} %</td></tr>"
+        for key, name, _ in ENGINES if key in engines
+    )
+    heads = f"<tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>"
+    return f"<table>{heads}{rows}</table>" if rows else ""
+
+
+def _uncounted(run: dict[str, Any]) -> str:
+    """What is said of a run whose cycles are not known by layer and phase."""
+    counters, cycles = run["configuration"].get("counters", "all"), run.get("cycles")
+    if cycles is None or counters == "all":
+        return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
+    return (f"<h2>Cycles</h2><p class=note>This machine was built with counters = {counters} and does not count "
+            f"cycles by layer and phase: {cycles['total']:,} simulated cycles in all.</p>{_engine_table(cycles)}")
+
+
 def _layer_rows(run: dict[str, Any]) -> list[dict[str, Any]]:
     return (run.get("cycles") or {}).get("by_layer_phase") or []
 
@@ -200,18 +219,12 @@ def _cycles_drawing(rows: Sequence[dict[str, Any]]) -> _Drawing:
 def _cycles(run: dict[str, Any]) -> str:
     rows = _layer_rows(run)
     if not rows:
-        return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
-    cycles = run["cycles"]
-    total, engines = cycles.get("total", 0), cycles.get("engines", {})
-    summary = "".join(
-        f"<tr><td>{name}</td><td>{engines.get(key, 0):,}</td><td>{100 * engines.get(key, 0) / max(total, 1):.1f} %</td></tr>"
-        for key, name, _ in _engines(rows)
-    )
+        return _uncounted(run)
     return (
         f"{_cycles_drawing(rows).heading_and_svg()}"
         f"<p class=note>Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
         f"At a bar's end: share of its busy cycles in which the C-Core took a window (all MACs work at once).</p>"
-        f"<table><tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>{summary}</table>"
+        f"{_engine_table(run['cycles'])}"
     )
 
 

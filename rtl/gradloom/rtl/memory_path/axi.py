@@ -33,8 +33,9 @@ REQUEST = StructLayout({"address": 32, "beats": 17, "end": 1})
 """A contiguous transfer: byte address (a multiple of the beat; low bits are ignored) and beats, 1..65536. ``end`` marks
 the last of a command."""
 
-BURST = StructLayout({"address": 32, "beats": 7, "last": 1, "end": 1})
-"""A legal burst of 1..64 beats; ``last`` marks the last of a request, ``end`` the last of a command."""
+BURST = StructLayout({"address": 32, "behind": 33, "beats": 7, "last": 1, "end": 1})
+"""A legal burst of 1..64 beats; ``last`` marks the last of a request, ``end`` the last of a command. ``behind`` is the address of
+the byte behind it, without a wrap at 2^32: the window is checked with it."""
 
 
 def response_layout(config: Config) -> StructLayout:
@@ -158,7 +159,6 @@ class BurstSplitter(wiring.Component):
         m = Module()
         shift = exact_log2(self.config.beat_bytes)
         rest = Signal()
-        rest_beat = Signal(32 - shift, reset_less=True)
         rest_beats = Signal(17, reset_less=True)
         rest_end = Signal(reset_less=True)
 
@@ -170,7 +170,7 @@ class BurstSplitter(wiring.Component):
         free = ~self.burst.valid | self.burst.ready
         step = Signal()
         m.d.comb += [
-            beat.eq(Mux(rest, rest_beat, self.request.p.address[shift:])),
+            beat.eq(Mux(rest, self.burst.p.behind[shift:], self.request.p.address[shift:])),
             beats.eq(Mux(rest, rest_beats, self.request.p.beats)),
             room.eq(BURST_BEATS - beat[:exact_log2(BURST_BEATS)]),
             final.eq(beats <= room),
@@ -185,12 +185,12 @@ class BurstSplitter(wiring.Component):
             m.d.sync += [
                 self.burst.valid.eq(beats != 0),
                 self.burst.p.address.eq(beat << shift),
+                self.burst.p.behind.eq((beat + length) << shift),
                 self.burst.p.beats.eq(length),
                 self.burst.p.last.eq(final),
                 self.burst.p.end.eq(final & Mux(rest, rest_end, self.request.p.end)),
                 rest.eq(~final),
-                rest_beat.eq(beat + length),
-                rest_beats.eq(beats - length),
+                rest_beats.eq(beats - room),
             ]
         with m.If(self.request.valid & self.request.ready):
             m.d.sync += rest_end.eq(self.request.p.end)

@@ -109,16 +109,17 @@ class ReadManager(wiring.Component):
         fetching = Signal()
         previous = Signal()
         client = Signal()
+        bursts = [splitter.burst.p for splitter in splitters]
         burst = Signal.like(splitters[-1].burst.payload)
         inside = Signal()
         take = Signal()
         issue = Signal()
         m.d.comb += [
             client.eq(Mux(previous, ~fetching, splitters[-1].burst.valid) if self.fetches else 1),
-            burst.eq(Mux(client, splitters[-1].burst.payload, splitters[0].burst.payload) if self.fetches
-                     else splitters[-1].burst.payload),
-            inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
-                                size=burst.beats * self.config.beat_bytes)),
+            burst.eq(Mux(client, bursts[-1], bursts[0]) if self.fetches else bursts[-1]),
+            # Of both clients' bursts, as the choice between them comes late.
+            inside.eq(Mux(client, *(in_window(base=self.window_base, limit=self.window_limit, address=of.address, end=of.behind)
+                                    for of in (bursts[-1], bursts[0])))),
             take.eq((fetching | splitters[-1].burst.valid) & under_way.i.ready & (~self.m_axi_arvalid | self.m_axi_arready)
                     & ~stopped & ~bad_response & ~self.flush),
             issue.eq(take & inside),

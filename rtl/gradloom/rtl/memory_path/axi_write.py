@@ -94,8 +94,7 @@ class WriteManager(wiring.Component):
         take = Signal()
         issue = Signal()
         m.d.comb += [
-            inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address,
-                                size=burst.beats * self.config.beat_bytes)),
+            inside.eq(in_window(base=self.window_base, limit=self.window_limit, address=burst.address, end=burst.behind)),
             take.eq(splitter.burst.valid & due.i.ready
                     & (~self.m_axi_awvalid | self.m_axi_awready) & ~stopped & ~bad_response & ~self.flush),
             issue.eq(take & inside),

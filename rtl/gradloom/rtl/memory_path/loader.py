@@ -12,7 +12,7 @@ from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Dest, Opcode
 from gradloom.rtl.memory_path.axi import REQUEST, response_layout
 from gradloom.rtl.memory_path.buses import LoadBus
-from gradloom.rtl.memory_path.runs import BASES, RUN_FIELDS, BeatCounter, RunGenerator, misaligned
+from gradloom.rtl.memory_path.runs import RUN_FIELDS, BeatCounter, RunGenerator, misaligned
 
 __all__ = ["Loader"]
 
@@ -42,8 +42,7 @@ class Loader(wiring.Component):
     Members
     -------
     port : ``In(CommandPort())``
-    bases : ``In(ArrayLayout(32, 8))``
-        Base registers, read in the cycle after ``start``.
+        The Sequencer has added the base register to the command's offset already, in the order of the program.
     request : ``Out(stream.Signature(REQUEST))``
     response : ``In(stream.Signature(response_layout(config)))``
         Ready while beats are expected and the bus takes them.
@@ -59,7 +58,6 @@ class Loader(wiring.Component):
         self.config = config
         super().__init__({
             "port": In(CommandPort()),
-            "bases": In(BASES),
             "request": Out(stream.Signature(REQUEST)),
             "response": In(stream.Signature(response_layout(config))),
             "bus": Out(LoadBus(config)),
@@ -73,12 +71,9 @@ class Loader(wiring.Component):
         cmd = decode(Opcode.LOAD, self.port.cmd)
         m.submodules.runs = runs = RunGenerator()
         m.submodules.placements = placements = Fifo(PLACEMENT, self.IN_FLIGHT)
-        first = Signal(32, reset_less=True)
         refused = Signal()
         start = Signal(2)
         m.d.sync += start.eq(Cat(self.port.start, start))
-        with m.If(start[0]):
-            m.d.sync += first.eq(self.bases[cmd.breg] + cmd.offset)
         rows = (cmd.dest == Dest.IBUF) | (cmd.dest == Dest.EBUF)
         blocks = cmd.dest == Dest.WBUF
         new = placements.i.p
@@ -86,11 +81,11 @@ class Loader(wiring.Component):
             *(getattr(new, name).eq(getattr(cmd, name)) for name in PLACEMENT.members if name != "illegal"),
             new.illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
                            | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WEIGHT_BANKS))
-                           | misaligned(config, first, cmd.stride1, cmd.stride2)),
+                           | misaligned(config, cmd.offset, cmd.stride1, cmd.stride2)),
             placements.i.valid.eq(start[1]),
             self.port.free.eq(~start.any() & ~runs.busy & ~refused),
             runs.start.eq(start[1] & ~new.illegal),
-            runs.first.eq(first),
+            runs.first.eq(cmd.offset),
             *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
         ]
         with m.If(start[1] & new.illegal):
@@ -162,10 +157,15 @@ class Loader(wiring.Component):
             with m.Case(Dest.XIN):
                 m.d.comb += sub_last.eq(WIDE_BEATS - 1)
 
+        # A bank of weights moves on where the banks wrap, unless all of them go to one.
+        weaves = blocks & ~cmd.linear
+        next_addr, next_in_row = Signal(16), Signal(17)
         restart = Signal()
         next_bank = Signal(5)
         wraps = Signal()
         m.d.comb += [
+            next_in_row.eq(in_row + 1),
+            next_addr.eq(addr + (~weaves | wraps)),
             restart.eq((rows & counter.last[1]) | (blocks & counter.last[0])),
             next_bank.eq(bank + Mux(rows, cmd.bstep, 1)),
             wraps.eq(next_bank >= Mux(rows, banks, WEIGHT_BANKS)),
@@ -179,17 +179,15 @@ class Loader(wiring.Component):
                 m.d.sync += [origin.eq(onward), row.eq(onward), addr.eq(onward), bank.eq(cmd.bank0),
                              sub.eq(0), in_row.eq(0)]
             with m.Elif(rows):
-                with m.If(in_row == cmd.xb - 1):
+                with m.If(next_in_row == cmd.xb):
                     next_row = Mux(wraps, row + cmd.xe, row)
                     m.d.sync += [in_row.eq(0), row.eq(next_row), addr.eq(next_row),
                                  bank.eq(Mux(wraps, next_bank - banks, next_bank))]
                 with m.Else():
-                    m.d.sync += [in_row.eq(in_row + 1), addr.eq(addr + 1)]
+                    m.d.sync += [in_row.eq(next_in_row), addr.eq(next_addr)]
             with m.Elif(sub != sub_last):
                 m.d.sync += sub.eq(sub + 1)
             with m.Else():
-                m.d.sync += sub.eq(0)
-                with m.If(blocks & ~cmd.linear):
-                    m.d.sync += [bank.eq(Mux(wraps, 0, next_bank)), addr.eq(addr + wraps)]
-                with m.Else():
-                    m.d.sync += addr.eq(addr + 1)
+                m.d.sync += [sub.eq(0), addr.eq(next_addr)]
+                with m.If(weaves):
+                    m.d.sync += bank.eq(Mux(wraps, 0, next_bank))

@@ -9,10 +9,8 @@ from amaranth.utils import exact_log2
 from gradloom.rtl.config import Config
 from gradloom.rtl.memory_path.axi import REQUEST
 
-__all__ = ["BASES", "RUN_FIELDS", "BeatCounter", "RunGenerator", "misaligned"]
+__all__ = ["RUN_FIELDS", "BeatCounter", "RunGenerator", "misaligned"]
 
-BASES = ArrayLayout(32, 8)
-"""The base registers."""
 RUN_FIELDS = ("n0", "n1", "n2", "stride1", "stride2")
 """Fields of LOAD and STORE that are inputs of a :class:`RunGenerator`."""
 
@@ -103,10 +101,11 @@ class BeatCounter(wiring.Component):
         inner_last = Value.cast(1)
         for level in range(self.levels):
             count = Signal(16, name=f"count{level}", reset_less=True)
+            following = Signal(17, name=f"following{level}")
             at_end = Signal(name=f"at_end{level}")
-            m.d.comb += at_end.eq(count == self.n[level] - 1)
+            m.d.comb += [following.eq(count + 1), at_end.eq(following == self.n[level])]
             with m.If(self.step & inner_last):
-                m.d.sync += count.eq(Mux(at_end, 0, count + 1))
+                m.d.sync += count.eq(Mux(at_end, 0, following))
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             inner_last = inner_last & at_end

@@ -10,7 +10,7 @@ from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.isa import Opcode, Source
 from gradloom.rtl.memory_path.axi import REQUEST
 from gradloom.rtl.memory_path.buses import StoreBus
-from gradloom.rtl.memory_path.runs import BASES, RUN_FIELDS, BeatCounter, RunGenerator, misaligned
+from gradloom.rtl.memory_path.runs import RUN_FIELDS, BeatCounter, RunGenerator, misaligned
 
 __all__ = ["Storer"]
 
@@ -36,8 +36,7 @@ class Storer(wiring.Component):
     Members
     -------
     port : ``In(CommandPort())``
-    bases : ``In(ArrayLayout(32, 8))``
-        Base registers, read in the cycle after ``start``.
+        The Sequencer has added the base register to the command's offset already, in the order of the program.
     bus : ``Out(StoreBus(config))``
     request : ``Out(stream.Signature(REQUEST))``
     data : ``Out(stream.Signature(16 * config.group))``
@@ -52,7 +51,6 @@ class Storer(wiring.Component):
         self.config = config
         super().__init__({
             "port": In(CommandPort()),
-            "bases": In(BASES),
             "bus": Out(StoreBus(config)),
             "request": Out(stream.Signature(REQUEST)),
             "data": Out(stream.Signature(16 * config.group)),
@@ -67,20 +65,17 @@ class Storer(wiring.Component):
         m.submodules.runs = runs = RunGenerator()
         m.submodules.counter = counter = BeatCounter(levels=3)
         m.submodules.fifo = fifo = Fifo(16 * config.group, FIFO_BEATS)
-        first = Signal(32, reset_less=True)
         illegal = Signal()
         refused = Signal()
         reading = Signal()
         start = Signal(2)
         m.d.sync += start.eq(Cat(self.port.start, start))
-        with m.If(start[0]):
-            m.d.sync += first.eq(self.bases[cmd.breg] + cmd.offset)
         m.d.comb += [
             illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.src > max(Source))
-                       | misaligned(config, first, cmd.stride1, cmd.stride2)),
+                       | misaligned(config, cmd.offset, cmd.stride1, cmd.stride2)),
             self.port.free.eq(~start.any() & ~runs.busy & ~reading & ~refused),
             runs.start.eq(start[1] & ~illegal),
-            runs.first.eq(first),
+            runs.first.eq(cmd.offset),
             *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
         ]
         connect(m, runs.request, flipped(self.request))
@@ -127,7 +122,8 @@ class Storer(wiring.Component):
 
         # Answers may come in successive cycles, `done` must not.
         answered = Signal(range(self.IN_FLIGHT + 1))
-        under_way = Signal(range(self.IN_FLIGHT + 1))
+        # Asked for only beside a refused command, so at most IN_FLIGHT - 1 are under way then.
+        under_way = Signal(range(self.IN_FLIGHT))
         finish = Signal()
         m.d.comb += finish.eq((answered != 0) & ~self.port.done)
         m.d.sync += [

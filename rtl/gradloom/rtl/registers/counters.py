@@ -1,4 +1,4 @@
-"""Performance counters: cycles by engine and tag in block RAM, and totals in registers."""
+"""Performance counters: cycles by engine and tag in block RAM, and totals in registers, as far as the configuration has them."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -69,7 +69,7 @@ class TagTable(wiring.Component):
 
 
 class Counters(wiring.Component):
-    """All counters but CYCLES. They keep their values while no program runs.
+    """All counters but CYCLES, as many as ``config.counters`` says. They keep their values while no program runs.
 
     What an error cut short is not counted by tag: cycles of a command that has not ended, windows of one that has not taken all.
 
@@ -90,12 +90,13 @@ class Counters(wiring.Component):
     drop : ``In(1)``
         Forget the cycles of unfinished commands, and the windows of those that took their last one less than two cycles ago.
     totals : ``Out(ArrayLayout(48, n))``
-        In the order of :data:`gradloom.rtl.regmap.TOTALS`.
+        In the order of :data:`gradloom.rtl.regmap.TOTALS`; 0 with ``"none"``.
     perf_tag : ``In(16)``, perf_table : ``In(4)``, perf_value : ``Out(48)``
-        Readout of a table (36 bits) two cycles later, while no command ends.
+        Readout of a table (36 bits) two cycles later, while no command ends; 0 but with ``"all"``.
     """
 
     def __init__(self, config: Config) -> None:
+        self.kept = config.counters
         self.units = units(config)
         self.tag_width = (perf_entries(config) - 1).bit_length()
         super().__init__({
@@ -108,6 +109,13 @@ class Counters(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        if self.kept != "none":
+            self._totals(m)
+        if self.kept == "all":
+            self._tables(m)
+        return m
+
+    def _totals(self, m: Module) -> None:
         events = {"READ_BEATS": sum(self.read_beat), "WRITE_BEATS": sum(self.write_beat), "MAC_USE": self.mac_use}
         for unit in self.units:
             events[f"BUSY_{unit.name}"] = self.busy[unit]
@@ -116,6 +124,7 @@ class Counters(wiring.Component):
             if name in events:
                 m.d.sync += self.totals[n].eq(Mux(self.clear, 0, self.totals[n] + events[name]))
 
+    def _tables(self, m: Module) -> None:
         entry = Signal(self.tag_width)
         with m.If(self.clear):
             m.d.sync += [self.clearing.eq(1), entry.eq(0)]
@@ -141,7 +150,6 @@ class Counters(wiring.Component):
             ]
             values[number] = table.value
         m.d.sync += self.perf_value.eq(Array(values)[self.perf_table])
-        return m
 
     def _windows(self, m: Module) -> tuple[Value, Value, Value]:
         """``count``, ``finish`` and ``tag`` of the windows' table.

@@ -15,6 +15,8 @@ COUNTER_WIDTH = 48
 """Bits of every cycle and beat counter."""
 
 OKAY, SLVERR = 0, 2
+PLACE_BITS = max(entry.offset >> 2 for entry in REGISTERS).bit_length()
+"""Bits of a word address that tell registers apart; those above are looked at once, for all of them."""
 READ_WAIT = 3
 """Cycles from a read's address to its data; the memories behind an index register answer two cycles after it changed."""
 
@@ -52,10 +54,14 @@ class Csr(wiring.Component):
         Counters by tag.
     cycles : ``In(48)``, totals : ``In(ArrayLayout(48, n))``
         Counters, in the order of :data:`gradloom.rtl.regmap.TOTALS`.
+
+    Registers of counters that the configuration lacks (``config.counters``) take every access that they take elsewhere, and read 0.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.totalled = TOTALS if config.counters != "none" else ()
+        self.tables = config.counters == "all"
         self.stored = [entry for entry in REGISTERS if entry.stored]
         super().__init__(lite_members() | {
             "start": Out(1), "clear": Out(1), "abort": Out(1), "irq_acknowledge": Out(1), "irq_enable": Out(1),
@@ -108,14 +114,14 @@ class Csr(wiring.Component):
         effects |= {
             "STEP": [self.step.eq(data)],
             "EXP_INDEX": [self.exp_tid.eq(data)],
-            "PERF_INDEX": [Cat(self.perf_tag, self.perf_table).eq(data)],
+            "PERF_INDEX": [Cat(self.perf_tag, self.perf_table).eq(data)] if self.tables else [],
             "CONTROL": [self.irq_enable.eq(data[control.field("irq_enable").lsb])],
             "EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)],
             "STATUS": [],
             "STAT_LOW": [],
         }
         whole = strobes.all()
-        with m.Switch(address):
+        with m.If(address[PLACE_BITS:] == 0), m.Switch(address[:PLACE_BITS]):
             for entry in REGISTERS:
                 if entry.access in (Access.RO, Access.RO_IDLE):
                     continue
@@ -126,7 +132,7 @@ class Csr(wiring.Component):
                             m.d.sync += effects[entry.name]
 
         def pulse(name: str) -> ValueLike:
-            return perform & (address == register(name).offset >> 2)
+            return perform & (address[:PLACE_BITS] == register(name).offset >> 2)  # performed in no other part of the address space
 
         m.d.comb += [
             self.start.eq(pulse("CONTROL") & data[control.field("start").lsb] & ~self.running),
@@ -150,30 +156,32 @@ class Csr(wiring.Component):
             m.d.sync += self.s_axil_rvalid.eq(0)
 
         latch = Signal(COUNTER_WIDTH - 32)
-        wide = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(TOTALS)}}
+        wide = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(self.totalled)}}
         values: dict[str, ValueLike] = {entry.name: getattr(self, entry.name.lower()) for entry in self.stored}
         values |= {f"BASE{n}": self.base[n] for n in range(8)}
         values |= {f"{name}_LOW": counter[:32] for name, counter in wide.items()}
         values |= {f"{name}_HIGH": latch for name in wide}
+        values |= {f"{name}_{half}": 0 for name in TOTALS if name not in wide for half in ("LOW", "HIGH")}
         values |= {
             "CONTROL": self.irq_enable << register("CONTROL").field("irq_enable").lsb,
             "STATUS": self.status, "ERROR": self.error, "ERROR_OFFSET": self.error_offset,
             "ERROR_STATE": self.error_state, "OFFSET": self.position, "STEP": self.step,
             "EXP_INDEX": self.exp_tid, "EXP_VALUE": Cat(self.exp_e, self.exp_e[15].replicate(16)),
             "STAT_LOW": self.stat[:32], "STAT_HIGH": self.stat[32:],
-            "PERF_INDEX": Cat(self.perf_tag, self.perf_table),
-            "PERF_LOW": self.perf_value[:32], "PERF_HIGH": self.perf_value[32:],
+            "PERF_INDEX": Cat(self.perf_tag, self.perf_table),  # 0 without tables, as nothing writes it
+            "PERF_LOW": self.perf_value[:32] if self.tables else 0, "PERF_HIGH": self.perf_value[32:] if self.tables else 0,
             "HYPER": Cat(self.lm, self.momentum, self.decay_off),
         }
         effects = {f"{name}_LOW": [latch.eq(counter[32:])] for name, counter in wide.items()}
-        effects |= {"EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)],
-                    "PERF_HIGH": [self.perf_tag.eq(self.perf_tag + 1)]}
+        effects["EXP_VALUE"] = [self.exp_tid.eq(self.exp_tid + 1)]
+        if self.tables:
+            effects["PERF_HIGH"] = [self.perf_tag.eq(self.perf_tag + 1)]
 
         value = Signal(32)
         allowed = Signal()
         answer = Signal()
         m.d.comb += answer.eq(wait == 1)
-        with m.Switch(address):
+        with m.If(address[PLACE_BITS:] == 0), m.Switch(address[:PLACE_BITS]):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
                     m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])

@@ -54,8 +54,9 @@ class OwnCommands:
         # A word that is read on the way: the hyperparameters, or one of a shift list.
         self.entry = Signal(32)
         self.exponent = Signal(signed(16))
-        self.entry_address = Signal(33)
-        m.d.comb += self.entry_address.eq((Array(ports.base)[self.ldhyp.breg] + self.ldhyp.offset + (ports.step << 4))[:32])
+        # Of LDHYP: its table's offset is added as it comes, to what has been there since the command was taken.
+        self.row, self.entry_address = Signal(32), Signal(32)
+        m.d.sync += self.row.eq(Array(ports.base)[self.ldhyp.breg] + (ports.step << 4))
 
     def add_states(self, m: Module) -> None:
         """To the FSM of which ``m`` is in the midst."""
@@ -84,7 +85,7 @@ class OwnCommands:
             with m.Else():
                 m.d.comb += window.take.eq(1)
                 with m.If(window.valid):
-                    m.d.sync += self.words[HEAD_WORDS].eq(window.ahead[0])
+                    m.d.sync += [self.words[HEAD_WORDS].eq(window.ahead[0]), self.entry_address.eq(window.ahead[0] + self.row)]
                     m.next = "EXECUTE"
 
     def _execute(self, m: Module) -> None:
@@ -114,7 +115,7 @@ class OwnCommands:
                     address = self.entry_address
                     with m.If(address[:3] != 0):
                         self.fail(ErrorCode.ILLEGAL_FIELD)
-                    with m.Elif((address < ports.window_base) | (address + 8 > ports.window_limit)):
+                    with m.Elif((address < ports.window_base) | (address[3:] >= ports.window_limit[3:])):
                         self.fail(ErrorCode.READ_WINDOW)
                     with m.Else():
                         program.read(m, address, address + 8)

@@ -60,7 +60,9 @@ class ProgramFetch(wiring.Component):
         chunk_end = Signal(33)
         m.d.comb += chunk_end.eq(Cat(Signal(6), (place >> 6) + 1))
         stop = Signal(33)
-        m.d.comb += stop.eq(Mux(chunk_end < end, chunk_end, end))
+        # At most a chunk lies between: its few bits are all that is subtracted, and all that the splitter has to count.
+        beats = Signal(range(CHUNK // beat + 1))
+        m.d.comb += [stop.eq(Mux(chunk_end < end, chunk_end, end)), beats.eq((stop - place) >> shift)]
 
         # Requests whose last beat has not come, and how many of them were made before the last jump.
         open_requests = Signal(range(depth))
@@ -83,7 +85,7 @@ class ProgramFetch(wiring.Component):
             m.d.sync += [
                 self.request.valid.eq(1),
                 self.request.p.address.eq(place),
-                self.request.p.beats.eq((stop - place) >> shift),
+                self.request.p.beats.eq(beats),
                 place.eq(stop),
             ]
         m.d.sync += room.eq(room + consume - Mux(issue, chunk, 0))

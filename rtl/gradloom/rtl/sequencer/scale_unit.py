@@ -1,6 +1,6 @@
 """Exponent file and statistics: delayed scaling (ETA, section III; docs/machine.md, section 6)."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,6 +11,26 @@ __all__ = ["ScaleOp", "ScaleUnit"]
 E_MIN, E_MAX = -64, 127
 ZERO_STEP = 4
 """How far the exponent of an all-zero tensor falls."""
+
+
+def _leading_one(bits: Value) -> tuple[Value, Value]:
+    """Whether a bit of 4^n is 1, and the place of the highest one. A tree, as a memory's output lies before it: six levels of LUTs
+    for 64 bits, where a chain of cases takes some thirty."""
+    if len(bits) == 1:
+        return bits, Const(0, 0)
+    quarter = len(bits) // 4
+    found = [_leading_one(bits[n:n + quarter]) for n in range(0, len(bits), quarter)]
+    ones = [one for one, _ in found]
+    high = ones[3] | ones[2]
+    upper = Mux(ones[3], found[3][1], found[2][1])
+    lower = Mux(ones[1], found[1][1], found[0][1])
+    return Cat(ones).any(), Cat(Mux(high, upper, lower), Mux(high, ones[3], ones[1]), high)
+
+
+def _bit_length(value: Value) -> Value:
+    """Bits of a number of 64 bits up to its highest 1."""
+    _, place = _leading_one(Cat(Const(1, 1), value[:63]))
+    return Mux(value[63], 64, place)
 
 
 class ScaleOp(enum.Enum, shape=2):
@@ -115,9 +135,7 @@ class ScaleUnit(wiring.Component):
         ]
 
         length = Signal(range(65))
-        for n in range(64):
-            with m.If(stat_read.data[n]):
-                m.d.comb += length.eq(n + 1)
+        m.d.comb += length.eq(_bit_length(stat_read.data))
         length_now = Signal.like(length)
         e_then = Signal(signed(16))
         moved = Signal(signed(18))

@@ -62,8 +62,6 @@ class Semaphores(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         counters = self.counters
-        m.d.comb += self.ready.eq(Cat(counter != 0 for counter in counters))
-
         eligible = Signal(self.requesters)
         m.d.comb += [
             eligible.eq(Cat(self.request[r] & ~(self.needs[r] & ~self.ready).any() for r in range(self.requesters))),
@@ -80,6 +78,7 @@ class Semaphores(wiring.Component):
                 update.eq(counter + change),
                 overflows[n].eq(update[WIDTH]),
             ]
-            m.d.sync += counter.eq(update)
+            # `ready` is a register too: what is granted depends on all of them, and much on what is granted.
+            m.d.sync += [counter.eq(update), self.ready[n].eq(update[:WIDTH].any())]
         m.d.comb += self.overflow.eq(overflows.any())
         return m

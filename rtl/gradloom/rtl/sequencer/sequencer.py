@@ -41,7 +41,7 @@ def _transfer_field(name: str) -> Field:
 
 
 _BREG, _OFFSET = _transfer_field("breg"), _transfer_field("offset")
-assert _BREG.word < HEAD_WORDS and not _OFFSET.word % 2
+assert _BREG.word < HEAD_WORDS <= _OFFSET.word and not _OFFSET.word % 2
 
 
 class Sequencer(wiring.Component):
@@ -136,8 +136,15 @@ class Sequencer(wiring.Component):
                 with m.Case(code):
                     most = MAX_WORDS if encoding.tail else encoding.words
                     m.d.comb += known.eq((word[8:16] >= encoding.words) & (word[8:16] <= most))
-        left = Signal(32)
-        m.d.comb += left.eq(program.length - position)
+        # Registers of what is compared, or added to: all their operands hold for two cycles before.
+        left, room, selected = Signal(32), Signal(33), Signal(32)
+        outside = Signal()
+        m.d.sync += [
+            left.eq(program.length - position),
+            room.eq(self.window_limit - program.base),
+            outside.eq((self.program[:6] != 0) | (self.program < self.window_base) | (program.base > self.window_limit)),
+            selected.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]]),
+        ]
 
         target = self._route(m, opcode, words)
         own = OwnCommands(m, self, program, tensors=self.config.tensors, words=words, count=count, fail=fail)
@@ -146,8 +153,7 @@ class Sequencer(wiring.Component):
             with m.State("IDLE"), m.If(self.start):
                 m.next = "START"
             with m.State("START"):
-                with m.If((self.program[:6] != 0) | (self.program < self.window_base)
-                          | (program.base > self.window_limit)):
+                with m.If(outside):
                     fail(ErrorCode.PROGRAM_ADDRESS)
                 with m.Else():
                     m.d.comb += self.seed_begin.eq(1)
@@ -160,7 +166,7 @@ class Sequencer(wiring.Component):
                           | (window.ahead[3] != self.config.digest())):
                     fail(ErrorCode.PROGRAM_HEADER)
             with m.State("BEGIN"):
-                with m.If(program.end > self.window_limit):
+                with m.If(program.length > room):
                     fail(ErrorCode.PROGRAM_ADDRESS)
                 with m.Else():
                     program.read(m, program.base, program.end)
@@ -197,7 +203,7 @@ class Sequencer(wiring.Component):
                     with m.Case(0):
                         m.d.comb += payload.eq(self.offset)
                     with m.Case(_OFFSET.word // 2 + 1), m.If((opcode == Opcode.LOAD) | (opcode == Opcode.STORE)):
-                        m.d.comb += payload[:32].eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]] + word)
+                        m.d.comb += payload[:32].eq(selected + word)
                 for n, queue in enumerate(self.queue):
                     m.d.comb += queue.payload.eq(payload)
                     with m.If(target == n):

@@ -1,5 +1,6 @@
 """Specification of the registers as an AXI4-Lite subordinate, from the table of gradloom.rtl.regmap."""
 
+import dataclasses
 import types
 
 from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, ResetSignal, Signal, Value
@@ -33,19 +34,23 @@ class CsrSpec(wiring.Component):
 
     Parameters
     ----------
+    counters : :class:`str`
+        Those of the machine; registers of the others take the same accesses and read 0.
     cover : :class:`bool`
         Reaches instead: a register read back, a refused write and a refused read.
     """
 
-    def __init__(self, design: types.ModuleType = csr, *, cover: bool = False) -> None:
+    def __init__(self, design: types.ModuleType = csr, *, counters: str = "all", cover: bool = False) -> None:
         self.design, self.cover = design, cover
+        self.config = dataclasses.replace(_CONFIG, counters=counters)
+        self.totalled, self.tables = counters != "none", counters == "all"
         super().__init__({name: In(width) for name, width in (_LITE | _SIDE | {"total": 48}).items()})
         # Different counters, from one free input.
         self.totals = [self.total ^ (n << 32 | n) for n in range(len(TOTALS))]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        dut = self.design.Csr(_CONFIG)
+        dut = self.design.Csr(self.config)
         # The three that keep a write have no names of their own.
         self.write_address, self.data, self.strobes, self.read_address, self.wait, self.latch = add_opened(
             m, platform, dut, "$signal#1", "$signal#2", "$signal#3", "address", "wait", "latch")
@@ -118,7 +123,7 @@ class CsrSpec(wiring.Component):
             return perform & (address == register(name).offset >> 2)
 
         for name, place in kept.items():
-            if name in ("LATCH", "HYPER"):
+            if name in ("LATCH", "HYPER") or (name == "PERF_INDEX" and not self.tables):
                 continue
             with m.If(at("CONTROL" if name == "IRQ" else name)):
                 m.d.sync += place.eq(data[8] if name == "IRQ" else data)
@@ -150,14 +155,17 @@ class CsrSpec(wiring.Component):
                      answering.eq(answer | (answering & ~self.rready))]
         with m.If(ready & self.arvalid):
             m.d.sync += address.eq(self.araddr[2:])
-        pairs = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(TOTALS)}}
+        pairs = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(TOTALS) if self.totalled}}
         values: dict[str, Value] = {name: place for name, place in kept.items() if name not in ("LATCH", "IRQ")}
-        values |= {entry.name: Const(entry.constant(_CONFIG), 32) for entry in REGISTERS if entry.constant}
+        values |= {entry.name: Const(entry.constant(self.config), 32) for entry in REGISTERS if entry.constant}
         values |= {f"{name}_LOW": pair[:32] for name, pair in pairs.items()} | {f"{name}_HIGH": kept["LATCH"] for name in pairs}
         values |= {"CONTROL": kept["IRQ"] << 8, "STATUS": self.status, "ERROR": self.error, "ERROR_OFFSET": self.error_offset,
                    "ERROR_STATE": self.error_state, "OFFSET": self.position, "EXP_VALUE": self.exp_e.as_signed(),
                    "STAT_LOW": self.stat[:32], "STAT_HIGH": self.stat[32:], "PERF_LOW": self.perf_value[:32],
                    "PERF_HIGH": self.perf_value[32:]}
+        if not self.tables:
+            values |= dict.fromkeys(("PERF_LOW", "PERF_HIGH"), Const(0))
+        values |= {f"{name}_{half}": Const(0) for name in TOTALS if name not in pairs for half in ("LOW", "HIGH")}
         with m.Switch(address):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
@@ -167,7 +175,7 @@ class CsrSpec(wiring.Component):
                 m.d.sync += kept["LATCH"].eq(pair[32:])
         with m.If(effect & (address == register("EXP_VALUE").offset >> 2)):
             m.d.sync += kept["EXP_INDEX"].eq(kept["EXP_INDEX"] + 1)
-        with m.If(effect & (address == register("PERF_HIGH").offset >> 2)):
+        with m.If(effect & self.tables & (address == register("PERF_HIGH").offset >> 2)):
             m.d.sync += kept["PERF_INDEX"][:16].eq(kept["PERF_INDEX"][:16] + 1)
         fine, given = past(m, allowed, "readable"), past(m, value, "value_before")
         with m.If(past(m, answer, "answered")):

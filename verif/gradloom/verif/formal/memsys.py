@@ -20,7 +20,9 @@ _SHIFT = _BEAT.bit_length() - 1
 
 def _burst_exists(splitter: axi.BurstSplitter) -> Assert:
     """What the induction needs to know of a stored burst."""
-    return Assert(~splitter.burst.valid | ((splitter.burst.p.beats > 0) & (splitter.burst.p.beats <= 64)))
+    burst = splitter.burst.p
+    return Assert(~splitter.burst.valid | ((burst.beats > 0) & (burst.beats <= 64)
+                                           & (burst.behind == burst.address + burst.beats * _BEAT)))
 
 
 def _stopped(m: Module, report: axi.FaultReport, appears: Value, flush: Value) -> None:
@@ -40,7 +42,7 @@ class WindowSpec(wiring.Component):
         inside = Signal()
         end = Signal(40)
         m.d.comb += [
-            inside.eq(self.design.in_window(base=self.base, limit=self.limit, address=self.address, size=self.size)),
+            inside.eq(self.design.in_window(base=self.base, limit=self.limit, address=self.address, end=self.address + self.size)),
             end.eq(self.address + self.size),
             Assert(inside == ((self.address >= self.base) & (end <= self.limit))),
         ]
@@ -115,6 +117,7 @@ class SplitterSpec(wiring.Component):
                 Assert((burst.beats >= 1) & (burst.beats <= 64)),
                 Assert(offset + burst.beats * _BEAT <= 4096),
                 Assert(burst.address == at),
+                Assert(burst.behind == at + burst.beats * _BEAT),
                 Assert(burst.beats <= left),
                 Assert(burst.last == (burst.beats == left)),
             ]

@@ -116,6 +116,21 @@ def test_device_without_cycles_says_so():
     assert "counts no cycles" in Page(render(record(device="golden"))).text
 
 
+@pytest.mark.parametrize("counters", ["totals", "none"])
+def test_machine_with_fewer_counters_says_what_is_missing(counters):
+    """One sentence, the run's cycles, and the engines' totals of a machine that has them."""
+    run = record()
+    run["configuration"]["counters"] = counters
+    run["cycles"]["by_layer_phase"] = []
+    if counters == "none":
+        run["cycles"]["engines"] = {}
+    text = Page(render(run)).text
+    assert (f"This machine was built with counters = {counters} and does not count cycles by layer and phase: "
+            "120,000 simulated cycles in all.") in text
+    assert ("C-Core" in text) == (counters == "totals") and "counts no cycles." not in text
+    assert "Busy cycles" not in picture(run)
+
+
 def test_record_is_not_changed():
     run = record()
     before = copy.deepcopy(run)

@@ -43,6 +43,7 @@ def test_bursts_of_a_request(preset):
                 length = ctx.get(dut.burst.p.beats)
                 assert ctx.get(dut.burst.p.address) == at
                 assert length == min(left, 64 - at // beat % 64)
+                assert ctx.get(dut.burst.p.behind) == at + length * beat, "this one does not wrap"
                 left -= length
                 at = (at + length * beat) % 2**32
                 assert ctx.get(dut.burst.p.last) == (left == 0)

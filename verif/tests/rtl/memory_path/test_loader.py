@@ -18,7 +18,6 @@ from gradloom.rtl.memory_path.axi import read_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.memory_path.loader import Loader
-from gradloom.rtl.memory_path.runs import BASES
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import BurstLog, FaultyRead, run_command, stall, start_clock, stream_commands
 
@@ -31,7 +30,7 @@ class LoaderBench(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__(read_members(config) | {"port": In(CommandPort()), "bases": In(BASES), "bus": Out(LoadBus(config)),
+        super().__init__(read_members(config) | {"port": In(CommandPort()), "bus": Out(LoadBus(config)),
                                                  "ready": In(1), "error": Out(8)})
 
     def elaborate(self, platform):
@@ -42,7 +41,7 @@ class LoaderBench(wiring.Component):
         connect(m, manager.response[1], loader.response)
         connect(m, flipped(self.port), loader.port)
         connect(m, flipped(self.bus), loader.bus)
-        m.d.comb += [loader.bases.eq(self.bases), loader.ready.eq(self.ready), self.error.eq(manager.error),
+        m.d.comb += [loader.ready.eq(self.ready), self.error.eq(manager.error),
                      manager.waiting.eq(loader.bus.valid & ~loader.ready),
                      manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
         for name, member in read_members(self.config).items():
@@ -51,7 +50,7 @@ class LoaderBench(wiring.Component):
         return m
 
 
-def expected_writes(config, image, base, fields):
+def expected_writes(config, image, fields):
     """(dest, bank, addr, sub, data) of every beat, from the loops of docs/machine.md section 3."""
     beat = config.beat_bytes
     dest = Dest(fields["dest"])
@@ -65,7 +64,7 @@ def expected_writes(config, image, base, fields):
             if dest == Dest.WBUF:
                 bank, addr, sub = fields["bank0"], fields["addr0"] + (i2 * fields["n1"] + i1) * fields["ostep"], 0
             for i0 in range(fields["n0"]):
-                at = (base + fields["offset"] + i2 * fields["stride2"] + i1 * fields["stride1"] + i0 * beat) % 2**32
+                at = (fields["offset"] + i2 * fields["stride2"] + i1 * fields["stride1"] + i0 * beat) % 2**32
                 data = int.from_bytes(image[at:at + beat], "little")
                 if dest in (Dest.IBUF, Dest.EBUF):
                     writes.append((dest, bank, (row + in_row) % 2**16, 0, data))
@@ -90,7 +89,7 @@ def expected_writes(config, image, base, fields):
     return writes
 
 
-def random_fields(rng, config, base):
+def random_fields(rng, config):
     beat = config.beat_bytes
     n0, n1, n2 = rng.randint(1, 40), rng.randint(1, 6), rng.randint(1, 4)
     dest = rng.choice(list(Dest))
@@ -101,7 +100,7 @@ def random_fields(rng, config, base):
     offsets = [i2 * stride2 + i1 * stride1 for i2 in range(n2) for i1 in range(n1)]
     first = rng.randrange(-min(offsets) // beat, (SIZE - max(offsets)) // beat - n0)
     return {"dest": dest, "linear": rng.randint(0, 1), "breg": rng.randrange(8), "bank0": rng.randrange(banks),
-            "bstep": rng.choice([1, 3]), "xe": rng.randrange(4096), "offset": (first * beat - base) % 2**32,
+            "bstep": rng.choice([1, 3]), "xe": rng.randrange(4096), "offset": first * beat,
             "n0": n0, "n1": n1, "n2": n2, "stride1": stride1, "stride2": stride2, "addr0": rng.randrange(2**16),
             "xb": rng.choice([1, 2, 3, rng.randint(1, 40)]), "ostep": rng.randrange(300)}
 
@@ -112,7 +111,6 @@ class Bench:
         self.config = PRESETS[{2: "nano", 4: "small", 16: "eta", 32: "eta2x"}[len(dut.bus__data) // 8]]
         self.rng = random.Random(seed)
         self.image = self.rng.randbytes(SIZE)
-        self.base = 4096 * self.rng.randrange(8)
         self.writes = []
         self.ends = []
         self.most = 0
@@ -120,9 +118,8 @@ class Bench:
 
     async def begin(self, share=0.0, refused=0.0):
         """``share`` of the cycles in which the memory stands still, ``refused`` of the beats that find the bus blocked."""
-        bases = sum(self.base << 32 * n for n in range(8))
         self.refused = refused
-        await start_clock(self.dut, port__start=0, bases=bases, ready=1)
+        await start_clock(self.dut, port__start=0, ready=1)
         self.ram = FaultyRead(AxiReadBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
         self.ram.write(0, self.image)
         if share:
@@ -162,9 +159,9 @@ async def random_commands(dut):
     bench = await Bench(dut, 1).begin(0.2)
     for n in range(60):
         bench.refused = 0.4 * (n % 2)
-        fields = random_fields(bench.rng, bench.config, bench.base)
+        fields = random_fields(bench.rng, bench.config)
         await bench.load(fields)
-        assert bench.writes == expected_writes(bench.config, bench.image, bench.base, fields), fields
+        assert bench.writes == expected_writes(bench.config, bench.image, fields), fields
         assert bench.done == bench.last + 2
         assert not int(dut.error.value)
 
@@ -207,13 +204,13 @@ async def illegal_fields(dut):
 async def overlapping_commands(dut):
     """Commands follow as soon as the Loader is free; beats and `done` keep their order."""
     bench = await Bench(dut, 4).begin(0.2, refused=0.2)
-    commands = [random_fields(bench.rng, bench.config, bench.base) for _ in range(60)]
+    commands = [random_fields(bench.rng, bench.config) for _ in range(60)]
     for n in range(0, 60, 3):
         commands[n] |= {"n0": 1, "n1": 1, "n2": 1}
     await stream_commands(bench, Opcode.LOAD, commands, Loader.IN_FLIGHT)
     assert bench.most == Loader.IN_FLIGHT
     assert bench.writes == [write for fields in commands
-                            for write in expected_writes(bench.config, bench.image, bench.base, fields)]
+                            for write in expected_writes(bench.config, bench.image, fields)]
     assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(bench.ends))
 
 

@@ -17,7 +17,6 @@ from gradloom.rtl.isa import Opcode, Source
 from gradloom.rtl.memory_path.axi import write_members
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.buses import StoreBus
-from gradloom.rtl.memory_path.runs import BASES
 from gradloom.rtl.memory_path.storer import Storer
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import BurstLog, FaultyWrite, run_command, stall, start_clock, stream_commands
@@ -31,7 +30,7 @@ class StorerBench(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__(write_members(config) | {"port": In(CommandPort()), "bases": In(BASES),
+        super().__init__(write_members(config) | {"port": In(CommandPort()),
                                                   "bus": Out(StoreBus(config)), "error": Out(8)})
 
     def elaborate(self, platform):
@@ -42,7 +41,7 @@ class StorerBench(wiring.Component):
         connect(m, storer.data, manager.data)
         connect(m, flipped(self.port), storer.port)
         connect(m, flipped(self.bus), storer.bus)
-        m.d.comb += [storer.bases.eq(self.bases), storer.completed.eq(manager.completed), self.error.eq(manager.error),
+        m.d.comb += [storer.completed.eq(manager.completed), self.error.eq(manager.error),
                      manager.window_base.eq(0), manager.window_limit.eq(SIZE)]
         for name, member in write_members(self.config).items():
             inner, outer = getattr(manager, name), getattr(self, name)
@@ -61,7 +60,6 @@ class Bench:
         self.config = PRESETS[{2: "nano", 16: "eta", 32: "eta2x"}[len(dut.m_axi_wdata) // 8]]
         self.rng = random.Random(seed)
         self.shadow = bytearray(self.rng.randbytes(SIZE))
-        self.base = 4096 * self.rng.randrange(8)
         self.cycle = self.done = self.fault = 0
         self.ends = []
         self.most = 0
@@ -69,8 +67,7 @@ class Bench:
         self.last_answer = 0
 
     async def begin(self, share=0.0):
-        bases = sum(self.base << 32 * n for n in range(8))
-        await start_clock(self.dut, port__start=0, bases=bases, bus__data=0)
+        await start_clock(self.dut, port__start=0, bus__data=0)
         self.ram = FaultyWrite(AxiWriteBus.from_prefix(self.dut, "m_axi"), self.dut.clk, self.dut.rst, size=SIZE)
         self.ram.write(0, bytes(self.shadow))
         if share:
@@ -112,7 +109,7 @@ class Bench:
         for i2 in range(fields["n2"]):
             for i1 in range(fields["n1"]):
                 for i0 in range(fields["n0"]):
-                    at = (self.base + fields["offset"] + i2 * fields["stride2"] + i1 * fields["stride1"] + i0 * beat) % 2**32
+                    at = (fields["offset"] + i2 * fields["stride2"] + i1 * fields["stride1"] + i0 * beat) % 2**32
                     addr = (fields["addr0"] + place // subs) % 2**16
                     self.shadow[at:at + beat] = content(self.config, int(fields["src"]), addr, place % subs)
                     place += 1
@@ -126,7 +123,7 @@ class Bench:
         stride1, stride2 = rng.randint(-400, 400) * beat, rng.randint(-800, 800) * beat
         offsets = [i2 * stride2 + i1 * stride1 for i2 in range(n2) for i1 in range(n1)]
         first = rng.randrange(-min(offsets) // beat, (SIZE - max(offsets)) // beat - n0)
-        return {"src": rng.choice(list(Source)), "breg": rng.randrange(8), "offset": (first * beat - self.base) % 2**32,
+        return {"src": rng.choice(list(Source)), "breg": rng.randrange(8), "offset": first * beat,
                 "n0": n0, "n1": n1, "n2": n2, "stride1": stride1, "stride2": stride2, "addr0": rng.randrange(2**16)}
 
     def check(self):

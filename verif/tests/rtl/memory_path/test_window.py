@@ -15,7 +15,7 @@ def test_window():
     base, limit, address, size = (Signal(width, name=name) for name, width in
                                   (("base", 32), ("limit", 32), ("address", 32), ("size", 11)))
     inside = Signal()
-    m.d.comb += inside.eq(in_window(base=base, limit=limit, address=address, size=size))
+    m.d.comb += inside.eq(in_window(base=base, limit=limit, address=address, end=address + size))
     rng = random.Random(1)
     cases = [(b, t, a, n) for b in EDGES for t in EDGES for a in EDGES for n in (1, 2, 1024)]
     for _ in range(3000):

@@ -1,9 +1,12 @@
-"""Counters: cycles and windows by tag against dictionaries, commands of one window behind each other, errors, totals."""
+"""Counters: cycles and windows by tag against dictionaries, commands of one window behind each other, errors, totals; machines with
+fewer of them."""
 
+import dataclasses
 import random
 from collections import Counter
 
 import pytest
+from amaranth.hdl import ClockDomain, Module
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
@@ -17,9 +20,11 @@ SETTLE = 3
 """Cycles from the last window of a command to its sum in the table."""
 
 
-def simulate(testbench):
-    dut = Counters(PRESETS["nano"])
-    sim = Simulator(dut)
+def simulate(testbench, kept="all"):
+    m = Module()
+    m.domains.sync = ClockDomain()  # without counters nothing in it has a clock
+    m.submodules.dut = dut = Counters(dataclasses.replace(PRESETS["nano"], counters=kept))
+    sim = Simulator(m)
     sim.add_clock(1e-6)
 
     async def run(ctx):
@@ -274,3 +279,37 @@ def test_tables_and_totals_of_absent_engines_read_0():
             assert await table(ctx, dut, number, range(4)) == {}
 
     simulate(testbench)
+
+
+@pytest.mark.parametrize("kept", ["totals", "none"])
+def test_a_machine_with_fewer_counters(kept):
+    """What it has counts as on any other; the rest is 0 and holds no program back, whatever happens."""
+    async def testbench(ctx, dut):
+        rng = random.Random(2)
+        expected = Counter()
+        for _ in range(200):
+            busy, waiting, reads = rng.getrandbits(len(Unit)), rng.getrandbits(len(Unit)), rng.getrandbits(READ_PORTS)
+            ctx.set(dut.busy, busy)
+            ctx.set(dut.waiting, waiting)
+            ctx.set(dut.finish, busy & rng.getrandbits(len(Unit)))
+            ctx.set(dut.read_beat, reads)
+            await cycle(ctx, dut, use=True, last=rng.random() < 0.3, tag=1)
+            expected += Counter({f"BUSY_{unit.name}": busy >> unit & 1 for unit in dut.units})
+            expected += Counter({f"WAIT_{unit.name}": waiting >> unit & 1 for unit in dut.units})
+            expected += Counter(READ_BEATS=reads.bit_count(), MAC_USE=1)
+        for signal in (dut.busy, dut.waiting, dut.finish, dut.read_beat):
+            ctx.set(signal, 0)
+        await ctx.tick().repeat(SETTLE)
+        for n, name in enumerate(TOTALS):
+            assert ctx.get(dut.totals[n]) == (expected[name] if kept == "totals" else 0), name
+        for number in range(16):
+            assert await table(ctx, dut, number, range(4)) == {}
+        ctx.set(dut.clear, 1)
+        await ctx.tick()
+        ctx.set(dut.clear, 0)
+        for _ in range(3):
+            assert not ctx.get(dut.clearing)
+            assert not any(ctx.get(total) for total in dut.totals)
+            await ctx.tick()
+
+    simulate(testbench, kept)
