@@ -12,7 +12,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
+__all__ = ["FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
+
+FAMILIES = ("any", "ecp5")
+"""Families of FPGA that a machine is shaped for (:class:`Config`)."""
 
 MACS = ("decode_once", "double_pumped", "post_shift")
 """Kinds of MAC (:mod:`gradloom.rtl.ccore.mac`)."""
@@ -88,6 +91,9 @@ class Config:
     load_channels, store_channels : :class:`int`
         Loaders and Storers that run side by side, each with a command queue and an AXI4 port half of its own
         (:mod:`gradloom.rtl.channels` says which memory belongs to which).
+    family : :class:`str`
+        ``"ecp5"``: the array, its sums and its networks are made of the cells of Lattice ECP5 (:mod:`gradloom.rtl.ecp5`), for
+        ``mac = "decode_once"``; ``"any"``: they are as the Xilinx 7 series wants them, and fit any family. Same bytes, same cycles.
 
     Raises
     ------
@@ -120,11 +126,12 @@ class Config:
     lutram_bits: int = 0
     load_channels: int = 1
     store_channels: int = 1
+    family: str = added("any")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in ("name", "mac"):
+            if field.name in ("name", "mac", "family"):
                 _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
                 continue
             least = 0 if field.name == "lutram_bits" else 1
@@ -132,6 +139,9 @@ class Config:
                      f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
         _require(self.mac in MACS,
                  f"mac must be 'decode_once', 'double_pumped' or 'post_shift', not {self.mac!r}")
+        _require(self.family in FAMILIES, f"family must be 'any' or 'ecp5', not {self.family!r}")
+        _require(self.family == "any" or self.mac == "decode_once",
+                 f"family {self.family!r} has the mac 'decode_once', not {self.mac!r}: leave mac out")
         _require(self.mac != "double_pumped" or self.clusters % 2 == 0,
                  f"mac 'double_pumped' needs pairs of clusters, and there are {self.clusters}: take 'decode_once'")
         _require(self.clusters in (1, 2, 4, 8, 16),

@@ -200,8 +200,9 @@ class CCore(wiring.Component):
                sum_control: SumControl, drain: Drain):
         """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
-        operands = (config.cols, config.mac)
-        shape = (*operands, config.psum_width, config.wg_width)
+        of_family = () if config.family == "any" else (config.family,)  # names of modules stay what they are
+        operands = (config.cols, config.mac, *of_family)
+        shape = (*operands, config.psum_width, config.wg_width, *of_family)
         lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
                   for c in range(config.clusters)] for lane in range(2)]
         # A read of partial sums, one cycle later: the WPU that it asked for, in its half; none in the other.
