@@ -131,7 +131,7 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in ("name", "mac", "family"):
+            if isinstance(field.default, str) or field.name == "name":
                 _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
                 continue
             least = 0 if field.name == "lutram_bits" else 1
@@ -172,6 +172,16 @@ class Config:
         _require(self.export_depth & (self.export_depth - 1) == 0, f"export_depth must be a power of two, not {self.export_depth}")
         _require(self.export_depth >= self.dw_tile_beats,
                  f"export_depth must hold a weight-gradient tile ({self.dw_tile_beats} beats), not {self.export_depth}")
+
+    def __repr__(self) -> str:
+        """Every field, but of those that came later (:func:`added`) only what differs from its default: names of Verilog modules
+        are made of it (:func:`gradloom.rtl.emit.add`), and those of earlier machines stay."""
+        counting = [field.name for field in dataclasses.fields(self) if self._counts(field)]
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in counting)
+        return f"{type(self).__qualname__}({fields})"
+
+    def _counts(self, field: dataclasses.Field[Any]) -> bool:
+        return _ADDED not in field.metadata or getattr(self, field.name) != field.default
 
     @property
     def group(self) -> int:
@@ -215,7 +225,7 @@ class Config:
         Verilog of earlier machines keep fitting them.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-                  if field.name != "name" and not (_ADDED in field.metadata and getattr(self, field.name) == field.default)}
+                  if field.name != "name" and self._counts(field)}
         return int.from_bytes(hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()[:4], "little")
 
 

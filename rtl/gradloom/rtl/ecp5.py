@@ -28,7 +28,7 @@ _MAGNITUDE = "16'h6696"
 
 
 def _chain(width: int, bit: Callable[[int], tuple[str, str, str, str, str]], carry: str) -> list[str]:
-    """A sum ``s`` of ``width`` bits in CCU2C cells. ``bit`` gives a bit's LUT4 and its inputs A, B, C, D; ``carry`` is the first."""
+    """A sum ``s`` of ``width`` bits in CCU2C cells. ``bit`` gives a bit's LUT4 and its inputs A to D; ``carry`` is the first."""
     lines = [f"  wire [{width + 1}:0] sums;", f"  wire [{width // 2 + 1}:0] carries;", f"  assign carries[0] = {carry};",
              f"  assign s = sums[{width - 1}:0];"]
     for first in range(0, width, 2):
