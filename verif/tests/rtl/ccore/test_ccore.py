@@ -498,7 +498,7 @@ CONFIGS = {
     "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", wg_width=40, psum_width=40), 40),
     "g4_laps2_w3": (config_of(clusters=4, cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 60),
     "g4_laps2_w2_double_pumped": (config_of(clusters=4, cols=2, wpus=2, mac="double_pumped", wg_width=36), 40),
-    "g2_w1_ecp5": (config_of(cols=2, family="ecp5", psum_width=32, wg_width=36), 40),
+    "g2_w1_ecp5": (config_of(cols=2, family="ecp5", psum_width=32, wg_width=36), 8),
     "g4_laps2_w3_ecp5": (config_of(clusters=4, cols=2, wpus=3, family="ecp5", ibuf_depth=100, ebuf_depth=60, wbuf_depth=50,
                                    wg_width=36), 40),
     "g8_w1": (config_of(cols=8, wpus=1, ibuf_depth=512, psum_depth=256, psum_width=32, wg_width=34), 10),
