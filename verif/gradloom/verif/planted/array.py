@@ -163,7 +163,7 @@ FAULTS = (
         f"{_TESTS}/formal/test_formal_ecp5.py::test_multiplier_of_cells",
     ),
     Fault(
-        "first sums are added to what the A-Core reads in their half",
+        "a first sum clears what the A-Core reads in its half (ECP5)",
         f"{_RTL}/ccore/psum.py",
         "value.half ^ (value.fresh & self.read.en & (self.read.half == value.half))",
         "value.half",

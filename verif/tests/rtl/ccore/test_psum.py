@@ -156,7 +156,8 @@ def test_read_modify_write(pattern, family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_first_steps_overwrite_whatever_the_a_core_reads(family):
-    """Fresh sums and others by turns in one half, while the A-Core reads any word of either half but that of a sum that goes on."""
+    """Fresh sums and others by turns, while the A-Core reads any word of either half, but not of the half of a sum that goes on:
+    sums are right, and so are words that the A-Core reads and nobody writes."""
     rng, written = np.random.default_rng(5), {}
 
     async def testbench(ctx, dut):
@@ -171,20 +172,32 @@ def test_first_steps_overwrite_whatever_the_a_core_reads(family):
             place = token["half"], 2 * token["group"] + token["odd"], token["pa"]
             written[place] = token["sums"][1] + (0 if fresh else written[place])
 
-        cycle = 0
+        kept = DEPTH - 1
+        for half in range(2):
+            sums = [100 * half + bank for bank in range(4)]
+            token = {"half": half, "pa": kept, "odd": 0, "group": 0, "fresh": 1, "mask": 2, "sums": sums}
+            assert not await sweep(ctx, dut, Pattern.BP2, [token])
+        cycle, asked, checked = 0, None, 0
 
         async def observe(ctx):
-            nonlocal cycle
+            nonlocal cycle, asked, checked
+            if asked:
+                assert ctx.get(dut.q[0]) == asked[0]
+                checked += 1
             # Its old value is read in the cycle before the sums come.
             own = stream[cycle + 1 - LATENCY] if 0 <= cycle + 1 - LATENCY < len(stream) else None
-            half = int(rng.integers(2))
-            ctx.set(dut.read.half, half)
-            ctx.set(dut.read.en, int(own is None or bool(own["fresh"]) or own["half"] != half))
-            for name, limit in (("bank0", 4), ("bank1", 4), ("addr0", DEPTH), ("addr1", DEPTH)):
-                ctx.set(getattr(dut.read, name), int(rng.integers(limit)))
+            half, bank, other = (int(rng.integers(limit)) for limit in (2, 4, 3))
+            other += other >= bank
+            reads = own is None or bool(own["fresh"]) or own["half"] != half
+            addr = kept if rng.integers(2) else int(rng.integers(kept))
+            for name, value in (("half", half), ("en", reads), ("bank0", bank), ("bank1", other), ("addr0", addr),
+                                ("addr1", cycle % DEPTH)):
+                ctx.set(getattr(dut.read, name), value)
+            asked = [100 * half + bank] if reads and addr == kept else None
             cycle += 1
 
         assert not await sweep(ctx, dut, Pattern.K3, stream, observe)
+        assert checked > 100
         for (half, bank, addr), value in written.items():
             for name, content in (("en", 1), ("half", half), ("bank0", bank), ("addr0", addr)):
                 ctx.set(getattr(dut.read, name), content)
