@@ -11,7 +11,7 @@ from gradloom.sim.ecp5 import CELLS
 from gradloom.verif.ccore.collisions import colliding
 from gradloom.verif.system_bench import make_case, verify_steps
 
-CONFIG = dataclasses.replace(PRESETS["small"], name="small-ecp5", load_channels=1, psum_width=32, wg_width=36, family="ecp5")
+CELLS_OF = {"nano": {}, "small": {"load_channels": 1, "psum_width": 32, "wg_width": 36}}
 
 
 def machine_of_cells(config):
@@ -27,7 +27,9 @@ def _cells(monkeypatch):
 
 
 @pytest.mark.usefixtures("_cells")
-@pytest.mark.parametrize(("name", "batch", "steps"), [("tiny-residual", 2, 1)])
-def test_machine_of_cells(name, batch, steps):
+@pytest.mark.parametrize("preset", ["nano", pytest.param("small", marks=pytest.mark.long(
+    "rows of two PEs, whose sums test_wpu and test_formal_ecp5 have; the build takes a minute and a half"))])
+def test_machine_of_cells(preset):
     """Multipliers and carry chains are the cells' models, and what a memory gives of a word that is being written is wrong."""
-    verify_steps(make_case(name, batch, steps), CONFIG)
+    config = dataclasses.replace(PRESETS[preset], name=f"{preset}-ecp5", family="ecp5", **CELLS_OF[preset])
+    verify_steps(make_case("tiny-residual", 2, 1), config)
