@@ -12,7 +12,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COUNTERS", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
+__all__ = ["COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
+
+FAMILIES = ("any", "ecp5")
+"""Families of FPGA that a machine is shaped for (:class:`Config`)."""
 
 MACS = ("decode_once", "double_pumped", "post_shift")
 """Kinds of MAC (:mod:`gradloom.rtl.ccore.mac`)."""
@@ -95,6 +98,9 @@ class Config:
         ``"all"`` performance counters; ``"totals"``, without the tables by tag (a block RAM and some 130 LUTs each); or ``"none"``,
         without the totals of engines and memory ports (48 flip-flops and some 100 LUTs each) as well. What is absent reads 0;
         CYCLES is always there.
+    family : :class:`str`
+        ``"ecp5"``: the array, its sums and its networks are made of the cells of Lattice ECP5 (:mod:`gradloom.rtl.ecp5`), for
+        ``mac = "decode_once"``; ``"any"``: they are as the Xilinx 7 series wants them, and fit any family. Same bytes, same cycles.
 
     Raises
     ------
@@ -128,11 +134,12 @@ class Config:
     load_channels: int = 1
     store_channels: int = 1
     counters: str = added("all")
+    family: str = added("any")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in ("name", "mac", "counters"):
+            if isinstance(field.default, str) or field.name == "name":
                 _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
                 continue
             least = 0 if field.name == "lutram_bits" else 1
@@ -141,6 +148,9 @@ class Config:
         _require(self.mac in MACS,
                  f"mac must be 'decode_once', 'double_pumped' or 'post_shift', not {self.mac!r}")
         _require(self.counters in COUNTERS, f"counters must be 'all', 'totals' or 'none', not {self.counters!r}")
+        _require(self.family in FAMILIES, f"family must be 'any' or 'ecp5', not {self.family!r}")
+        _require(self.family == "any" or self.mac == "decode_once",
+                 f"family {self.family!r} has the mac 'decode_once', not {self.mac!r}: leave mac out")
         _require(self.mac != "double_pumped" or self.clusters % 2 == 0,
                  f"mac 'double_pumped' needs pairs of clusters, and there are {self.clusters}: take 'decode_once'")
         _require(self.clusters in (1, 2, 4, 8, 16),
@@ -172,6 +182,16 @@ class Config:
         _require(self.export_depth & (self.export_depth - 1) == 0, f"export_depth must be a power of two, not {self.export_depth}")
         _require(self.export_depth >= self.dw_tile_beats,
                  f"export_depth must hold a weight-gradient tile ({self.dw_tile_beats} beats), not {self.export_depth}")
+
+    def __repr__(self) -> str:
+        """Every field, but of those that came later (:func:`added`) only what differs from its default: names of Verilog modules
+        are made of it (:func:`gradloom.rtl.emit.add`), and those of earlier machines stay."""
+        counting = [field.name for field in dataclasses.fields(self) if self._counts(field)]
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in counting)
+        return f"{type(self).__qualname__}({fields})"
+
+    def _counts(self, field: dataclasses.Field[Any]) -> bool:
+        return _ADDED not in field.metadata or getattr(self, field.name) != field.default
 
     @property
     def group(self) -> int:
@@ -215,7 +235,7 @@ class Config:
         Verilog of earlier machines keep fitting them.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-                  if field.name != "name" and not (_ADDED in field.metadata and getattr(self, field.name) == field.default)}
+                  if field.name != "name" and self._counts(field)}
         return int.from_bytes(hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()[:4], "little")
 
 

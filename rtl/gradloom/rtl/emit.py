@@ -7,6 +7,7 @@ an inline form for it.
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,19 @@ from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-__all__ = ["Library", "add", "convert", "current_library", "library"]
+__all__ = ["Library", "add", "convert", "current_library", "library", "with_cells"]
+
+_PORT = re.compile(r"^  (?:input|output) [^\n]*;\n", re.MULTILINE)
+
+
+def with_cells(text: str, name: str, cells: list[str]) -> str:
+    """The Verilog ``text`` of the module ``name``, which is made of ``cells`` where ``SYNTHESIS`` is defined."""
+    before, header, body = text.partition(f"module {name}(")
+    ports, begin, body = body.partition(");\n")
+    body, end, after = body.rpartition("endmodule\n")
+    declared = "".join(line.replace("output reg ", "output ") for line in _PORT.findall(body))
+    inside = "\n".join(["`ifdef SYNTHESIS", f"{declared}{chr(10).join(cells)}", "`else", f"{body}`endif", ""])
+    return before + header + ports + begin + inside + end + after
 
 
 class Library:
@@ -25,10 +38,14 @@ class Library:
         self.sources: dict[str, str] = {}
 
     def module(self, name: str, proto: wiring.Component) -> str:
-        """Convert ``proto`` unless a module of this name is already here. Returns the Verilog module's name."""
+        """Convert ``proto`` unless a module of this name is already here. Returns the Verilog module's name.
+
+        One with a method ``cells`` has another body for synthesis (:func:`with_cells`).
+        """
         if name not in self.sources:
             self.sources[name] = ""
-            self.sources[name] = verilog.convert(proto, name=name, emit_src=False, strip_internal_attrs=True)
+            text = verilog.convert(proto, name=name, emit_src=False, strip_internal_attrs=True)
+            self.sources[name] = with_cells(text, name, proto.cells()) if hasattr(proto, "cells") else text
         return name
 
 

@@ -14,6 +14,7 @@ from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
+from gradloom.rtl.config import Config
 from gradloom.sim.rtl_device import DramModel, RtlDevice
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
@@ -72,7 +73,7 @@ def make_case(network: Network | str, batch: int, steps: int) -> Case:
 
 def open_runner(
     case: Case,
-    config: str,
+    config: str | Config,
     *,
     slots: int = 8,
     dram: DramModel | None = None,
@@ -84,7 +85,7 @@ def open_runner(
 
     Its device is what ``wrap`` makes of the machine.
     """
-    machine = machine_config(config)
+    machine = machine_config(config) if isinstance(config, str) else config
     return ProgramRunner(
         case.network,
         machine,
@@ -106,7 +107,7 @@ def verify_step(case: Case, runner: ProgramRunner, state: State, step: int) -> C
     return comparison
 
 
-def verify_steps(case: Case, config: str, *, dram: DramModel | None = None, power_up: int = 0) -> str:
+def verify_steps(case: Case, config: str | Config, *, dram: DramModel | None = None, power_up: int = 0) -> str:
     """Every step of the case on a machine, compared in every byte. Returns the digest of the parameters."""
     runner, state = open_runner(case, config, dram=dram, power_up=power_up), case.initial()
     try:

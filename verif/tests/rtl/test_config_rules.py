@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, PRESETS, Config, ConfigError, added
+from gradloom.rtl.config import PE_ROWS, PE_TAPS, PRESETS, Config, ConfigError, added, load_config
 
 
 @pytest.mark.parametrize(("depth", "legal"), [(128, True), (127, False)])
@@ -98,3 +98,20 @@ def test_a_later_field_enters_the_digest_only_where_it_differs():
     fields = dataclasses.asdict(PRESETS["small"])
     assert Later(**fields).digest() == PRESETS["small"].digest()
     assert Later(**fields, divider_radix=2).digest() != PRESETS["small"].digest()
+
+
+def test_family(tmp_path):
+    (tmp_path / "board.toml").write_text('base = "ulx3s"\nfamily = "ecp5"\n')
+    config = load_config(str(tmp_path / "board.toml"))
+    assert (config.family, config.macs) == ("ecp5", 144) and config.digest() != PRESETS["ulx3s"].digest()
+    with pytest.raises(ConfigError, match=r"^family must be 'any' or 'ecp5', not 'ice40'$"):
+        dataclasses.replace(PRESETS["small"], family="ice40")
+    for mac in ("double_pumped", "post_shift"):
+        with pytest.raises(ConfigError, match=rf"^family 'ecp5' has the mac 'decode_once', not '{mac}': leave mac out$"):
+            dataclasses.replace(PRESETS["small"], family="ecp5", mac=mac)
+
+
+def test_names_of_modules_are_made_of_what_differs():
+    """Modules that a whole configuration shapes are named by its text, which later fields must not change."""
+    assert "family" not in repr(PRESETS["ulx3s"]) and "wg_width=48" in repr(PRESETS["ulx3s"])
+    assert "family='ecp5'" in repr(dataclasses.replace(PRESETS["ulx3s"], family="ecp5"))

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, unsigned
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
 from gradloom.rtl.channels import load_channels
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest
-from gradloom.rtl.memories import BLOCK_WORDS, make_memory
+from gradloom.rtl.memories import BLOCK_WORDS, memory_apart
 from gradloom.rtl.memory_path.buses import LoadBus
 
 __all__ = ["WEIGHT_BANKS", "RowBanks", "WeightBanks", "address_bits"]
@@ -92,7 +91,8 @@ class RowBanks(wiring.Component):
         for name, depth, mine in (("", whole, lambda of: of < whole), ("_rest", rest, lambda of: of >= whole)):
             if not depth:
                 continue
-            m.submodules[f"bank{bank}{name}"] = memory = make_memory(16 * self.config.group, depth, self.config.lutram_bits)
+            m.submodules[f"bank{bank}{name}"] = memory = memory_apart(
+                16 * self.config.group, depth, self.config.family, lutram_bits=self.config.lutram_bits)
             to, of = memory.write_port(), memory.read_port()
             m.d.comb += [to.en.eq(write & (mine(taken.addr) if whole and rest else 1)), to.addr.eq(taken.addr),
                          to.data.eq(taken.data), of.en.eq(1), of.addr.eq(address)]
@@ -164,8 +164,8 @@ class WeightBanks(wiring.Component):
             of = Cat(Mux(self.transpose, self.lap, self.lap ^ number), block)
         reads = []
         for sub in range(subs):
-            m.submodules[f"bank{bank}_{number}_{sub}"] = memory = Memory(
-                shape=unsigned(16 * config.cols), depth=config.laps * config.wbuf_depth, init=[])
+            m.submodules[f"bank{bank}_{number}_{sub}"] = memory = memory_apart(
+                unsigned(16 * config.cols), config.laps * config.wbuf_depth, config.family)
             to, read = memory.write_port(), memory.read_port()
             m.d.comb += [to.en.eq(write & ((taken.sub[:bits] == sub) if bits else 1)), to.addr.eq(place), to.data.eq(beat),
                          read.en.eq(1), read.addr.eq(of)]

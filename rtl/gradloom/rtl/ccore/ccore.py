@@ -200,8 +200,9 @@ class CCore(wiring.Component):
                sum_control: SumControl, drain: Drain):
         """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
-        operands = (config.cols, config.mac)
-        shape = (*operands, config.psum_width, config.wg_width)
+        of_family = () if config.family == "any" else (config.family,)  # names of modules stay what they are
+        operands = (config.cols, config.mac, *of_family)
+        shape = (*operands, config.psum_width, config.wg_width, *of_family)
         lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
                   for c in range(config.clusters)] for lane in range(2)]
         # A read of partial sums, one cycle later: the WPU that it asked for, in its half; none in the other.
@@ -227,11 +228,11 @@ class CCore(wiring.Component):
                     m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[cluster // drain.lanes])]
                     overflow["wg"].append(wpu.ovf)
                 store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
-                                 (config.psum_width, config.psum_depth))
+                                 (config.psum_width, config.psum_depth, *of_family))
                 m.d.comb += [
                     store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out[of_unit])]
                 sums = emit.add(m, f"sums_{cluster}_{w}", "gradloom_sums", SumStore(config),
-                                (config.psum_width, config.max_planes))
+                                (config.psum_width, config.max_planes, *of_family))
                 m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
                              sums.read.eq(sum_control.read[w])]
                 plane_sums.append(sums.q)
@@ -243,6 +244,9 @@ class CCore(wiring.Component):
             for lane in range(2):
                 found = [Signal(config.psum_width, name=f"found{h}_{cluster}_{lane}") for h in range(HALVES)]
                 for h in range(HALVES):
+                    if config.family == "ecp5" and len(stores) == 1:
+                        m.d.comb += found[h].eq(stores[0].q[lane][h])  # 0 from the half that was not asked
+                        continue
                     with m.Switch(asked[h]):
                         for w, store in enumerate(stores):
                             with m.Case(w):
@@ -253,7 +257,8 @@ class CCore(wiring.Component):
             registers = [register for cluster in range(lane, config.clusters, drain.lanes)
                          for register in units[cluster // wide][w].d[cluster % wide][c]]
             size = len(registers), config.wg_width
-            gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size), size)
+            gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
+                              (*size, *of_family))
             m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]
         flags = []
         for name, values in overflow.items():

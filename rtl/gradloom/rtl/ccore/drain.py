@@ -2,13 +2,13 @@
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.ccore.banks import address_bits
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.wpu import WPU_ASK
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
+from gradloom.rtl.memories import memory_apart
 
 __all__ = ["Drain", "Gather"]
 
@@ -31,19 +31,20 @@ class Gather(wiring.Component):
         One cycle later.
     """
 
-    def __init__(self, count: int, width: int) -> None:
+    def __init__(self, count: int, width: int, *, family: str = "any") -> None:
+        self.inputs = count if family == "ecp5" else 6
         super().__init__({"i": In(data.ArrayLayout(width, count)), "o": Out(width)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         one = Signal.like(self.o, name="one", reset_less=True)
-        # A tree of LUT6: kept wires, because synthesis makes one of LUT4 of as many levels.
+        # A tree of LUT6: kept wires, because synthesis makes one of LUT4 of as many levels, which ECP5 has.
         values = list(self.i)
-        while len(values) > 6:
+        while len(values) > self.inputs:
             groups = []
-            for first in range(0, len(values), 6):
+            for first in range(0, len(values), self.inputs):
                 group = Signal.like(self.o, name=f"group{len(values)}_{first}", attrs={"keep": 1})
-                m.d.comb += group.eq(_any(values[first:first + 6]))
+                m.d.comb += group.eq(_any(values[first:first + self.inputs]))
                 groups.append(group)
             values = groups
         m.d.sync += one.eq(_any(values))
@@ -208,7 +209,7 @@ class Drain(wiring.Component):
         bits = address_bits(config.dw_depth)
         read: list[Value] = []
         for number in range(laps):
-            m.submodules[f"memory{number}" if laps > 1 else "memory"] = memory = Memory(shape=half, depth=config.dw_depth, init=[])
+            m.submodules[f"memory{number}" if laps > 1 else "memory"] = memory = memory_apart(half, config.dw_depth, config.family)
             to, port = memory.write_port(), memory.read_port()
             # The A-Core's read: half (b mod 2) xor number of beat b.
             asked = Cat(self.addr[0] ^ number, self.addr[1:]) if laps > 1 else self.addr

@@ -4,6 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
+from gradloom.rtl.ecp5 import MagnitudeSum
+
 __all__ = ["SUM_BITS", "Magnitude"]
 
 SUM_BITS = 48
@@ -14,12 +17,15 @@ class Magnitude(wiring.Component):
     """Adds the magnitude of one of two values to a sum, modulo 2^48.
 
     Registers as in a DSP48E1: values (A:B, C), the choice between them and a fresh start (OPMODE) and the sign (ALUMODE) in
-    cycle 1, sum (P) in cycle 2. On the Xilinx 7 series the unit is one slice and a LUT (:mod:`gradloom.rtl.xc7`).
+    cycle 1, sum (P) in cycle 2. On the Xilinx 7 series the unit is one slice and a LUT (:mod:`gradloom.rtl.xc7`). On ECP5 the
+    choice comes before the registers, and the sign and the fresh start are within the adder (:mod:`gradloom.rtl.ecp5`).
 
     Parameters
     ----------
     width : :class:`int`
         Bits of a value, at most 48.
+    family : :class:`str`
+        One of :data:`gradloom.rtl.config.FAMILIES`.
 
     Members
     -------
@@ -35,12 +41,27 @@ class Magnitude(wiring.Component):
         Cycle 2.
     """
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self, width: int, *, family: str = "any") -> None:
+        self.width, self.family = width, family
         super().__init__({"a": In(signed(width)), "c": In(signed(width)), "second": In(1), "open": In(1), "add": In(1),
                           "sum": Out(SUM_BITS)})
 
     def elaborate(self, platform: object) -> Module:
+        return self._of_cells() if self.family == "ecp5" else self._of_one_slice()
+
+    def _of_cells(self) -> Module:
+        m = Module()
+        value, total = Signal(signed(self.width), reset_less=True), Signal(SUM_BITS, reset_less=True)
+        fresh = Signal(reset_less=True)
+        adder = emit.add(m, "adder", "gradloom_ecp5_magnitude", MagnitudeSum(SUM_BITS), SUM_BITS)
+        m.d.sync += [value.eq(Mux(self.second, self.c, self.a)), fresh.eq(self.open)]
+        m.d.comb += [adder.x.eq(value), adder.negative.eq(value[-1]), adder.total.eq(total), adder.fresh.eq(fresh),
+                     self.sum.eq(total)]
+        with m.If(self.add):
+            m.d.sync += total.eq(adder.s)
+        return m
+
+    def _of_one_slice(self) -> Module:
         m = Module()
         a, c = (Signal(signed(self.width), name=f"{name}_reg", reset_less=True) for name in "ac")
         second, fresh, negative = (Signal(name=name, reset_less=True) for name in ("second_reg", "fresh", "negative"))

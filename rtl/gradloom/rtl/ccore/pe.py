@@ -7,10 +7,16 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
-from gradloom.rtl.ccore.mac import SUM_BITS, Mac, clusters_of, mac_factor
+from gradloom.rtl.ccore.lean_mac import LeanMac
+from gradloom.rtl.ccore.mac import PRODUCT_BITS, SUM_BITS, Mac, clusters_of, mac_factor
 from gradloom.rtl.config import PE_TAPS
 
-__all__ = ["Pe"]
+__all__ = ["Pe", "row_bits"]
+
+
+def row_bits(cols: int) -> int:
+    """Bits of a sum of products along a row of PEs."""
+    return PRODUCT_BITS + (cols - 1).bit_length()
 
 
 class Pe(wiring.Component):
@@ -25,6 +31,10 @@ class Pe(wiring.Component):
         One of :data:`gradloom.rtl.config.MACS`.
     wg_width : :class:`int`
         Bits of a sum.
+    family : :class:`str`
+        One of :data:`gradloom.rtl.config.FAMILIES`.
+    cols : :class:`int`
+        PEs of a row, and ``first``: it is the first of them; for ``family = "ecp5"``, whose sums along the row are narrower.
 
     Members
     -------
@@ -45,23 +55,29 @@ class Pe(wiring.Component):
         Cycle 2, cycle 3: the cascade, from the PE before and to the next one, tap by tap.
     sum : ``Out(ArrayLayout(ArrayLayout(signed(48), clusters), 3))``
         Cycle 3; modulo 2^48.
+        With ``family = "ecp5"`` sums have ``wg_width`` bits, those of the cascade :func:`row_bits`
+        (:class:`gradloom.rtl.ccore.lean_mac.LeanMac`).
     drain : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), 3), clusters))``
         One cycle after ``ask``: the drain register of a tap that was asked, else 0. So readers gather registers with OR alone.
     ovf : ``Out(1)``
         Cycle 3: a sum left its width.
     """
 
-    def __init__(self, mac: str, wg_width: int = 48) -> None:
+    def __init__(self, mac: str, wg_width: int = 48, *, family: str = "any", cols: int = 1, first: bool = False) -> None:
         self.mac = mac
         self.wg_width = wg_width
+        self.lean = family == "ecp5"
+        self.first = first
         self.clusters = clusters_of(mac)
+        sum_bits, self.chain_bits = (wg_width, row_bits(cols)) if self.lean else (SUM_BITS, SUM_BITS)
         taps = data.ArrayLayout(mac_factor(mac), PE_TAPS)
         factors = data.ArrayLayout(taps, self.clusters)
         kept = data.ArrayLayout(data.ArrayLayout(signed(wg_width), PE_TAPS), self.clusters)
-        sums = data.ArrayLayout(data.ArrayLayout(signed(SUM_BITS), self.clusters), PE_TAPS)
+        sums, along = (data.ArrayLayout(data.ArrayLayout(signed(bits), self.clusters), PE_TAPS)
+                       for bits in (sum_bits, self.chain_bits))
         super().__init__({
             "a": In(taps), "w": In(factors), "e": In(factors), "wg": In(1), "take": In(1), "keep": In(1), "chain": In(1),
-            "kept": In(1), "snap": In(1), "ask": In(PE_TAPS), "cin": In(sums), "cout": Out(sums), "sum": Out(sums),
+            "kept": In(1), "snap": In(1), "ask": In(PE_TAPS), "cin": In(along), "cout": Out(along), "sum": Out(sums),
             "drain": Out(kept), "ovf": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
@@ -75,7 +91,11 @@ class Pe(wiring.Component):
             m.d.sync += [drain[i][k].eq(self.sum[k][i]) for i, k in places]
         m.d.sync += [asked[i][k].eq(Mux(self.ask[k], drain[i][k], 0)) for i, k in places]
         for k in range(PE_TAPS):
-            mac = emit.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
+            if self.lean:
+                lean = LeanMac(self.wg_width, self.chain_bits, first=self.first)
+                mac = emit.add(m, f"mac{k}", "gradloom_lean_mac", lean, (self.wg_width, self.chain_bits, self.first))
+            else:
+                mac = emit.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
             m.d.comb += [mac.a.eq(self.a[k]), mac.wg.eq(self.wg), mac.take.eq(self.take), mac.keep.eq(self.keep),
                          mac.chain.eq(self.chain), mac.cin.eq(self.cin[k]), self.cout[k].eq(mac.cout), self.sum[k].eq(mac.sum)]
             m.d.comb += [pair for i in range(self.clusters)

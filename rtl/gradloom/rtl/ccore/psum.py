@@ -2,14 +2,16 @@
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl import emit
 from gradloom.rtl.ccore.banks import address_bits
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.wpu import WPU_OUTPUTS
 from gradloom.rtl.config import Config
+from gradloom.rtl.ecp5 import ChosenSum
 from gradloom.rtl.isa import Pattern
+from gradloom.rtl.memories import cleared_read, memory_apart
 
 __all__ = ["HALVES", "PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout", "psum_read_layout"]
 
@@ -23,11 +25,15 @@ def psum_control_layout(config: Config) -> data.StructLayout:
     Cycle -1: ``read`` addresses of each half, its own or the A-Core's. Cycle 0 (sums arrive): ``source`` output per bank,
     ``fresh``, ``half``. Cycle 1: ``we``, ``write`` addresses, ``write_half``. One cycle behind a read of the A-Core: the bank per
     lane that it asked for.
+
+    With ``family = "ecp5"`` a bank that is read with ``clear`` of its half gives 0 instead, so ``half`` may be the one that the
+    A-Core does not read, and ``out`` has a bit per lane, half and bank in place of ``out_bank``.
     """
     addresses = data.ArrayLayout(address_bits(config.psum_depth), PSUM_BANKS)
+    of_cells = {"clear": HALVES, "out": data.ArrayLayout(data.ArrayLayout(PSUM_BANKS, HALVES), 2)}
     return data.StructLayout({"read": data.ArrayLayout(addresses, HALVES), "source": data.ArrayLayout(2, PSUM_BANKS),
                               "fresh": 1, "half": 1, "we": PSUM_BANKS, "write": addresses, "write_half": 1,
-                              "out_bank": data.ArrayLayout(2, 2)})
+                              "out_bank": data.ArrayLayout(2, 2)} | (of_cells if config.family == "ecp5" else {}))
 
 
 def psum_read_layout() -> data.StructLayout:
@@ -119,8 +125,10 @@ class PsumControl(wiring.Component):
         m.d.sync += [source0.eq(source), fresh0.eq(value.fresh), used0.eq(used & store.replicate(PSUM_BANKS)),
                      used1.eq(used0), addresses0.eq(addresses), addresses1.eq(addresses0), mask0.eq(value.mask),
                      mask1.eq(mask0), half0.eq(value.half), half1.eq(half0)]
+        of_cells = self.config.family == "ecp5"
+        half = self._clears(m, value) if of_cells else half0
         m.d.comb += [
-            self.control.half.eq(half0), self.control.write_half.eq(half1), self.control.source.eq(source0),
+            self.control.half.eq(half), self.control.write_half.eq(half1), self.control.source.eq(source0),
             self.control.fresh.eq(fresh0), self.control.we.eq(used1), self.control.write.eq(addresses1),
             self.mask.eq(mask1)]
 
@@ -134,7 +142,20 @@ class PsumControl(wiring.Component):
         out_bank = Signal(data.ArrayLayout(2, 2), reset_less=True)
         m.d.sync += [out_bank[0].eq(read.bank0), out_bank[1].eq(read.bank1)]
         m.d.comb += self.control.out_bank.eq(out_bank)
+        if of_cells:
+            out = Signal.like(self.control.out, reset_less=True)
+            m.d.sync += [out[lane][h][b].eq((read.half == h) & (bank == b))
+                         for lane, bank in enumerate((read.bank0, read.bank1)) for h in range(HALVES) for b in range(PSUM_BANKS)]
+            m.d.comb += self.control.out.eq(out)
         return m
+
+    def _clears(self, m: Module, value: data.View) -> Signal:
+        """Drive ``clear``, never of a half that the A-Core reads. Returns ``half``."""
+        taken, late = Signal(), Signal(reset_less=True)
+        m.d.comb += [taken.eq(value.half ^ (value.fresh & self.read.en & (self.read.half == value.half))),
+                     *(self.control.clear[h].eq(value.fresh & (taken == h)) for h in range(HALVES))]
+        m.d.sync += late.eq(taken)
+        return late
 
 
 class PsumStore(wiring.Component):
@@ -150,7 +171,7 @@ class PsumStore(wiring.Component):
     total : ``Out(ArrayLayout(signed(psum_width), 4))``
         Cycle 1: what is written per bank.
     q : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), 2), 2))``
-        The A-Core's two lanes, one cycle after ``control.read``, from each half.
+        The A-Core's two lanes, one cycle after ``control.read``, from each half; with ``family = "ecp5"`` 0 from the other one.
     ovf : ``Out(1)``
         A sum that was written overflowed.
     """
@@ -166,7 +187,7 @@ class PsumStore(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         width, depth = self.config.psum_width, self.config.psum_depth
-        control = self.control
+        control, of_cells = self.control, self.config.family == "ecp5"
         overflows = []
         read_out = []
         for b in range(PSUM_BANKS):
@@ -174,17 +195,24 @@ class PsumStore(wiring.Component):
             overflow = Signal(name=f"overflow{b}", reset_less=True)
             halves = []
             for h in range(HALVES):
-                m.submodules[f"bank{h}_{b}"] = memory = Memory(shape=signed(width), depth=depth, init=[])
-                port, write = memory.read_port(), memory.write_port()
+                m.submodules[f"bank{h}_{b}"] = memory = memory_apart(signed(width), depth, self.config.family)
+                port, write = None if of_cells else memory.read_port(), memory.write_port()
                 m.d.comb += [
-                    port.en.eq(1), port.addr.eq(control.read[h][b]),
+                    *([port.en.eq(1), port.addr.eq(control.read[h][b])] if port else []),
                     write.en.eq(control.we[b] & self.enable & (control.write_half == h)), write.addr.eq(control.write[b]),
                     write.data.eq(total)]
-                halves.append(port.data)
+                halves.append(port.data if port else
+                              cleared_read(m, memory, f"found{h}_{b}", control.read[h][b], control.clear[h]))
             old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))
             new = self._source(m, b)
             wide = Signal(signed(width + 1), name=f"wide{b}")
-            m.d.comb += wide.eq(old + new)
+            if of_cells:
+                size = width + 1, width + 1
+                adder = emit.add(m, f"adder{b}", "gradloom_ecp5_sum", ChosenSum(*size), size)
+                m.d.comb += [adder.a.eq(new), adder.b.eq(halves[1]), adder.c.eq(halves[0]), adder.own.eq(control.half),
+                             wide.eq(adder.s)]
+            else:
+                m.d.comb += wide.eq(old + new)
             m.d.sync += [total.eq(wide), overflow.eq(wide[width] ^ wide[width - 1])]
             m.d.comb += self.total[b].eq(total)
             overflows.append(overflow & control.we[b])
@@ -192,7 +220,11 @@ class PsumStore(wiring.Component):
         m.d.sync += self.ovf.eq(Cat(overflows).any() & self.enable)
         for lane in range(2):
             for h in range(HALVES):
-                m.d.comb += self.q[lane][h].eq(Array(halves[h] for halves in read_out)[control.out_bank[lane]])
+                if of_cells:
+                    asked = [halves[h] & control.out[lane][h][b].replicate(width) for b, halves in enumerate(read_out)]
+                    m.d.comb += self.q[lane][h].eq(asked[0] | asked[1] | (asked[2] | asked[3]))
+                else:
+                    m.d.comb += self.q[lane][h].eq(Array(halves[h] for halves in read_out)[control.out_bank[lane]])
         return m
 
     def _source(self, m: Module, b: int) -> Signal:

@@ -6,7 +6,6 @@ passes over the partial sums only once.
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
@@ -17,6 +16,7 @@ from gradloom.rtl.ccore.psum import HALVES, PSUM_BANKS
 from gradloom.rtl.ccore.rowwalk import SLOT_BITS
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Pattern
+from gradloom.rtl.memories import memory_apart
 
 __all__ = ["OUTPUT_GROUPS", "SUM_BITS", "SumControl", "SumStore", "sum_control_layout", "sum_read_layout"]
 
@@ -137,9 +137,9 @@ class SumStore(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        width = self.config.psum_width
+        width, family = self.config.psum_width, self.config.family
         control, total = self.control, self.total
-        m.submodules.memory = memory = Memory(shape=OUTPUT_GROUPS * SUM_BITS, depth=1 << _entry_bits(self.config), init=[])
+        m.submodules.memory = memory = memory_apart(OUTPUT_GROUPS * SUM_BITS, 1 << _entry_bits(self.config), self.config.family)
         write, port = memory.write_port(), memory.read_port()
 
         # K1 writes group k to bank (k + bank) mod 4, bank 0 or 2; only group 0 can be in any bank.
@@ -147,7 +147,8 @@ class SumStore(wiring.Component):
         sums = []
         for k, (value, other, choice) in enumerate(((Array(total)[control.bank], 0, 0), (total[1], total[3], second),
                                                     (total[2], total[0], second))):
-            magnitude = emit.add(m, f"group{k}", "gradloom_magnitude", Magnitude(width), width)
+            magnitude = emit.add(m, f"group{k}", "gradloom_magnitude", Magnitude(width, family=family),
+                                 width if family == "any" else (width, family))
             m.d.comb += [magnitude.a.eq(value), magnitude.c.eq(other), magnitude.second.eq(choice),
                          magnitude.open.eq(control.open), magnitude.add.eq(control.add)]
             sums.append(magnitude.sum)

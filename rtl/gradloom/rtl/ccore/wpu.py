@@ -6,9 +6,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
-from gradloom.rtl.ccore.mac import PRODUCT_BITS, clusters_of, factor_of, factor_shape
+from gradloom.rtl.ccore.mac import clusters_of, factor_of, factor_shape
 from gradloom.rtl.ccore.operands import COLUMN_LATENCY
-from gradloom.rtl.ccore.pe import Pe
+from gradloom.rtl.ccore.pe import Pe, row_bits
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.isa import Pattern
@@ -92,8 +92,7 @@ class Wpu(wiring.Component):
         error = Line(m, errors, "error")
         ask = Line(m, self.ask, "ask", reset=True)
 
-        pes = [[emit.add(m, f"pe_{r}_{c}", "gradloom_pe", Pe(config.mac, config.wg_width), (config.mac, config.wg_width))
-                for c in range(g)] for r in range(PE_ROWS)]
+        pes = [[self._pe(m, f"pe_{r}_{c}", c) for c in range(g)] for r in range(PE_ROWS)]
         overflow: Value | None = None
         for c in range(g):
             here = COLUMN_LATENCY + c
@@ -116,6 +115,14 @@ class Wpu(wiring.Component):
             self._sums(m, pes, i)
         return m
 
+    def _pe(self, m: Module, name: str, column: int) -> Pe:
+        config = self.config
+        size = config.mac, config.wg_width
+        if config.family == "any":
+            return emit.add(m, name, "gradloom_pe", Pe(*size), size)
+        place = {"family": config.family, "cols": config.cols, "first": column == 0}
+        return emit.add(m, name, "gradloom_pe", Pe(*size, **place), (*size, *place.values()))
+
     def _sums(self, m: Module, pes: list[list[Pe]], cluster: int) -> None:
         """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1 and PAIR, and for K3 the sum
         of three of them.
@@ -124,7 +131,7 @@ class Wpu(wiring.Component):
         one shares the adder's LUTs.
         """
         g = self.config.cols
-        bits = PRODUCT_BITS + (g - 1).bit_length()
+        bits = row_bits(g)
         s = {(r, k): pes[r][-1].sum[k][cluster][:bits].as_signed() for r in range(PE_ROWS) for k in range(PE_TAPS)}
         level = self.latency(g) - 4
         mode = Line(m, self.ctl.sel[1:], f"mode{cluster}_" if cluster else "mode")

@@ -141,4 +141,32 @@ FAULTS = (
         "y.eq(0)",
         f"{_TESTS}/rtl/ccore/test_feed.py",
     ),
+    Fault(
+        "a sum of ECP5 cells that stays goes along the row as well",
+        f"{_RTL}/ccore/lean_mac.py",
+        "Mux(self.chain, adder.s[:self.chain_bits], 0)",
+        "adder.s[:self.chain_bits]",
+        f"{_TESTS}/formal/test_formal_ecp5.py::test_lean_mac_is_the_mac",
+    ),
+    Fault(
+        "the LUT4 of a carry chain of ECP5 chooses the other term",
+        f"{_RTL}/ecp5.py",
+        "16'h665A",
+        "16'h5A66",
+        f"{_TESTS}/formal/test_formal_ecp5.py::test_sum_of_cells",
+    ),
+    Fault(
+        "a MULT18X18D takes a factor without its sign",
+        f"{_RTL}/ecp5.py",
+        ".SIGNEDA(1'b1)",
+        ".SIGNEDA(1'b0)",
+        f"{_TESTS}/formal/test_formal_ecp5.py::test_multiplier_of_cells",
+    ),
+    Fault(
+        "a first sum clears what the A-Core reads in its half (ECP5)",
+        f"{_RTL}/ccore/psum.py",
+        "value.half ^ (value.fresh & self.read.en & (self.read.half == value.half))",
+        "value.half",
+        f"{_TESTS}/rtl/ccore/test_psum.py::test_first_steps_overwrite_whatever_the_a_core_reads",
+    ),
 )

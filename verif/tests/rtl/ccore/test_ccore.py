@@ -498,12 +498,16 @@ CONFIGS = {
     "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", wg_width=40, psum_width=40), 40),
     "g4_laps2_w3": (config_of(clusters=4, cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 60),
     "g4_laps2_w2_double_pumped": (config_of(clusters=4, cols=2, wpus=2, mac="double_pumped", wg_width=36), 40),
+    "g2_w1_ecp5": (config_of(cols=2, family="ecp5", psum_width=32, wg_width=36), 8),
+    "g4_laps2_w3_ecp5": (config_of(clusters=4, cols=2, wpus=3, family="ecp5", ibuf_depth=100, ebuf_depth=60, wbuf_depth=50,
+                                   wg_width=36), 40),
     "g8_w1": (config_of(cols=8, wpus=1, ibuf_depth=512, psum_depth=256, psum_width=32, wg_width=34), 10),
 }
 
 
 LONG = {
     "g4_laps2_w3": "two laps with three WPUs beside two of them",
+    "g4_laps2_w3_ecp5": "two laps and three WPUs in the cells of ECP5, beside one WPU and one lap",
     "g2_w2_post_shift": "the kind of MAC is within the PE, whose own bench (test_wpu, post_shift) is in the suite",
     "g4_laps2_w2_double_pumped": "two laps and that kind of MAC train networks in test_random_networks_rtl",
     "g8_w1": "groups of eight channels, as those of four; eta itself has a test of its own",

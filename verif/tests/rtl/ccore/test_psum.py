@@ -1,5 +1,6 @@
 """Partial sums: layouts, read-modify-write, masks, overflow, and the A-Core's reads of the other half."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -12,8 +13,9 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.psum import PsumControl, PsumStore, psum_read_layout
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import FAMILIES, Config
 from gradloom.rtl.isa import Pattern
+from gradloom.verif.ccore.collisions import colliding
 
 LATENCY = 5
 WIDTH = 32
@@ -24,9 +26,10 @@ CONFIG = Config(name="test", clusters=1, cols=1, wpus=2, psum_width=WIDTH, psum_
 class Pair(wiring.Component):
     """The control and the store of WPU 1 of 2."""
 
-    def __init__(self) -> None:
-        self.control = PsumControl(CONFIG, latency=LATENCY)
-        self.store = PsumStore(CONFIG)
+    def __init__(self, family: str) -> None:
+        config = dataclasses.replace(CONFIG, family=family)
+        self.control = PsumControl(config, latency=LATENCY)
+        self.store = PsumStore(config)
         super().__init__({
             "token": In(token_layout(CONFIG)), "sums": In(self.store.sums.shape()),
             "read": In(psum_read_layout()), "q": Out(ArrayLayout(signed(WIDTH), 2)), "ovf": Out(1), "fault": Out(1)})
@@ -55,9 +58,10 @@ def places(pattern: Pattern, addr: int, odd: int, group: int) -> dict[tuple[int,
     return {((k + 2 * odd) % 4, addr + (k == 2)): 1 + k for k in range(3)}
 
 
-def simulate(testbench, reset: Signal | None = None) -> None:
-    dut = Pair()
-    simulator = Simulator(dut if reset is None else ResetInserter(reset)(dut))
+def simulate(testbench, reset: Signal | None = None, *, family: str = "any") -> None:
+    dut = Pair(family)
+    with colliding():
+        simulator = Simulator(dut if reset is None else ResetInserter(reset)(dut))
     simulator.add_clock(1e-6)
 
     async def run(ctx):
@@ -87,8 +91,9 @@ async def sweep(ctx, dut, pattern: Pattern, tokens: list[dict | None], observe=N
     return events
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pattern", list(Pattern))
-def test_read_modify_write(pattern):
+def test_read_modify_write(pattern, family):
     rng = np.random.default_rng(int(pattern))
     memory = [{}, {}]
 
@@ -146,7 +151,60 @@ def test_read_modify_write(pattern):
                 await ctx.tick()
                 assert ctx.get(dut.q[0]) == memory[half].get((bank, addr), 0)
 
-    simulate(testbench)
+    simulate(testbench, family=family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_first_steps_overwrite_whatever_the_a_core_reads(family):
+    """Fresh sums and others by turns, while the A-Core reads any word of either half, but not of the half of a sum that goes on:
+    sums are right, and so are words that the A-Core reads and nobody writes."""
+    rng, written = np.random.default_rng(5), {}
+
+    async def testbench(ctx, dut):
+        stream = []
+        for number in range(300):
+            fresh, place = number % 6 < 3, (int(rng.integers(4)), number // 6 % 3 * 6 + number % 3)
+            token = {"half": number // 12 % 2, "pa": place[1], "odd": place[0] & 1, "group": place[0] >> 1, "fresh": int(fresh),
+                     "mask": 2, "sums": [int(x) for x in rng.integers(-2**20, 2**20, 4)]}
+            if not fresh:
+                token |= {name: stream[-6][name] for name in ("half", "pa", "odd", "group")}
+            stream += [token, None]
+            place = token["half"], 2 * token["group"] + token["odd"], token["pa"]
+            written[place] = token["sums"][1] + (0 if fresh else written[place])
+
+        kept = DEPTH - 1
+        for half in range(2):
+            sums = [100 * half + bank for bank in range(4)]
+            token = {"half": half, "pa": kept, "odd": 0, "group": 0, "fresh": 1, "mask": 2, "sums": sums}
+            assert not await sweep(ctx, dut, Pattern.BP2, [token])
+        cycle, asked, checked = 0, None, 0
+
+        async def observe(ctx):
+            nonlocal cycle, asked, checked
+            if asked:
+                assert ctx.get(dut.q[0]) == asked[0]
+                checked += 1
+            # Its old value is read in the cycle before the sums come.
+            own = stream[cycle + 1 - LATENCY] if 0 <= cycle + 1 - LATENCY < len(stream) else None
+            half, bank, other = (int(rng.integers(limit)) for limit in (2, 4, 3))
+            other += other >= bank
+            reads = own is None or bool(own["fresh"]) or own["half"] != half
+            addr = kept if rng.integers(2) else int(rng.integers(kept))
+            for name, value in (("half", half), ("en", reads), ("bank0", bank), ("bank1", other), ("addr0", addr),
+                                ("addr1", cycle % DEPTH)):
+                ctx.set(getattr(dut.read, name), value)
+            asked = [100 * half + bank] if reads and addr == kept else None
+            cycle += 1
+
+        assert not await sweep(ctx, dut, Pattern.K3, stream, observe)
+        assert checked > 100
+        for (half, bank, addr), value in written.items():
+            for name, content in (("en", 1), ("half", half), ("bank0", bank), ("addr0", addr)):
+                ctx.set(getattr(dut.read, name), content)
+            await ctx.tick()
+            assert ctx.get(dut.q[0]) == value, (half, bank, addr)
+
+    simulate(testbench, family=family)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -170,8 +228,8 @@ def test_overflow(sign):
     simulate(testbench)
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_overflow_of_each_bank_alone(sign):
+@pytest.mark.parametrize(("sign", "family"), [(1, "any"), (-1, "any"), (-1, "ecp5")])
+def test_overflow_of_each_bank_alone(sign, family):
     """The sum of one bank, in either half and by each pattern that writes to it, with a good window before and behind it: one
     cycle of overflow, at its own time. The same sums one smaller give none, nor do banks that the window does not write."""
     limit = 2**(WIDTH - 1) - (sign > 0)
@@ -199,7 +257,7 @@ def test_overflow_of_each_bank_alone(sign):
                 # Two cycles behind the sums of the fourth token.
                 assert events == [("ovf", 3 + LATENCY + 2)] * (step != 0 and output is not None), (half, pattern, place, bank)
 
-    simulate(testbench)
+    simulate(testbench, family=family)
 
 
 def test_address_beyond():

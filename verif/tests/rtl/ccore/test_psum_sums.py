@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.magnitude import Magnitude
 from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import FAMILIES, Config
 from gradloom.rtl.isa import Pattern
 
 LATENCY = 4
@@ -74,8 +74,8 @@ def add_up(stream: list[dict | None], pattern: Pattern, wpus: int) -> dict[tuple
     return sums
 
 
-def machine(wpus: int) -> Config:
-    return Config(name="test", clusters=1, cols=1, wpus=wpus, psum_width=WIDTH, max_planes=PLANES)
+def machine(wpus: int, family: str = "any") -> Config:
+    return Config(name="test", clusters=1, cols=1, wpus=wpus, psum_width=WIDTH, max_planes=PLANES, family=family)
 
 
 async def run(ctx, dut: Sums, rng: np.random.Generator, stream: list[dict | None]) -> int:
@@ -138,9 +138,9 @@ def test_a_plane_in_several_commands(wpus, pattern):
     simulate(dut, testbench)
 
 
-@pytest.mark.parametrize("wpus", [1, 3])
-def test_sums(wpus):
-    dut = Sums(machine(wpus))
+@pytest.mark.parametrize(("wpus", "family"), [(1, "any"), (3, "any"), (1, "ecp5")])
+def test_sums(wpus, family):
+    dut = Sums(machine(wpus, family))
     rng = np.random.default_rng(wpus)
 
     async def testbench(ctx):
@@ -212,10 +212,11 @@ def test_no_sum_is_left_behind_a_reset():
     simulate(dut, testbench, reset)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("width", [32, 48])
-def test_magnitude_to_its_last_bit(width):
+def test_magnitude_to_its_last_bit(width, family):
     """Sums of magnitudes around every power of two up to 2^48, of either value, up and down; it starts anew where told."""
-    dut, rng = Magnitude(width), np.random.default_rng(width)
+    dut, rng = Magnitude(width, family=family), np.random.default_rng(width)
     lowest = -2 ** (width - 1)
 
     async def testbench(ctx):

@@ -28,7 +28,7 @@ CONFIGS = {
     for mac, cols, psum, wg in (
         ("decode_once", 1, 36, 48), ("decode_once", 2, 32, 32), ("decode_once", 8, 36, 48),
         ("post_shift", 1, 36, 48), ("post_shift", 2, 32, 32), ("post_shift", 4, 36, 48))
-}
+} | {"ecp5_4": Config(name="t", clusters=4, wpus=1, cols=4, family="ecp5", psum_width=32, wg_width=36)}
 CYCLES = {1: 1500, 2: 1500, 4: 600, 8: 400}
 
 
