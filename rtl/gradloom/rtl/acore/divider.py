@@ -162,7 +162,7 @@ class SerialDivider(wiring.Component):
         whole = quotient[-1]
         m.d.comb += [
             self.done.eq(phase == self.LATENCY), self.busy.eq(phase != 0),
-            self.q.eq(Mux(whole, quotient[2:18], quotient[1:17])), self.le.eq(scale - whole),
+            self.q.eq(Mux(whole, quotient[2:18], quotient[1:17])), self.le.eq(scale - quotient[-1]),
         ]
         return m
 
