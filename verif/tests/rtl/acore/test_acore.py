@@ -43,7 +43,7 @@ FILE = VECTORS / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),
            "g16w1": bench_config(16, 1),
            # In turns of channels, of columns, and of both.
-           "g2w1t4": bench_config(2, 1, apu_channels=2, apu_lanes=1, divider_bits=1, apu_shifters="lut", export_depth=32),
+           "g2w1t4": bench_config(2, 1, apu_channels=2, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
            "g4w1t4": bench_config(4, 1, apu_channels=4, divider_bits=1),
            "g4w1t8": bench_config(4, 1, apu_channels=4, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
            "g4w2t2": bench_config(4, 2, apu_channels=2), "g1w1t2": bench_config(1, 1, apu_lanes=1)}
