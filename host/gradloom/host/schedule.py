@@ -68,7 +68,7 @@ def compile_network(
     :exc:`~gradloom.host.compilation.fit.ScheduleError`
         If something does not fit; the message names layer, resource and sizes.
     """
-    _check(network, config, batch, training, calibrate, parts, memory_base)
+    _check(network, config, batch, training, calibrate, export_dw, parts, memory_base)
     lowered = lower(network, config)
     memory = memory_map(
         lowered.network,
@@ -126,6 +126,7 @@ def _check(
     batch: int,
     training: bool,
     calibrate: bool,
+    export_dw: bool,
     parts: int,
     memory_base: int,
 ) -> None:
@@ -158,3 +159,8 @@ def _check(
         raise ScheduleError(f"a batch of {batch} images cannot be processed in {parts} parts")
     if calibrate and (parts > 1 or not training):
         raise ScheduleError("calibration is part of a training step on a whole batch: set parts to 1")
+    if not config.export_depth and (parts > 1 or export_dw):
+        raise ScheduleError(
+            f"configuration {config.name!r} has no buffers to export sums of weight gradients (export_depth is 0): "
+            f"{'process the batch in one part' if parts > 1 else 'do not export them'}, or raise export_depth"
+        )

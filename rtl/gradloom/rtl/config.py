@@ -12,7 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added", "load_config"]
+__all__ = ["APU_SHIFTERS", "COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added",
+           "load_config"]
 
 FAMILIES = ("any", "ecp5")
 """Families of FPGA that a machine is shaped for (:class:`Config`)."""
@@ -21,6 +22,8 @@ MACS = ("decode_once", "double_pumped", "post_shift")
 """Kinds of MAC (:mod:`gradloom.rtl.ccore.mac`)."""
 COUNTERS = ("all", "totals", "none")
 """How many performance counters a machine has (:mod:`gradloom.rtl.registers.counters`)."""
+APU_SHIFTERS = ("multiplier", "lut")
+"""What shifts in the lanes of the A-Core (:mod:`gradloom.rtl.acore.align`)."""
 PE_ROWS = 3
 """PE rows of a window processing unit (kernel rows)."""
 PE_TAPS = 3
@@ -75,7 +78,7 @@ class Config:
         Beats (2 x G weight-gradient sums) of the weight-gradient buffer.
     export_depth : :class:`int`
         Beats (2 x G int64) of the buffers in which sums of weight gradients come from DRAM and go there, a power of two: the
-        most that one command of an exporting program may take.
+        most that one command of an exporting program may take. 0: there are none, and a batch cannot be trained in parts.
     max_planes : :class:`int`
         Planes (images of one channel group) that one A-Core command may take.
     max_classes : :class:`int`
@@ -101,6 +104,14 @@ class Config:
     family : :class:`str`
         ``"ecp5"``: the array, its sums and its networks are made of the cells of Lattice ECP5 (:mod:`gradloom.rtl.ecp5`), for
         ``mac = "decode_once"``; ``"any"``: they are as the Xilinx 7 series wants them, and fit any family. Same bytes, same cycles.
+    apu_channels, apu_lanes : :class:`int`
+        Channels of a group that an APU of the A-Core serves one after the other, a power of two up to G, and its lanes, 2 or 1. An
+        APU takes a beat in ``turns`` = ``apu_channels`` * 2 / ``apu_lanes`` cycles.
+    apu_shifters : :class:`str`
+        Lanes shift by ``"multiplier"`` (6 of the 11 multipliers of a lane) or by multiplexers, ``"lut"``. The same cycles.
+    divider_bits : :class:`int`
+        Bits of a quotient that a division block of the A-Core makes in a cycle, 2 or 1. With 2 the softmax unit divides a class a
+        cycle, with 1 a class in 18 cycles.
 
     Raises
     ------
@@ -135,6 +146,10 @@ class Config:
     store_channels: int = 1
     counters: str = added("all")
     family: str = added("any")
+    apu_channels: int = added(1)
+    apu_lanes: int = added(2)
+    apu_shifters: str = added("multiplier")
+    divider_bits: int = added(2)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -142,7 +157,7 @@ class Config:
             if isinstance(field.default, str) or field.name == "name":
                 _require(isinstance(value, str), f"{field.name} must be a string, not {value!r}")
                 continue
-            least = 0 if field.name == "lutram_bits" else 1
+            least = 0 if field.name in ("lutram_bits", "export_depth") else 1
             _require(isinstance(value, int) and not isinstance(value, bool) and value >= least,
                      f"{field.name} must be a {'positive ' if least else 'non-negative '}integer, not {value!r}")
         _require(self.mac in MACS,
@@ -180,8 +195,15 @@ class Config:
         _require(self.dw_depth >= 2 * self.dw_tile_beats,
                  f"dw_depth must hold two weight-gradient tiles ({2 * self.dw_tile_beats} beats), not {self.dw_depth}")
         _require(self.export_depth & (self.export_depth - 1) == 0, f"export_depth must be a power of two, not {self.export_depth}")
-        _require(self.export_depth >= self.dw_tile_beats,
-                 f"export_depth must hold a weight-gradient tile ({self.dw_tile_beats} beats), not {self.export_depth}")
+        _require(not self.export_depth or self.export_depth >= self.dw_tile_beats,
+                 f"export_depth must be 0 or hold a weight-gradient tile ({self.dw_tile_beats} beats), not {self.export_depth}")
+        _require(self.clusters % self.apu_channels == 0,
+                 f"apu_channels must divide clusters ({self.clusters}): an APU serves as many channels of a group as every other "
+                 f"one, not {self.apu_channels}")
+        for field_name in ("apu_lanes", "divider_bits"):
+            value = getattr(self, field_name)
+            _require(value in (1, 2), f"{field_name} must be 1 or 2, not {value}")
+        _require(self.apu_shifters in APU_SHIFTERS, f"apu_shifters must be 'multiplier' or 'lut', not {self.apu_shifters!r}")
 
     def __repr__(self) -> str:
         """Every field, but of those that came later (:func:`added`) only what differs from its default: names of Verilog modules
@@ -222,6 +244,16 @@ class Config:
     def dw_tile_beats(self) -> int:
         """Beats of the weight gradients of one array tile: 9 blocks."""
         return PE_ROWS * PE_TAPS * self.block_beats
+
+    @property
+    def apus(self) -> int:
+        """Auxiliary processing units."""
+        return self.group // self.apu_channels
+
+    @property
+    def turns(self) -> int:
+        """Cycles in which the APUs take a beat: a channel of each at a time, with one lane first column 0 of every channel."""
+        return self.apu_channels * (2 // self.apu_lanes)
 
     @property
     def macs(self) -> int:

@@ -35,7 +35,7 @@ _MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-p
 
 
 def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_dir: Path, *,
-               toplevel: str = "dut", env: dict[str, str] | None = None, testcase: str | None = None,
+               toplevel: str = "dut", env: dict[str, str] | None = None, testcase: str | Sequence[str] | None = None,
                netlist: Sequence[str] | None = None) -> int:
     """Simulate ``build()`` under the cocotb tests of ``test_module`` (an importable module or a path of a test file).
 

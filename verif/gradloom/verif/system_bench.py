@@ -103,7 +103,7 @@ def verify_step(case: Case, runner: ProgramRunner, state: State, step: int) -> C
     comparison = compare_tensors(case.network, step, result, state, runner)
     assert comparison.difference is None, str(comparison.difference)
     assert (outcome.loss, outcome.correct) == (result.loss, result.correct)
-    assert comparison.tensors == len(golden.expected_tensors(case.network)) + len(state.exponents)
+    assert comparison.tensors == len(golden.expected_tensors(case.network, export_dw=runner.export_dw)) + len(state.exponents)
     return comparison
 
 

@@ -247,6 +247,19 @@ def test_options_that_make_no_sense(options, message):
         compile_network(network, PRESETS["small"], 2, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "fix"), [({"parts": 2}, "process the batch in one part"), ({"export_dw": True}, "do not export them")]
+)
+def test_a_machine_without_export_buffers(options, fix):
+    """What needs the buffers is refused; a training step on a whole batch does not, and writes the same bytes."""
+    config = dataclasses.replace(PRESETS["small"], name="x", export_depth=0)
+    network = load_network(str(NETWORKS / "tiny-branches.toml"))
+    text = rf"^configuration 'x' has no buffers to export .* \(export_depth is 0\): {fix}, or raise export_depth$"
+    with pytest.raises(ScheduleError, match=text):
+        compile_network(network, config, 2, **options)
+    check_steps(network, config, batch=2)
+
+
 def test_two_normalisations_that_fill_the_parameter_buffer_make_room():
     """The error of a sum goes to both of its terms, whose 48 channel groups each have not room beside each other: what has had its
     turn is updated before the others have theirs."""

@@ -37,6 +37,32 @@ def test_double_pumped_slices_are_those_of_two_clusters():
         dataclasses.replace(PRESETS["nano"], mac="double_pumped")
 
 
+@pytest.mark.parametrize(("fields", "text"), [
+    ({"apu_channels": 3}, r"apu_channels must divide clusters \(4\): .*, not 3"),
+    ({"apu_channels": 8}, r"apu_channels must divide clusters \(4\): .*, not 8"),
+    ({"apu_lanes": 3}, "apu_lanes must be 1 or 2, not 3"), ({"divider_bits": 4}, "divider_bits must be 1 or 2, not 4"),
+    ({"apu_shifters": "wide"}, "apu_shifters must be 'multiplier' or 'lut', not 'wide'"),
+    ({"export_depth": 8}, r"export_depth must be 0 or hold a weight-gradient tile \(18 beats\), not 8"),
+])
+def test_an_a_core_is_refused(fields, text):
+    with pytest.raises(ConfigError, match=f"^{text}$"):
+        dataclasses.replace(PRESETS["ulx3s"], **fields)
+
+
+@pytest.mark.parametrize(("channels", "lanes", "apus", "turns"),
+                         [(1, 2, 4, 1), (4, 2, 1, 4), (2, 1, 2, 4), (4, 1, 1, 8), (1, 1, 4, 2)])
+def test_turns_of_a_beat(channels, lanes, apus, turns):
+    config = dataclasses.replace(PRESETS["ulx3s"], apu_channels=channels, apu_lanes=lanes, export_depth=0)
+    assert (config.apus, config.turns, config.export_depth) == (apus, turns, 0)
+
+
+def test_names_of_parts_stay():
+    """Verilog modules are named by a hash of what is written of a machine: a later field at its default is not."""
+    text = repr(PRESETS["nano"])
+    assert text.endswith("load_channels=1, store_channels=1)") and eval(text) == PRESETS["nano"]
+    assert repr(dataclasses.replace(PRESETS["nano"], apu_lanes=1)).endswith("store_channels=1, apu_lanes=1)")
+
+
 def test_distributed_memories_may_be_none():
     assert dataclasses.replace(PRESETS["eta"], lutram_bits=0).lutram_bits == 0
     with pytest.raises(ConfigError, match=r"^lutram_bits must be a non-negative integer, not -1$"):

@@ -46,7 +46,7 @@ class AcoreStages:
 
     def __init__(self, engine: StagedState, costs: Costs) -> None:
         self._engine, self._costs = engine, costs
-        self._reads = StreamReads()
+        self._reads = StreamReads(costs.config.turns)
         self._started: deque[_Started] = deque(maxlen=ACore.IN_FLIGHT)
         self._stored: set[int] = set()
         self._loaded: set[int] = set()

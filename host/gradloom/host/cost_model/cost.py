@@ -20,7 +20,7 @@ from gradloom.rtl.acore import microprograms
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2
 from gradloom.rtl.acore.microcode import Kind, Operand
-from gradloom.rtl.acore.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES
+from gradloom.rtl.acore.softmax import SQUARED_CYCLES, softmax_cycles
 from gradloom.rtl.acore.sweep import FETCH
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.channels import Unit, engine_of
@@ -92,7 +92,7 @@ class Cost:
     row : :class:`int`
         Of a convolution: windows of its last row.
     passed, swept : :class:`int`
-        Of the A-Core: beats of the first pass, and beats, or taps, that the sweep reads from the streams.
+        Of the A-Core: cycles in which the first pass and the sweep read the streams, one a turn of a beat, or of a tap.
     tapped : :class:`bool`
         Those of a pool.
     """
@@ -134,7 +134,7 @@ class Costs:
             cycles = len(instruction.tail) + 3
             return Cost(cycles, 0, 0, cycles)
         if opcode == Opcode.SOFTMAX:
-            a_class, an_image = SQUARED_CYCLES if instruction["squared"] else SOFTMAX_CYCLES
+            a_class, an_image = SQUARED_CYCLES if instruction["squared"] else softmax_cycles(self.config)
             cycles = 1 + instruction["images"] * (instruction["classes"] * a_class + an_image)
             return Cost(cycles, 0, 0, cycles)
         return self._move(instruction, read="dest" in instruction.fields)
@@ -186,7 +186,8 @@ class Costs:
     def _run(self, instruction: Instruction) -> Cost:
         """First pass and preparation come before the sweep; each of the three may hold a command."""
         program = self.program(instruction)
-        beats = instruction["planes"] * instruction["nb"]
+        turns = self.config.turns
+        beats = instruction["planes"] * instruction["nb"] * turns
         passed = beats if program and program[0]["kind"] == Kind.SUMS else 0
         first = 3 + (passed + _FIRST_PASS_END if passed else 0)
         prepare = preparation(instruction, program, self.config)
@@ -194,7 +195,7 @@ class Costs:
         pooled = bool(sweep.get("x") == Operand.POOL and instruction["pool"])
         swept = beats if sweep else 1
         if pooled:
-            swept = instruction["planes"] * pool_cycles(instruction)
+            swept = instruction["planes"] * pool_cycles(instruction) * turns
         transfer = max(swept + (_POOL_PREPARE if pooled else 0), SWEEP_LEAST) + _SWEEP_START
         end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
         return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare, passed=passed, swept=swept,

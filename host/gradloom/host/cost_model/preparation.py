@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.divider import Divider
+from gradloom.rtl.acore.divider import divider_of
 from gradloom.rtl.acore.microcode import Each, Kind, ScalarDestination, Shift
 from gradloom.rtl.acore.scalars import Scalars, dividers
 from gradloom.rtl.config import Config
@@ -52,7 +52,7 @@ def preparation(instruction: Instruction, program: Sequence[Mapping[str, int]], 
                 free = max((last[awaited] + cycles for awaited, cycles in apart.items() if awaited in last), default=0)
             issued = _issued(instruction, micro, config, max(now, free, shifted if micro.get("ssh", 0) >= Shift.SH0 else 0), stored)
             done, destination = issued[-1], micro["sdst"]
-            quiet = done + Scalars.LATENCY + 1 + (Divider.LATENCY if destination == ScalarDestination.DIVIDE else 0)
+            quiet = done + Scalars.LATENCY + 1 + (divider_of(config).LATENCY if destination == ScalarDestination.DIVIDE else 0)
             if destination in _QUEUED and not instruction["dry"]:
                 for value in issued if loaded else issued[-1:]:
                     written, = _values(max(written + 1, value + quiet - done), 1, loaded)
@@ -86,7 +86,7 @@ def _issued(instruction: Instruction, micro: Mapping[str, int], config: Config, 
     burst = dividers(config)
     while len(found) < count:
         found += _values(first, min(burst, count - len(found)), stored)
-        first = found[-1] + Divider.LATENCY + 1 - (burst - 1)
+        first = found[-1] + divider_of(config).LATENCY + 1 - (burst - 1)
     return found
 
 

@@ -76,7 +76,8 @@ class ProgramRunner:
     open_device : callable
         Takes the bytes of memory needed and gives the device.
     export_dw : :class:`bool`
-        Store the weight gradients too, so that they can be compared; it costs memory traffic.
+        Store the weight gradients too, so that they can be compared; it costs memory traffic. A machine without buffers for that
+        (``export_depth`` 0) stores none.
     choices : :class:`~gradloom.host.choices.Choices`, optional
         Of the training steps' schedule; by default those of the package or the rules'.
     base : :class:`int`
@@ -91,9 +92,9 @@ class ProgramRunner:
     def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
                  export_dw: bool = True, choices: Choices | None = None, base: int = 0) -> None:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
-        self.export_dw = export_dw
+        self.export_dw = export_dw and config.export_depth > 0
         try:
-            self.steady, self._first, self._forward = compile_programs(network, config, batch, slots, export_dw=export_dw,
+            self.steady, self._first, self._forward = compile_programs(network, config, batch, slots, export_dw=self.export_dw,
                                                                        choices=choices, base=base)
         except ScheduleError as error:
             raise UserError(str(error)) from None

@@ -79,7 +79,7 @@ class Session:
         """Takes warnings: of sums near their limit and of saturated logits, each kind once for every layer."""
         self._device = open_network_device(device, network, config, batch, State.initial(network, seed, input_exponent), memory,
                                            export_dw=export_dw, choices=choices)
-        self.export_dw = export_dw
+        self.export_dw = export_dw and getattr(self._device, "export_dw", True)
         """Whether the weight gradients are stored, and so can be compared."""
 
     def __enter__(self) -> "Session":

@@ -158,6 +158,8 @@ class ACore(wiring.Component):
             buffers.p_wdata.eq(prepare.put_data), prepare.put_ready.eq(buffers.p_ready),
             prepare.at.eq(lanes.at), lanes.planes.eq(prepare.planes),
         ]
+        if self.config.apu_channels > 1:
+            m.d.comb += [first.channel.eq(prepare.sums_channel), first.total_channel.eq(prepare.total_channel)]
         # Commands between the second stage and their done; at most two, the lanes take 17 cycles at least from one's to the next's.
         under_way = Signal(3)
         m.d.sync += under_way.eq(under_way + (prepare.o.valid & prepare.o.ready) - lanes.done)
@@ -180,7 +182,8 @@ class ACore(wiring.Component):
             for part in ("we", "waddr", "wdata"):
                 m.d.comb += getattr(buffers, f"{name}_{part}").eq(getattr(lanes, f"{name}_{part}"))
         with m.If(softmax.oa_we):
-            m.d.comb += [buffers.oa_we.eq(1), buffers.oa_waddr.eq(softmax.oa_addr), buffers.oa_wdata.eq(softmax.oa_data)]
+            m.d.comb += [buffers.oa_we.eq((1 << self.config.turns) - 1), buffers.oa_waddr.eq(softmax.oa_addr),
+                         buffers.oa_wdata.eq(softmax.oa_data)]
 
     def _softmax(self, m: Module) -> None:
         """The unit works when the lanes are empty; then it alone reads LOGIT and writes OA."""

@@ -9,12 +9,14 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.delay import delayed
 
 __all__ = ["SHIFT_BITS", "WIDE", "Align", "AlignNarrow", "ProductAlign", "Shifter", "chosen", "lean_sum", "narrow_settings",
-           "product_over", "saturated", "shifted_by"]
+           "product_fraction", "product_over", "saturated", "shifted_by"]
 
 WIDE = 64
 """Bits of every wide intermediate (docs/arithmetic.md, widths)."""
 _ROW = 16
 _ROWS = WIDE // _ROW
+_UNITS = 7
+"""Most places of a shift's low three bits."""
 SHIFT_BITS = 7
 """Bits of a shift amount: beyond -64 .. 63 every further shift gives the same result."""
 
@@ -155,12 +157,14 @@ class AlignNarrow(wiring.Component):
     ----------
     width : :class:`int`
         Bits of ``x``, at most 32.
+    lut : :class:`bool`
+        Multiplexers shift instead of the multiplier.
 
     Members
     -------
     x : ``In(signed(width))``
     power, over : ``In(16)``, ``In(width - 1)``
-        Of :func:`narrow_settings`; with ``x``.
+        Of :func:`narrow_settings`; with ``x``. ``lut``: of ``power`` the place of its only one is given, in 4 bits.
     rows : ``In(12)``
         The same, one cycle later.
     y : ``Out(signed(64))``
@@ -169,17 +173,18 @@ class AlignNarrow(wiring.Component):
 
     LATENCY = 2
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, lut: bool = False) -> None:
         if not 2 <= width <= 32:
             raise ValueError(f"width must lie in 2..32, not {width}")
-        self.width = width
-        super().__init__({"x": In(signed(width)), "power": In(_ROW), "over": In(width - 1), "rows": In(3 * _ROWS),
+        self.width, self.lut = width, lut
+        super().__init__({"x": In(signed(width)), "power": In(4 if lut else _ROW), "over": In(width - 1), "rows": In(3 * _ROWS),
                           "y": Out(signed(WIDE))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         sign = delayed(m, self.x[-1], "sign")
-        product = delayed(m, (self.x * Cat(self.power, 0).as_signed()).as_signed(), "product")
+        moved = self.x << self.power if self.lut else self.x * Cat(self.power, 0).as_signed()
+        product = delayed(m, moved.as_signed(), "product")
         beyond = delayed(m, ((self.x[:-1] ^ self.x[-1].replicate(self.width - 1)) & self.over).any(), "beyond")
         low = beyond & ~sign
 
@@ -201,13 +206,14 @@ class AlignNarrow(wiring.Component):
         return m
 
 
-def narrow_settings(n: Value, width: int) -> dict[str, Value]:
+def narrow_settings(n: Value, width: int, *, lut: bool = False) -> dict[str, Value]:
     """``power``, ``over`` and ``rows`` of an :class:`AlignNarrow` of that width for a left shift of ``n`` (7 bits signed)."""
     rows = []
     for row in range(_ROWS):
         distance = row - n[4:].as_signed()  # from the product's lowest row to this one
         rows += [Mux(distance < 0, 0, Mux(distance > 1, 3, distance + 1))[:2], distance == 2]
-    return {"power": (1 << n[:4])[:_ROW], "over": Cat(n.as_signed() >= WIDE - 1 - i for i in range(width - 1)), "rows": Cat(rows)}
+    over = Cat(n.as_signed() >= WIDE - 1 - i for i in range(width - 1))
+    return {"power": n[:4] if lut else (1 << n[:4])[:_ROW], "over": over, "rows": Cat(rows)}
 
 
 class ProductAlign(wiring.Component):
@@ -216,13 +222,21 @@ class ProductAlign(wiring.Component):
     The factor brings the low three bits of the shift along; two levels of multiplexers shift by eights. Three multipliers of
     17 bits of ``x`` each, every one adds what the one before it carries.
 
+    Parameters
+    ----------
+    lut : :class:`bool`
+        A third level of multiplexers shifts by the low three bits instead, so that a factor has no more bits than an 18 x 18
+        multiplier takes.
+
     Members
     -------
     x : ``In(signed(48))``
     factor : ``In(24)``
-        Unsigned, times 2^(n mod 8); with ``x``.
+        Unsigned, times 2^(n mod 8); with ``x``. ``lut``: ``In(17)``, as it is.
     coarse : ``In(2)``
         n[6:5], ``COARSE`` cycles later.
+    octet, fraction, low : ``In(3)``, ``In(7)``, ``In(3)``
+        ``lut``: n[5:3] with ``coarse``, :func:`product_fraction` one cycle later, n[2:0] two cycles later.
     fine, over : ``In(4)``, ``In(8)``
         n[4:3] twice and :func:`product_over`, ``COARSE`` + 1 cycles later.
     y, beyond, negative : ``Out(64)``, ``Out(1)``, ``Out(1)``
@@ -234,30 +248,43 @@ class ProductAlign(wiring.Component):
     X_BITS = 48
     FACTOR_BITS = 24
 
-    def __init__(self) -> None:
-        super().__init__({"x": In(signed(self.X_BITS)), "factor": In(self.FACTOR_BITS), "coarse": In(2), "fine": In(4),
-                          "over": In(8), "y": Out(WIDE), "beyond": Out(1), "negative": Out(1)})
+    def __init__(self, *, lut: bool = False) -> None:
+        self.lut = lut
+        self.factor_bits = self.FACTOR_BITS - _UNITS if lut else self.FACTOR_BITS
+        super().__init__({"x": In(signed(self.X_BITS)), "factor": In(self.factor_bits), "coarse": In(2), "fine": In(4),
+                          "over": In(8), "y": Out(WIDE), "beyond": Out(1), "negative": Out(1),
+                          **({"octet": In(3), "fraction": In(_UNITS), "low": In(3)} if lut else {})})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        product = Signal(self.X_BITS + self.FACTOR_BITS)
+        product = Signal(self.X_BITS + self.factor_bits)
         m.d.comb += product.eq(self._product(m))
         negative = product[-1]
-        wide, most = len(product), WIDE + 24
+        wide, units = len(product), _UNITS if self.lut else 0
+        most, lowest = WIDE + 24 + units, -24 - units
+
+        def bits_from(start: int, count: int) -> Value:
+            return Cat(*[0 if i < 0 else product[i] if i < wide else negative for i in range(start, start + count)])
+
         # Bits -24 to 63 of the product shifted by thirty-twos; below its lowest one are zeros.
-        levels = [[0 if i < 0 else product[i] if i < wide else negative for i in range(start, start + most)]
-                  for start in (-24, -32 - 24, 64 - 24, 32 - 24)]
-        coarse = delayed(m, chosen(self.coarse, [Cat(*bits) for bits in levels]), "coarse")
-        fine = delayed(m, shifted_by([self.fine[:2], self.fine[2:]], coarse, -8, WIDE, first=24), "fine")
-        octets = [product[63 - 8 * i:71 - 8 * i] for i in range(8)]
-        unlike = delayed(m, Cat((octet ^ negative.replicate(8)).any() for octet in octets), "unlike")
-        beyond = delayed(m, (unlike & self.over).any(), "beyond")
+        levels = [bits_from(start + lowest, most) for start in (0, -32, 64, 32)]
+        coarse = delayed(m, chosen(self.coarse, levels), "coarse")
+        fine = delayed(m, shifted_by([self.fine[:2], self.fine[2:]], coarse, -8, WIDE + units, first=24), "fine")
+        octets = [bits_from(63 - 8 * i, 8) if self.lut else product[63 - 8 * i:71 - 8 * i] for i in range(9 if self.lut else 8)]
+        unlike = delayed(m, Cat((octet ^ negative.replicate(8)).any() for octet in octets[:8]), "unlike")
+        leaves = (unlike & self.over).any()
+        if self.lut:
+            fine = Cat(chosen(self.low, [fine[i + units - k] for k in range(8)]) for i in range(WIDE))
+            # Of the octet below those that leave the word whole, the bits that leave it.
+            split = chosen(self.octet, [octet[1:] ^ negative.replicate(_UNITS) for octet in octets[1:]])
+            leaves |= (delayed(m, split, "split") & self.fraction).any()
+        beyond = delayed(m, leaves, "beyond")
         m.d.comb += Cat(self.y, self.beyond, self.negative).eq(
             delayed(m, Cat(fine, beyond, delayed(m, negative, "negative", 2)), "result", reset=True))
         return m
 
     def _product(self, m: Module) -> Value:
-        """72 bits, ``COARSE`` cycles later."""
+        """As many bits as both factors have, ``COARSE`` cycles later."""
         factor = Cat(self.factor, 0).as_signed()
         carried, low = 0, []
         for i, part in enumerate((self.x[:17], self.x[17:34], self.x[34:])):
@@ -268,9 +295,14 @@ class ProductAlign(wiring.Component):
             carried = total >> 17
             if i < 2:
                 low.append(delayed(m, total[:17], f"low{i}", 2 - i, reset=True))
-        return Cat(*low, total[:self.X_BITS + self.FACTOR_BITS - 34])
+        return Cat(*low, total[:self.X_BITS + self.factor_bits - 34])
 
 
 def product_over(n: Value) -> Value:
     """``over`` of a :class:`ProductAlign`: the octets of the product that leave the word, 8 bits."""
     return Cat(~n[-1] & (n[3:6] >= i) for i in range(8))
+
+
+def product_fraction(n: Value) -> Value:
+    """``fraction`` of a :class:`ProductAlign`: the bits of the next octet that leave it too, 7 bits, the highest last."""
+    return Cat(~n[-1] & (n[:3] >= _UNITS - i) for i in range(_UNITS))

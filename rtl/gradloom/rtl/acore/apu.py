@@ -1,11 +1,13 @@
-"""Auxiliary processing unit: the two lanes of one channel (ETA, section IV-C, figure 10).
+"""Auxiliary processing unit: the two lanes of one channel (ETA, section IV-C, figure 10), or of several in turns.
 
 A lane is a linear pipeline; the organisation network of the paper is the multiplexer in front of each stage, set by the
 microinstruction (:mod:`gradloom.rtl.acore.microcode`). A setting changes between the last beat of one command and the first beat of
 the next one, in each stage at another time: ``FRONT`` and ``BACK`` say in which stage a setting is used.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+import functools
+
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
@@ -22,8 +24,8 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.pint import V_BITS, decode
 
-__all__ = ["ADD1", "ADD2", "BACK", "CHANNEL_BACK", "CHANNEL_FRONT", "CODE1", "CODE2", "CONVERTER_SHIFT_BITS", "FRONT", "LANES",
-           "STAT1", "STAT2", "STEP_BITS", "Apu", "ChannelSettings", "Settings", "Source"]
+__all__ = ["ADD1", "ADD2", "BACK", "CHANNEL_BACK", "CHANNEL_FRONT", "CODE1", "CODE2", "CONVERTER_SHIFT_BITS", "LANES", "STAT1",
+           "STAT2", "STEP_BITS", "Apu", "ChannelSettings", "Source", "front", "settings_layout"]
 
 LANES = 2
 ADD1 = 10
@@ -62,8 +64,19 @@ BACK = {
 CHANNEL_FRONT = {"offset1": (24, 6), "r": (signed(WIDE), 8)}
 CHANNEL_BACK = {"gamma": (signed(16), 0), "offset2": (24, 2), "beta": (signed(16), 3), "tau": (signed(16), ADD2)}
 """The same, one of each a channel."""
-Settings = StructLayout({name: shape for name, (shape, _) in (FRONT | BACK).items()})
+_LUT_FRONT = {"octet1": (3, _MUL1 + ProductAlign.COARSE), "fraction1": (7, _MUL1 + ProductAlign.COARSE + 1),
+              "low1": (3, _MUL1 + ProductAlign.COARSE + 2)}
 ChannelSettings = StructLayout({name: shape for name, (shape, _) in (CHANNEL_FRONT | CHANNEL_BACK).items()})
+
+
+def front(config: Config) -> dict[str, tuple[ShapeLike, int]]:
+    """``FRONT`` of a machine: where multiplexers shift, with the settings of that."""
+    return FRONT | (_LUT_FRONT if config.apu_shifters == "lut" else {})
+
+
+def settings_layout(config: Config) -> StructLayout:
+    """All settings that are not a channel's."""
+    return StructLayout({name: shape for name, (shape, _) in (front(config) | BACK).items()})
 
 
 class Source(enum.Enum, shape=2):
@@ -78,9 +91,13 @@ class Source(enum.Enum, shape=2):
 class Apu(wiring.Component):
     """Two lanes of one channel. Operands of a beat arrive together in stage 0; nothing ever stalls.
 
+    With ``apu_channels`` and ``apu_lanes`` another channel, and with one lane another column, comes in each turn of a beat
+    (:mod:`gradloom.rtl.acore.turns`): what is given here "x 2" is then x ``apu_lanes`` but for the bytes, whose two columns a pool
+    takes together.
+
     Members
     -------
-    settings, channel : ``In(Settings)``, ``In(ChannelSettings)``
+    settings, channel : ``In(settings_layout(config))``, ``In(ChannelSettings)``
         ``scaled``: MUL1's factor is the plane register scale, else ``factor``. Shifts are in the form that
         :mod:`gradloom.rtl.acore.align` wants, of ADD1's product 1, of its third term 3, of ADD2's y.
         ``check``: x has to fit MUL1. ``t3``: align(d) is added. ``index``: output B is the position of the maximum.
@@ -88,6 +105,8 @@ class Apu(wiring.Component):
         ``whole``: the result is a logit.
     source : ``In(2)`` x 2
         x of a lane: :class:`Source`. Stage 0.
+    turn, column : ``In``, ``In(1)``
+        Turn of the operands, where there are several, and with one lane their column; stage 0.
     psum, dw : ``In(signed(psum_width))``, ``In(signed(wg_width))`` x 2
     xin : ``In(signed(64))`` x 2
         Added to x.
@@ -120,23 +139,27 @@ class Apu(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        byte2 = ArrayLayout(8, LANES)
+        self.lanes, self.turns, self.lut = config.apu_lanes, config.turns, config.apu_shifters == "lut"
+        lanes, byte2 = self.lanes, ArrayLayout(8, LANES)
+        codes = ArrayLayout(8, lanes)
         super().__init__({
-            "settings": In(Settings), "channel": In(ChannelSettings), "source": In(ArrayLayout(Source, LANES)),
-            "psum": In(ArrayLayout(signed(config.psum_width), LANES)), "dw": In(ArrayLayout(signed(config.wg_width), LANES)),
-            "xin": In(ArrayLayout(signed(WIDE), LANES)),
-            "a": In(byte2), "b": In(byte2), "mask": In(LANES), "tap": In(Tap), "plane": In(PlaneScalars),
-            "idx1": In(ArrayLayout(24, LANES)), "idx2": In(ArrayLayout(24, LANES)), "enable1": In(LANES), "enable2": In(LANES),
-            "wide": Out(ArrayLayout(WIDE, LANES)), "code1": Out(byte2), "bit": Out(LANES), "logit": Out(signed(24)),
-            "code2": Out(byte2), "stat1": Out(LENGTH_BITS), "stat2": Out(LENGTH_BITS),
-            "wide_operand": Out(LANES), "lost_t": Out(LANES), "lost_y": Out(LANES)})
+            "settings": In(settings_layout(config)), "channel": In(ChannelSettings), "source": In(ArrayLayout(Source, lanes)),
+            "psum": In(ArrayLayout(signed(config.psum_width), lanes)), "dw": In(ArrayLayout(signed(config.wg_width), lanes)),
+            "xin": In(ArrayLayout(signed(WIDE), lanes)),
+            "a": In(byte2), "b": In(byte2), "mask": In(lanes), "tap": In(Tap), "plane": In(PlaneScalars),
+            "idx1": In(ArrayLayout(24, lanes)), "idx2": In(ArrayLayout(24, lanes)), "enable1": In(lanes), "enable2": In(lanes),
+            "wide": Out(ArrayLayout(WIDE, lanes)), "code1": Out(codes), "bit": Out(lanes), "logit": Out(signed(24)),
+            "code2": Out(codes), "stat1": Out(LENGTH_BITS), "stat2": Out(LENGTH_BITS),
+            "wide_operand": Out(lanes), "lost_t": Out(lanes), "lost_y": Out(lanes),
+            **({"turn": In(range(self.turns))} if self.turns > 1 else {}), **({"column": In(1)} if lanes < LANES else {})})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         settings, plane = self.settings, self.plane
-        m.submodules.pool = self.pool = Pool()
+        m.submodules.pool = self.pool = Pool(self.lanes, self.turns)
         m.d.comb += [self.pool.tap.eq(self.tap), self.pool.a.eq(self.a), self.pool.b.eq(self.b),
                      self.pool.maximum.eq(settings.pool_max), self.pool.match.eq(settings.pool_match)]
+        m.d.comb += [getattr(self.pool, name).eq(getattr(self, name)) for name in ("turn", "column") if hasattr(self, name)]
 
         # Stage 2 on.
         self.factor = delayed(m, Mux(settings.scaled, plane.scale.as_unsigned(), settings.factor), "factor")
@@ -146,9 +169,9 @@ class Apu(wiring.Component):
         self.below2 = delayed(m, below(settings.c2 + Mux(settings.c2le, late_le, 0)), "below_2")
         self.mean = delayed(m, plane.mean, "mean", ADD1 - 1, reset=True)
         self.gl = delayed(m, plane.scale, "gl", ADD1 - 1, reset=True)
-        lanes = [self._lane(m, lane) for lane in range(LANES)]
+        lanes = [self._lane(m, lane) for lane in range(self.lanes)]
         for which, stat in enumerate((self.stat1, self.stat2)):
-            m.d.sync += stat.eq(larger(lanes[0][which].length, lanes[1][which].length))
+            m.d.sync += stat.eq(functools.reduce(larger, [encoders[which].length for encoders in lanes]))
         return m
 
     def _lane(self, m: Module, lane: int) -> tuple[Converter, Converter]:
@@ -163,7 +186,8 @@ class Apu(wiring.Component):
     def _front(self, m: Module, lane: int, stage):
         """Decode, MUL1, ADD1, encoder 1: a, b, d in stage 2, t in stage ``ADD1``."""
         settings = self.settings
-        a1, b1 = stage(decode(self.a[lane]), "a1"), stage(decode(self.b[lane]), "b1")
+        a, b = (Mux(self.column, port[1], port[0]) if self.lanes < LANES else port[lane] for port in (self.a, self.b))
+        a1, b1 = stage(decode(a), "a1"), stage(decode(b), "b1")
         bit1 = stage(self.mask[lane] | settings.keep, "bit1")
         a2, b2 = stage(a1, "a2"), stage(b1, "b2")
         d2 = stage(Mux(bit1, a1, 0).as_signed(), "d2")
@@ -180,11 +204,13 @@ class Apu(wiring.Component):
 
         top = x2[ProductAlign.X_BITS - 1:]
         m.d.comb += self.wide_operand[lane].eq(stage(top.any() & ~top.all() & settings.check, "wider"))
-        align1 = emit.add(m, f"align1_l{lane}", "product_align", ProductAlign())
-        align3 = emit.add(m, f"align3_l{lane}", "align_narrow", AlignNarrow(V_BITS), V_BITS)
+        align1 = emit.add(m, f"align1_l{lane}", f"product_align{'_lut' * self.lut}", ProductAlign(lut=self.lut))
+        align3 = self._align_narrow(m, f"align3_l{lane}", V_BITS)
         d6 = stage(Mux(settings.t3, stage(d2, "d5", 3), 0).as_signed(), "d6")
         m.d.comb += [align1.x.eq(x2), align1.factor.eq(self.factor), align3.x.eq(d6)]
         m.d.comb += [getattr(align1, name).eq(settings[f"{name}1"]) for name in ("coarse", "fine", "over")]
+        if self.lut:
+            m.d.comb += [getattr(align1, name).eq(settings[f"{name}1"]) for name in ("octet", "fraction", "low")]
         m.d.comb += [getattr(align3, name).eq(settings[f"{name}3"]) for name in ("power", "over", "rows")]
         push8 = stage(settings.momentum * stage(b2, "b7", 5), "push8")
         term2 = Signal(signed(WIDE), name=f"term2_l{lane}")
@@ -228,7 +254,7 @@ class Apu(wiring.Component):
                 m.d.comb += step2.eq(e_a2)
             with m.Case(Y3.PRODUCT):
                 m.d.comb += step2.eq(product2[:STEP_BITS].as_signed())
-        aligny = emit.add(m, f"aligny_l{lane}", "align_narrow", AlignNarrow(STEP_BITS), STEP_BITS)
+        aligny = self._align_narrow(m, f"aligny_l{lane}", STEP_BITS)
         m.d.comb += [aligny.x.eq(step2), *(getattr(aligny, name).eq(settings[f"{name}y"]) for name in ("power", "over", "rows"))]
         product3, e_a3 = stage(Mux(settings.based, product2, 0).as_signed(), "product3"), stage(e_a2, "e_a3")
         y2 = Mux(settings.y2 == Y2.BETA, channel.beta << 8, Mux(settings.y2 == Y2.A, e_a3 << 16, 0)).as_signed()
@@ -250,6 +276,9 @@ class Apu(wiring.Component):
         if lane == 0:
             m.d.comb += [encoder2.whole.eq(settings.whole), self.logit.eq(encoder2.integer)]
         return encoder2
+
+    def _align_narrow(self, m: Module, name: str, width: int):
+        return emit.add(m, name, f"align_narrow{'_lut' * self.lut}", AlignNarrow(width, lut=self.lut), width)
 
     def _sum(self, m: Module, name: str, exact: Value) -> tuple[Signal, Signal]:
         """Registered sum in 64 bits, and whether it left them (behind an align that saturated)."""

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
+from gradloom.rtl.acore.turns import COLUMNS, Turns
 from gradloom.rtl.channels import load_channels, store_channel
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Dest, Source
@@ -41,10 +42,13 @@ class Buffers(wiring.Component):
     p_ready : ``Out(1)``
         The Loader is not writing PBUF in this cycle (it cannot wait, the A-Core can).
     oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
+        ``*_we`` but for om: a bit for each turn of a beat, whose parts are written (:class:`gradloom.rtl.acore.turns.Turns`).
+    xin, xout
+        Not there if ``export_depth`` is 0: reads are 0, writes are lost.
     """
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.turns = config, Turns(config)
         beat = config.beat_bytes * 8
         self.widths = {"oa": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
         members = {"load": In(LoadBus(config)).array(config.load_channels),
@@ -54,7 +58,8 @@ class Buffers(wiring.Component):
                             ("xin", 8 * beat), ("label", 16), ("logit", 2 * beat), ("p", 4 * beat)):
             members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
         for name, width in self.widths.items():
-            members |= {f"{name}_we": In(config.group if name == "p" else 1), f"{name}_waddr": In(16),
+            enables = {"p": config.group, "om": 1}.get(name, self.turns.count)
+            members |= {f"{name}_we": In(enables), f"{name}_waddr": In(16),
                         f"{name}_wdata": In(64 if name == "p" else width)}
         super().__init__(members)
 
@@ -75,6 +80,8 @@ class Buffers(wiring.Component):
             self._stream(m, name, dest, [memory(f"{name}_{side}", beat, -(-config.abuf_depth // 2)) for side in ("even", "odd")])
         for name, dest, depth in (("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.export_depth),
                                   ("label", Dest.LABEL, config.max_planes)):
+            if not depth:
+                continue
             width = len(getattr(self, f"{name}_data"))
             made = memory(name, width, depth)
             read(made, name)
@@ -89,14 +96,15 @@ class Buffers(wiring.Component):
         made = {name: memory(name, width, depth) for name, width, depth in (
             ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
             ("xout", 8 * beat, config.export_depth), ("logit", 2 * beat, config.logit_depth),
-            ("p", 4 * beat, config.pbuf_depth))}
+            ("p", 4 * beat, config.pbuf_depth)) if depth}
         load = self._loader(Dest.PBUF)
         to_p = Signal()
         m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
         part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
         for name, of in made.items():
             we, addr, data = (getattr(self, f"{name}_{suffix}") for suffix in ("we", "waddr", "wdata"))
-            write = of.write_port(granularity=part if name == "p" else None)
+            whole_beats = name == "om" or self.turns.count == 1
+            write = of.write_port(granularity=part if name == "p" else None if whole_beats else self._value_bits(name))
             if name == "p":
                 channels = Cat(bit.replicate(64 // part) for bit in we)
                 whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
@@ -104,12 +112,13 @@ class Buffers(wiring.Component):
                              write.en.eq(Mux(to_p, whole, channels)),
                              write.data.eq(Mux(to_p, load.data.replicate(4), data.replicate(config.group)))]
             else:
-                m.d.comb += [write.addr.eq(addr), write.en.eq(we), write.data.eq(data)]
+                enable = we if whole_beats else Cat(we[part] for part in self.turns.parts()[:len(write.en)])
+                m.d.comb += [write.addr.eq(addr), write.en.eq(enable), write.data.eq(data)]
         sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
                    "logit": Source.LOGIT}
-        ports = {name: made[name].read_port() for name in sources}
+        ports = {name: made[name].read_port() for name in sources if name in made}
         for channel, bus in enumerate(self.store):
-            mine = {name: number for name, number in sources.items() if store_channel(config, number) == channel}
+            mine = {name: number for name, number in sources.items() if name in ports and store_channel(config, number) == channel}
             for name, number in mine.items():
                 m.d.comb += ports[name].addr.eq(bus.addr)
                 if name in ("p", "logit"):
@@ -138,6 +147,10 @@ class Buffers(wiring.Component):
             odd = Signal(name=f"{reader}_odd", reset_less=True)
             m.d.sync += odd.eq(addr[0])
             m.d.comb += getattr(self, f"{reader}_data").eq(Mux(odd, reads[1], reads[0]))
+
+    def _value_bits(self, name: str) -> int:
+        """Bits of a value of an output, all of whose entries but LOGIT's have both columns."""
+        return self.widths[name] // (self.config.group * (1 if name == "logit" else COLUMNS))
 
     def _loader(self, dest: Dest) -> LoadBus:
         """The bus of the one channel that fills a memory."""

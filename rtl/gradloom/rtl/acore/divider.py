@@ -4,12 +4,20 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Divider"]
+from gradloom.rtl.config import Config
+
+__all__ = ["Divider", "SerialDivider", "divider_of"]
 
 _S_BITS = 64
 _N_BITS = 15
 _STEPS = 9
 """17 quotient bits: the one before the binary point, then two a cycle."""
+
+
+_COARSE, _FINE = 7, 7
+"""Cycles in which a divisor moves by eight places, and by one."""
+_BITS = 2 * _STEPS
+_MEMBERS = {"start": In(1), "s": In(_S_BITS), "n": In(_N_BITS), "done": Out(1), "busy": Out(1), "q": Out(16), "le": Out(8)}
 
 
 class Divider(wiring.Component):
@@ -36,8 +44,7 @@ class Divider(wiring.Component):
     LATENCY = 3 + _STEPS
 
     def __init__(self) -> None:
-        super().__init__({"start": In(1), "s": In(_S_BITS), "n": In(_N_BITS), "done": Out(1), "busy": Out(1), "q": Out(16),
-                          "le": Out(8)})
+        super().__init__(dict(_MEMBERS))
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -104,3 +111,62 @@ class Divider(wiring.Component):
             self.le.eq(scale - whole),
         ]
         return m
+
+
+class SerialDivider(wiring.Component):
+    """The same quotient a bit a cycle, with operands that move a step a cycle to 1.x: a third of the LUTs.
+
+    Members
+    -------
+    As those of :class:`Divider`.
+    """
+
+    LATENCY = 1 + _COARSE + _FINE + _BITS
+
+    def __init__(self) -> None:
+        super().__init__(dict(_MEMBERS))
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        phase = Signal(range(self.LATENCY + 1))
+        moving, dividing = Signal(), Signal()
+        divisor, rest = Signal(_S_BITS, reset_less=True), Signal(_S_BITS + 1, reset_less=True)
+        quotient, scale = Signal(_BITS, reset_less=True), Signal(8, reset_less=True)
+        m.d.comb += [moving.eq((phase != 0) & (phase <= _COARSE + _FINE)), dividing.eq(~moving & (phase < self.LATENCY))]
+        with m.If(self.start):
+            m.d.sync += phase.eq(1)
+        with m.Elif(phase == self.LATENCY):
+            m.d.sync += phase.eq(0)
+        with m.Elif(phase != 0):
+            m.d.sync += phase.eq(phase + 1)
+
+        coarse, small = phase <= _COARSE, ~rest[_S_BITS - 1]
+        by_eight, by_one = moving & coarse & ~divisor[-8:].any(), moving & ~coarse & ~divisor[-1]
+        trial = Signal(_S_BITS + 2)
+        m.d.comb += trial.eq(rest - divisor)
+        with m.If(self.start):
+            # le = 16 + position of S's leading one - position of N's, as those stand before either moves.
+            m.d.sync += [divisor.eq(self.s), rest.eq(self.n << (_S_BITS - _N_BITS)), scale.eq(16 + 63 - 14)]
+        with m.Else():
+            with m.If(by_eight):
+                m.d.sync += divisor.eq(divisor << 8)
+            with m.Elif(by_one):
+                m.d.sync += divisor.eq(divisor << 1)
+            with m.If(dividing | small):
+                m.d.sync += rest.eq(Mux(dividing & ~trial[-1], trial[:_S_BITS + 1], rest) << 1)
+            with m.If(moving):
+                m.d.sync += scale.eq(scale - Mux(by_eight, 8, by_one) + small)
+        with m.If(dividing):
+            m.d.sync += quotient.eq(Cat(~trial[-1], quotient[:-1]))
+
+        whole = quotient[-1]
+        m.d.comb += [
+            self.done.eq(phase == self.LATENCY), self.busy.eq(phase != 0),
+            self.q.eq(Mux(whole, quotient[2:18], quotient[1:17])), self.le.eq(scale - quotient[-1]),
+        ]
+        return m
+
+
+def divider_of(config: Config) -> type[Divider] | type[SerialDivider]:
+    """The division block of a machine."""
+    return Divider if config.divider_bits == 2 else SerialDivider

@@ -1,8 +1,10 @@
 """First stage of the A-Core: sums of gradients of every plane, beside the lanes (ETA, Algorithm 2, lines 10 to 12)."""
 
+import functools
+import operator
 from types import SimpleNamespace
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.memory import Memory
@@ -10,8 +12,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradloom.rtl import emit
-from gradloom.rtl.acore.align import lean_sum
+from gradloom.rtl.acore.align import chosen, lean_sum
 from gradloom.rtl.acore.planes import Beat, StreamWalk
+from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import decode
@@ -31,33 +34,43 @@ Totals = StructLayout({"product": signed(TOTAL_BITS), "kept": signed(_VALUE_BITS
 
 
 class ChannelSums(wiring.Component):
-    """Sums of one channel, one beat (two lanes) a cycle; d = bit ? a : 0.
+    """Sums of one channel, one beat (two lanes) a cycle; d = bit ? a : 0. Of several channels in turns, with one lane a column a
+    cycle (:mod:`gradloom.rtl.acore.turns`); their sums so far lie in distributed memory.
+
+    Parameters
+    ----------
+    lanes, channels : :class:`int`
 
     Members
     -------
-    a, b : ``In(8)`` x 2
+    a, b : ``In(8)`` x lanes
         Bytes of the streams, in cycle 0 of a beat.
-    bit : ``In(2)``
+    bit : ``In(lanes)``
         Cycle 0.
-    lanes : ``In(2)``
+    lanes : ``In(lanes)``
         Lanes that count; cycle 1.
     add, first, begin : ``In(1)``
         There is a beat, the first of its plane, the first of its command; cycle 4.
     plane : ``Out(signed(43))``
         Sum of d b over the plane up to this beat; cycle 5.
     totals : ``Out(Totals)``
+    channel, bank, at : ``In(range(channels))``, ``In(1)``, ``In(range(channels))``
+        With several channels: that of cycle 4, and the half of the totals that is added to; ``totals`` are those of channel ``at``
+        in the other half.
     """
 
-    def __init__(self) -> None:
-        byte2 = ArrayLayout(8, LANES)
+    def __init__(self, lanes: int = LANES, channels: int = 1) -> None:
+        self.lanes_of, self.channels = lanes, channels
+        bytes_of = ArrayLayout(8, lanes)
+        several = {"channel": In(range(channels)), "bank": In(1), "at": In(range(channels))} if channels > 1 else {}
         super().__init__({
-            "a": In(byte2), "b": In(byte2), "bit": In(LANES), "lanes": In(LANES), "add": In(1), "first": In(1),
-            "begin": In(1), "plane": Out(signed(PLANE_BITS)), "totals": Out(Totals)})
+            "a": In(bytes_of), "b": In(bytes_of), "bit": In(lanes), "lanes": In(lanes), "add": In(1), "first": In(1),
+            "begin": In(1), "plane": Out(signed(PLANE_BITS)), "totals": Out(Totals), **several})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         kept, cut, products = [], [], []
-        for i in range(LANES):
+        for i in range(self.lanes_of):
             a1, b1 = (delayed(m, decode(port[i]), f"{name}1_l{i}") for port, name in ((self.a, "a"), (self.b, "b")))
             bit1 = delayed(m, self.bit[i], f"bit1_l{i}")
             d = Mux(bit1 & self.lanes[i], a1, 0).as_signed()
@@ -65,18 +78,43 @@ class ChannelSums(wiring.Component):
             cut.append(Mux(~bit1 & self.lanes[i], a1, 0).as_signed())
             d2, b2 = delayed(m, d, f"d2_l{i}"), delayed(m, b1, f"b2_l{i}")
             products.append(delayed(m, (d2 * b2).as_signed(), f"product3_l{i}"))
-        pair = delayed(m, products[0] + products[1], "pair4")
-        addends = {"product": pair, "kept": delayed(m, kept[0] + kept[1], "kept2", 3, reset=True),
-                   "cut": delayed(m, cut[0] + cut[1], "cut2", 3, reset=True)}
+        products, kept, cut = (functools.reduce(operator.add, lanes) for lanes in (products, kept, cut))
+        pair = delayed(m, products, "pair4")
+        addends = {"product": pair, "kept": delayed(m, kept, "kept2", 3, reset=True),
+                   "cut": delayed(m, cut, "cut2", 3, reset=True)}
+        if self.channels > 1:
+            self._add_in_turns(m, addends)
+            return m
         with m.If(self.add):
             m.d.sync += self.plane.eq(lean_sum(pair, Mux(self.first, 0, self.plane).as_signed()))
             m.d.sync += [self.totals[name].eq(lean_sum(addend, Mux(self.begin, 0, self.totals[name]).as_signed()))
                          for name, addend in addends.items()]
         return m
 
+    def _add_in_turns(self, m: Module, addends: dict[str, Value]) -> None:
+        memories = {"plane": (signed(PLANE_BITS), self.channels), "totals": (Totals, 2 * self.channels)}
+        for name, (shape, depth) in memories.items():
+            m.submodules[f"{name}_so_far"] = memory = Memory(shape=Shape.cast(shape).width, depth=depth, init=[])
+            write, read = memory.write_port(), memory.read_port(domain="comb")
+            bank = self.bank << ceil_log2(self.channels) if name == "totals" else 0
+            m.d.comb += [write.en.eq(self.add), write.addr.eq(self.channel | bank), read.addr.eq(self.channel | bank)]
+            if name == "plane":
+                plane = Signal(shape)
+                m.d.comb += [plane.eq(lean_sum(addends["product"], Mux(self.first, 0, read.data).as_signed())),
+                             write.data.eq(plane)]
+                m.d.sync += self.plane.eq(plane)
+                continue
+            before, after = Totals(read.data), Signal(Totals)
+            m.d.comb += [after[total].eq(lean_sum(addend, Mux(self.begin, 0, before[total]).as_signed()))
+                         for total, addend in addends.items()]
+            taken = memory.read_port(domain="comb")
+            m.d.comb += [write.data.eq(after), taken.addr.eq(self.at | ~self.bank << ceil_log2(self.channels)),
+                         self.totals.eq(taken.data)]
+
 
 class FirstPass(wiring.Component):
-    """Sweeps the planes of a RUN, one beat a cycle, and keeps the sums of the command before while the next one is swept.
+    """Sweeps the planes of a RUN, one beat a cycle or in turns as the lanes do (:mod:`gradloom.rtl.acore.turns`), and keeps the
+    sums of the command before while the next one is swept.
 
     Even and odd addresses of a stream are memories of their own, which the lanes' sweep reads too. It goes first: where both want
     the same one, the first pass waits for a cycle, and from then on the two alternate.
@@ -101,21 +139,25 @@ class FirstPass(wiring.Component):
         Sum of d b over a plane of the command that was taken.
     totals : ``Out(Totals)`` x G
         Over all planes of the command that was taken.
+    channel, total_channel : ``In``
+        Where an APU serves several channels: with ``plane``, and in the cycle of ``totals``, the one that is read; its sums are
+        given for all channels of its APU.
     """
 
     def __init__(self, config: Config, fields: SimpleNamespace) -> None:
-        self.config = config
+        self.config, self.turns = config, Turns(config)
         self.fields = fields
         beat = 8 * config.beat_bytes
+        served = {name: In(range(self.turns.channels)) for name in ("channel", "total_channel")} if self.turns.channels > 1 else {}
         super().__init__({
             "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1), "taken": In(1), "aa_odd": In(1), "ab_odd": In(1),
             **{f"{name}_addr": Out(16) for name in ("aa", "ab", "am")}, **{f"{name}_data": In(beat) for name in ("aa", "ab", "am")},
             "plane": In(7), "sums": Out(ArrayLayout(signed(PLANE_BITS), config.group)),
-            "totals": Out(ArrayLayout(Totals, config.group))})
+            "totals": Out(ArrayLayout(Totals, config.group)), **served})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        group, f = self.config.group, self.fields
+        group, f, turns = self.config.group, self.fields, self.turns
         m.submodules.walk = walk = StreamWalk(self.config, f)
 
         sweeping = Signal()
@@ -125,15 +167,23 @@ class FirstPass(wiring.Component):
         begin = Signal()
         met = self.taken & ((self.aa_odd == f.sa0[0] ^ walk.offset[0]) | (self.ab_odd == f.sb0[0] ^ walk.offset[0]))
         step = Signal()
+        beat_done = step
+        if turns.count > 1:
+            turn, beat_done = Signal(turns.bits), Signal()
+            m.d.comb += beat_done.eq(step & turns.last(turn))
+            with m.If(self.start):
+                m.d.sync += turn.eq(0)
+            with m.Elif(step):
+                m.d.sync += turn.eq(Mux(beat_done, 0, turn + 1))
         m.d.comb += [
-            step.eq(sweeping & ~met), walk.start.eq(self.start), walk.step.eq(step), issue.eq(walk.beat), issue.v.eq(step),
+            step.eq(sweeping & ~met), walk.start.eq(self.start), walk.step.eq(beat_done), issue.eq(walk.beat), issue.v.eq(step),
             self.ready.eq(~sweeping & (drain == 0)),
         ]
         with m.If(self.start):
             m.d.sync += [sweeping.eq(1), keep.eq(self.keep), begin.eq(1)]
         with m.Elif(sweeping):
             m.d.sync += drain.eq(7)
-            with m.If(step):
+            with m.If(beat_done):
                 m.d.sync += [begin.eq(0), sweeping.eq(~walk.beat.final)]
         with m.Elif(drain != 0):
             m.d.sync += drain.eq(drain - 1)
@@ -142,26 +192,48 @@ class FirstPass(wiring.Component):
                      self.am_addr.eq(f.sm0 + walk.bits_addr)]
         beats, begins = Line(m, issue, "beat"), Line(m, begin, "begin")
         slot = Line(m, walk.bits_slot, "slot")[2]
-        mask = self.am_data.word_select(slot, LANES * group) | keep.replicate(LANES * group)
+        at_turn = Line(m, turn, "turn") if turns.count > 1 else [Const(0, 0)] * 8
+        mask = turns.picked(self.am_data.word_select(slot, LANES * group), 1, at_turn[2])
+        mask = mask | keep.replicate(len(mask))
+        bytes_a, bytes_b = (turns.picked(data, 8, at_turn[2]) for data in (self.aa_data, self.ab_data))
         at1, at4, at5 = (Beat(beats[2 + i]) for i in (1, 4, 5))
-
-        bank, bits = Signal(), ceil_log2(self.config.max_planes)
-        m.submodules.plane_sums = memory = Memory(shape=PLANE_BITS * group, depth=2 << bits, init=[])
+        bank, bits, within = Signal(), ceil_log2(self.config.max_planes), ceil_log2(turns.channels)
+        m.submodules.plane_sums = memory = Memory(shape=PLANE_BITS * self.config.apus, depth=2 << bits + within, init=[])
         write, read = memory.write_port(), memory.read_port()
         with m.If(self.take):
             m.d.sync += bank.eq(~bank)
-        m.d.comb += [write.en.eq(at5.v & at5.last), write.addr.eq(at5.plane[:bits] | (bank << bits)),
-                     read.addr.eq(self.plane[:bits] | (~bank << bits)), self.sums.as_value().eq(read.data)]
-        for c in range(group):
-            channel = emit.add(m, f"channel{c}", "channel_sums", ChannelSums())
+
+        valid, first, begun, complete = at1.v0 | (at1.v1 << 1), at4.first, begins[6], at5.v & at5.last
+        if turns.lanes < LANES:
+            # Sums begin with the first column of a beat and are complete with the last.
+            valid, opens = chosen(turns.column(at_turn[3]), [at1.v0, at1.v1]), ~turns.column(at_turn[6])
+            first, begun, complete = first & opens, begun & opens, complete & turns.column(at_turn[7])
+
+        def place(plane: Value, half: Value, channel: Value) -> Value:
+            at = plane[:bits] | (half << bits)
+            return Cat(channel, at) if turns.channels > 1 else at
+
+        m.d.comb += [write.en.eq(complete), write.addr.eq(place(at5.plane, bank, turns.channel(at_turn[7]))),
+                     read.addr.eq(place(self.plane, ~bank, self.channel if turns.channels > 1 else Const(0, 0))),
+                     self.sums.as_value().eq(turns.of_every_channel(read.data, PLANE_BITS))]
+        for a in range(self.config.apus):
+            channel = emit.add(m, f"channel{a}", "channel_sums", ChannelSums(turns.lanes, turns.channels),
+                               (turns.lanes, turns.channels) if turns.count > 1 else ())
             m.d.comb += [
-                channel.bit.eq(mask[c::group]), channel.lanes.eq(at1.v.replicate(LANES) & (at1.v0 | (at1.v1 << 1))),
-                channel.add.eq(at4.v), channel.first.eq(at4.first), channel.begin.eq(begins[6]),
-                write.data[PLANE_BITS * c:PLANE_BITS * (c + 1)].eq(channel.plane),
+                channel.bit.eq(mask[a::self.config.apus]), channel.lanes.eq(at1.v.replicate(turns.lanes) & valid),
+                channel.add.eq(at4.v), channel.first.eq(first), channel.begin.eq(begun),
+                write.data[PLANE_BITS * a:PLANE_BITS * (a + 1)].eq(channel.plane),
             ]
-            for lane in range(LANES):
-                at = 8 * (lane * group + c)
-                m.d.comb += [channel.a[lane].eq(self.aa_data[at:at + 8]), channel.b[lane].eq(self.ab_data[at:at + 8])]
-            with m.If(self.take):
-                m.d.sync += self.totals[c].eq(channel.totals)
+            if turns.channels > 1:
+                m.d.comb += [channel.channel.eq(turns.channel(at_turn[6])), channel.bank.eq(bank),
+                             channel.at.eq(self.total_channel)]
+            for lane in range(turns.lanes):
+                at = 8 * (lane * self.config.apus + a)
+                m.d.comb += [channel.a[lane].eq(bytes_a[at:at + 8]), channel.b[lane].eq(bytes_b[at:at + 8])]
+            for c in range(a * turns.channels, (a + 1) * turns.channels):
+                if turns.channels > 1:
+                    m.d.comb += self.totals[c].eq(channel.totals)
+                    continue
+                with m.If(self.take):
+                    m.d.sync += self.totals[c].eq(channel.totals)
         return m

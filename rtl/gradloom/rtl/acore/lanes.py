@@ -1,14 +1,17 @@
-"""Third stage of the A-Core, its data: the lanes of all channels, their settings on the way, statistics, completion."""
+"""Third stage of the A-Core, its data: the lanes of all channels, their settings on the way, statistics, completion.
+
+Where a beat comes in turns (:mod:`gradloom.rtl.acore.turns`), what is said of a beat here holds for each of its turns.
+"""
 
 import functools
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
-from gradloom.rtl.acore.align import narrow_settings, product_over
+from gradloom.rtl.acore.align import chosen, narrow_settings, product_fraction, product_over
 from gradloom.rtl.acore.apu import (
     ADD1,
     ADD2,
@@ -17,22 +20,23 @@ from gradloom.rtl.acore.apu import (
     CHANNEL_FRONT,
     CODE1,
     CODE2,
-    FRONT,
     LANES,
     STAT1,
     STAT2,
     STEP_BITS,
     Apu,
     ChannelSettings,
-    Settings,
     Source,
+    front,
+    settings_layout,
 )
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, larger, statistic
 from gradloom.rtl.acore.microcode import Y3, Base, Factor, Operand, OutB, Term3
 from gradloom.rtl.acore.outputs import Outputs
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.acore.scalars import PlaneScalars
-from gradloom.rtl.acore.sweep import FETCH, Issue, prepared
+from gradloom.rtl.acore.sweep import FETCH, issue_layout, prepared
+from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
@@ -71,13 +75,13 @@ class Lanes(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.turns = config, Turns(config)
         group, beat = config.group, 8 * config.beat_bytes
         self.outputs = Outputs(config)
         writes = {f"{name}_{part}": self.outputs.signature.members[f"{name}_{part}"]
                   for name in ("oa", "ob", "om", "xout", "logit") for part in ("we", "waddr", "wdata")}
         super().__init__({
-            "go": In(1), "present": In(prepared(config)), "issue": In(Issue),
+            "go": In(1), "present": In(prepared(config)), "issue": In(issue_layout(config)),
             "aa_data": In(beat), "ab_data": In(beat), "am_data": In(beat), "xin_data": In(8 * beat),
             "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
             "drd_data": In(ArrayLayout(ArrayLayout(signed(config.wg_width), group), LANES)),
@@ -89,7 +93,7 @@ class Lanes(wiring.Component):
         m = Module()
         present = self.present
         self.run, self.op = decode(Opcode.RUN, present.cmd), present.op
-        self.apus = [emit.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.group)]
+        self.apus = [emit.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.apus)]
 
         # Beats and the change of settings, by stage; the E stages begin behind encoder 1 for the long path.
         self.go_line = Line(m, Cat(self.go, self.op.long), "go", reset=True)
@@ -105,6 +109,12 @@ class Lanes(wiring.Component):
         self.behind = behind
         self.beat = lambda stage: Beat(beats[FETCH + stage][:-1])
         self.e_beat = lambda stage: Beat(e_beats[stage])
+        self.turn = self.e_turn = self.tap_turn = lambda stage: Const(0, 0)
+        if self.turns.count > 1:
+            turns, tap_turns = Line(m, self.issue.turn, "turn"), Line(m, self.issue.tap_turn, "tap_turn")
+            e_turns = Line(m, Mux(behind, turns[FETCH + CODE1], turns[FETCH + ADD1]), "e_turn")
+            self.turn, self.tap_turn, self.e_turn = lambda stage: turns[FETCH + stage], lambda stage: tap_turns[FETCH + stage], (
+                lambda stage: e_turns[stage])
 
         self._settings(m)
         self._operands(m)
@@ -132,11 +142,14 @@ class Lanes(wiring.Component):
 
     def _settings(self, m: Module) -> None:
         run, op, present = self.run, self.op, self.present
+        lut = self.config.apu_shifters == "lut"
+        inverse = Mux(op.factor == Factor.INV, run.inv, 1)
         values = {name: op[name] for name in ("keep", "t2", "c1le", "long", "m2a", "m2b", "y2", "y3", "cmp", "c2le")}
         values |= {name: present[name] for name in ("c1", "c2", "seed1", "seed2")}
         values |= {
             "pool_max": (run.pool == 1) & run.pmax, "pool_match": (run.pool == 2) & run.pmax, "scaled": op.factor == Factor.Q,
-            "factor": Mux(op.factor == Factor.INV, run.inv, 1) << present.sh1[:3],
+            "factor": inverse if lut else inverse << present.sh1[:3],
+            "octet1": present.sh1[3:6], "fraction1": product_fraction(present.sh1), "low1": present.sh1[:3],
             "coarse1": present.sh1[5:], "fine1": present.sh1[3:5].replicate(2), "over1": product_over(present.sh1),
             # What is only exported may be wider than what MUL1 takes.
             "check": op.wa | op.wm | op.wl | (op.wb != OutB.NONE), "momentum": self.momentum, "lm": self.lm,
@@ -145,18 +158,21 @@ class Lanes(wiring.Component):
             "based": op.base == Base.PRODUCT, "base_t": op.base == Base.T,
             "minus": (op.y3 == Y3.PRODUCT) & (op.base != Base.T)}
         for which, amount, width in (("3", present.sh3, V_BITS), ("y", present.shy, STEP_BITS)):
-            values |= {f"{name}{which}": value for name, value in narrow_settings(amount, width).items()}
-        settings = Signal(Settings)
-        m.d.comb += [settings[name].eq(self._at(m, stage, values[name], name)) for name, (_, stage) in FRONT.items()]
+            values |= {f"{name}{which}": value for name, value in narrow_settings(amount, width, lut=lut).items()}
+        settings = Signal(settings_layout(self.config))
+        m.d.comb += [settings[name].eq(self._at(m, stage, values[name], name)) for name, (_, stage) in front(self.config).items()]
         m.d.comb += [settings[name].eq(self._e_at(m, stage, values[name], name)) for name, (_, stage) in BACK.items()]
         sources = {"offset1": "offsets", "offset2": "offsets"}
-        for c, apu in enumerate(self.apus):
+        for a, apu in enumerate(self.apus):
             m.d.comb += apu.settings.eq(settings)
+            served = range(a * self.turns.channels, (a + 1) * self.turns.channels)
             for name in ChannelSettings.members:
-                value = present[sources.get(name, name)][c]
-                taken = (self._at(m, CHANNEL_FRONT[name][1], value, f"{name}_{c}") if name in CHANNEL_FRONT else
-                         self._e_at(m, CHANNEL_BACK[name][1], value, f"{name}_{c}"))
-                m.d.comb += apu.channel[name].eq(taken)
+                ahead = name in CHANNEL_FRONT
+                stage = (CHANNEL_FRONT if ahead else CHANNEL_BACK)[name][1]
+                taken = [(self._at if ahead else self._e_at)(m, stage, present[sources.get(name, name)][c], f"{name}_{c}")
+                         for c in served]
+                turn = (self.turn if ahead else self.e_turn)(stage)
+                m.d.comb += apu.channel[name].eq(chosen(self.turns.channel(turn), taken))
 
     # -- operands --------------------------------------------------------------------------------------------------------
 
@@ -173,27 +189,40 @@ class Lanes(wiring.Component):
             with m.Case(Operand.POOL):
                 m.d.comb += taken.eq(Source.POOL)
         source = self._at(m, 0, Value.cast(taken), "source")
-        bytes_a, bytes_b, bits, addend = (Signal.like(data, name=f"{name}_operand", reset_less=True) for name, data in (
-            ("a", self.aa_data), ("b", self.ab_data), ("m", self.am_data), ("xin", self.xin_data)))
-        m.d.sync += [bytes_a.eq(self.aa_data), bytes_b.eq(self.ab_data), bits.eq(self.am_data),
-                     addend.eq(Mux(adds, self.xin_data, 0))]
-        slot, zeros = Line(m, self.issue.slot, "slot")[FETCH], Line(m, self.issue.zeros, "zeros")[FETCH]
+        turns, before, now = self.turns, self.tap_turn(-1), self.tap_turn(0)
+        slots, eighth = Line(m, self.issue.slot, "slot"), self.am_data
+        if turns.count > 1:
+            eighth = turns.picked(self.am_data.word_select(slots[FETCH - 1], LANES * group), 1, before)
+        data = {"a": turns.picked(self.aa_data, 8, before, whole=True), "b": turns.picked(self.ab_data, 8, before, whole=True),
+                "m": eighth, "xin": turns.picked(self.xin_data, 64, before)}
+        bytes_a, bytes_b, bits, addend = (Signal.like(value, name=f"{name}_operand", reset_less=True)
+                                          for name, value in data.items())
+        m.d.sync += [bytes_a.eq(data["a"]), bytes_b.eq(data["b"]), bits.eq(data["m"]), addend.eq(Mux(adds, data["xin"], 0))]
+        slot, zeros = slots[FETCH] if turns.count == 1 else 0, Line(m, self.issue.zeros, "zeros")[FETCH]
         tap = Line(m, self.issue.tap, "tap", reset=True)[FETCH]
-        mask = Signal(LANES * group)
-        m.d.comb += [mask.eq(bits.word_select(slot, LANES * group)),
+        mask = Signal(turns.lanes * len(self.apus))
+        m.d.comb += [mask.eq(bits.word_select(slot, len(mask))),
                      self.at.eq(self.beat(0).plane | (self._at(m, 0, self.present.bank, "bank") << 7))]
-        for c, apu in enumerate(self.apus):
-            m.d.comb += [apu.tap.eq(tap), apu.plane.eq(self.planes[c])]
+        planes = [plane.as_value() for plane in self.planes]
+        for a, apu in enumerate(self.apus):
+            m.d.comb += [apu.tap.eq(tap), apu.plane.eq(turns.of_channel(a, self.turn(1), planes))]
+            if turns.count > 1:
+                m.d.comb += apu.turn.eq(now)
+            if turns.lanes < LANES:
+                m.d.comb += apu.column.eq(turns.column(now))
+            psums, sums = ([turns.of_channel(a, now, list(column)) for column in read] for read in (self.prd_data, self.drd_data))
+            zero, psum, dw = (turns.of_columns(now, list(values)) for values in (zeros, psums, sums))
             for lane in range(LANES):
-                at = lane * group + c
-                m.d.comb += [
-                    Value.cast(apu.source[lane]).eq(Mux(zeros[lane], 0, source)),
-                    apu.psum[lane].eq(self.prd_data[lane][c]), apu.dw[lane].eq(self.drd_data[lane][c]),
-                    apu.xin[lane].eq(addend[64 * at:64 * at + 64]),
-                    apu.a[lane].eq(bytes_a[8 * at:8 * at + 8]),
-                    apu.b[lane].eq(bytes_b[8 * at:8 * at + 8]),
-                    apu.mask[lane].eq(mask[at]),
-                ]
+                at = lane * len(self.apus) + a
+                if lane < turns.lanes:
+                    m.d.comb += [
+                        Value.cast(apu.source[lane]).eq(Mux(zero[lane], 0, source)),
+                        apu.psum[lane].eq(psum[lane]), apu.dw[lane].eq(dw[lane]),
+                        apu.xin[lane].eq(addend[64 * at:64 * at + 64]),
+                    ]
+                m.d.comb += [apu.a[lane].eq(bytes_a[8 * at:8 * at + 8]), apu.b[lane].eq(bytes_b[8 * at:8 * at + 8])]
+                if lane < turns.lanes:
+                    m.d.comb += apu.mask[lane].eq(mask[at])
 
     def _indices(self, m: Module) -> None:
         """Element indices of channel 0 for the dithers."""
@@ -205,8 +234,11 @@ class Lanes(wiring.Component):
         idx2 = Mux(self._e_at(m, at2, self.op.long, "long_idx"), index[FETCH + CODE1 + at2], index[FETCH + ADD1 + at2])
         next1 = idx1 + self._at(m, at1, step, "step")
         next2 = idx2 + self._e_at(m, at2, step, "step")
+        first, second = (self.turns.of_columns(turn, pair)
+                         for turn, pair in ((self.turn(at1), [idx1, next1]), (self.e_turn(at2), [idx2, next2])))
         for apu in self.apus:
-            m.d.comb += [apu.idx1[0].eq(idx1), apu.idx1[1].eq(next1), apu.idx2[0].eq(idx2), apu.idx2[1].eq(next2)]
+            m.d.comb += [port[lane].eq(value) for port, values in ((apu.idx1, first), (apu.idx2, second))
+                         for lane, value in enumerate(values)]
 
     # -- results ---------------------------------------------------------------------------------------------------------
 
@@ -214,11 +246,13 @@ class Lanes(wiring.Component):
         run, op = self.run, self.op
         m.submodules.outputs = outputs = self.outputs
 
-        def connect(name: str, go: Value, first: Value, beat: Beat, enable: Value, port: str) -> None:
+        def connect(name: str, go: Value, first: Value, beat: Beat, turn: Value, enable: Value, port: str) -> None:
             gated = Signal(Beat, name=f"{name}_gated")
             m.d.comb += [gated.eq(beat), gated.v.eq(beat.v & enable), getattr(outputs, f"{name}_go").eq(go),
                          getattr(outputs, f"{name}_first").eq(first), getattr(outputs, f"{name}_beat").eq(gated)]
-            m.d.comb += [getattr(outputs, f"{name}_data")[c].eq(getattr(apu, port)) for c, apu in enumerate(self.apus)]
+            if self.turns.count > 1:
+                m.d.comb += getattr(outputs, f"{name}_turn").eq(turn)
+            m.d.comb += [getattr(outputs, f"{name}_data")[a].eq(getattr(apu, port)) for a, apu in enumerate(self.apus)]
             m.d.comb += [getattr(self, f"{name}_{part}").eq(getattr(outputs, f"{name}_{part}"))
                          for part in ("we", "waddr", "wdata")]
 
@@ -228,33 +262,38 @@ class Lanes(wiring.Component):
         e_go = self.e_go_line
         enable_b = self._at(m, CODE1, op.wb != OutB.NONE, "wb")
         enable_a = self._e_at(m, CODE2, op.wa, "wa")
-        connect("oa", e_go[CODE2], run.oa0, self.e_beat(CODE2), enable_a, "code2")
-        connect("ob", go(CODE1), run.ob0, self.beat(CODE1), enable_b, "code1")
-        connect("om", e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), self._e_at(m, _BIT_STAGE, op.wm, "wm"), "bit")
-        connect("xout", go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self._at(m, _WIDE_STAGE, op.wx, "wx"), "wide")
-        connect("logit", e_go[CODE2], run.ob0, self.e_beat(CODE2), self._e_at(m, CODE2, op.wl, "wl"), "logit")
+        last, bit_last = self.e_turn(CODE2), self.e_turn(_BIT_STAGE)
+        connect("oa", e_go[CODE2], run.oa0, self.e_beat(CODE2), last, enable_a, "code2")
+        connect("ob", go(CODE1), run.ob0, self.beat(CODE1), self.turn(CODE1), enable_b, "code1")
+        connect("om", e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), bit_last, self._e_at(m, _BIT_STAGE, op.wm, "wm"), "bit")
+        connect("xout", go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self.turn(_WIDE_STAGE),
+                self._at(m, _WIDE_STAGE, op.wx, "wx"), "wide")
+        connect("logit", e_go[CODE2], run.ob0, self.e_beat(CODE2), last, self._e_at(m, CODE2, op.wl, "wl"), "logit")
         m.d.comb += outputs.logit_step.eq(run.om0)
 
-        enable1 = self._valid(self.beat(ADD1)) & self._at(m, ADD1, op.wb == OutB.CODE1, "encodes").replicate(LANES)
-        enable2 = self._valid(self.e_beat(_BIT_STAGE)) & self._e_at(m, _BIT_STAGE, op.wa | op.wl, "encodes").replicate(LANES)
+        enable1 = self._valid(ADD1) & self._at(m, ADD1, op.wb == OutB.CODE1, "encodes").replicate(self.turns.lanes)
+        enable2 = self._valid(_BIT_STAGE, behind=True) & (
+            self._e_at(m, _BIT_STAGE, op.wa | op.wl, "encodes").replicate(self.turns.lanes))
         for apu in self.apus:
             m.d.comb += [apu.enable1.eq(enable1), apu.enable2.eq(enable2)]
 
-    @staticmethod
-    def _valid(beat: Beat) -> Value:
-        return Cat(beat.v0, beat.v1) & beat.v.replicate(LANES)
+    def _valid(self, stage: int, *, behind: bool = False) -> Value:
+        """By lane, whether there is a value; ``behind``: in an E stage."""
+        beat, turn = (self.e_beat(stage), self.e_turn(stage)) if behind else (self.beat(stage), self.turn(stage))
+        valid = self.turns.of_columns(turn, [beat.v0, beat.v1])
+        return Cat(*valid) & beat.v.replicate(len(valid))
 
     def _overflow(self, m: Module) -> Value:
         """Whether anything went wrong with the beat in E stage ``CODE2``, on its way through the lanes."""
-        def flagged(port: str, beat: Beat) -> Value:
+        def flagged(port: str, stage: int, *, behind: bool = False) -> Value:
             lanes = 0
             for apu in self.apus:
                 lanes = lanes | getattr(apu, port)
-            return (lanes & self._valid(beat)).any()
+            return (lanes & self._valid(stage, behind=behind)).any()
 
-        bad = Line(m, flagged("wide_operand", self.beat(3)), "bad3")[ADD1 - 3] | flagged("lost_t", self.beat(ADD1))
+        bad = Line(m, flagged("wide_operand", 3), "bad3")[ADD1 - 3] | flagged("lost_t", ADD1)
         bad = Mux(self.behind, Line(m, bad, "bad10")[Converter.LATENCY], bad)
-        bad = Line(m, bad, "bad_e0")[ADD2] | flagged("lost_y", self.e_beat(ADD2))
+        bad = Line(m, bad, "bad_e0")[ADD2] | flagged("lost_y", ADD2, behind=True)
         return Line(m, bad, "bad_e5")[CODE2 - ADD2]
 
     def _complete(self, m: Module, bad: Value) -> None:

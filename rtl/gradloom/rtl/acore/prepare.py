@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.acore.align import SHIFT_BITS, chosen, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
-from gradloom.rtl.acore.divider import Divider
+from gradloom.rtl.acore.divider import divider_of
 from gradloom.rtl.acore.first_pass import PLANE_BITS, Totals
 from gradloom.rtl.acore.microcode import (
     MICRO_BITS,
@@ -64,6 +64,8 @@ class Prepare(wiring.Component):
     srd_en, srd_half, srd_k, srd_plane : ``Out(1)``, ``Out(1)``, ``Out(2)``, ``Out(8)`` -> srd_data ``In(48)`` x G two cycles later
     plane : ``Out(7)`` -> sums ``In(signed(43))`` x G in the next cycle
     totals : ``In(Totals)`` x G
+    sums_channel, total_channel : ``Out(range(apu_channels))``
+        Where an APU serves several channels: with ``plane``, and of the totals of this cycle, the one of each that is read.
     at -> planes, exp_*, seed_*, lm, momentum
         As :class:`~gradloom.rtl.acore.scalars.Scalars` and :class:`~gradloom.rtl.acore.setup.Setup` say.
     """
@@ -82,7 +84,9 @@ class Prepare(wiring.Component):
             "plane": Out(7), "sums": In(ArrayLayout(signed(PLANE_BITS), group)), "totals": In(ArrayLayout(Totals, group)),
             "at": In(8), "planes": Out(ArrayLayout(PlaneScalars, group)),
             "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
-            "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32), "lm": In(8), "momentum": In(8)})
+            "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32), "lm": In(8), "momentum": In(8),
+            **({name: Out(range(config.apu_channels)) for name in ("sums_channel", "total_channel")}
+               if config.apu_channels > 1 else {})})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -227,13 +231,16 @@ class Prepare(wiring.Component):
             scalars.shift.eq(self._amount(m, micro.ssh, "amount", SHIFT_BITS, negate=micro.sright)),
             self.p_addr.eq(op.entry), self.plane.eq(self.plane_at), scalars.bank.eq(self.bank),
         ]
+        if self.config.apu_channels > 1:
+            m.d.comb += [self.sums_channel.eq(self.channel), self.total_channel.eq(scalars.total_channel)]
         # The dividers take a burst of values, then nothing until they are free.
         count = dividers(self.config)
-        pace = Signal(range(Divider.LATENCY + 1))
+        latency = divider_of(self.config).LATENCY
+        pace = Signal(range(latency + 1))
         paced = micro.sdst == ScalarDestination.DIVIDE
         m.d.comb += scalars.issue.eq(self.scalar & self.p_free & scalars.room & (~paced | (pace < count)))
         with m.If(self.scalar & ((pace >= count) | scalars.issue) & paced):
-            m.d.sync += pace.eq(Mux(pace == Divider.LATENCY, 0, pace + 1))
+            m.d.sync += pace.eq(Mux(pace == latency, 0, pace + 1))
         with m.Elif(~self.scalar):
             m.d.sync += pace.eq(0)
         channel_last = self.channel == group - 1

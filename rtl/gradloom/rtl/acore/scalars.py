@@ -13,7 +13,7 @@ from amaranth.utils import ceil_log2
 
 from gradloom.rtl import emit
 from gradloom.rtl.acore.align import SHIFT_BITS, WIDE, Align, saturated
-from gradloom.rtl.acore.divider import Divider
+from gradloom.rtl.acore.divider import divider_of
 from gradloom.rtl.acore.first_pass import PLANE_BITS, TOTAL_BITS, Totals
 from gradloom.rtl.acore.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
 from gradloom.rtl.config import Config
@@ -65,7 +65,8 @@ def wide_product(m: Module, x: Value, factor: Value, name: str) -> tuple[Value, 
 
 
 class Scalars(wiring.Component):
-    """One scalar a cycle, ``LATENCY`` cycles; a division 12 cycles more, with 13 cycles from one on the same divider to the next.
+    """One scalar a cycle, ``LATENCY`` cycles; a division its divider's latency more, with a cycle beyond that from one on the same
+    divider to the next.
 
     A SCALAR's values come one after the other, those of a plane in the order of the channels. So the first one need not wait until
     all results of an earlier SCALAR are there, but only until each will be when its own channel's turn comes.
@@ -95,6 +96,8 @@ class Scalars(wiring.Component):
     norms : ``In(48)`` x G
         Four cycles after ``issue``.
     totals : ``In(Totals)`` x G, gamma : ``In(signed(16))`` x G
+    total_channel : ``Out(range(apu_channels))``
+        Where an APU serves several channels: the one of each whose totals are looked at in this cycle.
     r : ``Out(signed(64))`` x G
         Register 0 of every channel.
     overflow : ``Out(1)``
@@ -119,7 +122,8 @@ class Scalars(wiring.Component):
             "totals": In(ArrayLayout(Totals, group)), "gamma": In(ArrayLayout(signed(16), group)),
             "r": Out(ArrayLayout(signed(WIDE), group)), "overflow": Out(1),
             "put": Out(1), "put_addr": Out(16), "put_channel": Out(group), "put_data": Out(64), "put_ready": In(1),
-            "at": In(8), "planes": Out(ArrayLayout(PlaneScalars, group))})
+            "at": In(8), "planes": Out(ArrayLayout(PlaneScalars, group)),
+            **({"total_channel": Out(range(config.apu_channels))} if config.apu_channels > 1 else {})})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -176,6 +180,8 @@ class Scalars(wiring.Component):
         gamma3 = chosen([self.gamma[c] for c in range(group)], 2, "gamma3")
         totals = [chosen([self.totals[c][name] for c in range(group)], self.LATENCY - 4, f"total_{name}")
                   for name in ("product", "kept", "cut")]
+        if self.config.apu_channels > 1:
+            m.d.comb += self.total_channel.eq(op(self.LATENCY - 4).channel)
         total = Signal(signed(TOTAL_BITS), reset_less=True)
         with m.Switch(op(self.LATENCY - 3).total):
             # Register PLANE is behind ST and adds up products, as SG does.
@@ -264,7 +270,8 @@ class Scalars(wiring.Component):
         self.divided, self.quotient = Signal(), Signal(24)
         self.divided_op = Signal(ScalarOp)
         for i in range(count):
-            divider = emit.add(m, f"divider{i}", "divider", Divider())
+            divider = emit.add(m, f"divider{i}", "divider" if self.config.divider_bits == 2 else "serial_divider",
+                               divider_of(self.config)())
             start = valid & (op.destination == ScalarDestination.DIVIDE) & (op.channel % count == i)
             divided_op = Signal(ScalarOp, name=f"divided_op{i}")
             m.d.comb += [divider.start.eq(start), divider.s.eq(t), divider.n.eq(self.n)]

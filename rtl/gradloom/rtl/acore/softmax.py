@@ -15,7 +15,7 @@ from gradloom.rtl.isa import Opcode
 from gradloom.rtl.pint import CODE_BITS, code_of
 from gradloom.rtl.regmap import ErrorCode
 
-__all__ = ["SOFTMAX_CYCLES", "SQUARED_CYCLES", "Softmax"]
+__all__ = ["SQUARED_CYCLES", "Softmax", "softmax_cycles"]
 
 _EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 _EXP_BITS = 16
@@ -23,11 +23,18 @@ _QUOTIENT_DIGITS = 8
 """Radix-4 digits of the fraction of p = floor(2^16 ex / sum)."""
 _QUOTIENT = _QUOTIENT_DIGITS + 2
 """Cycles from the read of an exponential to its quotient."""
+_SERIAL = 2 * _QUOTIENT_DIGITS + 2
+"""Cycles of a quotient that is made a bit a cycle, from the read of its exponential on; the last step is in the last one."""
 _ERROR_BITS = 34
-SOFTMAX_CYCLES, SQUARED_CYCLES = (3, 21), (1, 6)
+SQUARED_CYCLES = 1, 6
 """Cycles a class and an image; a command takes one more."""
 _READ = 2
 """Cycles from ``lrd_en`` to ``lrd_data``."""
+
+
+def softmax_cycles(config: Config) -> tuple[int, int]:
+    """The same of softmax."""
+    return (3, 21) if config.divider_bits == 2 else (2 + _SERIAL, 22 - _QUOTIENT)
 
 
 class Softmax(wiring.Component):
@@ -36,12 +43,13 @@ class Softmax(wiring.Component):
     Softmax: d = min(lmax - l, 32767), t = (369 d) >> 8, ex = LUT[t & 255] >> min(t >> 8, 16),
     p = floor(2^16 ex / sum), code of p - 65536 onehot at shift 4 (exponent -12).
     Squared: code of l - 256 onehot at shift 0 (exponent -8). Both round to nearest with F = 8.
-    An image takes a cycle a class for the maximum, one for the sum and one for the quotients (squared: one in all).
+    An image takes a cycle a class for the maximum, one for the sum and one (``divider_bits`` = 1: 18) for the quotients (squared:
+    one in all).
 
     Parameters
     ----------
     config : :class:`Config`
-        ``cols`` (G) and ``max_classes`` count.
+        ``clusters`` (G), ``max_classes`` and ``divider_bits`` count.
 
     Members
     -------
@@ -133,13 +141,22 @@ class Softmax(wiring.Component):
         # Division, radix 4, a class a cycle: ex <= sum, so p has an integer bit (ex = sum) and eight digits of fraction.
         divide = Signal()
         m.d.comb += fetched.addr.eq(index)
-        with m.If(divide):
+        divided_class = divide
+        if self.config.divider_bits == 1:
+            divided_class, phase = Signal(), Signal(range(_SERIAL))
+            m.d.comb += divided_class.eq(phase == _SERIAL - 1)
+            with m.If(divide):
+                m.d.sync += phase.eq(Mux(divided_class, 0, phase + 1))
+        with m.If(divided_class):
             m.d.sync += [index.eq(index + 1), channel.eq(Mux(channel == g - 1, 0, channel + 1))]
-        quotient = self._quotient(m, fetched.data, total)
+        if self.config.divider_bits == 1:
+            quotient, latency = self._serial_quotient(m, phase, fetched.data, total), 1
+        else:
+            quotient, latency = self._quotient(m, fetched.data, total), _QUOTIENT
 
         # Encoder and packer. ``error_*`` describe the value that enters the encoder.
-        was = delay(Cat(last, channel, index), _QUOTIENT, "was")
-        divided = delay(divide, _QUOTIENT, "divided")
+        was = delay(Cat(last, channel, index), latency, "was")
+        divided = delay(divided_class, latency, "divided")
         error = Signal(signed(_ERROR_BITS))
         error_valid, error_last = Signal(), Signal()
         error_channel = Signal.like(channel)
@@ -204,7 +221,7 @@ class Softmax(wiring.Component):
                     m.next = "DIVIDE"
             with m.State("DIVIDE"):
                 m.d.comb += divide.eq(1)
-                with m.If(last):
+                with m.If(last if self.config.divider_bits == 2 else last & divided_class):
                     m.next = "FLUSH"
             with m.State("SQUARE"):
                 m.d.comb += squaring.eq(1)
@@ -234,4 +251,16 @@ class Softmax(wiring.Component):
             left, digits = Signal(len(total), name=f"remainder{n}"), Signal(2 * n + 1, name=f"quotient{n}")
             m.d.sync += [left.eq(shifted - part), digits.eq(Cat(digit, quotient))]
             remainder, quotient = left, digits
+        return quotient
+
+    def _serial_quotient(self, m: Module, phase: Value, ex: Value, total: Value) -> Value:
+        """The same by one subtractor, a bit a cycle; complete in the cycle after the last ``phase``. ``ex`` is there in phase 1."""
+        remainder, quotient = Signal(len(total)), Signal(2 * _QUOTIENT_DIGITS + 1)
+        whole = ex == total
+        trial = Signal(len(total) + 2)
+        m.d.comb += trial.eq((remainder << 1) - total)
+        with m.If(phase == 1):
+            m.d.sync += [remainder.eq(Mux(whole, 0, ex)), quotient.eq(whole)]
+        with m.Else():
+            m.d.sync += [remainder.eq(Mux(trial[-1], remainder << 1, trial)), quotient.eq(Cat(~trial[-1], quotient))]
         return quotient

@@ -1,6 +1,7 @@
-"""Third stage of the A-Core, its control: takes a prepared command and issues its beats, one a cycle."""
+"""Third stage of the A-Core, its control: takes a prepared command and issues its beats, one a cycle, or in turns
+(:mod:`gradloom.rtl.acore.turns`)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
@@ -11,12 +12,13 @@ from gradloom.rtl.acore.microcode import MicroLayout, Operand
 from gradloom.rtl.acore.planes import Beat, PlaneWalk
 from gradloom.rtl.acore.pool import POOL_LATENCY
 from gradloom.rtl.acore.poolwalk import PoolWalk, Tap
+from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import decode
 from gradloom.rtl.config import Config
-from gradloom.rtl.delay import Line
+from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, Opcode, XSource
 
-__all__ = ["FETCH", "Issue", "Prepared", "Sweep", "prepared"]
+__all__ = ["FETCH", "Prepared", "Sweep", "issue_layout", "prepared"]
 
 FETCH = 3
 """Cycles from the issue of a beat to its operands at the APUs (stage 0)."""
@@ -49,9 +51,16 @@ class Prepared(wiring.Signature):
         super().__init__({"valid": Out(1), "ready": In(1), "command": Out(prepared(config))})
 
 
-Issue = StructLayout({"beat": Beat, "tap": Tap, "idx": 24, "slot": 3, "zeros": 2})
-"""What leaves with a beat: the beat, a pooling tap, element index of lane 0 and channel 0, which eighth of the bitmap beat, and
-the lanes whose partial sum is nowhere stored (0)."""
+def issue_layout(config: Config) -> StructLayout:
+    """What leaves with a beat: the beat, a pooling tap, element index of lane 0 and channel 0, which eighth of the bitmap beat, and
+    the lanes whose partial sum is nowhere stored (0).
+
+    With several turns also that of what is read, ``tap_turn``, and that of the beat, which follows its taps. ``beat`` is final in
+    the last turn alone.
+    """
+    turns = Turns(config)
+    several = {"turn": turns.bits, "tap_turn": turns.bits} if turns.count > 1 else {}
+    return StructLayout({"beat": Beat, "tap": Tap, "idx": 24, "slot": 3, "zeros": 2, **several})
 
 
 class Sweep(wiring.Component):
@@ -67,7 +76,7 @@ class Sweep(wiring.Component):
         A command begins: its first beat is issued in the next cycle or later.
     present : ``Out(prepared(config))``
         The command, from ``go`` on for at least 33 cycles and while its beats are issued.
-    issue : ``Out(Issue)``
+    issue : ``Out(issue_layout(config))``
     reads, aa_odd, ab_odd : ``Out(1)``
         With the issue: the beat reads the streams, at an odd address.
     aa_addr, ab_addr, am_addr, xin_addr : ``Out(16)``, streams_en ``Out(1)``
@@ -79,9 +88,9 @@ class Sweep(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.turns = config, Turns(config)
         super().__init__({
-            "i": In(Prepared(config)), "go": Out(1), "present": Out(prepared(config)), "issue": Out(Issue),
+            "i": In(Prepared(config)), "go": Out(1), "present": Out(prepared(config)), "issue": Out(issue_layout(config)),
             "reads": Out(1), "aa_odd": Out(1), "ab_odd": Out(1),
             "aa_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16), "streams_en": Out(1),
             "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
@@ -96,9 +105,23 @@ class Sweep(wiring.Component):
 
         pooling = Signal()
         step, last = Signal(), Signal()
+        # A turn is issued; in the last one of a beat, or of a tap, the walks go on.
+        issued, turn_last = step, Const(1)
+        if self.turns.count > 1:
+            self.turn, issued, turn_last = Signal(self.turns.bits), Signal(), Signal()
+            m.d.comb += turn_last.eq(self.turns.last(self.turn))
+            with m.If(self.go):
+                m.d.sync += self.turn.eq(0)
+            with m.Elif(issued):
+                m.d.sync += self.turn.eq(Mux(turn_last, 0, self.turn + 1))
         age = Signal(range(_SPAN + 1))
         gap = Signal(range(_GAP + 1))
-        m.d.comb += [pooling.eq((op.x == Operand.POOL) & (run.pool != 0)), last.eq(walk.beat.final | ~present.sweep)]
+        final, beat_done = walk.beat.final, pool.beat_done
+        if self.turns.count > 1:
+            # The walks stay for all turns of a beat, or tap, so that what ends it in the last one may come a cycle late: from a
+            # register, which is where the longest paths through the walks end.
+            final, beat_done = delayed(m, final, "final") & turn_last, delayed(m, beat_done, "beat_done")
+        m.d.comb += [pooling.eq((op.x == Operand.POOL) & (run.pool != 0)), last.eq(final | ~present.sweep)]
         hold = (last & (age < _FINALS)) | (self.drd_wait & (run.xsrc == XSource.DW))
         with m.If(self.go):
             m.d.sync += age.eq(0)
@@ -130,10 +153,15 @@ class Sweep(wiring.Component):
                 m.d.comb += self.go.eq(1)
                 m.next = "SWEEP"
             with m.State("SWEEP"):
-                with m.If(pooling):
-                    m.d.comb += [tapping.eq(~hold), step.eq(tapping & pool.beat_done)]
-                with m.Else():
-                    m.d.comb += step.eq(~hold)
+                if self.turns.count > 1:
+                    # What has no beats has one turn.
+                    done = (turn_last & (~pooling | beat_done)) | ~present.sweep
+                    m.d.comb += [issued.eq(~hold), tapping.eq(issued & turn_last & pooling), step.eq(issued & done)]
+                else:
+                    with m.If(pooling):
+                        m.d.comb += [tapping.eq(~hold), step.eq(tapping & pool.beat_done)]
+                    with m.Else():
+                        m.d.comb += step.eq(~hold)
                 with m.If(step & last):
                     m.next = "IDLE"
                     with m.If(pooling):
@@ -142,10 +170,13 @@ class Sweep(wiring.Component):
             for i in range(POOL_LATENCY - 1):
                 with m.State(f"TAIL{i}"):
                     m.next = f"TAIL{i + 1}" if i < POOL_LATENCY - 2 else "IDLE"
+        if self.turns.count > 1:
+            tapping, step = issued & pooling, issued & (~pooling | pool.beat_done)
         self._issue(m, run, op, walk, pool, pooling, step, last, tapping)
         return m
 
     def _issue(self, m: Module, run, op, walk, pool, pooling, step, last, tapping) -> None:
+        """Of a turn; ``step``: of the beat, ``tapping``: of a tap."""
         beat = Signal(Beat)
         m.d.comb += [beat.eq(walk.beat), beat.v.eq(step), beat.final.eq(last)]
         # Only a pooling command's: the next command may be here before the last beat of the one before it is held no more.
@@ -160,6 +191,9 @@ class Sweep(wiring.Component):
             self.issue.tap.eq(pool.tap), self.issue.tap.v.eq(tapping),
             self.issue.slot.eq(walk.bits_slot), self.issue.zeros.eq(Cat(walk.psum.zero0, walk.psum.zero1) & from_psum.replicate(2)),
         ]
+        if self.turns.count > 1:
+            held_turn = Line(m, self.turn, "held_turn")[POOL_LATENCY]
+            m.d.comb += [self.issue.turn.eq(Mux(pooling, held_turn, self.turn)), self.issue.tap_turn.eq(self.turn)]
         offset = Mux(pooling, pool.addr, walk.offset)
         wide = step & (op.x == Operand.IN)
         m.d.comb += [self.reads.eq(Mux(pooling, tapping, step)), self.aa_odd.eq(run.sa0[0] ^ offset[0]),

@@ -4,7 +4,7 @@ memories."""
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from gradloom.rtl.channels import load_channels, store_channel
 from gradloom.rtl.config import Config
@@ -204,10 +204,10 @@ class Bench:
         assert found == expected, f"{context}: statistics"
 
 
-def bench_config(group: int, wpus: int) -> Config:
-    """A machine whose memories are small enough to be compared whole."""
+def bench_config(group: int, wpus: int, **fields: Any) -> Config:
+    """A machine whose memories are small enough to be compared whole; with further fields of a :class:`Config`."""
     return Config(name="bench", clusters=group, cols=min(group, 8), wpus=wpus, abuf_depth=512, mbuf_depth=128, pbuf_depth=64,
-                  dw_depth=max(64, 18 * max(1, group // 2)), max_planes=8, max_classes=64)
+                  dw_depth=max(64, 18 * max(1, group // 2)), max_planes=8, max_classes=64, **fields)
 
 
 def fill(ref: AuxReference, *, beats: int = 64, wide_bits: int = 40) -> None:

@@ -33,9 +33,13 @@ def weight_gradient(run: Run, *, export: bool) -> None:
         raise ValueError("a sweep over weight gradients that is not nr nk blocks of each tile long")
     beats = f["planes"] * f["nb"]
     where = slice(f["dwbase"], f["dwbase"] + beats)
-    moved = np.arange(f["dwbase"], f["dwbase"] + beats) % run.m.config.export_depth
-    dw = run.chip.dw[where] + (run.chip.xin[moved] if f["xin"] else 0)
-    run.chip.xout[moved] = dw
+    dw = run.chip.dw[where]
+    if run.m.config.export_depth:
+        moved = np.arange(f["dwbase"], f["dwbase"] + beats) % run.m.config.export_depth
+        dw = dw + (run.chip.xin[moved] if f["xin"] else 0)
+        run.chip.xout[moved] = dw
+    elif export or f["xin"]:
+        raise ValueError("sums of weight gradients are exported or imported, and there are no buffers for them")
     if export:
         return
     plane, r, k, side, b, lane, i = np.meshgrid(

@@ -53,7 +53,8 @@ def check_steps(
         x, labels = random_images(network, batch, rng)
         calibrate = not state.calibrated
         plan = compile_network(
-            network, config, batch, calibrate=calibrate, export_dw=True, parts=1 if calibrate else parts, choices=choices
+            network, config, batch, calibrate=calibrate, export_dw=config.export_depth > 0, parts=1 if calibrate else parts,
+            choices=choices
         )
         assert validate(plan.program(step), config, window=(0, plan.size), first_step=step) == []
         machine = start_machine(plan, state, order)
@@ -78,7 +79,8 @@ def check_start(
     rng, state = np.random.default_rng(6), State.initial(network, 7, -9)
     x, labels = random_images(network, batch, rng)
     train_step(network, state, x, labels, HYPERS[0])
-    plan = compile_network(network, config, batch, slots=steps, table=steps, export_dw=True, choices=choices)
+    plan = compile_network(network, config, batch, slots=steps, table=steps, export_dw=config.export_depth > 0,
+                           choices=choices)
     assert validate(plan.program(1), config, window=(0, plan.size), first_step=1, steps=steps) == []
     machine = start_machine(plan, state, order)
     batches = [random_images(network, batch, rng) for _ in range(steps)]

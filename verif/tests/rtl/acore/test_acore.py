@@ -41,7 +41,16 @@ from gradloom.verif.plain_arith import encode as encode_value
 
 FILE = VECTORS / "frn.json"
 CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),
-           "g16w1": bench_config(16, 1)}
+           "g16w1": bench_config(16, 1),
+           # In turns of channels, of columns, and of both.
+           "g2w1t4": bench_config(2, 1, apu_channels=2, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
+           "g4w1t4": bench_config(4, 1, apu_channels=4, divider_bits=1),
+           "g4w1t8": bench_config(4, 1, apu_channels=4, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
+           "g4w2t2": bench_config(4, 2, apu_channels=2), "g1w1t2": bench_config(1, 1, apu_lanes=1)}
+
+
+IN_TURNS = ("logits", "weights", "pools", "rivalling", "first_passes_beside_sweeps", "softmax", "overflows_alone")
+"""Benches that a machine with turns passes in every run of the suite."""
 
 
 class CocotbDriver:
@@ -221,9 +230,11 @@ async def turnaround(dut):
     plane = {"planes": 2, "nb": 120, "xe": 6, "py": 20, "pj": 12, "n": 240, "pl0": 16, "t2": 9, "f1": 8, "f2": 8}
     backward_plane = plane | {"xsrc": XSource.NONE, "inv": reciprocal(240)[0]}
     weights = {"planes": 1, "nb": 36, "xe": 36, "xsrc": XSource.DW, "nr": 3, "nk": 3, "inv": 1 << 15, "f1": 16, "f2": 16}
-    # The first pass of FRN_BWD waits for a cycle where it meets the sweep before it at addresses of one parity.
-    limits = {"FRN_FWD": (plane, 242), "BP_OUT": (plane, 242), "BP_OUT_RES": (plane, 242), "RELU_FWD": (plane, 242),
-              "FRN_BWD": (backward_plane, 252 + 1), "WU": (weights, 38)}
+    # The first pass of FRN_BWD waits for a cycle, or a beat's turns, where it meets the sweep before it at addresses of one parity.
+    turns = bench.config.turns
+    sweep = 240 * turns + 2
+    limits = {"FRN_FWD": (plane, sweep), "BP_OUT": (plane, sweep), "BP_OUT_RES": (plane, sweep), "RELU_FWD": (plane, sweep),
+              "FRN_BWD": (backward_plane, sweep + 10 + turns), "WU": (weights, 36 * turns + 2)}
     for name, (fields, limit) in limits.items():
         shifts = shift_sum(1, 12, 9, -9) + shift_sum(2, rng.randint(0, 4)) + shift_sum(3, 27)
         words = [bench.prepare(name, TABLE[name], fields, shifts) for _ in range(5)]
@@ -506,10 +517,21 @@ async def random_commands(dut):
     pytest.param("g2w3", marks=pytest.mark.long("an A-Core between one and four channels")),
     "g4w2",
     pytest.param("g16w1", marks=pytest.mark.long("builds lanes of 16 channels, five minutes")),
+    pytest.param("g2w1t4", marks=pytest.mark.long("some of it is test_acore_in_turns")),
+    pytest.param("g4w1t4", marks=pytest.mark.long("an APU of four channels with both lanes")),
+    pytest.param("g4w1t8", marks=pytest.mark.long("an APU of four channels with one lane")),
+    pytest.param("g4w2t2", marks=pytest.mark.long("two APUs of two channels")),
+    pytest.param("g1w1t2", marks=pytest.mark.long("an APU of one channel with one lane")),
 ])
 def test_acore(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("ACORE_MACHINE", machine)
     assert run_cocotb(lambda: ACore(CONFIGS[machine]), __file__, tmp_path) == 23
+
+
+def test_acore_in_turns(tmp_path, monkeypatch):
+    """What lies near the turns, of a machine with one APU of one lane for two channels."""
+    monkeypatch.setenv("ACORE_MACHINE", "g2w1t4")
+    assert run_cocotb(lambda: ACore(CONFIGS["g2w1t4"]), __file__, tmp_path, testcase=IN_TURNS) == len(IN_TURNS)
 
 
 def test_microprograms_have_room():

@@ -9,7 +9,16 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.acore.align import Align, AlignNarrow, ProductAlign, lean_sum, narrow_settings, product_over, saturated
+from gradloom.rtl.acore.align import (
+    Align,
+    AlignNarrow,
+    ProductAlign,
+    lean_sum,
+    narrow_settings,
+    product_fraction,
+    product_over,
+    saturated,
+)
 from gradloom.rtl.delay import Line
 from gradloom.verif.plain_arith import align, saturate
 
@@ -49,50 +58,55 @@ def test_align():
 class NarrowAtOnce(wiring.Component):
     """AlignNarrow whose settings come from a shift that is presented with x."""
 
-    def __init__(self, width: int) -> None:
-        self.dut = AlignNarrow(width)
+    def __init__(self, width: int, *, lut: bool) -> None:
+        self.dut, self.lut = AlignNarrow(width, lut=lut), lut
         super().__init__({"x": In(signed(width)), "n": In(signed(7)), "y": Out(signed(64))})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.dut = dut = self.dut
-        settings = narrow_settings(self.n.as_unsigned(), dut.width)
+        settings = narrow_settings(self.n.as_unsigned(), dut.width, lut=self.lut)
         m.d.comb += [dut.x.eq(self.x), dut.power.eq(settings["power"]), dut.over.eq(settings["over"]), self.y.eq(dut.y)]
         m.d.sync += dut.rows.eq(settings["rows"])
         return m
 
 
-@pytest.mark.parametrize("width", [13, 22, 32])
-def test_align_narrow(width):
-    check(NarrowAtOnce(width), ["x", "n"], operands(width), align, AlignNarrow.LATENCY)
+@pytest.mark.parametrize(("width", "lut"), [(13, False), (22, False), (32, False), (13, True), (22, True)])
+def test_align_narrow(width, lut):
+    check(NarrowAtOnce(width, lut=lut), ["x", "n"], operands(width), align, AlignNarrow.LATENCY)
 
 
 class ProductAtOnce(wiring.Component):
     """ProductAlign, saturated, whose settings come from a factor and a shift that are presented with x."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lut: bool) -> None:
+        self.lut = lut
         super().__init__({"x": In(signed(48)), "factor": In(17), "n": In(signed(7)), "y": Out(signed(64))})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.dut = dut = ProductAlign()
+        m.submodules.dut = dut = ProductAlign(lut=self.lut)
         n = Line(m, self.n.as_unsigned(), "n")
         coarse, fine = n[ProductAlign.COARSE], n[ProductAlign.COARSE + 1]
         limit = Cat((~dut.negative).replicate(63), dut.negative)
-        m.d.comb += [dut.x.eq(self.x), dut.factor.eq(self.factor << self.n.as_unsigned()[:3]), dut.coarse.eq(coarse[5:]),
+        if self.lut:
+            m.d.comb += [dut.octet.eq(coarse[3:6]), dut.fraction.eq(product_fraction(fine)), dut.low.eq(n[ProductAlign.COARSE + 2])]
+        factor = self.factor if self.lut else self.factor << self.n.as_unsigned()[:3]
+        m.d.comb += [dut.x.eq(self.x), dut.factor.eq(factor), dut.coarse.eq(coarse[5:]),
                      dut.fine.eq(fine[3:5].replicate(2)), dut.over.eq(product_over(fine)),
                      self.y.eq(Mux(dut.beyond, limit, dut.y).as_signed())]
         return m
 
 
-def test_product_align():
+@pytest.mark.parametrize("lut", [False, True])
+def test_product_align(lut):
     rng = random.Random(7)
     factors = (0, 1, 1 << 15, 1 << 16, (1 << 17) - 1)
     cases = [(x, rng.choice((*factors, rng.getrandbits(17))), n) for x, n in operands(48)]
     # What just fits, or not, behind a factor of one bit.
     cases += [(sign * (1 << i) + around, 1 << 16, n) for n in range(64) for i in range(max(0, 44 - n), min(47, 50 - n))
               for sign in (1, -1) for around in (-1, 0)]
-    check(ProductAtOnce(), ["x", "factor", "n"], cases, lambda x, factor, n: align(x * factor, n), ProductAlign.LATENCY)
+    check(ProductAtOnce(lut=lut), ["x", "factor", "n"], cases, lambda x, factor, n: align(x * factor, n), ProductAlign.LATENCY)
 
 
 def test_lean_sum():

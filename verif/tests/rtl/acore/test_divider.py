@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.acore.divider import Divider
+from gradloom.rtl.acore.divider import Divider, SerialDivider
 
 
 def expected(n: int, s: int) -> tuple[int, int]:
@@ -15,8 +15,8 @@ def expected(n: int, s: int) -> tuple[int, int]:
     return (n << le) // s, le
 
 
-def divide(cases: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    dut, results = Divider(), []
+def divide(cases: list[tuple[int, int]], divider: type[Divider] | type[SerialDivider]) -> list[tuple[int, int]]:
+    dut, results = divider(), []
 
     async def bench(ctx):
         for n, s in cases:
@@ -25,7 +25,7 @@ def divide(cases: list[tuple[int, int]]) -> list[tuple[int, int]]:
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            for _ in range(Divider.LATENCY - 1):
+            for _ in range(divider.LATENCY - 1):
                 assert not ctx.get(dut.done)
                 await ctx.tick()
             assert ctx.get(dut.done)
@@ -62,9 +62,12 @@ def small_cases() -> list[tuple[int, int]]:
     return [(n, s) for n in range(1, 33) for s in range(1, 65)]
 
 
-@pytest.mark.parametrize("cases", [boundary_cases(), small_cases(), random_cases(1)], ids=["boundaries", "small", "random"])
-def test_quotients(cases):
-    results = divide(cases)
+@pytest.mark.parametrize(("divider", "cases"), [
+    pytest.param(Divider, boundary_cases(), id="boundaries"), pytest.param(Divider, small_cases(), id="small"),
+    pytest.param(Divider, random_cases(1), id="random"), pytest.param(SerialDivider, boundary_cases(), id="serial-boundaries"),
+    pytest.param(SerialDivider, random_cases(2)[:400], id="serial-random")])
+def test_quotients(cases, divider):
+    results = divide(cases, divider)
     for (n, s), result in zip(cases, results, strict=True):
         assert result == expected(n, s), f"{n} / {s}"
         assert 1 << 15 <= result[0] < 1 << 16

@@ -16,9 +16,12 @@ from gradloom.verif.plain_arith import decode
 WIDTHS = {"planes": 8, "nb": 16, "xe": 12, "xodd": 1, "xsrc": 2, "sa0": 16, "sb0": 16, "sm0": 16}
 
 
-@pytest.mark.parametrize(("group", "rival"), [(1, 0.0), (2, 0.0), (4, 0.0), (2, 0.5), (2, 0.95), (4, 0.95)])
-def test_sums(group, rival):
-    config = Config(name="first", clusters=group, cols=group, wpus=1, max_planes=5)
+@pytest.mark.parametrize(("group", "rival", "channels", "lanes"), [
+    *((group, rival, 1, 2) for group, rival in [(1, 0.0), (2, 0.0), (4, 0.0), (2, 0.5), (2, 0.95), (4, 0.95)]),
+    (1, 0.5, 1, 1), (4, 0.5, 4, 2), (2, 0.95, 2, 1), (4, 0.0, 2, 1)])
+def test_sums(group, rival, channels, lanes):
+    """``channels`` and ``lanes``: of an APU, which takes a beat in turns."""
+    config = Config(name="first", clusters=group, cols=group, wpus=1, max_planes=5, apu_channels=channels, apu_lanes=lanes)
     fields = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
     dut = FirstPass(config, fields)
     rng = random.Random(group)
@@ -53,13 +56,18 @@ def test_sums(group, rival):
 
         async def check(expected) -> None:
             planes, totals = expected
-            for plane, sums in enumerate(planes):
-                ctx.set(dut.plane, plane)
-                await cycle()
-                assert [ctx.get(dut.sums[c]) for c in range(group)] == sums
-            for c in range(group):
-                total = ctx.get(dut.totals[c])
-                assert (total.product, total.kept, total.cut) == totals[c]
+            for turn in range(channels):
+                if channels > 1:
+                    ctx.set(dut.channel, turn)
+                    ctx.set(dut.total_channel, turn)
+                read = range(turn, group, channels)
+                for plane, sums in enumerate(planes):
+                    ctx.set(dut.plane, plane)
+                    await cycle()
+                    assert [ctx.get(dut.sums[c]) for c in read] == [sums[c] for c in read]
+                for c in read:
+                    total = ctx.get(dut.totals[c])
+                    assert (total.product, total.kept, total.cut) == totals[c]
 
         previous = None
         for _ in range(12):

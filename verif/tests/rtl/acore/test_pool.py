@@ -34,17 +34,25 @@ def pooled(window: list[Stored], lane: int, *, maximum: int, match: int) -> tupl
     return value, next((k for value, k in taps if value == largest), 0)
 
 
-def check(windows: list[list[Stored]], *, maximum: int, match: int, rng: random.Random) -> None:
-    """Windows one after the other, with cycles without a tap between their beats."""
-    dut = Pool()
+def of_channel(beat: Stored, channel: int) -> Stored:
+    """What a further channel has stored beside a beat: other values, the numbers of the other column."""
+    return dataclasses.replace(beat, a=[value + 37 * channel & 255 for value in beat.a], b=beat.b[::-1] if channel % 2 else beat.b)
+
+
+def check(windows: list[list[Stored]], *, maximum: int, match: int, rng: random.Random, channels: int = 1,
+          lanes: int = LANES) -> None:
+    """Windows one after the other, with cycles without a tap between their beats; of several channels, or with one lane, in
+    turns."""
+    turns = [(column, channel) for column in range(LANES // lanes) for channel in range(channels)]
+    dut = Pool(lanes, len(turns))
     values: list[list[int]] = []
     indices: list[list[int]] = []
     ends: list[int] = []
 
     async def cycle(ctx, tap: dict[str, object]) -> None:
         ctx.set(dut.tap, tap)
-        values.append([ctx.get(dut.value[lane]) for lane in range(LANES)])
-        indices.append([ctx.get(dut.index[lane]) for lane in range(LANES)])
+        values.append([ctx.get(dut.value[lane]) for lane in range(lanes)])
+        indices.append([ctx.get(dut.index[lane]) for lane in range(lanes)])
         await ctx.tick()
 
     async def bench(ctx):
@@ -55,12 +63,17 @@ def check(windows: list[list[Stored]], *, maximum: int, match: int, rng: random.
                 while rng.random() < 0.1:
                     # What comes without a tap counts nowhere.
                     await cycle(ctx, {"v": 0, "first": rng.randrange(2), "last": rng.randrange(2), "inside": [[1, 1], [1, 1]]})
-                ctx.set(dut.a, beat.a)
-                ctx.set(dut.b, beat.b)
                 last = number == len(window) - 1
-                if last:
-                    ends.append(len(values))
-                await cycle(ctx, {"v": 1, "first": int(number == 0), "last": int(last), "inside": beat.inside, "k": beat.k})
+                for turn, (column, channel) in enumerate(turns):
+                    stored = of_channel(beat, channel)
+                    ctx.set(dut.a, stored.a)
+                    ctx.set(dut.b, stored.b)
+                    for name, value in (("turn", turn), ("column", column)):
+                        if hasattr(dut, name):
+                            ctx.set(getattr(dut, name), value)
+                    if last:
+                        ends.append(len(values))
+                    await cycle(ctx, {"v": 1, "first": int(number == 0), "last": int(last), "inside": beat.inside, "k": beat.k})
         for _ in range(POOL_LATENCY + 2):
             await cycle(ctx, {"v": 0})
 
@@ -68,19 +81,21 @@ def check(windows: list[list[Stored]], *, maximum: int, match: int, rng: random.
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
-    for number, (window, end) in enumerate(zip(windows, ends, strict=True)):
-        expected = [pooled(window, lane, maximum=maximum, match=match) for lane in range(LANES)]
+    for number, ((window, (column, channel)), end) in enumerate(zip(itertools.product(windows, turns), ends, strict=True)):
+        stored = [of_channel(beat, channel) for beat in window]
+        expected = [pooled(stored, lane, maximum=maximum, match=match) for lane in range(column, column + lanes)]
         assert values[end + POOL_LATENCY] == [value for value, _ in expected], number
         if maximum:
             assert indices[end + POOL_LATENCY + 1] == [index for _, index in expected], number
 
 
-@pytest.mark.parametrize(("maximum", "match"), list(itertools.product(range(2), range(2))))
-def test_windows(maximum, match):
+@pytest.mark.parametrize(("maximum", "match", "channels", "lanes"), [
+    *((maximum, match, 1, LANES) for maximum, match in itertools.product(range(2), range(2))), (1, 0, 2, 1), (0, 1, 4, 2)])
+def test_windows(maximum, match, channels, lanes):
     """Random beats in windows of one to eight, all numbers of taps, few codes (so that maxima meet) or many, and no taps at all."""
     rng = random.Random(maximum + 2 * match)
     windows = []
-    for _ in range(120):
+    for _ in range(120 // channels):
         codes = rng.choice((range(256), (LARGEST, LEAST, 0, 1, 0x7F)))
         share = rng.choice((0.0, 0.3, 0.8, 1.0))
         window = []
@@ -90,7 +105,7 @@ def test_windows(maximum, match):
                                  [rng.choice((k[0][c], k[1][c], rng.getrandbits(8))) for c in range(LANES)],
                                  [[int(rng.random() < share) for _ in range(LANES)] for _ in range(LANES)], k))
         windows.append(window)
-    check(windows, maximum=maximum, match=match, rng=rng)
+    check(windows, maximum=maximum, match=match, rng=rng, channels=channels, lanes=lanes)
 
 
 @pytest.mark.parametrize("code", [LARGEST, LEAST])

@@ -8,15 +8,15 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from gradloom.rtl.acore.softmax import SOFTMAX_CYCLES, SQUARED_CYCLES, Softmax
+from gradloom.rtl.acore.softmax import SQUARED_CYCLES, Softmax, softmax_cycles
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.cocotb_run import run_cocotb
 
 MAX_CLASSES = {1: 40, 2: 40, 8: 1024, 16: 100}
-CONFIGS = {g: Config(name="t", clusters=g, wpus=1, cols=min(g, 8), dw_depth=144, max_classes=most)
-           for g, most in MAX_CLASSES.items()}
+CONFIGS = {(g, bits): Config(name="t", clusters=g, wpus=1, cols=min(g, 8), dw_depth=144, max_classes=most, divider_bits=bits)
+           for g, most in MAX_CLASSES.items() for bits in (2, 1)}
 EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 
 
@@ -129,6 +129,11 @@ class Bench:
                 self.logits[logit0 + n * groups + group] = padded[group * self.g:(group + 1) * self.g]
 
 
+def divider_bits() -> int:
+    """Of the unit that ``test_softmax`` built."""
+    return int(os.environ["SOFTMAX_BITS"])
+
+
 @cocotb.test()
 async def batches(dut):
     g = int(os.environ["SOFTMAX_G"])
@@ -142,7 +147,7 @@ async def batches(dut):
             logit0, oa0 = rng.randrange(1000), rng.randrange(1000)
             bench.load(rows, labels, logit0)
             writes, fault, cycles = await bench.run(
-                limit=images * (4 * classes + 50), images=images, classes=classes, squared=squared, logit0=logit0,
+                limit=images * (22 * classes + 50), images=images, classes=classes, squared=squared, logit0=logit0,
                 oa0=oa0)
             groups = -(-classes // g)
             expected = {}
@@ -153,9 +158,9 @@ async def batches(dut):
                     expected[oa0 + n * groups + group] = int.from_bytes(beat, "little")
             assert not fault
             assert writes == expected, f"{classes} classes, squared {squared}"
-            a_class, an_image = SQUARED_CYCLES if squared else SOFTMAX_CYCLES
+            a_class, an_image = SQUARED_CYCLES if squared else softmax_cycles(CONFIGS[g, divider_bits()])
             assert cycles == 1 + images * (a_class * classes + an_image), f"{classes} classes"
-            again, fault, _ = await bench.run(limit=images * (8 * classes + 90), rival=rng, images=images, classes=classes,
+            again, fault, _ = await bench.run(limit=images * (26 * classes + 90), rival=rng, images=images, classes=classes,
                                               squared=squared, logit0=logit0, oa0=oa0)
             assert not fault
             assert again == expected, f"{classes} classes, squared {squared}, beside a Storer"
@@ -178,7 +183,7 @@ async def as_many_classes_as_there_may_be(dut):
         groups = -(-classes // g)
         logit0, oa0 = 65536 - len(rows) * groups, 65536 - len(rows) * groups
         bench.load(rows, labels, logit0)
-        writes, fault, _ = await bench.run(limit=4 * len(rows) * (classes + 50), images=len(rows), classes=classes, squared=0,
+        writes, fault, _ = await bench.run(limit=22 * len(rows) * (classes + 50), images=len(rows), classes=classes, squared=0,
                                            logit0=logit0, oa0=oa0)
         assert not fault
         for n, (row, label) in enumerate(zip(rows, labels, strict=True)):
@@ -197,7 +202,7 @@ async def exact_quotients(dut):
     rows = [[-d for d in distances] for distances in (
         (0, 1485, 915, 2384), (0, 2206, 356, 1910), (0, 1355, 934, 2310))]
     bench.load(rows, [0, 2, 0], 0)
-    writes, fault, _ = await bench.run(limit=500, images=3, classes=4, squared=0, logit0=0, oa0=0)
+    writes, fault, _ = await bench.run(limit=1000, images=3, classes=4, squared=0, logit0=0, oa0=0)
     packed = b"".join(writes[address].to_bytes(2 * g, "little")[:g] for address in sorted(writes))
     stride = -(-4 // g) * g
     assert not fault
@@ -213,7 +218,7 @@ async def faults(dut):
     bench = Bench(dut, g)
     await bench.reset()
     rows, labels = batch(rng, 3, 5)
-    common = {"limit": 500, "squared": 0, "logit0": 0, "oa0": 0}
+    common = {"limit": 1000, "squared": 0, "logit0": 0, "oa0": 0}
     for bad, fault in ((5, ErrorCode.LABEL_RANGE), (0xFFFF, ErrorCode.LABEL_RANGE), (4, 0)):
         bench.load(rows, [labels[0], bad, labels[2]], 0)
         writes, got, _ = await bench.run(images=3, classes=5, **common)
@@ -226,8 +231,9 @@ async def faults(dut):
     assert not got and not writes
 
 
-@pytest.mark.parametrize("g", [
-    pytest.param(g, marks=[pytest.mark.long("channels between one and eight")] if g == 2 else []) for g in CONFIGS
-])
-def test_softmax(g, tmp_path):
-    assert run_cocotb(lambda: Softmax(CONFIGS[g]), __file__, tmp_path, env={"SOFTMAX_G": str(g)}) == 4
+@pytest.mark.parametrize(("g", "bits"), [
+    pytest.param(g, bits, marks=[pytest.mark.long("the same with another number of channels or classes")]
+                 if g == 2 or (bits == 1 and g != 1) else []) for g, bits in CONFIGS])
+def test_softmax(g, bits, tmp_path):
+    environment = {"SOFTMAX_G": str(g), "SOFTMAX_BITS": str(bits)}
+    assert run_cocotb(lambda: Softmax(CONFIGS[g, bits]), __file__, tmp_path, env=environment) == 4
