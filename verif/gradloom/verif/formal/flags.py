@@ -1,4 +1,4 @@
-"""Specifications of overflow flags on their way to a command's report, written from docs/machine.md and
+"""Specifications of overflow flags on their way to a command's report, written from docs/machine.md (sections 4, 5 and 7) and
 :class:`gradloom.rtl.command.CommandPort`: a flag that was raised inside a command stays until it has been reported, once.
 
 What raises the flags is free: any of them in any cycle.
