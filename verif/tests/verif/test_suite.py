@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from gradloom.verif.checkout import ROOT
+from gradloom.verif.suite import FIRST, beginning_with_the_longest
 
 SUITE = '''
 import pytest
@@ -60,3 +61,22 @@ def test_the_options_are_known_before_any_folder_is_read():
     command = [sys.executable, "-m", "pytest", "--markers", "--skips-to", "no/such/folder/skips.txt", "--netlist", "all"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "long(reason)" in done.stdout, done.stderr
+
+
+def test_the_longest_come_first_in_both_halves():
+    """Every test runs once, files stay together, and a worker that begins in the middle begins with long ones, too."""
+    short = [f"verif/tests/host/test_{i}.py::test_{k}" for i in range(10) for k in range(8)]
+    long = [f"{file}::test_{k}" for file in FIRST for k in range(2)]
+    names = [*short[:30], *long, *short[30:]]
+    places = beginning_with_the_longest(names)
+    assert sorted(places) == list(range(len(names)))
+    ordered = [names[n] for n in places]
+    for half in (ordered, ordered[len(ordered) // 2:]):
+        assert [name.split("::")[0] for name in half[:len(FIRST)]] == [
+            file for file in FIRST[0 if half is ordered else 1::2] for _ in range(2)]
+    assert [name for name in ordered if name in short] == short
+    assert beginning_with_the_longest(long[:3]) == [0, 1, 2] and beginning_with_the_longest([]) == []
+
+
+def test_what_comes_first_is_there():
+    assert [file for file in FIRST if not (ROOT / file).is_file()] == []

@@ -2,7 +2,7 @@
 
 import types
 
-from amaranth.hdl import Array, Assert, Assume, Const, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Array, Assert, Assume, Const, Cover, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -12,7 +12,7 @@ from gradloom.rtl.ccore import mac
 
 __all__ = ["CODE_VALUES", "CONVERTER_DEPTH", "CodecSpec", "ConverterSpec", "MultiplierSpec"]
 
-CONVERTER_DEPTH = converter.Converter.LATENCY + 1
+CONVERTER_DEPTH = 2 * converter.Converter.LATENCY + 1
 
 
 def _code_value(code: int) -> int:
@@ -75,30 +75,37 @@ class MultiplierSpec(wiring.Component):
 
 
 class ConverterSpec(wiring.Component):
-    """Every operand that enters the converter leaves it encoded by the rules, ``LATENCY`` cycles later.
+    """Every operand that enters the converter leaves it by the rules, ``LATENCY`` cycles later, with the settings of its own cycle:
+    as a code, where it is wanted as an integer; not enabled, as 0.
 
-    The pipeline has no feedback: after ``LATENCY`` cycles its whole state is a function of the free inputs;
-    the bounded check of the first full cycle, at depth ``CONVERTER_DEPTH``, covers every later one.
+    The pipeline has no feedback: a result depends on nothing that enters more than ``LATENCY`` cycles before it. So the bounded
+    check, at depth ``CONVERTER_DEPTH``, of one cycle with ``LATENCY`` cycles before and behind it, in each of which all inputs are
+    free, covers every cycle.
 
     Parameters
     ----------
     f16, left : :class:`bool`
-        The case: F = 16 or 8; the operand is shifted left (or not at all) or right. The four cases cover all.
+        The case, of that one cycle: F = 16 or 8; the operand is shifted left (or not at all) or right. The four cases cover all.
+    whole : :class:`bool`
+        Of a converter that makes integers, too.
+    cover : :class:`bool`
+        Reach results between neighbours with another F, another distance and another kind of result, or not enabled.
     """
 
-    def __init__(self, *, f16: bool, left: bool, design: types.ModuleType = converter) -> None:
-        self.f16, self.left, self.design = f16, left, design
-        super().__init__({"a": In(signed(64)), "sh": In(signed(9)), "stochastic": In(1), "x24": In(24)})
+    def __init__(self, *, f16: bool, left: bool, whole: bool = True, design: types.ModuleType = converter,
+                 cover: bool = False) -> None:
+        self.case_f16, self.left, self.has_whole, self.design, self.cover = f16, left, whole, design, cover
+        super().__init__({"a": In(signed(64)), "sh": In(signed(9)), "stochastic": In(1), "x24": In(24), "enable": In(1),
+                          "f16": In(1), "whole": In(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = self.design.Converter()
+        m.submodules.dut = dut = self.design.Converter(whole=self.has_whole)
         latency = self.design.Converter.LATENCY
-        fraction = 17 if self.f16 else 9
+        fraction = 17 if self.case_f16 else 9
         below = Mux(self.sh < -110, -128, Mux(self.sh > 145, 127, self.sh - 18))
-        m.d.comb += [dut.a.eq(self.a), dut.enable.eq(1), dut.below.eq(below), dut.f16.eq(self.f16),
-                     dut.stochastic.eq(self.stochastic), dut.x24.eq(self.x24),
-                     Assume(~ResetSignal()), Assume((self.sh <= fraction) == self.left)]
+        m.d.comb += [dut.a.eq(self.a), dut.enable.eq(self.enable), dut.below.eq(below), dut.f16.eq(self.f16),
+                     dut.stochastic.eq(self.stochastic), dut.x24.eq(self.x24), Assume(~ResetSignal())]
 
         def history(value: Value, cycles: int = latency) -> Value:
             for _ in range(cycles):
@@ -107,9 +114,11 @@ class ConverterSpec(wiring.Component):
                 value = register
             return value
 
-        a, sh, stochastic, x24 = map(history, (self.a, self.sh, self.stochastic, self.x24))
-        g, t, rounded, v = (Signal(signed(64), name=name) for name in ("g", "t", "rounded", "v"))
+        given, enable, sh, f16, whole, stochastic, x24 = map(
+            history, (self.a, self.enable, self.sh, self.f16, self.whole, self.stochastic, self.x24))
+        a, g, t, rounded, v = (Signal(signed(64), name=name) for name in ("operand", "g", "t", "rounded", "v"))
         s, add, code, distance = Signal(3), Signal(18), Signal(8), Signal(9)
+        m.d.comb += a.eq(Mux(enable, given, 0))
         if self.left:
             # A product with a power of two beyond 2^63 has saturated unless A is 0.
             wide = Signal(signed(128))
@@ -129,15 +138,28 @@ class ConverterSpec(wiring.Component):
             code.eq(Mux((v >= -8) & (v < 8), v[:7],
                         Mux((v >= -512) & (v < 512), v[3:10] | 128, v[6:13]))),
         ]
-        length = history(self.design.statistic(dut.length, Const(self.f16)), latency - self.design.Converter.LENGTH_LATENCY)
+        length = history(dut.length, latency - self.design.Converter.LENGTH_LATENCY)
         magnitude, expected = Signal(64), Signal(7)
         m.d.comb += magnitude.eq(g ^ (g >> 63))
         for i in range(64):
             with m.If(magnitude[i]):
                 m.d.comb += expected.eq(i + 1)
-        age = Signal(range(latency + 1))
-        with m.If(age == latency):
-            m.d.comb += [Assert(dut.v == v), Assert(dut.code == code), Assert(length == expected)]
+        age = Signal(range(2 * latency + 1))
+        with m.If(age == 2 * latency):
+            m.d.comb += [Assume(f16 == self.case_f16), Assume((sh <= fraction) == self.left),
+                         Assert(self.design.statistic(length, Const(self.case_f16)) == expected)]
+            with m.If(~whole if self.has_whole else 1):
+                m.d.comb += [Assert(dut.v == v), Assert(dut.code == code)]
         with m.Else():
             m.d.sync += age.eq(age + 1)
+        if self.has_whole:
+            limit = 1 << 23
+            m.d.comb += dut.whole.eq(self.whole)
+            with m.If((age == 2 * latency) & whole):
+                m.d.comb += Assert(dut.integer == Mux(t >= limit, limit - 1, Mux(t < -limit, -limit, t)))
+        if self.cover:
+            around = [[history(value, latency + by) for value in (self.f16, self.sh, self.whole, self.enable)] for by in (1, -1)]
+            other = [(theirs[0] != f16) & (theirs[1] != sh) & ((theirs[2] != whole) | ~theirs[3]) for theirs in around]
+            with m.If((age == 2 * latency) & other[0] & other[1]):
+                m.d.comb += [Cover(~whole & (dut.v == 3 << 6)), Cover(whole & (dut.integer == 12345))]
         return m

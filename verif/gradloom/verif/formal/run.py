@@ -68,6 +68,7 @@ def run_formal(build: Callable[[], wiring.Component], mode: str = "prove", depth
             return run_formal(build, mode, depth, engine=engine, work_dir=Path(folder))
     work_dir.mkdir(parents=True, exist_ok=True)
     text = rtlil.convert(build(), name="top", platform="formal", emit_src=False)
+    text = text.replace("cell \\$anyseq ", "cell $anyseq ")  # Amaranth takes the name of Yosys' own cell for that of a module
     flavor = "cover" if mode == "cover" else "assert"
     if f'parameter \\FLAVOR "{flavor}"' not in text:
         raise RuntimeError(f"the specification has no {flavor} statement")

@@ -9,7 +9,12 @@ not the same.
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from amaranth.hdl import Module, ResetSignal, Signal, Value
+from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value
+from amaranth.lib.data import View
+
+from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.delay import delayed
+from gradloom.rtl.isa import Source
 
 __all__ = ["SURROUNDINGS", "Surroundings"]
 
@@ -37,7 +42,38 @@ class Surroundings:
 
 
 def _answer_to_a_request(m: Module, signal: Callable[[str], Signal]) -> Value:
-    return ~signal("response__valid") | (signal("open_requests") != 0)
+    jumped = Signal()
+    with m.If(signal("jump")):
+        m.d.sync += jumped.eq(1)
+    return ~signal("response__valid") | (jumped & (signal("open_requests") != 0))
+
+
+def _source_that_exists(channel: int) -> Expression:
+    """A Storer asks for beats of memories that there are only: it refuses commands with another source."""
+    def expression(m: Module, signal: Callable[[str], Signal]) -> Value:
+        source = signal(f"store__{channel}__src")
+        return ~signal(f"store__{channel}__en") | Cat(source == known for known in Source).any()
+
+    return expression
+
+
+def _cycles_behind(name: str, cycles: int) -> Expression:
+    """That many cycles after a signal of the module was 1, without a reset since."""
+    def expression(m: Module, signal: Callable[[str], Signal]) -> Value:
+        return delayed(m, signal(name) & ~ResetSignal("sync"), f"behind_{name}", cycles, reset=True)
+
+    return expression
+
+
+def _first_lane(m: Module, signal: Callable[[str], Signal]) -> Value:
+    """In a reset, too: what it delays has none."""
+    always, now = Signal(init=1, reset_less=True), View(Beat, signal("beat")).v0
+    m.d.sync += always.eq(always & now)
+    return always & now
+
+
+def _beat_to_add(m: Module, signal: Callable[[str], Signal]) -> Value:
+    return Value.cast(View(Beat, signal("beat_6")).v)
 
 
 def _with(name: str) -> Expression:
@@ -72,6 +108,13 @@ def _later_than_reset(cycles: int) -> Expression:
 
 _WALKED = "a walk steps behind a start only, and before it nobody looks where it stands (PlaneWalk, PoolWalk; states of Sweep)"
 SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
+    "acore/buffers.py": (Surroundings(
+        "a beat is taken exactly two cycles after it was asked for, from a memory that there is (StoreBus; Storer refuses others)",
+        promised=_source_that_exists(0), seen={"store__0__data": _cycles_behind("store__0__en", 2)}),),
+    "acore/first_pass.py": (Surroundings(
+        "every beat has its first lane (StreamWalk), and where there is none nothing is added: the lanes are 0, and a sum that "
+        "begins anew there does so again with the next beat, before it is looked at (ChannelSums; ready of FirstPass)",
+        promised=_first_lane, seen={"add": _beat_to_add}),),
     "acore/planes.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"idx": _started}),),
     "acore/poolwalk.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"addr": _started}),),
     "registers/counters.py": (Surroundings(
@@ -79,8 +122,8 @@ SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
         "(READ_WAIT)",
         seen={"perf_value": _later_than_reset(1)}),),
     "sequencer/program_fetch.py": (Surroundings(
-        "a response comes to a request only, and its ready counts with valid, as the data of a FIFO count with w_en (ProgramFetch, "
-        "proof of the read manager's data)",
+        "a response comes to a request only, and a request behind a jump; its ready counts with valid, as the data of a FIFO count "
+        "with w_en (ProgramFetch, proof of the read manager's data)",
         promised=_answer_to_a_request, seen={"response__ready": _with("response__valid"), "w_data": _with("w_en")}),),
 }
 """By file: of those of its modules that have all these signals."""

