@@ -19,7 +19,7 @@ from gradloom.verif.ecp5.netlist_verilog import cell_counts, netlist_verilog
 from gradloom.verif.synth import SynthError, yosys_path, yosys_version
 from gradloom.verif.synthesis.gates import Netlist, around
 
-__all__ = ["machine_files", "netlist_device", "synthesised", "with_ecp5_netlist"]
+__all__ = ["netlist_device", "netlist_files", "synthesised", "with_ecp5_netlist"]
 
 
 def synthesised(source: str, top: str) -> dict[str, Any]:
@@ -56,22 +56,25 @@ def _synthesise(path: Path, source: str, script: str, top: str) -> None:
         (folder / "kept.json").replace(path)
 
 
+def netlist_files(source: str, top: str) -> dict[str, str]:
+    """Verilog files of the netlist of module ``top`` of ``source``: its cells, and their models."""
+    return {"netlist.v": netlist_verilog(synthesised(source, top), top), **models()}
+
+
 @functools.cache
-def machine_files(config: Config) -> dict[str, str]:
-    """Verilog files of the machine as a netlist, cells and models, for :class:`RtlDevice`; minutes of synthesis unless the cache
-    has it."""
-    source = emit_verilog(config)[f"{TOP}.v"]
-    return {"netlist.v": netlist_verilog(synthesised(source, TOP), TOP), **models()}
+def _machine_files(config: Config) -> dict[str, str]:
+    return netlist_files(emit_verilog(config)[f"{TOP}.v"], TOP)
 
 
 def netlist_device(config: Config, *, dram_bytes: int, dram: DramModel | None = None, power_up: int = 0,
                    track_writes: bool = False) -> RtlDevice:
-    """The machine as a netlist of ECP5 cells behind the harness of :class:`RtlDevice`, which says what the parameters mean.
+    """The machine as a netlist of ECP5 cells behind the harness of :class:`RtlDevice`, which says what the parameters mean. Minutes
+    of synthesis unless the cache has it.
 
     With ``power_up`` every flip-flop and every memory but tables wakes up at random, though a device would set them: what a machine
     computes must hang on its reset alone.
     """
-    return RtlDevice(machine_files(config), dram_bytes=dram_bytes, dram=dram, power_up=power_up, track_writes=track_writes)
+    return RtlDevice(_machine_files(config), dram_bytes=dram_bytes, dram=dram, power_up=power_up, track_writes=track_writes)
 
 
 def with_ecp5_netlist(source: str, top: str) -> tuple[str, list[Netlist]]:
