@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,10 @@ MARGIN = 12
 way."""
 # ABC9 aborts on clashing names of bus bits (Yosys issue 4349) unless buses are split before it. Without wide LUTs fewer LUT4 and
 # no PFU multiplexers are needed, which tie cells to each other's sites.
-_SCRIPT = """read_verilog {machine}
-read_rtlil top.il
-synth_ecp5 -nowidelut -top top -run :map_luts
+_SCRIPT = """{sources}
+synth_ecp5 -nowidelut -top {top} -run :map_luts
 splitnets
-synth_ecp5 -nowidelut -top top -run map_luts:
+synth_ecp5 -nowidelut -top {top} -run map_luts:
 write_json top.json
 """
 _SOURCE_LINE = re.compile(r'^ *attribute \\src ".*"\n', re.MULTILINE)
@@ -107,9 +106,10 @@ class BuildRequest:
         return BlockRamBoard(self.config, memory_bytes=self.block_ram, clock=self.clock, board=self.board.letters, build=number)
 
 
-def synthesis_script() -> str:
-    """Commands of Yosys from the sources to ``top.json``."""
-    return _SCRIPT.format(machine=f"{TOP}.v")
+def synthesis_script(sources: Sequence[str] = (f"{TOP}.v", "top.il"), top: str = "top") -> str:
+    """Commands of Yosys from files of Verilog (``.v``) and RTLIL (``.il``) to ``top.json``, a netlist of the module ``top``."""
+    kinds = {".v": "read_verilog", ".il": "read_rtlil"}
+    return _SCRIPT.format(sources="\n".join(f"{kinds[Path(name).suffix]} {name}" for name in sources), top=top)
 
 
 def write_sources(folder: Path, request: BuildRequest) -> int:

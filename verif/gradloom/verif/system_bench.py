@@ -80,18 +80,20 @@ def open_runner(
     spare: int = 0,
     power_up: int = 0,
     wrap: Callable[[RtlDevice], Device] = lambda device: device,
+    simulate: Callable[..., RtlDevice] = RtlDevice,
 ) -> ProgramRunner:
     """A runner on the simulated machine; ``spare`` bytes of memory lie behind its window. ``power_up`` as for :class:`RtlDevice`.
 
-    Its device is what ``wrap`` makes of the machine.
+    ``config`` is a configuration or the name of one. Its device is what ``wrap`` makes of the machine, which ``simulate`` makes as
+    :class:`RtlDevice` does.
     """
-    machine = machine_config(config) if isinstance(config, str) else config
+    machine = config if isinstance(config, Config) else machine_config(config)
     return ProgramRunner(
         case.network,
         machine,
         case.batch,
         slots,
-        lambda size: wrap(RtlDevice(machine, dram_bytes=size + spare, dram=dram, track_writes=True, power_up=power_up)),
+        lambda size: wrap(simulate(machine, dram_bytes=size + spare, dram=dram, track_writes=True, power_up=power_up)),
     )
 
 
@@ -107,9 +109,10 @@ def verify_step(case: Case, runner: ProgramRunner, state: State, step: int) -> C
     return comparison
 
 
-def verify_steps(case: Case, config: str | Config, *, dram: DramModel | None = None, power_up: int = 0) -> str:
+def verify_steps(case: Case, config: str | Config, *, dram: DramModel | None = None, power_up: int = 0,
+                 simulate: Callable[..., RtlDevice] = RtlDevice) -> str:
     """Every step of the case on a machine, compared in every byte. Returns the digest of the parameters."""
-    runner, state = open_runner(case, config, dram=dram, power_up=power_up), case.initial()
+    runner, state = open_runner(case, config, dram=dram, power_up=power_up, simulate=simulate), case.initial()
     try:
         runner.load(state)
         for step in range(len(case.labels)):

@@ -19,7 +19,7 @@ from typing import Any
 from gradloom.sim.power_up import without_initial_values
 from gradloom.verif.synth import SynthError, yosys_path
 
-__all__ = ["FLIP_FLOP_WORDS", "Netlist", "netlist", "with_netlists"]
+__all__ = ["FLIP_FLOP_WORDS", "Netlist", "around", "netlist", "with_netlists"]
 
 FLIP_FLOP_WORDS = 64
 """Memories of so many words, or fewer, become flip-flops: up to this size :mod:`gradloom.verif.synth` asks for no block RAM."""
@@ -52,7 +52,7 @@ write_verilog -noattr netlist.v
 
 @dataclasses.dataclass(frozen=True)
 class Netlist:
-    """A module in gates.
+    """A module in gates, or in the cells of a device.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Netlist:
         Of the module.
     verilog : :class:`str`
         Its only module.
-    cells : mapping of gate (``$_AND_``) to count
+    cells : mapping of gate (``$_AND_``, ``LUT4``) to count
         Nothing else is in it but memories.
     memories : :class:`int`
         Of more than :data:`FLIP_FLOP_WORDS` words.
@@ -74,7 +74,7 @@ class Netlist:
     ports: dict[str, tuple[str, int]]
 
     def __str__(self) -> str:
-        registers = sum(count for kind, count in self.cells.items() if "DFF" in kind)
+        registers = sum(count for kind, count in self.cells.items() if "FF" in kind)
         gates = sum(self.cells.values()) - registers
         return f"{self.name}: {gates} gates, {registers} flip-flops, {self.memories} memories"
 
@@ -111,7 +111,7 @@ def netlist(source: str, module: str, *, name: str | None = None) -> Netlist:
                        _ports(json.loads((folder / "netlist.json").read_text())["modules"][name]))
 
 
-def _around(top: str, inner: Netlist) -> str:
+def around(top: str, inner: Netlist) -> str:
     """A module that is nothing but the ports of ``inner``."""
     def declarations() -> Iterator[str]:
         for port, (direction, width) in inner.ports.items():
@@ -139,7 +139,7 @@ def with_netlists(source: str, top: str, kinds: Sequence[str]) -> tuple[str, lis
     source = without_initial_values(source)
     if "all" in kinds:
         made = netlist(source, top, name=f"{top}_gates")
-        return made.verilog + _around(top, made), [made]
+        return made.verilog + around(top, made), [made]
     modules = re.findall(r"^module (\w+)\(", source, re.MULTILINE)
     found = []
     for kind in kinds:

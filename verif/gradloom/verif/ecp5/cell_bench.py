@@ -1,0 +1,187 @@
+"""Models of ECP5 cells in Verilator against what Lattice's documents say of them, written down a second time in Python: block RAM
+and multiplier, of which Yosys has no models."""
+
+import dataclasses
+import os
+import random
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gradloom.sim.verilate import verilator_root
+from gradloom.verif.ecp5.cell_faults import Fault, prefixed
+
+__all__ = ["CASES", "Case", "run_cases"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A cell with its parameters, and rows of inputs and what its outputs are after a rising edge of its clock.
+
+    Parameters
+    ----------
+    inputs, outputs : mapping of port to width
+        The first input is the highest part of a row.
+    clocks : tuple of :class:`str`
+        Ports that the clock is joined to.
+    rows : sequence of (inputs, outputs)
+    """
+
+    kind: str
+    name: str
+    parameters: str
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    clocks: tuple[str, ...]
+    rows: Sequence[tuple[int, int]]
+
+
+def _pack(widths: dict[str, int], values: dict[str, int]) -> int:
+    row = 0
+    for port, width in widths.items():
+        row = row << width | values[port]
+    return row
+
+
+_RAM_INPUTS = {"DIA": 18, "ADA": 14, "CEA": 1, "WEA": 1, "RSTA": 1, "CSA": 3, "DIB": 18, "ADB": 14, "CEB": 1, "RSTB": 1, "CSB": 3}
+_RAM_OUTPUTS = {"DOA": 18, "DOB": 18}
+
+
+class _BlockRam:
+    """2048 bytes of 9 bits, as the pages of Lattice's memory guide show them for each width."""
+
+    def __init__(self, contents: Sequence[int]) -> None:
+        self.bytes = list(contents)
+
+    @staticmethod
+    def places(width: int, address: int) -> list[tuple[int, int]]:
+        """(byte, bit) of each data bit of a word, lowest first."""
+        if width >= 9:
+            count = width // 9
+            first = address // (8 * count) * count
+            return [(first + bit // 9, bit % 9) for bit in range(width)]
+        return [(address // 8, address % 8 // width * width + bit) for bit in range(width)]
+
+    def read(self, width: int, address: int) -> int:
+        return sum((self.bytes[byte] >> at & 1) << bit for bit, (byte, at) in enumerate(self.places(width, address)))
+
+    def enabled(self, width: int, address: int, data: int) -> dict[tuple[int, int], int]:
+        """What a write puts where. Widths of several bytes have an enable for each in the lowest address bits."""
+        return {place: data >> bit & 1 for bit, place in enumerate(self.places(width, address))
+                if width < 18 or address >> (bit // 9) & 1}
+
+    def write(self, puts: dict[tuple[int, int], int]) -> None:
+        for (byte, bit), value in puts.items():
+            self.bytes[byte] = self.bytes[byte] & ~(1 << bit) | value << bit
+
+
+def _ram_rows(width_a: int, width_b: int, mode: str, contents: Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
+    draw, ram = random.Random(seed), _BlockRam(contents)
+    shown_a = shown_b = 0
+    near = draw.getrandbits(14)
+    for _ in range(1000):
+        if draw.random() < 0.05:
+            near = draw.getrandbits(14)
+        values = {port: draw.getrandbits(width) for port, width in _RAM_INPUTS.items()}
+        # Few addresses, so that both ports meet and writes are read back; seldom not chosen, seldom in reset.
+        values |= {port: near ^ draw.getrandbits(7) for port in ("ADA", "ADB")}
+        values |= {port: int(draw.random() < share) for port, share in (("CEA", 0.9), ("CEB", 0.9), ("RSTA", 0.03), ("RSTB", 0.03))}
+        values |= {port: draw.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4)) for port in ("CSA", "CSB")}
+        data = values["DIA"] | values["DIB"] << 18
+        puts = ram.enabled(width_a, values["ADA"], data) if values["CEA"] and not values["CSA"] and values["WEA"] else {}
+        if values["RSTA"]:
+            shown_a = 0
+        elif values["CEA"] and not values["CSA"] and (not values["WEA"] or mode == "READBEFOREWRITE"):
+            shown_a = ram.read(width_a, values["ADA"])
+        if values["RSTB"]:
+            shown_b = 0
+        elif values["CEB"] and not values["CSB"]:
+            met = sum((place in puts) << bit for bit, place in enumerate(ram.places(width_b, values["ADB"])))
+            shown_b = ram.read(width_b, values["ADB"]) ^ met
+        ram.write(puts)
+        outputs = {"DOA": shown_b & 0x3FFFF, "DOB": shown_b >> 18} if width_b == 36 else {"DOA": shown_a & 0x3FFFF, "DOB": shown_b}
+        yield _pack(_RAM_INPUTS, values), _pack(_RAM_OUTPUTS, outputs)
+
+
+def _rams() -> list[Case]:
+    found = []
+    pairs = [(1, 1), (2, 2), (4, 4), (9, 9), (18, 18), (36, 36), (18, 1), (9, 18), (36, 18), (36, 9)]
+    for number, (width_a, width_b) in enumerate(pairs):
+        draw = random.Random(number)
+        # Every other one wakes up with a table.
+        contents = [draw.getrandbits(9) if number % 2 == 0 else 0 for _ in range(2048)]
+        mode = "NORMAL" if width_a == 36 or width_b == 1 else "READBEFOREWRITE"
+        parameters = [f".DATA_WIDTH_A({width_a}), .DATA_WIDTH_B({width_b}), .WRITEMODE_A(\"{mode}\")"]
+        for row in range(64):
+            words = [contents[2 * word] | contents[2 * word + 1] << 9 for word in range(16 * row, 16 * row + 16)]
+            value = sum(word << (20 * place) for place, word in enumerate(words))
+            parameters += [f".INITVAL_{row:02X}(320'h{value:x})"] if value else []
+        found.append(Case("DP16KD", f"{width_a} and {width_b} bits, {mode}", ", ".join(parameters), _RAM_INPUTS, _RAM_OUTPUTS,
+                          ("CLKA", "CLKB"), list(_ram_rows(width_a, width_b, mode, contents, number))))
+    return found
+
+
+def _multiplier() -> Case:
+    inputs = {"A": 18, "B": 18, "SRIA": 18, "SRIB": 18, "SIGNEDA": 1, "SIGNEDB": 1, "SOURCEA": 1, "SOURCEB": 1}
+    draw, rows = random.Random(5), []
+    edges = (0, 1, 0x1FFFF, 0x20000, 0x20001, 0x3FFFF)
+    for number in range(2000):
+        values = {port: draw.choice(edges) if width == 18 and draw.random() < 0.3 else draw.getrandbits(width)
+                  for port, width in inputs.items()}
+        values |= {f"SOURCE{side}": int(number % 8 == 7 and values[f"SOURCE{side}"]) for side in "AB"}
+        factors = []
+        for side in "AB":
+            operand = values[f"SRI{side}" if values[f"SOURCE{side}"] else side]
+            factors.append(operand - (1 << 18) if values[f"SIGNED{side}"] and operand >> 17 else operand)
+        rows.append((_pack(inputs, values), factors[0] * factors[1] & (1 << 36) - 1))
+    return Case("MULT18X18D", "all signs", "", inputs, {"P": 36}, (), rows)
+
+
+CASES = [*_rams(), _multiplier()]
+"""Every value of every parameter that our netlists hold."""
+
+
+def _testbench(number: int, prefix: str, case: Case) -> str:
+    width, wide = sum(case.inputs.values()), sum(case.outputs.values())
+    joined = ", ".join([*(f".{port}(i_{port})" for port in case.inputs), *(f".{port}(o_{port})" for port in case.outputs),
+                        *(f".{port}(clk)" for port in case.clocks)])
+    nets = [f"  wire [{bits - 1}:0] {side}_{port};" for side, ports in (("i", case.inputs), ("o", case.outputs))
+            for port, bits in ports.items()]
+    return "\n".join([
+        f"module bench{number};", f"  reg [{width - 1}:0] given;", "  reg clk = 0;",
+        f"  reg [{wide - 1}:0] wanted;", f"  reg [{width + wide - 1}:0] rows[0:{len(case.rows) - 1}];", "  integer row, bad = -1;",
+        *nets, f"  assign {{{', '.join(f'i_{port}' for port in case.inputs)}}} = given;",
+        f"  {prefix}{case.kind} #({case.parameters}) cell_({joined});",
+        "  initial begin", f"    $readmemh(\"{number}.hex\", rows);",
+        f"    for (row = 0; row < {len(case.rows)}; row = row + 1) begin",
+        "      {given, wanted} = rows[row];", "      #1 clk = 1;",
+        f"      #1 if ({{{', '.join(f'o_{port}' for port in case.outputs)}}} !== wanted && bad < 0) bad = row;", "      clk = 0;",
+        "      #1;", "    end", f"    $display(\"BENCH {number} %0d\", bad);", "  end", "endmodule", ""])
+
+
+def run_cases(cases: Sequence[tuple[Case, Sequence[Fault]]]) -> list[int | None]:
+    """First row of each case whose outputs are others, :class:`None` if there is none; with the faults of the case in the models.
+    One build of Verilator for all."""
+    texts = []
+    with tempfile.TemporaryDirectory(prefix="gradloom-cells-") as name:
+        folder = Path(name)
+        for number, (case, faults) in enumerate(cases):
+            wide = sum(case.outputs.values())
+            (folder / f"{number}.hex").write_text("".join(f"{given << wide | wanted:x}\n" for given, wanted in case.rows))
+            texts += [prefixed(f"m{number}_", faults), _testbench(number, f"m{number}_", case)]
+        texts.append("\n".join(["module benches;", *(f"  bench{number} bench{number}();" for number in range(len(cases))),
+                                "  initial #100000 $finish;", "endmodule"]))
+        (folder / "benches.v").write_text("\n".join(texts))
+        root = verilator_root()
+        build = [str(root / "bin" / "verilator_bin"), "--binary", "--timing", "-j", "1", "-Wno-fatal", "-Wno-lint", "-Wno-style",
+                 "-Wno-MULTITOP", "--top-module", "benches", "-Mdir", "obj", "-o", "benches", "-CFLAGS", "-std=gnu++20",
+                 "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0",
+                 "benches.v"]
+        done = subprocess.run(build, cwd=folder, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        done = subprocess.run([str(folder / "obj" / "benches")], cwd=folder, capture_output=True, text=True, check=True)
+    found = {int(number): int(row) for number, row in re.findall(r"^BENCH (\d+) (-?\d+)$", done.stdout, re.MULTILINE)}
+    assert sorted(found) == list(range(len(cases))), done.stdout
+    return [None if found[number] < 0 else found[number] for number in range(len(cases))]
