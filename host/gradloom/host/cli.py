@@ -30,7 +30,7 @@ from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
 from gradloom.rtl.config import PRESETS, ConfigError
 
-__all__ = ["main"]
+__all__ = ["main", "parse"]
 
 _INTERRUPTED = 130
 
@@ -196,6 +196,12 @@ def _board_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     flash.add_argument("--persistent", action="store_true", help="into its flash memory, so that it stays")
     flash.add_argument("--no-test", action="store_true", help="do not test the board's identity and memory afterwards")
 
+    light = commands.add_parser("first-light", help="load a board, test it, train on it for 20 steps beside the golden model")
+    light.add_argument("--board", required=True, metavar="NAME", help="gradloom boards lists them")
+    light.add_argument("--build", type=Path, metavar="DIR", help="folder of a build (default: build/BOARD)")
+    light.add_argument("--port", metavar="PORT|SERIAL", help="which board, if there are several")
+    light.add_argument("--simulated", action="store_true", help="the whole board in simulation, for who has none")
+
 
 def _check_resume(options: argparse.Namespace) -> None:
     """A resumed run keeps its settings; only a waveform may be asked for."""
@@ -204,6 +210,17 @@ def _check_resume(options: argparse.Namespace) -> None:
         if name not in ("resume", "trace_fst", "trace_cycles") and value != defaults[name]:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option} cannot be given with --resume, the run keeps its settings: remove {option}")
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.files.UserError`
+        If it has a wrong argument.
+    """
+    return _parser().parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,6 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gradloom.host.boards.build_command import run as command
         elif options.command == "flash":
             from gradloom.host.boards.flash_command import run as command
+        elif options.command == "first-light":
+            from gradloom.host.boards.first_light import run as command
         elif options.command == "verilog":
             from gradloom.host.commands.verilog_command import run as command
         elif options.command == "train":

@@ -60,6 +60,6 @@ def test_unknown_case(bench, capsys):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cases_can_be_built(case):
     """Their options are those of gradloom build, and their machines exist."""
-    options = cli._parser().parse_args(["build", *case.options])
+    options = cli.parse(["build", *case.options])
     assert options.board in BOARDS
     assert options.config is None or not options.config.endswith(".toml") or (ROOT / options.config).is_file()

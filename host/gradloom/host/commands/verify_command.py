@@ -81,6 +81,11 @@ def material(options: argparse.Namespace) -> Material:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 only if not one byte differs."""
+    return verify(options)[0]
+
+
+def verify(options: argparse.Namespace) -> tuple[int, str]:
+    """The exit code, 0 only if not one byte differs, and then the digest of the parameters."""
     memory, config = MemoryOptions.from_arguments(options), machine_config(options.device, options.config)
     check_device(options.device, config, options.trace_fst)
     given = material(options)
@@ -109,16 +114,15 @@ def run(options: argparse.Namespace) -> int:
                 if comparison.difference is not None:
                     progress.close()
                     print(f"gradloom: DIFFERENT: {comparison.difference}")
-                    return 1
+                    return 1, ""
                 progress.update(step + 1, loss=outcome.loss, accuracy=outcome.correct / options.batch, cycles=session.cycles)
         finally:
             progress.close()
         cycles = "" if session.cycles is None else f", {session.cycles:,} {session.kind} cycles"
         cost = session.cost()
-    print(
-        f"gradloom: 0 differences: {tensors:,} tensors, {size:,} bytes compared over {options.steps} steps{cycles}, "
-        f"parameters {digests.parameters_digest(network, state)[:16]}"
-    )
+    digest = digests.parameters_digest(network, state)
+    print(f"gradloom: 0 differences: {tensors:,} tensors, {size:,} bytes compared over {options.steps} steps{cycles}, "
+          f"parameters {digest[:16]}")
     if cost is not None:
         print(f"gradloom: on the board: {cost}")
-    return 0
+    return 0, digest

@@ -1,5 +1,5 @@
-"""A small design with the board's end of the cable, block RAM and a PE, routed by nextpnr: its netlist does what the RTL does in every
-cycle, and faults planted in it are seen."""
+"""A small design with the board's end of the cable, block RAM and a PE, routed by nextpnr: its netlist does what the RTL does in
+every cycle, and faults planted in it are seen."""
 
 import pytest
 
