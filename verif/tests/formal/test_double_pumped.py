@@ -142,10 +142,10 @@ def test_slice_is_the_mac_of_two_clusters(tmp_path, fault):
 
 def test_a_machine_gets_the_clock():
     """Top, core, C-Core, WPU and PE hand it down; the top makes the phase."""
-    from gradloom.rtl.emission import emit_verilog
+    from gradloom.sim.verilog import machine_verilog
     from gradloom.verif.configs import machine_config
 
-    text = with_dsp48("\n".join(emit_verilog(machine_config("laps")).values()))
+    text = with_dsp48("\n".join(machine_verilog(machine_config("laps"))[0].values()))
     assert text.count("module gradloom(") == 1
     top = text[text.index("module gradloom(") :]
     assert top.split(");")[0].endswith(", clk2x") and "phase <= turn ^ seen;" in top

@@ -57,7 +57,10 @@ def test_codec_bug(old, new):
     assert not run_formal(lambda: CodecSpec(planted_bug("gradloom.rtl.pint", old, new)), "bmc", 1)
 
 
-@pytest.mark.parametrize("kind", ["decode_once", "post_shift"])
+@pytest.mark.parametrize("kind", [
+    pytest.param("decode_once", marks=LONG("the product of every pair of codes is simulated, too (rtl/ccore/test_mac.py)")),
+    "post_shift",
+])
 def test_multiplier(kind):
     assert run_formal(lambda: MultiplierSpec(kind), "bmc", 1)
 
