@@ -27,8 +27,8 @@ def _cells(monkeypatch):
 
 
 @pytest.mark.usefixtures("_cells")
-@pytest.mark.parametrize("preset", ["nano", pytest.param("small", marks=pytest.mark.long(
-    "rows of two PEs, whose sums test_wpu and test_formal_ecp5 have; the build takes a minute and a half"))])
+@pytest.mark.long("builds of a minute and more; test_ccore has that array, test_formal_ecp5 that its cells are the same")
+@pytest.mark.parametrize("preset", ["nano", "small"])
 def test_machine_of_cells(preset):
     """Multipliers and carry chains are the cells' models, and what a memory gives of a word that is being written is wrong."""
     config = dataclasses.replace(PRESETS[preset], name=f"{preset}-ecp5", family="ecp5", **CELLS_OF[preset])

@@ -23,15 +23,18 @@ def token_layout(config: Config) -> data.StructLayout:
     first of a step, from which all sums start anew. ``last``: of the command, whose tag is ``tag``. With ``snap``: ``drows``,
     ``nk``, ``dwbase``, ``dgap``, ``dacc`` for the drain. ``ebank``: error bank of a WPU that all taps share (not K1).
     ``lap``: which channels of a group are shifted in, and drained.
+
+    With ``family = "ecp5"`` there is ``asks``: what is read if anything is, a cycle's decisions earlier than ``read``.
     """
     sources = PE_ROWS * config.wpus
+    early = {"asks": sources} if config.family == "ecp5" else {}
     return data.StructLayout({
         "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1,
         "mask": config.wpus, "read": sources, "bank": data.ArrayLayout(4, sources),
         "addr": data.ArrayLayout(16, sources), "ea": 16, "lane": 1,
         "store": 1, "pa": 16, "fresh": 1, "odd": 1, "group": 1, "half": 1, "taps": PE_TAPS,
         "sum": 1, "begin": 1, "slot": data.ArrayLayout(SLOT_BITS, config.wpus), "opens": config.wpus,
-        "last": 1, "tag": 16, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2, "lap": 1})
+        "last": 1, "tag": 16, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2, "lap": 1} | early)
 
 
 class ColumnWalk(wiring.Component):
@@ -62,6 +65,7 @@ class ColumnWalk(wiring.Component):
         m = Module()
         config = self.config
         group, token = self.group, self.token
+        of_cells = config.family == "ecp5"
         f = Signal(COMMAND_LAYOUT)
         bp2, k1 = f.pattern == Pattern.BP2, f.pattern == Pattern.K1
         wide = f.pattern[0]  # BP2 and PAIR: several sums at one address
@@ -87,9 +91,10 @@ class ColumnWalk(wiring.Component):
         final = Signal()
         snap = Signal()
         row_end = Signal()
+        ending = Signal()  # the window is the row's last one: known a cycle before, where an adder and a comparison take too long
         m.d.comb += [
             window.eq(~(head & f.preload)),
-            final.eq(window & (j == (f.cols - 1)[:12])),
+            final.eq(window & (ending if of_cells else j == (f.cols - 1)[:12])),
             snap.eq(final & row_flags.last & f.wg & f.drain),
             fire.eq(active & (~(head & row_flags.step) | f.wg | self.weights) & (~snap | self.drained)),
             row_end.eq(fire & final),
@@ -103,9 +108,13 @@ class ColumnWalk(wiring.Component):
                          for name in row_flags.shape().members]
             m.d.sync += f.eq(group.command)
             command = group.command
+            if of_cells:
+                m.d.sync += ending.eq(command.cols == 1)
             k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
             for w in range(config.wpus):
                 unit = group.unit[w]
+                # Not a multiplier: Yosys takes one of the few of ECP5.
+                first = (unit.b[:2] << 1) + unit.b[:2] if of_cells else PE_ROWS * unit.b[:2]
                 m.d.sync += [mask[w].eq(unit.valid), slots[w].eq(unit.slot), opens[w].eq(unit.opens)]
                 for r in range(PE_ROWS):
                     i = PE_ROWS * w + r
@@ -117,12 +126,14 @@ class ColumnWalk(wiring.Component):
                                  wrap.eq(~k1_row & (sum_ >= config.row_banks))]
                     m.d.sync += [
                         present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < command.yin)),
-                        bank[i].eq(Mux(k1_row, PE_ROWS * unit.b[:2] + r, Mux(wrap, sum_ - config.row_banks, sum_))),
+                        bank[i].eq(Mux(k1_row, first + r, Mux(wrap, sum_ - config.row_banks, sum_))),
                         addr[i].eq(unit.a + Mux(wrap, command.xe, 0))]
         with m.Elif(fire):
             m.d.sync += [head.eq(0), entry.eq(entry + token.shift)]
             with m.If(window):
                 m.d.sync += [window0.eq(0), j.eq(j + 1)]
+                if of_cells:
+                    m.d.sync += ending.eq((j + 2)[:12] == f.cols)
                 with m.If(~f.s2):
                     m.d.sync += parity.eq(~parity)
 
@@ -170,4 +181,6 @@ class ColumnWalk(wiring.Component):
             token.ebank.eq(f.ebank),
             token.lap.eq(row_flags.lap)]
         m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
+        if of_cells:
+            m.d.comb += token.asks.eq(present)
         return m

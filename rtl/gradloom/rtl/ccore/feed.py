@@ -83,6 +83,8 @@ class Feed(wiring.Component):
             inputs = [Mux(lap, codes_of(beat, 1), codes_of(beat, 0)) for beat in inputs]
 
         # Bank = 3 * place + residue. Stage 1: (WPU, residue) -> place; stage 2: PE row -> residue, or none where it reads 0.
+        # The rows of a single WPU that are read, are read in the same tokens, so what else a bank is asked for does not matter.
+        asks = token.asks if config.family == "ecp5" and wpus == 1 else token.read
         none = PE_ROWS
         address = [Signal(16, name=f"address{b}", reset_less=True) for b in range(banks)]
         requested, requests = Signal(banks), [[] for _ in range(banks)]
@@ -94,7 +96,7 @@ class Feed(wiring.Component):
                     for b in range(banks):
                         with m.Case(b):
                             m.d.comb += [places[r].eq(b // PE_ROWS), residues[r].eq(b % PE_ROWS)]
-                with m.If(~token.read[PE_ROWS * w + r]):
+                with m.If(~asks[PE_ROWS * w + r]):
                     m.d.comb += residues[r].eq(none)
             chosen = []
             for s in range(PE_ROWS):
@@ -114,7 +116,8 @@ class Feed(wiring.Component):
                             m.d.comb += beat.eq(inputs[PE_ROWS * p + s])
                 chosen.append(beat)
             for r in range(PE_ROWS):
-                late = select(residues[r], f"residue{w}_{r}_")[1]
+                taken = Mux(token.read[PE_ROWS * w + r], residues[r], none) if config.family == "ecp5" else residues[r]
+                late = select(taken, f"residue{w}_{r}_")[1]
                 beat = Signal(16 * cols, name=f"shifted{w}_{r}")
                 with m.Switch(late):
                     for s in range(PE_ROWS):
@@ -126,7 +129,10 @@ class Feed(wiring.Component):
                     m.d.comb += [self.x[w][r * cols + c].x0.eq(pairs.word_select(c, CODE_BITS)),
                                  self.x[w][r * cols + c].x1.eq(pairs.word_select(cols + c, CODE_BITS))]
         for b in range(banks):
-            m.d.sync += [requested[b].eq(Cat(hit for hit, _ in requests[b]).any()),
+            asked = Cat(hit for hit, _ in requests[b]).any()
+            if config.family == "ecp5":
+                asked &= token.read.any()
+            m.d.sync += [requested[b].eq(asked),
                          address[b].eq(_any([value & hit.replicate(16) for hit, value in requests[b]]))]
             m.d.comb += ibuf.addr[b].eq(address[b])
         outside = Cat(requested[b] & (address[b] >= config.ibuf_depth) for b in range(banks)).any()

@@ -72,7 +72,13 @@ class Windows(wiring.Component):
                 with m.If(shift_here):
                     m.d.sync += [prev.eq(Mux(clear_here, 0, cur)), cur.eq(x)]
                 registers = Array((*prev, *cur))
-                m.d.comb += [self.a[i][k].eq(registers[taps_here.word_select(k, 2)]) for k in range(PE_TAPS)]
+                places = [taps_here.word_select(k, 2) for k in range(PE_TAPS)]
+                if self.config.family == "ecp5":
+                    # Taps 1 and 2 never see p0: five inputs, two LUT4s a bit instead of three.
+                    m.d.comb += [self.a[i][0].eq(registers[places[0]]),
+                                 *(self.a[i][k].eq(Mux(places[k][1], Mux(places[k][0], cur[1], cur[0]), prev[1])) for k in (1, 2))]
+                else:
+                    m.d.comb += [self.a[i][k].eq(registers[places[k]]) for k in range(PE_TAPS)]
         return m
 
 

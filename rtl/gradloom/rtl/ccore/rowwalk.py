@@ -120,6 +120,8 @@ class RowWalk(wiring.Component):
         step_end = Signal()
         last_step = Signal()
         sharing = f.shared & (left < wpus)
+        if self.config.family == "ecp5" and wpus == 1:
+            sharing = Const(0)  # such a command is illegal, but synthesis does not know
         m.d.comb += [taken.eq(walking & (~self.valid | self.ready)), step_end.eq(Mux(sharing, left == 1, left <= wpus)),
                      last_step.eq((step == (f.steps - 1)[:16]) & last_lap)]
         out = Signal(row_group_layout(self.config))

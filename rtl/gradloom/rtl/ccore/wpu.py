@@ -11,6 +11,7 @@ from gradloom.rtl.ccore.operands import COLUMN_LATENCY
 from gradloom.rtl.ccore.pe import Pe, row_bits
 from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.delay import Line, delayed
+from gradloom.rtl.ecp5 import ChosenSum
 from gradloom.rtl.isa import Pattern
 from gradloom.rtl.pint import CODE_BITS
 
@@ -144,6 +145,15 @@ class Wpu(wiring.Component):
             m.d.sync += result.eq(value)
             return result
 
+        def chosen_sum(name: str, a: Value, own: Value, b: Value, c: Value | None = None) -> Signal:
+            """``a`` and ``b`` or ``c``, registered: of a LUT4 a bit."""
+            result = Signal((a + Mux(own, b, 0 if c is None else c)).shape(), name=named(name), reset_less=True)
+            size = len(result), 0 if c is None else len(result)
+            adder = emit.add(m, f"adder_{named(name)}", "gradloom_ecp5_sum", ChosenSum(*size), size)
+            m.d.comb += [adder.a.eq(a), adder.b.eq(b), adder.own.eq(own), *([adder.c.eq(c)] if c is not None else [])]
+            m.d.sync += result.eq(adder.s)
+            return result
+
         left = registered("left", s[0, 0] + s[2, 0])
         middle = registered("middle", s[0, 1] + s[2, 1])
         right = registered("right", s[0, 2] + s[2, 2])
@@ -152,15 +162,21 @@ class Wpu(wiring.Component):
         added = registered("added", Mux(mode[level] == Pattern.BP2, 0, s[1, 1]))
 
         rows = mode[level + 1][1]  # K1 and PAIR
-        one = registered("one", centre[0] + Mux(rows, left, centre[2]))
+        of_cells = self.config.family == "ecp5"
+        one = (chosen_sum("one", centre[0], rows, left, centre[2]) if of_cells else
+               registered("one", centre[0] + Mux(rows, left, centre[2])))
         two = registered("two", middle + added)
-        wanted = Signal(right.shape())  # by name: Yosys then takes `right` for the carry chain
-        m.d.comb += wanted.eq(Mux(rows, centre[2], left))
-        three = registered("three", right + wanted)
+        if of_cells:
+            three = chosen_sum("three", right, rows, centre[2], left)
+        else:
+            wanted = Signal(right.shape())  # by name: Yosys then takes `right` for the carry chain
+            m.d.comb += wanted.eq(Mux(rows, centre[2], left))
+            three = registered("three", right + wanted)
         rest = registered("rest", two + three)
 
         k3 = mode[level + 3] == Pattern.K3
-        total = registered("total", delayed(m, one, named("one")) + Mux(k3, rest, 0))
+        total = (chosen_sum("total", delayed(m, one, named("one")), k3, rest) if of_cells else
+                 registered("total", delayed(m, one, named("one")) + Mux(k3, rest, 0)))
         # With a reset: registers, no LUTs as shift registers.
         zero = Line(m, centre[1], named("zero"), reset=True)
         sums = (zero[3], total, delayed(m, two, named("two"), 2), delayed(m, three, named("three"), 2))

@@ -262,6 +262,7 @@ def test_each_overflow_alone(mac):
 
 
 LONG = {
+    "ecp5_4": "rows of two PEs of ECP5 cells are within test_ccore",
     "decode_once_1": "one column with the other MAC is beside it",
     "decode_once_8": "the longest run of columns, as four take with the other MAC",
 }
