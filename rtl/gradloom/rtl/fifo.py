@@ -11,7 +11,8 @@ __all__ = ["Fifo"]
 class Fifo(wiring.Component):
     """First in, first out; one element in and one out per cycle.
 
-    Distributed memory, read combinationally: an element leaves 1 cycle after it came at the earliest.
+    An element leaves 1 cycle after it came at the earliest. The memory is read combinationally, so it is distributed, or else a
+    cycle ahead.
 
     Parameters
     ----------
@@ -19,6 +20,9 @@ class Fifo(wiring.Component):
         Shape of an element.
     depth : :class:`int`
         Elements that it holds.
+    block : :class:`bool`
+        Block RAM, for many wide elements, beside some LUTs and flip-flops for each bit by which an element that comes into an empty
+        FIFO goes past it.
 
     Members
     -------
@@ -31,11 +35,12 @@ class Fifo(wiring.Component):
         Empties the FIFO at the end of the cycle; an element that comes in this cycle is lost.
     """
 
-    def __init__(self, shape: object, depth: int) -> None:
+    def __init__(self, shape: object, depth: int, *, block: bool = False) -> None:
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"FIFO depth must be a positive integer, not {depth!r}")
         self.shape = shape
         self.depth = depth
+        self.block = block
         super().__init__({
             "i": In(stream.Signature(shape)),
             "o": Out(stream.Signature(shape)),
@@ -67,8 +72,12 @@ class Fifo(wiring.Component):
         with m.If(get):
             m.d.sync += read_at.eq(successor(read_at))
 
-        read = memory.read_port(domain="comb")
-        m.d.comb += [read.addr.eq(read_at), self.o.valid.eq(self.level != 0), self.o.payload.eq(read.data)]
+        read = memory.read_port(transparent_for=[write]) if self.block else memory.read_port(domain="comb")
+        m.d.comb += [
+            read.addr.eq(Mux(get, successor(read_at), read_at) if self.block else read_at),
+            self.o.valid.eq(self.level != 0),
+            self.o.payload.eq(read.data),
+        ]
 
         with m.If(self.clear):
             m.d.sync += [self.level.eq(0), write_at.eq(0), read_at.eq(0)]

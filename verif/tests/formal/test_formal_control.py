@@ -12,9 +12,9 @@ pytest.importorskip("z3")
 DEPTH = 8
 """Cycles: a start, a fault, the flush, the reset, and a start again."""
 BUGS = [
-    ("for condition, cause, culprit in reversed(causes)", "for condition, cause, culprit in causes"),
-    ("self.overflow, Const(ErrorCode.MALFORMED_COMMAND, 8)", "self.overflow, Const(ErrorCode.PROGRAM_HEADER, 8)"),
-    ("Mux(self.read_client, Unit.LOAD, Unit.SEQ)", "Mux(self.read_client, Unit.SEQ, Unit.LOAD)"),
+    ("first.eq(found & ~(found - 1))", "first.eq(found)"),
+    ("Mux(self.overflow, ErrorCode.MALFORMED_COMMAND, 0)", "Mux(self.overflow, ErrorCode.PROGRAM_HEADER, 0)"),
+    ("(fetch_error, Unit.SEQ), (load_error, Unit.LOAD)", "(fetch_error, Unit.LOAD), (load_error, Unit.SEQ)"),
     ("(aborting | self.abort)", "self.abort"),
     ("self.running & (aborting | self.abort)", "aborting | self.abort"),
     ("Mux(self.counting & ~self.progress, quiet + 1, 0)", "Mux(self.counting, quiet + 1, 0)"),

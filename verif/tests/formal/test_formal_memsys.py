@@ -24,16 +24,25 @@ def test_window():
     assert not run_formal(lambda: WindowSpec(bug), "prove", 1)
 
 
-@pytest.mark.parametrize("depth", [1, 3])
-def test_fifo(depth):
-    assert run_formal(lambda: FifoSpec(depth=depth), "bmc", FIFO_DEPTH, engine="sat")
+@pytest.mark.parametrize(("depth", "block"), [(1, False), (3, False), (3, True)])
+def test_fifo(depth, block):
+    assert run_formal(lambda: FifoSpec(depth=depth, block=block), "bmc", FIFO_DEPTH, engine="sat")
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("transparent_for=[write]", "transparent_for=[]"),
+    ("Mux(get, successor(read_at), read_at)", "read_at"),
+])
+def test_block_fifo_bugs(before, after):
+    bug = planted_bug(FIFO, before, after)
+    assert not run_formal(lambda: FifoSpec(depth=3, block=True, design=bug), "bmc", FIFO_DEPTH, engine="sat")
 
 
 @pytest.mark.parametrize(("before", "after"), [
     ("self.i.ready.eq(self.level != self.depth)", "self.i.ready.eq(1)"),
     ("pointer == self.depth - 1", "pointer == self.depth - 2"),
     ("self.level.eq(self.level + put - get)", "self.level.eq(self.level + put - self.o.valid)"),
-    ("read.addr.eq(read_at)", "read.addr.eq(0)"),
+    ("if self.block else read_at)", "if self.block else 0)"),
 ])
 def test_fifo_bugs(before, after):
     bug = planted_bug(FIFO, before, after)

@@ -16,9 +16,10 @@ def simulate(dut, testbench):
     sim.run()
 
 
+@pytest.mark.parametrize("block", [False, True])
 @pytest.mark.parametrize("depth", [1, 2, 3, 8, 11])
-def test_random_traffic(depth):
-    dut = Fifo(8, depth)
+def test_random_traffic(depth, block):
+    dut = Fifo(8, depth, block=block)
     rng = random.Random(depth)
 
     async def testbench(ctx):

@@ -170,7 +170,7 @@ class ReadManager(wiring.Component):
 
     def _fetch(self, m: Module, fetching: Signal, *, issued: Value, arrives: Value) -> None:
         """The response buffer of client 0. Its room is reserved when a burst is issued, so R never waits for it."""
-        m.submodules.fetch = fetch = Fifo(response_layout(self.config), FETCH_BEATS)
+        m.submodules.fetch = fetch = Fifo(response_layout(self.config), FETCH_BEATS, block=not self.config.lutram_bits)
         reserved = Signal(range(FETCH_BEATS + 1))
         burst, response = self.splitters[0].burst, self.response[0]
         m.d.comb += [

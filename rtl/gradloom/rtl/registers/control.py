@@ -1,6 +1,10 @@
 """Start, end, faults and restart of the machine (docs/machine.md, section 7)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+import functools
+import operator
+from collections.abc import Iterable
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
@@ -90,20 +94,27 @@ class Control(wiring.Component):
         aborting = Signal()
         m.d.sync += aborting.eq(self.running & (aborting | self.abort))
 
-        code, engine = Signal(8), Signal(4)
-        causes = [
-            (self.seq_error != 0, self.seq_error, Const(Unit.SEQ)),
-            (self.overflow, Const(ErrorCode.MALFORMED_COMMAND, 8), Const(Unit.SEQ)),
-            *((self.fault[unit] != 0, self.fault[unit], Const(unit)) for unit in Unit if unit != Unit.SEQ),
-            *((self.read_error[n] != 0, self.read_error[n],
-               Const(unit) if n else Mux(self.read_client, Unit.LOAD, Unit.SEQ)) for n, unit in enumerate(LOAD_UNITS)),
-            *((self.write_error[n] != 0, self.write_error[n], Const(unit)) for n, unit in enumerate(STORE_UNITS)),
-            (expired, Const(ErrorCode.WATCHDOG, 8), Const(Unit.SEQ)),
-            (aborting, Const(ErrorCode.ABORTED, 8), Const(Unit.SEQ)),
+        fetch_error, load_error = Mux(self.read_client, 0, self.read_error[0]), Mux(self.read_client, self.read_error[0], 0)
+        causes: list[tuple[Value, Unit]] = [
+            (self.seq_error, Unit.SEQ),
+            (Mux(self.overflow, ErrorCode.MALFORMED_COMMAND, 0), Unit.SEQ),
+            *((self.fault[unit], unit) for unit in Unit if unit != Unit.SEQ),
+            (fetch_error, Unit.SEQ), (load_error, Unit.LOAD),
+            *((self.read_error[n], unit) for n, unit in enumerate(LOAD_UNITS) if n),
+            *((self.write_error[n], unit) for n, unit in enumerate(STORE_UNITS)),
+            (Mux(expired, ErrorCode.WATCHDOG, 0), Unit.SEQ),
+            (Mux(aborting, ErrorCode.ABORTED, 0), Unit.SEQ),
         ]
-        for condition, cause, culprit in reversed(causes):
-            with m.If(condition):
-                m.d.comb += [code.eq(cause), engine.eq(culprit)]
+        # The first one as one of as many bits, which select by AND and OR: causes come late, and the tag and the offset that they
+        # choose would come later still by the number of an engine.
+        found, first = Signal(len(causes)), Signal(len(causes))
+        m.d.comb += [found.eq(Cat(code != 0 for code, _ in causes)), first.eq(found & ~(found - 1))]
+
+        def chosen(bits: Iterable[Value], values: Iterable[ValueLike]) -> Value:
+            return functools.reduce(operator.or_, (Mux(bit, value, 0) for bit, value in zip(bits, values, strict=True)))
+
+        culprit = [Cat(bit for bit, (_, of) in zip(first, causes, strict=True) if of == unit).any() for unit in Unit]
+        code, engine = chosen(first, [code for code, _ in causes])[:8], chosen(culprit, [Const(unit, 4) for unit in Unit])
 
         with m.FSM():
             with m.State("IDLE"), m.If(self.start):
@@ -117,11 +128,11 @@ class Control(wiring.Component):
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += [self.running.eq(1), self.counting.eq(1)]
-                with m.If(code != 0):
+                with m.If(found.any()):
                     m.d.sync += [
                         failed.eq(1),
-                        self.error.eq(Cat(code, engine, Const(0, 4), self.tag[engine])),
-                        self.error_offset.eq(self.offset[engine]),
+                        self.error.eq(Cat(code, engine, Const(0, 4), chosen(culprit, self.tag))),
+                        self.error_offset.eq(chosen(culprit, self.offset)),
                         self.error_state.eq(self.waiting << 16 | self.busy),
                     ]
                     m.next = "FLUSH"

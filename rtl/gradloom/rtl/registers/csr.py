@@ -15,8 +15,6 @@ COUNTER_WIDTH = 48
 """Bits of every cycle and beat counter."""
 
 OKAY, SLVERR = 0, 2
-PLACE_BITS = max(entry.offset >> 2 for entry in REGISTERS).bit_length()
-"""Bits of a word address that tell registers apart; those above are looked at once, for all of them."""
 READ_WAIT = 3
 """Cycles from a read's address to its data; the memories behind an index register answer two cycles after it changed."""
 
@@ -121,7 +119,7 @@ class Csr(wiring.Component):
             "STAT_LOW": [],
         }
         whole = strobes.all()
-        with m.If(address[PLACE_BITS:] == 0), m.Switch(address[:PLACE_BITS]):
+        with m.Switch(address):
             for entry in REGISTERS:
                 if entry.access in (Access.RO, Access.RO_IDLE):
                     continue
@@ -132,7 +130,7 @@ class Csr(wiring.Component):
                             m.d.sync += effects[entry.name]
 
         def pulse(name: str) -> ValueLike:
-            return perform & (address[:PLACE_BITS] == register(name).offset >> 2)  # performed in no other part of the address space
+            return perform & (address == register(name).offset >> 2)
 
         m.d.comb += [
             self.start.eq(pulse("CONTROL") & data[control.field("start").lsb] & ~self.running),
@@ -181,7 +179,7 @@ class Csr(wiring.Component):
         allowed = Signal()
         answer = Signal()
         m.d.comb += answer.eq(wait == 1)
-        with m.If(address[PLACE_BITS:] == 0), m.Switch(address[:PLACE_BITS]):
+        with m.Switch(address):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
                     m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])

@@ -112,6 +112,7 @@ class OwnCommands:
                             program.go_to(m, loop.target)
                             m.d.sync += program.position.eq(loop.target)
                 with m.Case(Opcode.LDHYP):
+                    # A multiple of 8, so that the 8 bytes are inside if whole ones of the window lie behind it.
                     address = self.entry_address
                     with m.If(address[:3] != 0):
                         self.fail(ErrorCode.ILLEGAL_FIELD)

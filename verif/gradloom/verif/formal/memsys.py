@@ -55,15 +55,17 @@ class FifoSpec(wiring.Component):
     Parameters
     ----------
     depth : :class:`int`
+    block : :class:`bool`
+        In block RAM, which is read a cycle ahead.
     """
 
-    def __init__(self, *, depth: int, design: types.ModuleType = fifo) -> None:
-        self.depth, self.design = depth, design
+    def __init__(self, *, depth: int, block: bool = False, design: types.ModuleType = fifo) -> None:
+        self.depth, self.block, self.design = depth, block, design
         super().__init__({"valid": In(1), "payload": In(2), "ready": In(1), "clear": In(1), "follow": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.dut = dut = self.design.Fifo(2, self.depth)
+        m.submodules.dut = dut = self.design.Fifo(2, self.depth, block=self.block)
         m.d.comb += [dut.i.valid.eq(self.valid), dut.i.payload.eq(self.payload), dut.o.ready.eq(self.ready),
                      dut.clear.eq(self.clear), Assume(~ResetSignal())]
         put = Signal()

@@ -431,6 +431,8 @@ def test_defects_of_a_program_are_told_by_code_and_place():
         "odd length": (_patched(good, 2, 5), ErrorCode.PROGRAM_HEADER, 0),
         "length of an odd number of words": (_patched(good, 2, len(good) - 20), ErrorCode.PROGRAM_HEADER, 0),
         "beyond the window": (_patched(good, 2, LIMIT - PROGRAM), ErrorCode.PROGRAM_ADDRESS, 0),
+        "to the end of the window": (_patched(good, 2, LIMIT - PROGRAM - 16), 0, 2 * LOAD_BYTES),
+        "a pair of words beyond": (_patched(good, 2, LIMIT - PROGRAM - 8), ErrorCode.PROGRAM_ADDRESS, 0),
         "huge": (_patched(good, 2, 0xFFFFFFF8), ErrorCode.PROGRAM_ADDRESS, 0),
         "empty": (_patched(good, 2, 0), ErrorCode.MALFORMED_COMMAND, 0),
         "no END": (program(config, load, load), ErrorCode.MALFORMED_COMMAND, 2 * LOAD_BYTES),
