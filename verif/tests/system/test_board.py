@@ -120,6 +120,7 @@ def test_a_missing_refresh_is_named():
     """The memory itself says it, with rule and cycle, as soon as the time is up."""
     simulation = simulated()
     device = opened(simulation)
+    device.read(0, 2)  # the memory has been initialised
     with pytest.raises(ProtocolError, match=r"^SDRAM protocol violated: in cycle \d+: tREFI: no REFRESH for too long"):
         simulation.drop_refreshes()
         simulation.wait(2000)
