@@ -168,12 +168,26 @@ class Plan:
 
     def write_batch(self, device: Device, slot: int, x_codes: np.ndarray, labels: np.ndarray) -> None:
         """Images (B, C, Y, X) and class numbers of the step that runs ``slot`` steps after the start."""
+        device.write(*self.batch_images(slot, x_codes))
+        self.write_labels(device, slot, labels)
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of an image in memory; those of a batch lie one behind the other."""
+        return self.memory[INPUT, "z"].outer_bytes
+
+    def batch_images(self, slot: int, x_codes: np.ndarray) -> tuple[int, bytes]:
+        """Address and bytes of the images of a step."""
         if np.shape(x_codes) != (self.batch, *self.network.input_shape):
             raise ValueError(
                 f"a batch must have the shape {(self.batch, *self.network.input_shape)}, "
                 f"not {np.shape(x_codes)}"
             )
-        self._write(device, (INPUT, "z"), np.asarray(x_codes), slot)
+        region = self.memory[INPUT, "z"]
+        return self._address(region, slot), region.pack(self.lowered.images(np.asarray(x_codes)), self.config.group)
+
+    def write_labels(self, device: Device, slot: int, labels: np.ndarray) -> None:
+        """Class numbers (B,) of a step."""
         self._write(device, (INPUT, "labels"), np.asarray(labels), slot)
 
     def write_hyper(self, device: Device, hypers: Sequence[Hyper]) -> None:

@@ -90,6 +90,25 @@ def test_a_lost_byte_changes_nothing(capsys):
         runner.close()
 
 
+@pytest.mark.long("a second build with Verilator, and 80 cycles a byte")
+def test_a_step_over_uart_waveforms():
+    """Start bits, data bits and stop bits at 8 clocks a bit, both ways: the state after the step is golden, no byte was wrong."""
+    case = make_case("tiny-relu", 1, 1)
+    simulation = simulated(uart=True)
+    device = opened(simulation)
+    runner = runner_on(case, device, slots=1)
+    try:
+        runner.load(case.initial())
+        runner.train(case.images, case.labels, case.hypers)
+        assert digests.parameters_digest(case.network, runner.state()) == golden_digest(case)
+        seen = device.link.statistics
+        assert (seen.syncs, seen.resent, seen.bad_frames) == (0, 0, 0) and device.csr_read(0xC004) == 0
+        # A byte lasts 80 cycles, and the board executes while others come.
+        assert simulation.cycle > 80 * seen.bytes_sent
+    finally:
+        runner.close()
+
+
 FAULTS = {
     "data lines exchanged": (
         lambda board: board.swap_data(3, 12), {},
@@ -120,6 +139,7 @@ def test_a_missing_refresh_is_named():
     """The memory itself says it, with rule and cycle, as soon as the time is up."""
     simulation = simulated()
     device = opened(simulation)
+    device.read(0, 2)  # the memory has been initialised
     with pytest.raises(ProtocolError, match=r"^SDRAM protocol violated: in cycle \d+: tREFI: no REFRESH for too long"):
         simulation.drop_refreshes()
         simulation.wait(2000)

@@ -11,7 +11,7 @@ from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.devices.device import Device, MachineError, csr_batch, fetch
 from gradloom.host.devices.limits import LimitReached, overflow_text, saturated
 from gradloom.host.devices.network_device import Outcome
-from gradloom.host.devices.residence import Programs, Snapshot
+from gradloom.host.devices.residence import Images, Programs, Snapshot
 from gradloom.host.files import UserError
 from gradloom.host.plan import Plan
 from gradloom.host.schedule import compile_network
@@ -100,7 +100,7 @@ class ProgramRunner:
             raise UserError(str(error)) from None
         self._limit = base + self._forward.size
         self.device = open_device(self._limit)
-        self._programs = Programs()
+        self._programs, self._images = Programs(), Images(self.device, self.steady, self._limit)
         self.kind: str = getattr(self.device, "kind", "simulated")
         """What its cycles are called."""
         self.cycles = 0
@@ -176,7 +176,7 @@ class ProgramRunner:
             count = min(self.slots, len(labels) - place) if self._calibrated else 1
             plan = self.steady if self._calibrated else self._first
             for slot in range(count):
-                plan.write_batch(self.device, slot, images[place + slot], labels[place + slot])
+                self._images.place(plan, slot, images[place + slot], labels[place + slot])
             plan.write_hyper(self.device, hypers[place:place + count])
             self._programs.place(self.device, plan, self._step)
             ranges = [*plan.logits_ranges(count), *plan.state_ranges()]
@@ -195,7 +195,7 @@ class ProgramRunner:
         batch = np.zeros((self.batch, *self.network.input_shape), np.uint8)
         batch[:len(images)] = images
         plan = self._forward
-        plan.write_batch(self.device, 0, batch, np.zeros(self.batch, np.int64))
+        self._images.place(plan, 0, batch, np.zeros(self.batch, np.int64))
         self._programs.place(self.device, plan, 0)
         return plan.read_logits(self._run(plan, 1, None, plan.logits_ranges(1)))[:len(images)]
 

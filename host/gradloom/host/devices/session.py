@@ -88,7 +88,12 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._device.close()
+        try:
+            self._device.close()
+        except MachineError:
+            # A board that is lost cannot be left in order, either; what lost it has been told.
+            if error is None:
+                raise
 
     @property
     def cycles(self) -> int | None:

@@ -57,6 +57,11 @@ class BoardDevice:
 
     # Memory
 
+    @property
+    def memory_limit(self) -> int:
+        """The first byte behind the memory."""
+        return self._limit
+
     def write(self, addr: int, data: bytes) -> None:
         """Write bytes to the memory."""
         self._check(addr, len(data))

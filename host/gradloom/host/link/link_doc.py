@@ -97,6 +97,13 @@ ring take, 6.7 ms. FTDI's latency timer is 16 ms unless it is set; then less tha
 | exponents of a network; all counters by layer and phase | one each: several scripts follow each other |
 | start of a program with all writes before it | one |
 | its end | none: the board tells it |
+| registers, exponents, logits of all steps and the state behind a start | one, together |
+| a start of training as `gradloom train` makes it, with the counters of every layer and phase | three |
+| a batch of an evaluation | two |
+
+Programs stay in the board's memory; of one that is there the next start writes the 4 bytes that name its first step. The forward
+pass of an evaluation reads the weights where training left them. An image travels once, to behind the memory that the machine may
+touch, and batches are gathered from there.
 
 In a script a read takes 2 bytes there and 4 back, a write 6, a poll 14 and 4. A batch that lies in the board's memory as part of a
 data set costs 8 bytes an image (GATHER) instead of the image.
