@@ -95,7 +95,7 @@ class Config:
         APU takes a beat in ``turns`` = ``apu_channels`` * 2 / ``apu_lanes`` cycles.
     apu_shifters : :class:`str`
         Lanes shift by ``"multiplier"`` (6 of the 11 multipliers of a lane) or by multiplexers, ``"lut"``, where multipliers are
-        short; the softmax unit then has none. The same cycles.
+        short; the softmax unit and the pools' walk then have none. The same cycles.
     divider_bits : :class:`int`
         Bits of a quotient that a division block of the A-Core makes in a cycle, 2 or 1. With 2 the softmax unit divides a class a
         cycle, with 1 a class in 18 cycles.
