@@ -108,7 +108,8 @@ class Config:
         Channels of a group that an APU of the A-Core serves one after the other, a power of two up to G, and its lanes, 2 or 1. An
         APU takes a beat in ``turns`` = ``apu_channels`` * 2 / ``apu_lanes`` cycles.
     apu_shifters : :class:`str`
-        Lanes shift by ``"multiplier"`` (6 of the 11 multipliers of a lane) or by multiplexers, ``"lut"``. The same cycles.
+        Lanes shift by ``"multiplier"`` (6 of the 11 multipliers of a lane) or by multiplexers, ``"lut"``, where multipliers are
+        short; the softmax unit and the pools' walk then have none. The same cycles.
     divider_bits : :class:`int`
         Bits of a quotient that a division block of the A-Core makes in a cycle, 2 or 1. With 2 the softmax unit divides a class a
         cycle, with 1 a class in 18 cycles.

@@ -21,7 +21,7 @@ def test_every_byte(name):
     verify_steps(make_case(name, 2, 2), "turns")
 
 
-@pytest.mark.parametrize("bytes_per_cycle", [None, 2.0])
+@pytest.mark.parametrize("bytes_per_cycle", [pytest.param(None, marks=pytest.mark.long("a memory as wide as the machine's")), 2.0])
 def test_cost_model_is_close(bytes_per_cycle):
     """A step of digits-cnn, with a wide memory and with one that the machine waits for; its last step equals golden."""
     network, batch, count = load_network("digits-cnn"), 2, 2

@@ -132,7 +132,8 @@ class SerialDivider(wiring.Component):
         moving, dividing = Signal(), Signal()
         divisor, rest = Signal(_S_BITS, reset_less=True), Signal(_S_BITS + 1, reset_less=True)
         quotient, scale = Signal(_BITS, reset_less=True), Signal(8, reset_less=True)
-        m.d.comb += [moving.eq((phase != 0) & (phase <= _COARSE + _FINE)), dividing.eq(~moving & (phase < self.LATENCY))]
+        m.d.comb += [moving.eq((phase != 0) & (phase <= _COARSE + _FINE)),
+                     dividing.eq((phase > _COARSE + _FINE) & (phase < self.LATENCY))]
         with m.If(self.start):
             m.d.sync += phase.eq(1)
         with m.Elif(phase == self.LATENCY):
@@ -152,7 +153,7 @@ class SerialDivider(wiring.Component):
                 m.d.sync += divisor.eq(divisor << 8)
             with m.Elif(by_one):
                 m.d.sync += divisor.eq(divisor << 1)
-            with m.If(dividing | small):
+            with m.If(dividing | (moving & small)):
                 m.d.sync += rest.eq(Mux(dividing & ~trial[-1], trial[:_S_BITS + 1], rest) << 1)
             with m.If(moving):
                 m.d.sync += scale.eq(scale - Mux(by_eight, 8, by_one) + small)

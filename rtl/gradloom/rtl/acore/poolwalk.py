@@ -30,6 +30,8 @@ class PoolWalk(wiring.Component):
     ----------
     fields : namespace
         Fields of the RUN command, stable while the command runs.
+    lut : :class:`bool`
+        Adders make a tap's number, instead of a multiplier.
 
     Members
     -------
@@ -53,8 +55,8 @@ class PoolWalk(wiring.Component):
         The present tap is the last one of the output beat.
     """
 
-    def __init__(self, fields: SimpleNamespace) -> None:
-        self.fields = fields
+    def __init__(self, fields: SimpleNamespace, *, lut: bool = False) -> None:
+        self.fields, self.lut = fields, lut
         super().__init__({"prepare": In(1), "ready": Out(1), "plane_beats": In(16), "start": In(1), "step": In(1),
                           "row_last": In(1), "plane_last": In(1), "single": In(1), "tap": Out(Tap), "addr": Out(16),
                           "beat_done": Out(1)})
@@ -114,13 +116,16 @@ class PoolWalk(wiring.Component):
             first.eq((yk == y_start_k) & (xk == x_start_k)), last.eq(y_last & x_last), self.beat_done.eq(last),
             self.tap.v.eq(1), self.tap.first.eq(first), self.tap.last.eq(last), self.addr.eq(plane + row + x)]
         present = Cat(y_inside & (x >= 0) & (Cat(column, x).as_signed() < f.pxi) for column in range(LANES))
+        above_taps = yk[:4] * f.pkern
+        if self.lut:
+            above_taps = sum(Mux(yk[i], f.pkern, 0) << i for i in range(4))
         for lane in range(LANES):
             for column in range(LANES):
                 k = Signal(signed(9), name=f"k{lane}{column}")
                 m.d.comb += [
                     k.eq(xk + Mux(backward, lane - column * f.pstride, column - lane * f.pstride)),
                     self.tap.inside[lane][column].eq(present[column] & (k >= 0) & (k < f.pkern)),
-                    self.tap.k[lane][column].eq(yk[:4] * f.pkern + k[:4])]
+                    self.tap.k[lane][column].eq(above_taps + k[:4])]
 
         def to_row(pos, k, address):
             return [y_start.eq(pos), y_start_k.eq(k), y.eq(pos), yk.eq(k), row.eq(address), row_start.eq(address)]

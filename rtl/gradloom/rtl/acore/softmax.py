@@ -128,7 +128,12 @@ class Softmax(wiring.Component):
         distance = Signal(15)
         t = Signal(16)
         exponential = Signal(_EXP_BITS)
-        m.d.comb += [difference.eq(maximum - logit), t.eq((distance * 369) >> 8), entry.addr.eq(t[:8])]
+        product = distance * 369
+        if self.config.apu_shifters == "lut":
+            # 369 = 3 (128 - 5), by adders, as multipliers are short.
+            triple = distance + (distance << 1)
+            product = ((triple << 7) - (triple + (triple << 2)))[:24]
+        m.d.comb += [difference.eq(maximum - logit), t.eq(product >> 8), entry.addr.eq(t[:8])]
         m.d.sync += [distance.eq(Mux(difference[15:].any(), 32767, difference)),
                      exponential.eq(entry.data >> delay(Mux(t[8:] > 16, 16, t[8:])[:5], 1, "fall"))]
         arrived = delay(Cat(valid & exponentiate, final, number), 3, "summand")

@@ -101,7 +101,7 @@ class Sweep(wiring.Component):
         present = self.present
         run, op = decode(Opcode.RUN, present.cmd), present.op
         m.submodules.walk = walk = PlaneWalk(self.config, run)
-        m.submodules.pool = pool = PoolWalk(run)
+        m.submodules.pool = pool = PoolWalk(run, lut=self.config.apu_shifters == "lut")
 
         pooling = Signal()
         step, last = Signal(), Signal()

@@ -10,6 +10,7 @@ MACHINE = tuple(f"{_TESTS}/system/test_verify.py::test_nano[{name}]" for name in
 """Two short training steps on the smallest machine, in every byte: one build holds the mutants of all modules."""
 
 _ACORE = "rtl/acore/test_acore.py::test_acore[g4w2]"
+_TURNS = "rtl/acore/test_acore.py::test_acore_in_turns"
 _CCORE = "rtl/ccore/test_ccore.py::test_ccore[g1_w1]"
 _ACCELERATOR = "rtl/test_accelerator.py::test_accelerator[channels]"
 _FAULTS = "system/test_faults.py"
@@ -23,7 +24,7 @@ _NUMBERS = ("system/test_programs.py", "system/test_registers.py")
 _SMALL = tuple(f"system/test_verify.py::{test}" for test in ("test_small[tiny-awkward]", "test_small[tiny-residual]"))
 _CHANNELS = ("system/test_channels.py",)
 _ROOMS = {
-    "acore": (_ACORE, "system/test_overflow_rtl.py", *_SMALL),
+    "acore": (_ACORE, _TURNS, "system/test_overflow_rtl.py", *_SMALL),
     "ccore": (_CCORE, "system/test_overflow_rtl.py", *_SMALL),
     "memory_path": (_FAULTS, _PLACES, "system/test_stalls.py", *_CHANNELS, *_SMALL),
     "registers": (_ACCELERATOR, _FAULTS, "system/test_autonomy.py"),

@@ -174,14 +174,14 @@ FAULTS = (
         f"{_RTL}/acore/sweep.py",
         'delayed(m, final, "final") & turn_last, delayed',
         'delayed(m, final, "final"), delayed',
-        f"{_TESTS}/system/test_turns_rtl.py::test_every_byte[tiny-residual]",
+        f"{_TESTS}/rtl/acore/test_acore.py::test_acore_in_turns",
     ),
     Fault(
         "channels that an APU serves share the offsets, parameters and biases of the first one",
         f"{_RTL}/acore/lanes.py",
         "chosen(self.turns.channel(turn), taken)",
         "taken[0]",
-        f"{_TESTS}/system/test_turns_rtl.py::test_every_byte[tiny-residual]",
+        f"{_TESTS}/rtl/acore/test_acore.py::test_acore_in_turns",
     ),
     Fault(
         "with one lane the second column counts as the first one does",

@@ -49,7 +49,7 @@ CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench
            "g4w2t2": bench_config(4, 2, apu_channels=2), "g1w1t2": bench_config(1, 1, apu_lanes=1)}
 
 
-IN_TURNS = ("logits", "weights", "pools", "rivalling", "first_passes_beside_sweeps", "softmax", "overflows_alone")
+IN_TURNS = ("logits", "weights", "pools", "softmax", "overflows_alone")
 """Benches that a machine with turns passes in every run of the suite."""
 
 

@@ -18,7 +18,7 @@ WIDTHS = {"planes": 8, "nb": 16, "xe": 12, "xodd": 1, "xsrc": 2, "sa0": 16, "sb0
 
 @pytest.mark.parametrize(("group", "rival", "channels", "lanes"), [
     *((group, rival, 1, 2) for group, rival in [(1, 0.0), (2, 0.0), (4, 0.0), (2, 0.5), (2, 0.95), (4, 0.95)]),
-    (1, 0.5, 1, 1), (4, 0.5, 4, 2), (2, 0.95, 2, 1), (4, 0.0, 2, 1)])
+    (1, 0.5, 1, 1), (4, 0.5, 4, 2), (2, 0.95, 2, 1), pytest.param(4, 0.0, 2, 1, marks=pytest.mark.long("two APUs of one lane"))])
 def test_sums(group, rival, channels, lanes):
     """``channels`` and ``lanes``: of an APU, which takes a beat in turns."""
     config = Config(name="first", clusters=group, cols=group, wpus=1, max_planes=5, apu_channels=channels, apu_lanes=lanes)

@@ -15,7 +15,8 @@ from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.cocotb_run import run_cocotb
 
 MAX_CLASSES = {1: 40, 2: 40, 8: 1024, 16: 100}
-CONFIGS = {(g, bits): Config(name="t", clusters=g, wpus=1, cols=min(g, 8), dw_depth=144, max_classes=most, divider_bits=bits)
+CONFIGS = {(g, bits): Config(name="t", clusters=g, wpus=1, cols=min(g, 8), dw_depth=144, max_classes=most, divider_bits=bits,
+                             apu_shifters="multiplier" if bits == 2 else "lut")
            for g, most in MAX_CLASSES.items() for bits in (2, 1)}
 EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 
