@@ -5,7 +5,8 @@
 ``--skips-to FILE`` and ``--no-skips`` see to it that nothing is skipped in silence: the first writes what was skipped for want of
 something on this machine, so that it can be run where that is (``pytest @FILE``); the second fails if any such thing is left.
 
-``--netlist MODULES``: cocotb benches simulate netlists of gates in the place of these modules of the emitted Verilog.
+``--netlist MODULES``: cocotb benches simulate netlists of gates in the place of these modules of the emitted Verilog, or, with
+``ecp5``, of an ECP5's cells in the place of all of it.
 """
 
 import gc
@@ -40,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="fail if more is skipped than long tests and what needs a GPU or a board")
     parser.addoption("--netlist", type=lambda text: text.split(","), metavar="MODULES",
                      help="run the cocotb benches that are named on gates that Yosys makes of their modules (commas between them; "
-                          "'all': of the whole component)")
+                          "'all': of the whole component; 'ecp5': that in cells of an ECP5)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

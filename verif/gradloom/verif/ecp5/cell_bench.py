@@ -2,16 +2,12 @@
 and multiplier, of which Yosys has no models."""
 
 import dataclasses
-import os
 import random
 import re
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from gradloom.sim.verilate import verilator_root
 from gradloom.verif.ecp5.cell_faults import Fault, prefixed
+from gradloom.verif.ecp5.verilated import run_bench
 
 __all__ = ["CASES", "Case", "run_cases"]
 
@@ -164,24 +160,14 @@ def _testbench(number: int, prefix: str, case: Case) -> str:
 def run_cases(cases: Sequence[tuple[Case, Sequence[Fault]]]) -> list[int | None]:
     """First row of each case whose outputs are others, :class:`None` if there is none; with the faults of the case in the models.
     One build of Verilator for all."""
-    texts = []
-    with tempfile.TemporaryDirectory(prefix="gradloom-cells-") as name:
-        folder = Path(name)
-        for number, (case, faults) in enumerate(cases):
-            wide = sum(case.outputs.values())
-            (folder / f"{number}.hex").write_text("".join(f"{given << wide | wanted:x}\n" for given, wanted in case.rows))
-            texts += [prefixed(f"m{number}_", faults), _testbench(number, f"m{number}_", case)]
-        texts.append("\n".join(["module benches;", *(f"  bench{number} bench{number}();" for number in range(len(cases))),
-                                "  initial #100000 $finish;", "endmodule"]))
-        (folder / "benches.v").write_text("\n".join(texts))
-        root = verilator_root()
-        build = [str(root / "bin" / "verilator_bin"), "--binary", "--timing", "-j", "1", "-Wno-fatal", "-Wno-lint", "-Wno-style",
-                 "-Wno-MULTITOP", "--top-module", "benches", "-Mdir", "obj", "-o", "benches", "-CFLAGS", "-std=gnu++20",
-                 "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0",
-                 "benches.v"]
-        done = subprocess.run(build, cwd=folder, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        done = subprocess.run([str(folder / "obj" / "benches")], cwd=folder, capture_output=True, text=True, check=True)
-    found = {int(number): int(row) for number, row in re.findall(r"^BENCH (\d+) (-?\d+)$", done.stdout, re.MULTILINE)}
-    assert sorted(found) == list(range(len(cases))), done.stdout
+    texts, files = [], {}
+    for number, (case, faults) in enumerate(cases):
+        wide = sum(case.outputs.values())
+        files[f"{number}.hex"] = "".join(f"{given << wide | wanted:x}\n" for given, wanted in case.rows)
+        texts += [prefixed(f"m{number}_", faults), _testbench(number, f"m{number}_", case)]
+    texts.append("\n".join(["module benches;", *(f"  bench{number} bench{number}();" for number in range(len(cases))),
+                            "  initial #100000 $finish;", "endmodule"]))
+    log, = run_bench("\n".join(texts), "benches", files)
+    found = {int(number): int(row) for number, row in re.findall(r"^BENCH (\d+) (-?\d+)$", log, re.MULTILINE)}
+    assert sorted(found) == list(range(len(cases))), log
     return [None if found[number] < 0 else found[number] for number in range(len(cases))]

@@ -2,21 +2,18 @@
 must come out in every cycle."""
 
 import dataclasses
-import os
 import random
 import re
-import subprocess
-import tempfile
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from gradloom.host.link.frames import encode, read_request, write_request
 from gradloom.rtl.board.link.frame_format import Kind
 from gradloom.rtl.board.link.uart import bit_step
 from gradloom.sim.link.link_device import CLOCK
-from gradloom.sim.verilate import verilator_root
 from gradloom.verif.ecp5.cells import models
+from gradloom.verif.ecp5.routing import ROUTED_FAULTS
 from gradloom.verif.ecp5.small_board import CONFIG, MEMORY_BYTES
+from gradloom.verif.ecp5.verilated import run_bench
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
 
 __all__ = ["QUIET", "Outcome", "run_beside_rtl", "traffic"]
@@ -33,14 +30,14 @@ class Outcome:
     Parameters
     ----------
     cycles : :class:`int`
-    different : list of :class:`int`
-        Cycles in which each netlist's outputs were not those of the RTL.
+    different : :class:`int`
+        In how many the netlist's outputs were not those of the RTL.
     bytes : :class:`bytes`
         What the RTL sent.
     """
 
     cycles: int
-    different: list[int]
+    different: int
     bytes: bytes
 
 
@@ -65,20 +62,11 @@ def traffic(requests: int, seed: int = 1) -> tuple[list[int], bytes]:
 
 _PORTS = {"clk": "clk", "rst": "rst", "rx__payload": "rx", "rx__valid": "valid", "rx__ready": "{out}[0]",
           "tx__payload": "{out}[8:1]", "tx__valid": "{out}[9]", "tx__ready": "ready", "serial": "serial", "sums": "{out}[17:10]"}
-_FIRST_BIT = {"tx__payload": 1, "sums": 10}
 
 
-def _net(port: str, out: str) -> str:
-    """What a port of a board is joined to, or a bit of one, as nextpnr has them."""
-    base, _, index = port.rstrip("]").partition("[")
-    if not index:
-        return _PORTS[base].format(out=out)
-    return f"{out}[{int(index) + _FIRST_BIT[base]}]" if base in _FIRST_BIT else f"{_PORTS[base]}[{index}]"
-
-
-def _instance(module: str, name: str, ports: Iterable[str]) -> str:
-    joined = ", ".join(f".\\{port} ({_net(port, f'{name}_out')})" for port in ports)
-    return f"  wire [17:0] {name}_out;\n  {module} {name}({joined});"
+def _instance(module: str, name: str, more: str = "") -> str:
+    joined = ", ".join(f".{port}({net.format(out=f'{name}_out')})" for port, net in _PORTS.items())
+    return f"  wire [17:0] {name}_out;\n  {module} {name}({joined}{more});"
 
 
 _BENCH = """module bench;
@@ -86,20 +74,21 @@ _BENCH = """module bench;
   reg [8:0] items[0:{last}];
   reg [31:0] noise = 32'h1234567;
   reg [7:0] serial = 0;
-  integer at = 0, calm = 0, cycle = 0;
+  integer at = 0, calm = 0, cycle = 0, different = 0, fault = 0;
   wire waits = at <= {last} && items[at][8];
   wire valid = at <= {last} && !items[at][8] && noise[3:0] != 0;
   wire [7:0] rx = items[at > {last} ? {last} : at][7:0];
   reg taken;
 {instances}
   initial begin
+    void'($value$plusargs("fault=%d", fault));
     $readmemh("items.hex", items);
     while (at <= {last}) begin
       ready = noise[6:4] != 0;
       serial = noise[15:8];
       #1;
       if (cycle >= 8) begin
-{compare}
+        if (routed_out !== rtl_out) different = different + 1;
         if (rtl_out[9] && ready) $display("TX %02x", rtl_out[8:1]);
       end
       calm = rtl_out[9] || valid ? 0 : calm + 1;
@@ -114,8 +103,7 @@ _BENCH = """module bench;
       cycle = cycle + 1;
       rst = cycle < 8;
     end
-    $display("CYCLES %0d", cycle);
-{report}
+    $display("CYCLES %0d DIFFERENT %0d", cycle, different);
     $finish;
   end
 endmodule
@@ -124,28 +112,17 @@ _CALM = 150
 """Cycles without a byte after which no answer comes any more."""
 
 
-def run_beside_rtl(rtl: str, module: str, netlists: Sequence[str], items: Sequence[int]) -> Outcome:
-    """Feed ``items`` (:func:`traffic`) to the RTL's ``module`` and to netlists (modules ``net0``, ``net1``...)."""
-    instances, names = [_instance(module, "rtl", _PORTS)], [f"net{number}" for number in range(len(netlists))]
-    for name, verilog in zip(names, netlists, strict=True):
-        ports = re.findall(r"\\(\S+) ", verilog[:verilog.index(");")])
-        instances += [f"  integer {name}_bad = 0;", _instance(name, f"{name}_", ports)]
-    text = _BENCH.format(
-        last=len(items) - 1, calm=_CALM, instances="\n".join(instances),
-        compare="\n".join(f"        if ({name}__out !== rtl_out) {name}_bad = {name}_bad + 1;" for name in names),
-        report="\n".join(f"    $display(\"DIFFERENT %0d\", {name}_bad);" for name in names))
-    with tempfile.TemporaryDirectory(prefix="ecp5-") as name:
-        folder, root = Path(name), verilator_root()
-        (folder / "items.hex").write_text("".join(f"{item:x}\n" for item in items))
-        (folder / "bench.v").write_text("\n".join([text, rtl, *netlists, *models().values()]))
-        build = [str(root / "bin" / "verilator_bin"), "--binary", "--timing", "-j", "1", "-Wno-fatal", "-Wno-lint", "-Wno-style",
-                 "--x-assign", "fast", "--x-initial", "fast", "--top-module", "bench", "-Mdir", "obj", "-o", "bench",
-                 "-CFLAGS", "-std=gnu++20",
-                 "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0",
-                 "bench.v"]
-        done = subprocess.run(build, cwd=folder, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        log = subprocess.run([str(folder / "obj" / "bench")], cwd=folder, capture_output=True, text=True, check=True).stdout
-    cycles, = re.findall(r"^CYCLES (\d+)$", log, re.MULTILINE)
-    return Outcome(int(cycles), [int(count) for count in re.findall(r"^DIFFERENT (\d+)$", log, re.MULTILINE)],
-                   bytes(int(byte, 16) for byte in re.findall(r"^TX (\w\w)$", log, re.MULTILINE)))
+def run_beside_rtl(rtl: str, module: str, netlist: str, items: Sequence[int]) -> list[Outcome]:
+    """Feed ``items`` (:func:`traffic`) to the RTL's ``module`` and to a netlist with faults (module ``routed_cells``): first as it
+    is, then with each fault alone."""
+    bits = len(ROUTED_FAULTS)
+    text = _BENCH.format(last=len(items) - 1, calm=_CALM, instances="\n".join([
+        _instance(module, "rtl"), _instance("routed_cells", "routed", f", .fault(fault[{bits - 1}:0])")]))
+    logs = run_bench("\n".join([text, rtl, netlist, *models().values()]), "bench",
+                     {"items.hex": "".join(f"{item:x}\n" for item in items)}, [f"+fault={(1 << n) >> 1}" for n in range(bits + 1)])
+    found = []
+    for log in logs:
+        (cycles, different), = re.findall(r"^CYCLES (\d+) DIFFERENT (\d+)$", log, re.MULTILINE)
+        found.append(Outcome(int(cycles), int(different),
+                             bytes(int(byte, 16) for byte in re.findall(r"^TX (\w\w)$", log, re.MULTILINE))))
+    return found

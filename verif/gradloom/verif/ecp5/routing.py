@@ -1,10 +1,11 @@
 """A component routed for a device, and the faults that one may plant in what came out."""
 
 import copy
+import itertools
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gradloom.boards.build import PLACER_OPTIONS, ROUTER_OPTIONS
 from gradloom.boards.tools import tool_path
 from gradloom.verif.synth import SynthError
 
-__all__ = ["ROUTED_FAULTS", "routed"]
+__all__ = ["ROUTED_FAULTS", "routed", "with_faults"]
 
 _DEVICE = ("--25k", "--package", "CABGA381", "--speed", "6", "--lpf-allow-unconstrained", "--timing-allow-fail", "--seed", "1")
 
@@ -38,40 +39,59 @@ def routed(design: Mapping[str, Any]) -> dict[str, Any]:
         return found
 
 
-def _cells(design: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
-    """Cells of a kind by name."""
+def _cells(design: Mapping[str, Any], kind: str, prefix: str = "") -> Iterator[dict[str, Any]]:
+    """Cells of a kind by name, those whose names begin with ``prefix``."""
     module, = design["modules"].values()
-    return (cell for _, cell in sorted(module["cells"].items()) if cell["type"] == kind)
+    return (cell for name, cell in sorted(module["cells"].items()) if cell["type"] == kind and name.startswith(prefix))
 
 
-def _flip_a_bit(design: Mapping[str, Any]) -> None:
+def _flip_a_bit(design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """One bit of a LUT that adds four bits without carry: all of its bits matter."""
     cell = next(cell for cell in _cells(design, "TRELLIS_COMB") if cell["parameters"].get("INITVAL") in (
         "0110100110010110", "1001011001101001") and all(cell["connections"].get(pin) for pin in "ABCD"))
     table = cell["parameters"]["INITVAL"]
-    cell["parameters"]["INITVAL"] = table[:5] + ("0" if table[5] == "1" else "1") + table[6:]
+    return cell, {"parameters": {"INITVAL": table[:5] + ("0" if table[5] == "1" else "1") + table[6:]}}
 
 
-def _swap_inputs(design: Mapping[str, Any]) -> None:
+def _swap_inputs(design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two inputs of a multiplier."""
-    joined = next(cell for cell in _cells(design, "MULT18X18D"))["connections"]
-    joined["A0"], joined["A1"] = joined["A1"], joined["A0"]
+    cell = next(_cells(design, "MULT18X18D"))
+    joined = cell["connections"]
+    return cell, {"connections": {"A0": joined["A1"], "A1": joined["A0"]}}
 
 
-def _drop_enable(design: Mapping[str, Any]) -> None:
-    """The enable of a flip-flop that has one."""
-    cell = next(cell for cell in _cells(design, "TRELLIS_FF") if cell["parameters"]["CEMUX"].strip() == "CE")
-    cell["parameters"]["CEMUX"] = "1 "
+def _drop_enable(design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The enable of a flip-flop of the PE's drain registers, which hold a sum until it is asked for."""
+    return next(cell for cell in _cells(design, "TRELLIS_FF", "pe.held") if cell["parameters"]["CEMUX"].strip() == "CE"), {
+        "parameters": {"CEMUX": "1 "}}
 
 
-def _planted(plant: Callable[[Mapping[str, Any]], None]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    def apply(design: Mapping[str, Any]) -> dict[str, Any]:
-        changed = copy.deepcopy(dict(design))
-        plant(changed)
-        return changed
-    return apply
+ROUTED_FAULTS = {"a bit of a LUT": _flip_a_bit, "inputs of a multiplier": _swap_inputs, "the enable of a flip-flop": _drop_enable}
+"""Functions that give a cell of a routed design, and what is wrong with it."""
 
 
-ROUTED_FAULTS = {"a bit of a LUT": _planted(_flip_a_bit), "inputs of a multiplier": _planted(_swap_inputs),
-                 "the enable of a flip-flop": _planted(_drop_enable)}
-"""Functions that give a routed design with the fault."""
+def with_faults(design: Mapping[str, Any]) -> dict[str, Any]:
+    """The design with an input ``fault`` more, of a bit for each of :data:`ROUTED_FAULTS`. While that is 1, a second cell with the
+    fault drives what the good one drove. So one simulation is built for all."""
+    changed = copy.deepcopy(dict(design))
+    module, = changed["modules"].values()
+    fresh = itertools.count(1 + max(bit for cell in module["cells"].values() for bits in cell["connections"].values()
+                                    for bit in bits if isinstance(bit, int)))
+    selectors = [next(fresh) for _ in ROUTED_FAULTS]
+    victims = [plant(changed) for plant in ROUTED_FAULTS.values()]
+    module["ports"]["fault"] = {"direction": "input", "bits": selectors}
+    for selector, (good, wrong) in zip(selectors, victims, strict=True):
+        bad = copy.deepcopy(good)
+        for part, values in wrong.items():
+            bad[part].update(values)
+        module["cells"][f"fault{selector}"] = bad
+        for pin, direction in good["port_directions"].items():
+            if direction != "output" or not good["connections"][pin]:
+                continue
+            driven = good["connections"][pin]
+            good["connections"][pin], bad["connections"][pin] = [next(fresh)], [next(fresh)]
+            module["cells"][f"fault{selector}.{pin}"] = {
+                "type": "PFUMX", "parameters": {},
+                "port_directions": {"ALUT": "input", "BLUT": "input", "C0": "input", "Z": "output"},
+                "connections": {"ALUT": bad["connections"][pin], "BLUT": good["connections"][pin], "C0": [selector], "Z": driven}}
+    return changed
