@@ -1,5 +1,5 @@
 // Behaviour of cells of Lattice ECP5 as far as machines use them (gradloom.rtl.ecp5): Lattice FPGA-TN-02205 (sysDSP),
-// FPGA-TN-02200 (slices). What is not modelled is an unknown module, so that it is no silent difference.
+// FPGA-DS-02012 (slices). What is not modelled is an unknown module, so that it is no silent difference.
 
 module CCU2C (input CIN, A0, B0, C0, D0, A1, B1, C1, D1, output S0, S1, COUT);
   parameter [15:0] INIT0 = 16'h0000, INIT1 = 16'h0000;

@@ -17,6 +17,7 @@ from gradloom.rtl.ccore.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, Opcode, Pattern, pairs
 from gradloom.verif.ccore.ccore_bench import Bench, Trace, drain_cycles, fits, tokens
+from gradloom.verif.ccore.collisions import colliding
 from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.ccore.conv_tile import ConvCase, Layer
@@ -522,4 +523,5 @@ def test_ccore(tmp_path, monkeypatch, name):
     values = {field: getattr(config, field) for field in config.__dataclass_fields__}
     monkeypatch.setenv("GRADLOOM_TEST_CONFIG", json.dumps(values))
     monkeypatch.setenv("GRADLOOM_TEST_CASES", str(cases))
-    assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 12
+    with colliding():
+        assert run_cocotb(lambda: CCore(config), __file__, tmp_path) == 12
