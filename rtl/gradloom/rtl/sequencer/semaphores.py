@@ -65,7 +65,7 @@ class Semaphores(wiring.Component):
         eligible = Signal(self.requesters)
         m.d.comb += [
             eligible.eq(Cat(self.request[r] & ~(self.needs[r] & ~self.ready).any() for r in range(self.requesters))),
-            self.grant.eq(eligible & ~(eligible - 1)[:self.requesters]),
+            self.grant.eq(Cat(eligible[r] & ~eligible[:r].any() for r in range(self.requesters))),
         ]
         overflows = Signal(SEMAPHORES)
         for n, counter in enumerate(counters):
