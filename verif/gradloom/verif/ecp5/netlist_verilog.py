@@ -4,6 +4,7 @@ Yosys could write the Verilog too, but what is left open in a routed netlist has
 joined to reads 1, the reset of a flip-flop 0. And what has no model must be refused, not passed over.
 """
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,7 @@ class _Writer:
         self.cells: Mapping[str, Any] = {name: cell for name, cell in module["cells"].items() if cell["type"] not in IGNORED}
         self.draw = random.Random(1)
         self.nets: set[int] = set()
+        self.spare = itertools.count(1 << 40)  # beyond any net of a netlist
         pads = {bit: _PADS.get(cell["parameters"].get("DIR", "INPUT"), "inout") for cell in self.cells.values()
                 if cell["type"] == "TRELLIS_IO" for bit in cell["connections"]["B"]}
         ports: dict[str, Any] = module["ports"] or {
@@ -137,12 +139,8 @@ class _Writer:
             for pin in reversed(pins):
                 # A net of its own for a pin that nothing reads: a vector has no gaps.
                 bits = connections.get(pin)
-                nets.append(self._net(bits[0]) if bits else self._net(self._spare()))
+                nets.append(self._net(bits[0] if bits else next(self.spare)))
             yield f".{port}({{{', '.join(nets)}}})"
-
-    def _spare(self) -> int:
-        self.spares = getattr(self, "spares", 1 << 40) + 1
-        return self.spares
 
     @staticmethod
     def _check_pins(name: str, kind: str, model: Cell, cell: Mapping[str, Any], connections: Mapping[str, _Bits],

@@ -28,4 +28,18 @@ FAULTS = (
         "if kind is None]",
         f"{_TESTS}/verif/synthesis/test_gates.py::test_an_operator_is_no_gate",
     ),
+    Fault(
+        "a flip-flop without a reset is always in reset",
+        "verif/gradloom/verif/ecp5/cells.py",
+        'open={"LSR": "0"}',
+        "open={}",
+        f"{_TESTS}/verif/ecp5/test_netlist_verilog.py::test_open_inputs_read_1_but_a_reset",
+    ),
+    Fault(
+        "a block RAM that both ports write passes for one that has a model",
+        "verif/gradloom/verif/ecp5/cells.py",
+        'zero=("WEB",), ',
+        "",
+        f"{_TESTS}/verif/ecp5/test_netlist_verilog.py::test_what_has_no_model_is_refused",
+    ),
 )

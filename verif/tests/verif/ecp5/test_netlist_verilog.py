@@ -1,5 +1,7 @@
 """The Verilog of a netlist: ports, pads, what open and undefined bits become, what stands before pins; and all that is refused."""
 
+import re
+
 import pytest
 
 from gradloom.verif.ecp5.netlist_verilog import NetlistError, cell_counts, netlist_verilog
@@ -7,7 +9,7 @@ from gradloom.verif.ecp5.netlist_verilog import NetlistError, cell_counts, netli
 
 def design(ports=None, nets=None, **cells):
     """A netlist of one module; a cell is (kind, parameters, connections)."""
-    outputs = {"Z", "Q", "F", "O", "SROA0", "CLKO", "CLKOP", "LOCK"}
+    outputs = {"Z", "Q", "F", "O", "P0", "P2", "SROA0", "CLKO", "CLKOP", "LOCK"}
     return {"modules": {"top": {
         "ports": {name: {"direction": direction, "bits": bits} for name, (direction, bits) in (ports or {}).items()},
         "netnames": {name: {"bits": [bit]} for name, bit in (nets or {}).items()},
@@ -61,6 +63,12 @@ def test_what_stands_before_the_pins_of_block_ram():
                                 "CLKAMUX": "CLKA", "WEBMUX": "INV"}, {"CEA": [2], "CLKA": [3], "ADA13": [4]})
     assert ".DATA_WIDTH_A(18)" in line and ".CEA(~n2)" in line and ".CLKA(n3)" in line
     assert ".ADA({n4, " in line and ", 1'b1, 1'b0})" in line and ".CSA({1'b1, 1'b1, ~1'b1})" in line
+
+
+def test_outputs_that_nothing_reads_have_nets_of_their_own():
+    line = cell_line("MULT18X18D", {}, {"A0": [2], "P0": [3], "P2": [4]})
+    nets = re.search(r"\.P\(\{(.*)\}\)", line)[1].split(", ")
+    assert len(nets) == len(set(nets)) == 36 and nets[-1] == "n3" and nets[-3] == "n4"
 
 
 def test_multiplexers_behind_luts_are_told_apart():
