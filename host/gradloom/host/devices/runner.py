@@ -225,12 +225,12 @@ class ProgramRunner:
                 break
             if report is not None:
                 report(float(device.csr_read(offset("STEP")) - self._step))
-        values, pieces = found or fetch(device, accesses, ranges)
-        self.cycles = values[1] | values[2] << 32
+        (low, high, *raws), pieces = (found[0][1:], found[1]) if found is not None else fetch(device, accesses[1:], ranges)
+        self.cycles = low | high << 32
         if _field("STATUS", "error", status):
             self._failed = True
             raise self._error(plan)
-        self._exponents = self._decode(values[3:])
+        self._exponents = self._decode(raws)
         return Snapshot(ranges, pieces)
 
     def _error(self, plan: Plan) -> MachineError:
