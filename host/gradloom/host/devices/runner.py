@@ -214,24 +214,24 @@ class ProgramRunner:
         control = register("CONTROL")
         self._exponents = None
         device.csr_write(offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask)
-        ended = False
-        while not ended:
-            # Whether it has ended, and all that is asked of it then, in one round trip.
-            likely = device.run(_POLL_CYCLES) < _POLL_CYCLES
-            wanted = [(offset(name), None) for name in ("STATUS", "STEP", "CYCLES_LOW", "CYCLES_HIGH")]
-            accesses = self._exponent_accesses() if likely else []
-            values, pieces = fetch(device, [*wanted, *accesses], ranges if likely else [])
-            status, step, low, high = values[:4]
-            ended = bool(_field("STATUS", "done", status) or _field("STATUS", "error", status))
-            if not ended and report is not None:
-                report(float(step - self._step))
+        # What is asked of the machine when it has ended. A device on a cable tells its end by itself and answers all in one round
+        # trip; of others only STATUS is read before.
+        accesses = [*((offset(name), None) for name in ("STATUS", "CYCLES_LOW", "CYCLES_HIGH")), *self._exponent_accesses()]
+        found: tuple[list[int], list[bytes]] | None = None
+        while True:
+            interrupted = device.run(_POLL_CYCLES) < _POLL_CYCLES
+            found = fetch(device, accesses, ranges) if interrupted and hasattr(device, "fetch") else None
+            status = found[0][0] if found is not None else device.csr_read(offset("STATUS"))
+            if _field("STATUS", "done", status) or _field("STATUS", "error", status):
+                break
+            if report is not None:
+                report(float(device.csr_read(offset("STEP")) - self._step))
+        (low, high, *raws), pieces = (found[0][1:], found[1]) if found is not None else fetch(device, accesses[1:], ranges)
         self.cycles = low | high << 32
         if _field("STATUS", "error", status):
             self._failed = True
             raise self._error(plan)
-        if not likely:
-            values, pieces = fetch(device, [*wanted, *self._exponent_accesses()], ranges)
-        self._exponents = self._decode(values[4:])
+        self._exponents = self._decode(raws)
         return Snapshot(ranges, pieces)
 
     def _error(self, plan: Plan) -> MachineError:
