@@ -23,6 +23,9 @@ def run(options: argparse.Namespace) -> int:
     if options.family == "xc7" and config.mac == "post_shift":
         raise UserError(f"--family xc7 needs mac = 'decode_once' or 'double_pumped', and {config.name} has {config.mac!r}: "
                         "leave --family out")
+    if options.family != "any" and config.family not in ("any", options.family):
+        raise UserError(f"--family {options.family} does not fit {config.name}, which is made for {config.family!r}: "
+                        "leave --family out")
     target: Path = options.out
     if target.exists():
         raise UserError(f"{target} exists already: give a folder that does not, nothing is overwritten")

@@ -184,6 +184,8 @@ def test_verilog_writes_a_new_folder_only(desk, capsys, monkeypatch):
     assert [("DSP48E1 #(" in (desk / folder / "gradloom.v").read_text()) for folder in ("v", "v7")] == [False, True]
     (desk / "shift.toml").write_text('base = "nano"\nmac = "post_shift"\n')
     refused(capsys, ["verilog", "--config", "shift.toml", "--family", "xc7", "--out", "w"], "leave --family out")
+    (desk / "lattice.toml").write_text('base = "nano"\nfamily = "ecp5"\n')
+    refused(capsys, ["verilog", "--config", "lattice.toml", "--family", "xc7", "--out", "w"], "is made for 'ecp5'")
     capsys.readouterr()
     (desk / "v" / "mine").write_text("keep")
     refused(capsys, ["verilog", "--config", "nano", "--out", "v"], "v exists")
