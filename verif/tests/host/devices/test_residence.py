@@ -103,10 +103,12 @@ def test_a_failed_program_is_written_anew(case):
     runner = cable.runner
     runner.load(case.initial())
     runner.train(case.images[:2], case.labels[:2], case.hypers[:2])
-    runner._failed = True
-    runner.load(case.initial())
-    _, there, _ = cable.spent(lambda: runner.train(case.images[:1], case.labels[:1], case.hypers[:1]))
-    assert there > len(runner._first.program(0))
+    state = runner.state()
+    for failed in (False, True):
+        runner._failed = failed
+        runner.load(state)
+        _, there, _ = cable.spent(lambda: runner.train(case.images[1:2], case.labels[1:2], case.hypers[1:2]))
+        assert (there > len(runner.steady.program(0))) == failed
 
 
 def test_the_largest_batch_that_fits(case):
