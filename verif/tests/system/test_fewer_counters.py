@@ -1,6 +1,8 @@
 """A machine without performance counters: every byte equals golden's, in the cycles of a machine that has them; ``bench`` records
 its step, its registers of counters read 0, and its table of cycles has no rows."""
 
+import pytest
+
 from gradloom.host.bench import bench_measure
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
@@ -10,6 +12,7 @@ from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
 
 
+@pytest.mark.long("a build of its own; test_turns_rtl has a machine without counters, test_csr and test_counters their parts")
 def test_a_step_without_counters(monkeypatch):
     network = load_network(str(NETWORKS / "tiny-relu.toml"))
     images, labels, exponent = synthetic_images(network, 4, 1)

@@ -1,4 +1,5 @@
-"""A machine whose one APU takes a beat in turns: every byte equals the golden model's, the cost model knows what it takes."""
+"""A machine whose one APU takes a beat in turns, and which counts nothing: every byte equals the golden model's, the cost model
+knows what it takes."""
 
 import pytest
 
