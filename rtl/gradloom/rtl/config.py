@@ -286,11 +286,13 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
            ibuf_depth=1024, ebuf_depth=768, wbuf_depth=256,
            psum_depth=512, abuf_depth=2048, pbuf_depth=512, dw_depth=512, export_depth=128, tensors=512, lutram_bits=65536,
            load_channels=4, store_channels=2),
-    # For an LFE5U-85F behind one SDRAM of 16 bits, which one lane for all channels keeps up with.
+    # For an LFE5U-85F and an LFE5U-45F behind one SDRAM of 16 bits, which one lane for all channels keeps up with.
     Config(name="ecp5-85", clusters=4, wpus=1, cols=4, ibuf_depth=1024, ebuf_depth=512, psum_depth=256, psum_width=32, wg_width=36,
            export_depth=0, counters="totals", family="ecp5", apu_channels=4, apu_lanes=1, apu_shifters="lut", divider_bits=1),
+    Config(name="ecp5-45", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512, psum_width=32, wg_width=36,
+           export_depth=0, counters="totals", family="ecp5", apu_channels=2, apu_lanes=1, apu_shifters="lut", divider_bits=1),
 )}
-"""Machines by name. MACs: nano 9, small 36, ulx3s and ecp5-85 144, eta 1728, eta2x 3456."""
+"""Machines by name. MACs: nano 9, small and ecp5-45 36, ulx3s and ecp5-85 144, eta 1728, eta2x 3456."""
 
 
 def load_config(source: str) -> Config:
