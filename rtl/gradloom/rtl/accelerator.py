@@ -1,6 +1,6 @@
 """The whole machine: an AXI4 manager per DMA channel, one AXI4-Lite subordinate, one interrupt, one clock, one reset."""
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
@@ -224,7 +224,9 @@ class Accelerator(wiring.Component):
         _copy(m, csr, counters, ("perf_tag", "perf_table"))
         clear = csr.start & csr.clear
         # A cycle later, as it depends on all that is granted and signalled. A program ends a cycle after its last signal or later.
-        m.d.sync += control.overflow.eq(semaphores.overflow)
+        place = Cat(sequencer.tag, sequencer.offset)
+        place_then = Signal.like(place)
+        m.d.sync += [control.overflow.eq(semaphores.overflow), place_then.eq(place)]
         m.d.comb += [
             csr.position.eq(sequencer.offset),
             control.clear.eq(clear),
@@ -239,8 +241,7 @@ class Accelerator(wiring.Component):
             *(control.write_error[n].eq(manager.error) for n, manager in enumerate(writes)),
             control.read_client.eq(reads[0].error_client),
             control.idle.eq(Cat(manager.idle for manager in (*reads, *writes)).all()),
-            control.tag[0].eq(sequencer.tag),
-            control.offset[0].eq(sequencer.offset),
+            Cat(control.tag[0], control.offset[0]).eq(Mux(control.overflow, place_then, place)),
             control.busy[Unit.SEQ].eq(~sequencer.waiting),
             control.waiting[Unit.SEQ].eq(sequencer.waiting),
             control.progress.eq(sequencer.progress | counters.read_beat.any() | counters.write_beat.any()

@@ -27,7 +27,8 @@ def _images(batch, rng):
 
 @pytest.mark.parametrize("config", PRESETS)
 def test_regions_do_not_overlap_and_hold_every_tensor(config):
-    plan = compile_network(NETWORK, PRESETS[config], 3, slots=2, table=5, export_dw=True, parts=2)
+    exports = PRESETS[config].export_depth > 0
+    plan = compile_network(NETWORK, PRESETS[config], 3, slots=2, table=5, export_dw=exports, parts=2 if exports else 1)
     end = 0
     for region in plan.memory.regions.values():
         assert region.address >= end and region.address % 64 == 0 and region.data_bytes() <= region.step_bytes
@@ -36,7 +37,8 @@ def test_regions_do_not_overlap_and_hold_every_tensor(config):
     assert plan.size >= plan.program_address + len(plan.program())
     device = SoftwareDevice(plan.config, plan.size)
     for layer, name in expected_tensors(NETWORK):
-        assert plan.read(device, layer, name) is not None
+        if name != "dw" or exports:
+            assert plan.read(device, layer, name) is not None
 
 
 @pytest.mark.parametrize("config", ["nano", "eta"])

@@ -137,8 +137,8 @@ def test_command_line_compares_and_traces(tmp_path, capsys):
 def test_difference_from_golden_is_an_error(tmp_path, capsys, monkeypatch):
     original = bench_measure.golden.train_step
 
-    def bent(*arguments):
-        result = original(*arguments)
+    def bent(*arguments, **options):
+        result = original(*arguments, **options)
         result.tensors["conv1", "z"].flat[5] ^= 1
         return result
 

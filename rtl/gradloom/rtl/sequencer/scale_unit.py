@@ -16,8 +16,9 @@ ZERO_STEP = 4
 def _leading_one(bits: Value) -> tuple[Value, Value]:
     """Whether a bit of 4^n is 1, and the place of the highest one. A tree, as a memory's output lies before it: six levels of LUTs
     for 64 bits, where a chain of cases takes some thirty."""
-    if len(bits) == 1:
-        return bits, Const(0, 0)
+    if len(bits) == 4:
+        high = bits[3] | bits[2]
+        return bits.any(), Cat(Mux(high, bits[3], bits[1]), high)
     quarter = len(bits) // 4
     found = [_leading_one(bits[n:n + quarter]) for n in range(0, len(bits), quarter)]
     ones = [one for one, _ in found]

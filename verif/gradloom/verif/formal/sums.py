@@ -124,12 +124,12 @@ class PsumSpec(wiring.Component):
         m = Module()
         memories: list[RegisterMemory] = []
 
-        def make(*, shape: object, depth: int, init: list[int]) -> RegisterMemory:
+        def make(shape: object, depth: int, family: str) -> RegisterMemory:
             memories.append(RegisterMemory(shape, depth))
             return memories[-1]
 
-        with replaced(self.design, "Memory", make):
-            dut = self.design.PsumStore(SimpleNamespace(psum_width=self.WIDTH, psum_depth=2))
+        with replaced(self.design, "memory_apart", make):
+            dut = self.design.PsumStore(SimpleNamespace(psum_width=self.WIDTH, psum_depth=2, family="any"))
             overflows = add_opened(m, platform, dut, *(f"overflow{b}" for b in range(_BANKS)))
         rows = [[memories[b * _HALVES + h].rows for h in range(_HALVES)] for b in range(_BANKS)]
         control = dut.control
