@@ -43,6 +43,7 @@ _PARTS = {
     "acore/prepare.py": ("formal/test_formal_flags.py::test_flags[prepare]",),
     "acore/scalars.py": ("rtl/acore/test_prepare.py",),
     "acore/setup.py": ("rtl/acore/test_prepare.py", "rtl/acore/test_scalars.py"),
+    "acore/turns.py": ("rtl/acore/test_turns.py", "rtl/acore/test_acore.py::test_acore_in_turns"),
     "acore/softmax.py": ("rtl/acore/test_softmax_rtl.py",),
     "ccore/ccore.py": ("rtl/ccore/test_ccore_commands.py", "formal/test_formal_flags.py::test_flags[ccore]"),
     "ccore/colwalk.py": ("rtl/ccore/test_feed.py", "rtl/ccore/test_ccore_commands.py"),
@@ -94,6 +95,8 @@ _MACHINES = {
     "laps": ("system/test_random_networks_rtl.py",),
     "ulx3s": ("system/test_kept.py::test_every_kind_of_piece[1-None]",),
     "post-shift": ("rtl/ccore/test_mac.py", "rtl/ccore/test_pe.py"),
+    "turns": ("system/test_turns_rtl.py::test_every_byte[tiny-residual]",),
+    "cells": ("formal/test_formal_ecp5.py", "rtl/ccore/test_ccore.py::test_ccore[g2_w1_ecp5]"),
 }
 """Whole machines that have what the smallest one lacks."""
 

@@ -21,7 +21,7 @@ SEED = 20261126
 """Of the sample."""
 TOTAL, FIRST, LEAST = 1200, 300, 10
 """Mutants in all, in the first run, and at least of every module (fewer only if it has fewer)."""
-CONFIGS = ("nano", "small", "channels", "laps", "ulx3s", "post-shift")
+CONFIGS = ("nano", "small", "channels", "laps", "ulx3s", "post-shift", "turns", "cells")
 """Machines whose statements count; a statement belongs to the first that has it."""
 PLAN = ROOT / "docs" / "results" / "mutants" / "plan.jsonl"
 """The committed sample, in the order of the runs."""
