@@ -28,7 +28,6 @@ WITHOUT = {
     "config.py": "rules of configurations",
     "emission.py": "writes files",
     "emit.py": "writes Verilog",
-    "memories.py": "chooses kinds of memories",
     "acore/microcode.py": "an assembler",
     "acore/microprograms.py": "a table",
     "memory_path/buses.py": "shapes",
