@@ -2,16 +2,16 @@
 
 import html
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradloom.host.bench.bench_record import ETA_TARGET, LOSSES
 from gradloom.host.cost_model.workload import PURPOSES
+from gradloom.host.runs.page_parts import PAGE_WIDTH, colour_key, stacked_bars, table
 from gradloom.host.runs.report import ENGINES, STYLE, number, svg
 
 __all__ = ["render_bench"]
 
-_WIDTH, _LABEL, _BAR = 720, 160, 18
 _CALC = "#d9652b"
 _COLOURS = dict(zip(PURPOSES, ("#4f7cac", "#7fb2a8", "#b9a44c", "#8d6a9f", "#c08497", "#6a6f75", "#a9a29a"), strict=True))
 _LOSS_TEXT = {"mapping": "MACs without a useful operand", "pipeline": "fill and drain of CONV commands", "load": "Loader",
@@ -21,31 +21,8 @@ _LOSS_COLOURS = {"mapping": "#e8b48f", "pipeline": "#f1d9c4", "load": "#7a8fa6",
 _FIGURES = (("FP", ("FP",)), ("BP", ("BP", "norm BP")), ("WG", ("WG + WU",)))
 
 
-def _key(colours: Iterable[tuple[str, str]]) -> str:
-    return "".join(f'<span class=key style="background:{colour}"></span>{html.escape(name)}' for name, colour in colours)
-
-
-def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]], label: str, names: int = _LABEL) -> str:
-    """Horizontal stacked bars: (row's name, (part's name, value, colour), text at the end). ``names``: room for the names."""
-    top = max((sum(value for _, value, _ in parts) for _, parts, _ in rows), default=0) or 1
-    body = ""
-    for index, (name, parts, text) in enumerate(rows):
-        y, x = 6 + index * _BAR, float(names)
-        body += f'<text x="{names - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>'
-        for part, value, colour in parts:
-            width = (_WIDTH - names - 130) * max(0.0, value) / top
-            if width:
-                body += (f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{colour}">'
-                         f"<title>{html.escape(part)}: {value:,.0f} cycles</title></rect>")
-            x += width
-        body += f'<text x="{x + 6:.1f}" y="{y + 13}">{html.escape(text)}</text>'
-    return svg(body, label, _BAR * len(rows) + 12)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+def _cycles(value: float) -> str:
+    return f"{value:,.0f} cycles"
 
 
 def _percent(value: float | None) -> str:
@@ -65,7 +42,7 @@ def _summary(bench: dict[str, Any]) -> str:
         ("DRAM bytes read, written", f"{total['read_bytes']:,}, {total['written_bytes']:,}", kind),
         ("DRAM bytes a cycle", f"{total['bytes_per_cycle']:.2f} of {total['peak_bytes_per_cycle']:g}", kind),
     ]
-    return _table(("one training step", "value", "kind"), rows)
+    return table(("one training step", "value", "kind"), rows)
 
 
 def _published(bench: dict[str, Any]) -> str:
@@ -82,7 +59,7 @@ def _published(bench: dict[str, Any]) -> str:
         ("MACs, clock", f"{bench['macs']}, {bench['clock_mhz']:g} MHz", "1728, 200 MHz"),
     ]
     heads = ("", f"here ({bench['kind']})", f"ETA, {paper['network']}")
-    return (f"<h2>Beside the ETA paper</h2>{_table(heads, rows)}<p class=note>ETA: table III and section V-B of Lu, Ni and Wang, "
+    return (f"<h2>Beside the ETA paper</h2>{table(heads, rows)}<p class=note>ETA: table III and section V-B of Lu, Ni and Wang, "
             "latency simulated by its authors with 29.9 GB/s; the batch size is not given.</p>")
 
 
@@ -104,11 +81,11 @@ def _breakdown(bench: dict[str, Any]) -> str:
                 span = sum(entry["span_cycles"] for entry in entries)
                 rows.append((layer, _stack(entries), f"span {span:,}" if span else ""))
         if rows:
-            text += f"<h3>{title}</h3>{_bars(rows, f'latency breakdown, {title}')}"
+            text += f"<h3>{title}</h3>{stacked_bars(rows, f'latency breakdown, {title}', _cycles)}"
     return text + (
-        f"<p class=note>{_key([('Calc', _CALC), *_COLOURS.items()])}</p><p class=note>As figures 11 to 13 of the ETA paper: Calc "
-        "is the time of the C-Core's commands, the rest that of the Loader's and Storer's commands by purpose. Engines overlap, so "
-        "the parts of a bar may add up to more than its span on the array.</p>")
+        f"<p class=note>{colour_key([('Calc', _CALC), *_COLOURS.items()])}</p><p class=note>As figures 11 to 13 of the ETA paper: "
+        "Calc is the time of the C-Core's commands, the rest that of the Loader's and Storer's commands by purpose. Engines "
+        "overlap, so the parts of a bar may add up to more than its span on the array.</p>")
 
 
 def _spans(bench: dict[str, Any]) -> str:
@@ -123,10 +100,10 @@ def _spans(bench: dict[str, Any]) -> str:
     if not rows:
         return ""
     keys = [("useful", _CALC), *((_LOSS_TEXT[key], _LOSS_COLOURS[key]) for key in LOSSES)]
-    return (f"<h2>What the array does in each phase</h2>{_bars(rows, 'cycles of the array by layer and phase')}"
-            f"<p class=note>{_key(keys)}</p><p class=note>A phase's span runs from its first command on the array to the next "
-            "phase's first. Percentages: useful MACs of MACs x span. Idle time counts for the engine that worked on what the array "
-            "waited for.</p>")
+    return (f"<h2>What the array does in each phase</h2>{stacked_bars(rows, 'cycles of the array by layer and phase', _cycles)}"
+            f"<p class=note>{colour_key(keys)}</p><p class=note>A phase's span runs from its first command on the array to the "
+            "next phase's first. Percentages: useful MACs of MACs x span. Idle time counts for the engine that worked on what the "
+            "array waited for.</p>")
 
 
 def _below(bench: dict[str, Any]) -> str:
@@ -135,7 +112,7 @@ def _below(bench: dict[str, Any]) -> str:
     title = f"Below {100 * ETA_TARGET:.0f} % of the array"
     if not rows:
         return f"<h2>{title}</h2><p class=note>No phase.</p>"
-    return f"<h2>{title}</h2>{_table(('layer and phase', 'PE use', 'cycles lost', 'most of them to'), rows)}"
+    return f"<h2>{title}</h2>{table(('layer and phase', 'PE use', 'cycles lost', 'most of them to'), rows)}"
 
 
 def _roofline(bench: dict[str, Any]) -> str:
@@ -161,7 +138,7 @@ def _roofline(bench: dict[str, Any]) -> str:
     def place(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:
         return lambda value: begin + (end - begin) * math.log(max(value, low) / low) / math.log(high / low)
 
-    x, y = place(low_x, high_x, left, _WIDTH - 16), place(low_y, high_y, height - bottom, top)
+    x, y = place(low_x, high_x, left, PAGE_WIDTH - 16), place(low_y, high_y, height - bottom, top)
     body = ""
     for low, high, axis in ((low_x, high_x, "x"), (low_y, high_y, "y")):
         for power in range(round(math.log10(low)), round(math.log10(high)) + 1):
@@ -169,7 +146,7 @@ def _roofline(bench: dict[str, Any]) -> str:
             if axis == "x":
                 body += f'<text x="{x(value):.1f}" y="{height - 18}" text-anchor="middle">{value:g}</text>'
             else:
-                body += (f'<line x1="{left}" x2="{_WIDTH - 16}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ece8e0"/>'
+                body += (f'<line x1="{left}" x2="{PAGE_WIDTH - 16}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ece8e0"/>'
                          f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
     ridge = roof / slope
     line = [(low_x, max(low_y, low_x * slope)), (ridge, roof), (high_x, roof)]
@@ -181,7 +158,7 @@ def _roofline(bench: dict[str, Any]) -> str:
         radius, colour = (6, "#20262c") if name == "whole step" else (4, _CALC)
         body += (f'<circle cx="{x(intensity):.1f}" cy="{y(speed):.1f}" r="{radius}" fill="{colour}">'
                  f"<title>{html.escape(name)}: {intensity:.1f} operations a byte, {speed:.1f} operations a cycle</title></circle>")
-    body += f'<text x="{_WIDTH - 16}" y="{height - 4}" text-anchor="end">useful operations per DRAM byte</text>'
+    body += f'<text x="{PAGE_WIDTH - 16}" y="{height - 4}" text-anchor="end">useful operations per DRAM byte</text>'
     return (f"<h2>Roofline</h2>{svg(body, 'roofline', height)}<p class=note>Useful operations (two a MAC) per cycle of a phase's "
             f"span; the line is what {bench['macs']} MACs and {slope:g} bytes a cycle allow. Black: the whole step.</p>")
 
@@ -197,7 +174,7 @@ def _engines(bench: dict[str, Any]) -> str:
                      f"{wait:,}" if wait else "", waits))
     path = ", ".join(f"{names.get(key, key)} {_percent(value / cycles)}" for key, value in bench["critical_path"].items())
     heads = ("engine", "commands", "busy cycles", "of the step", "of them without a beat", "idle before a command, waiting for")
-    return (f"<h2>Engines</h2>{_table(heads, rows)}<p class=note>Chain of commands that fixes the length of the step: "
+    return (f"<h2>Engines</h2>{table(heads, rows)}<p class=note>Chain of commands that fixes the length of the step: "
             f"{html.escape(path)}.</p>")
 
 
@@ -213,7 +190,7 @@ def _layers(bench: dict[str, Any]) -> str:
                      f"{sum(v for k, v in moved.items() if k.startswith('Wr')):,}"))
     busy_head = f"busy cycles {' / '.join(bench['engines'])}"
     heads = ("layer and phase", "span", "PE use", "useful MACs", busy_head, "bytes read", "written")
-    return f"<h2>All phases</h2>{_table(heads, rows)}"
+    return f"<h2>All phases</h2>{table(heads, rows)}"
 
 
 def _compared(bench: dict[str, Any]) -> str:
@@ -223,7 +200,7 @@ def _compared(bench: dict[str, Any]) -> str:
     rows = [(f"{row['layer']} {row['phase']}".strip(), *(f"{value:,}" for value in row["span_cycles"]), _percent(row["span_error"]))
             for row in found["layers"] if row["span_cycles"][0]]
     return (f"<h2>Cost model against RTL</h2><p class=note>Whole step: {_percent(found['cycles_error'])}.</p>"
-            + _table(("layer and phase", "simulated span", "estimated span", "error"), rows))
+            + table(("layer and phase", "simulated span", "estimated span", "error"), rows))
 
 
 def _what_if(bench: dict[str, Any]) -> str:
@@ -233,9 +210,9 @@ def _what_if(bench: dict[str, Any]) -> str:
     base = next(iter(found.values()))
     rows = [(name, [(name, cycles, _CALC)], f"{cycles:,} ({_percent(cycles / base - 1)})")
             for name, cycles in found.items()]
-    return (f"<h2>If a part took no time</h2>{_bars(rows, 'cycles of a step if a part of the machine took no time', 210)}"
-            "<p class=note>Estimated: cycles of the step when the same program is replayed with the commands of one part after the "
-            "other at next to no cycles, or with a memory without latency.</p>")
+    bars = stacked_bars(rows, "cycles of a step if a part of the machine took no time", _cycles, names=210)
+    return (f"<h2>If a part took no time</h2>{bars}<p class=note>Estimated: cycles of the step when the same program is replayed "
+            "with the commands of one part after the other at next to no cycles, or with a memory without latency.</p>")
 
 
 def render_bench(bench: dict[str, Any]) -> str:
@@ -251,5 +228,5 @@ def render_bench(bench: dict[str, Any]) -> str:
         f"<title>{html.escape(title)}</title><style>{STYLE}</style><h1>{html.escape(title)}</h1>"
         f"<p class=note>Every figure of time here is {bench['kind']}; nothing was measured on a device.</p>{_summary(bench)}"
         f"{_published(bench)}{_spans(bench)}{_below(bench)}{_breakdown(bench)}{_roofline(bench)}{_engines(bench)}{_what_if(bench)}"
-        f"{_compared(bench)}{_layers(bench)}<h2>Run</h2>{_table(('', ''), facts)}</html>\n"
+        f"{_compared(bench)}{_layers(bench)}<h2>Run</h2>{table(('', ''), facts)}</html>\n"
     )

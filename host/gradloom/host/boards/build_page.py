@@ -1,15 +1,15 @@
 """``report.html`` of a build: use of the device by engine, clock, slowest paths, time; one self-contained page."""
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from gradloom.boards.build_report import BuildReport, CriticalPath
 from gradloom.boards.capacity import least_use
+from gradloom.host.runs.page_parts import PAGE_WIDTH, Bar, colour_key, stacked_bars, table
 from gradloom.host.runs.report import STYLE, svg
 
 __all__ = ["by_engine", "engine_of", "render_build"]
 
-_WIDTH, _LABEL, _BAR, _ROOM = 720, 160, 20, 180
 _ENGINES = (
     ("machine.core.ccore", "C-Core", "#d9652b"), ("machine.core.acore", "A-Core", "#2f7f79"),
     ("machine.core.loader", "Loader", "#7a8fa6"), ("machine.core.storer", "Storer", "#b9a44c"),
@@ -38,32 +38,10 @@ def by_engine(modules: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, i
     return {name: totals for name, totals in found.items() if totals}
 
 
-def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]], label: str) -> str:
-    """Stacked bars of shares (0 to 1 is the whole width): (name, (part, share, colour), text)."""
-    span = _WIDTH - _LABEL - _ROOM
-    body = f'<line x1="{_LABEL + span}" x2="{_LABEL + span}" y1="0" y2="{_BAR * len(rows) + 8}" stroke="#20262c"/>'
-    for index, (name, parts, text) in enumerate(rows):
-        y, x = 6 + index * _BAR, float(_LABEL)
-        body += f'<text x="{_LABEL - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>'
-        for part, share, colour in parts:
-            width = span * share
-            body += (f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 5}" fill="{colour}">'
-                     f"<title>{html.escape(part)}: {share:.1%}</title></rect>")
-            x += width
-        body += f'<text x="{_LABEL + span + 8}" y="{y + 13}">{html.escape(text)}</text>'
-    return svg(body, label, _BAR * len(rows) + 12)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
 def _use(report: BuildReport) -> str:
     engines = by_engine(report.modules)
     colours = {name: colour for _, name, colour in _ENGINES}
-    rows = []
+    rows: list[Bar] = []
     for kind, title in _KINDS.items():
         if kind not in report.use:
             continue
@@ -73,10 +51,11 @@ def _use(report: BuildReport) -> str:
         if rest > 0:
             parts.append(("added when placed", rest, "#e4e0d8"))
         rows.append((title, parts, f"{used:,} of {available:,} = {used / available:.0%}"))
-    keys = "".join(f'<span class=key style="background:{colours[name]}"></span>{html.escape(name)}' for name in engines)
+    bars = stacked_bars(rows, "use of the device by engine", lambda share: f"{share:.1%}", texts=180, full=1.0)
+    keys = colour_key((name, colours[name]) for name in engines)
     heads = ("engine (synthesised)", *(title for title in _KINDS.values()))
-    table = _table(heads, [(name, *(f"{totals.get(kind, 0):,}" for kind in _KINDS)) for name, totals in engines.items()])
-    return f"<h2>Use of the device</h2>{_bars(rows, 'use of the device by engine')}<p class=note>{keys}</p>{table}"
+    counts = table(heads, [(name, *(f"{totals.get(kind, 0):,}" for kind in _KINDS)) for name, totals in engines.items()])
+    return f"<h2>Use of the device</h2>{bars}<p class=note>{keys}</p>{counts}"
 
 
 def _slack(report: BuildReport) -> str:
@@ -87,17 +66,17 @@ def _slack(report: BuildReport) -> str:
     height, left = 180, 50
     body = ""
     for first, last, count in report.slack:
-        x = left + (_WIDTH - left - 20) * (first - low) / (high - low)
-        width = (_WIDTH - left - 20) * (last - first) / (high - low) - 1
+        x = left + (PAGE_WIDTH - left - 20) * (first - low) / (high - low)
+        width = (PAGE_WIDTH - left - 20) * (last - first) / (high - low) - 1
         tall = (height - 50) * count / top
         colour = "#c0392b" if last <= 0 else "#2f7f79"
         body += (f'<rect x="{x:.1f}" y="{height - 34 - tall:.1f}" width="{width:.1f}" height="{tall:.1f}" fill="{colour}">'
                  f"<title>{first / 1000:.1f} to {last / 1000:.1f} ns: about {count:,}</title></rect>")
     for first, _, _ in report.slack[::5]:
-        x = left + (_WIDTH - left - 20) * (first - low) / (high - low)
+        x = left + (PAGE_WIDTH - left - 20) * (first - low) / (high - low)
         body += f'<text x="{x:.1f}" y="{height - 18}" text-anchor="middle">{first / 1000:.1f}</text>'
     body += (f'<text x="{left - 6}" y="{24}" text-anchor="end">{top:,}</text>'
-             f'<text x="{_WIDTH - 16}" y="{height - 4}" text-anchor="end">ns left of the period, by end point</text>')
+             f'<text x="{PAGE_WIDTH - 16}" y="{height - 4}" text-anchor="end">ns left of the period, by end point</text>')
     return f"<h2>Slack</h2>{svg(body, 'end points by slack', height)}"
 
 
@@ -119,7 +98,7 @@ def _path(path: CriticalPath, title: str) -> str:
     rows = [(part, str(cells), f"{logic:.2f}", f"{routing:.2f}") for part, cells, logic, routing in stretches]
     rows.append(("all", str(len(path.hops)), f"{path.ns * (1 - path.routing_share):.2f}", f"{path.ns * path.routing_share:.2f}"))
     return (f"<h3>{html.escape(title)}: {path.ns:.2f} ns</h3><p class=note>from {html.escape(path.hops[0].cell)} to "
-            f"{html.escape(path.hops[-1].cell)}</p>{_table(('part', 'cells', 'logic, ns', 'routing, ns'), rows)}")
+            f"{html.escape(path.hops[-1].cell)}</p>{table(('part', 'cells', 'logic, ns', 'routing, ns'), rows)}")
 
 
 def _clock_name(text: str) -> str:
@@ -134,13 +113,13 @@ def render_build(report: BuildReport) -> str:
              ("clock asked for", f"{report.clock_mhz:g} MHz"), ("clock reached", f"{report.reached_mhz:.2f} MHz (routed)"),
              ("seed", str(report.seed)), ("build", report.build), ("tools", ", ".join(report.versions))]
     paths = "".join(_path(path, f"{_clock_name(path.begin)} to {_clock_name(path.end)}") for path in report.paths[:4] if path.hops)
-    times = _table(("stage", "seconds"), [(stage, f"{seconds:,.0f}") for stage, seconds in report.seconds.items()])
-    files = _table(("file", "SHA-256"), list(report.files.items()))
+    times = table(("stage", "seconds"), [(stage, f"{seconds:,.0f}") for stage, seconds in report.seconds.items()])
+    files = table(("file", "SHA-256"), list(report.files.items()))
     commands = "\n".join(report.commands)
     title = html.escape(f"{report.machine.name} on {report.board}")
     return (f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
             f"<style>{STYLE}pre{{overflow-x:auto;font-size:.8rem}}</style><h1>{title}</h1>"
             f"<p class=note>Clock of {report.clock_mhz:g} MHz {verdict}; every figure is <i>routed</i> unless it says otherwise, "
-            f"and nothing was tried on hardware.</p>{_table(('build', ''), facts)}{_use(report)}{_slack(report)}"
+            f"and nothing was tried on hardware.</p>{table(('build', ''), facts)}{_use(report)}{_slack(report)}"
             f"<h2>Slowest paths</h2>{paths}<h2>Time</h2>{times}<h2>Files</h2>{files}<h2>Commands</h2>"
             f"<pre>{html.escape(commands)}</pre></html>\n")

@@ -1,6 +1,6 @@
 """The A-Core's "Division" block: the reciprocal scale of L1-FRN by restoring division (ETA, section IV-C, figure 10)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +18,18 @@ _COARSE, _FINE = 7, 7
 """Cycles in which a divisor moves by eight places, and by one."""
 _BITS = 2 * _STEPS
 _MEMBERS = {"start": In(1), "s": In(_S_BITS), "n": In(_N_BITS), "done": Out(1), "busy": Out(1), "q": Out(16), "le": Out(8)}
+
+
+def _phases(m: Module, start: Value, latency: int) -> Signal:
+    """Cycles since ``start``, from 1 to ``latency``, and 0 when nothing is divided."""
+    phase = Signal(range(latency + 1))
+    with m.If(start):
+        m.d.sync += phase.eq(1)
+    with m.Elif(phase == latency):
+        m.d.sync += phase.eq(0)
+    with m.Elif(phase != 0):
+        m.d.sync += phase.eq(phase + 1)
+    return phase
 
 
 class Divider(wiring.Component):
@@ -62,13 +74,7 @@ class Divider(wiring.Component):
             m.d.comb += distance.eq(sum(bits))
             return value, distance
 
-        phase = Signal(range(self.LATENCY + 1))
-        with m.If(self.start):
-            m.d.sync += phase.eq(1)
-        with m.Elif(phase == self.LATENCY):
-            m.d.sync += phase.eq(0)
-        with m.Elif(phase != 0):
-            m.d.sync += phase.eq(phase + 1)
+        phase = _phases(m, self.start, self.LATENCY)
 
         divisor = Signal(_S_BITS, reset_less=True)
         dividend = Signal(_N_BITS, reset_less=True)
@@ -94,7 +100,7 @@ class Divider(wiring.Component):
             return ~trial[-1], Mux(trial[-1], value, trial[:_S_BITS + 1])
 
         with m.If(phase == 2):
-            m.d.sync += [rest.eq(dividend << (_S_BITS - _N_BITS)), quotient.eq(0)]
+            m.d.sync += rest.eq(dividend << (_S_BITS - _N_BITS))
         upper, after_upper = subtract(rest)
         doubled = Signal(_S_BITS + 1)
         m.d.comb += doubled.eq(after_upper << 1)
@@ -128,19 +134,12 @@ class SerialDivider(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        phase = Signal(range(self.LATENCY + 1))
+        phase = _phases(m, self.start, self.LATENCY)
         moving, dividing = Signal(), Signal()
         divisor, rest = Signal(_S_BITS, reset_less=True), Signal(_S_BITS + 1, reset_less=True)
         quotient, scale = Signal(_BITS, reset_less=True), Signal(8, reset_less=True)
         m.d.comb += [moving.eq((phase != 0) & (phase <= _COARSE + _FINE)),
                      dividing.eq((phase > _COARSE + _FINE) & (phase < self.LATENCY))]
-        with m.If(self.start):
-            m.d.sync += phase.eq(1)
-        with m.Elif(phase == self.LATENCY):
-            m.d.sync += phase.eq(0)
-        with m.Elif(phase != 0):
-            m.d.sync += phase.eq(phase + 1)
-
         coarse, small = phase <= _COARSE, ~rest[_S_BITS - 1]
         by_eight, by_one = moving & coarse & ~divisor[-8:].any(), moving & ~coarse & ~divisor[-1]
         trial = Signal(_S_BITS + 2)

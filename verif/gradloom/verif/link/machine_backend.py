@@ -1,5 +1,6 @@
 """A simulated machine behind the model of a board, so that the host reaches it over a cable."""
 
+from gradloom.host.devices.device import Device
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.link.link import Link
 from gradloom.sim.rtl_device import BusError, RtlDevice
@@ -12,11 +13,11 @@ _CLOCK = 50_000_000
 
 
 class MachineBackend:
-    """Memory and registers of a simulated machine (:class:`~gradloom.verif.link.board_model.Backend`)."""
+    """Memory and registers of a machine (:class:`~gradloom.verif.link.board_model.Backend`)."""
 
     may_fail = False
 
-    def __init__(self, device: RtlDevice) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
 
     def memory_write(self, address: int, data: bytes) -> bool:

@@ -7,6 +7,7 @@ from gradloom.host.link.transport import CountingTransport
 from gradloom.rtl.board.link.frame_format import LINK_WINDOW
 from gradloom.rtl.regmap import offset, register
 from gradloom.verif.link.board_model import BoardModel
+from gradloom.verif.link.machine_backend import MachineBackend
 from gradloom.verif.link.model_transport import ModelTransport
 
 __all__ = ["IdleDevice", "software_board"]
@@ -19,30 +20,18 @@ class IdleDevice(SoftwareDevice):
         pass
 
 
-class _Backend:
-    """Memory and registers (:class:`~gradloom.verif.link.board_model.Backend`)."""
-
-    may_fail = False
+class _Backend(MachineBackend):
+    """Memory and registers of a machine in software, which counts its starts: a program has ended as it begins."""
 
     def __init__(self, device: SoftwareDevice) -> None:
-        self.device = device
+        super().__init__(device)
         self.ended = 0
         """Programs that have ended."""
 
-    def memory_write(self, address: int, data: bytes) -> bool:
-        self.device.write(address, data)
-        return True
-
-    def memory_read(self, address: int, n: int) -> bytes | None:
-        return self.device.read(address, n)
-
     def register_write(self, address: int, value: int) -> bool:
-        self.device.csr_write(address, value)
+        taken = super().register_write(address, value)
         self.ended += address == offset("CONTROL") and bool(value & register("CONTROL").field("start").mask)
-        return address < LINK_WINDOW
-
-    def register_read(self, address: int) -> int | None:
-        return self.device.csr_read(address)
+        return taken and address < LINK_WINDOW
 
 
 class _Transport(ModelTransport):

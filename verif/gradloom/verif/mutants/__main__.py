@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help="what this test says of them, instead of their own; may be given again; only kills by their own count")
     parser.add_argument("--fresh", action="store_true", help="run also what has a result that still counts")
     parser.add_argument("--living", action="store_true", help="run only those that lived when they were last tried")
-    parser.add_argument("--equivalent", action="store_true", help="try to show of those that live that they compute the same")
+    parser.add_argument("--equivalent", action="store_true",
+                        help="try to show of those that live, or of those named, that they compute the same")
     parser.add_argument("--page", action="store_true", help="write docs/mutants.md, and stop")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (1)")
     chosen = parser.parse_args(arguments)
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
              if chosen.module in (None, mutant.place.file) and mutant.name in (chosen.mutant or (mutant.name,))}
     if chosen.equivalent:
         try:
-            return _equivalent(list(asked.values()))
+            return _equivalent(list(asked.values()), named=bool(chosen.mutant))
         except equivalence.ToolError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
@@ -106,11 +107,11 @@ def _try(mutants: Sequence[Mutant], numbers: Sequence[int], tests: Sequence[str]
     return 0
 
 
-def _equivalent(mutants: Sequence[Mutant]) -> int:
-    """Show what can be shown of those that live."""
+def _equivalent(mutants: Sequence[Mutant], *, named: bool) -> int:
+    """Show what can be shown of those that live; ``named``: of all that are given, tried or not."""
     results, shown = read_results(stale=True), page.read_shown()
     lived = {name for name, result in results.items() if not result.dead} - shown.keys()
-    living = [mutant for mutant in mutants if mutant.name in lived]
+    living = [mutant for mutant in mutants if named or mutant.name in lived]
     different: list[Mutant] = []
     for surroundings in (None, SURROUNDINGS):
         for mutant, both in equivalence.miters(living if surroundings is None else different, surroundings=surroundings):

@@ -1,0 +1,62 @@
+"""The A-Cores that are simulated with cocotb, and how a bench of one begins."""
+
+from cocotb.clock import Clock
+from cocotb.triggers import RisingEdge, Timer
+
+from gradloom.verif.acore.acore_bench import Bench, bench_config, fill
+from gradloom.verif.acore.acore_case import AuxReference
+
+__all__ = ["CONFIGS", "CocotbDriver", "start"]
+
+CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench_config(4, 2),
+           "g16w1": bench_config(16, 1),
+           # In turns of channels, of columns, and of both.
+           "g2w1t4": bench_config(2, 1, apu_channels=2, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
+           "g4w1t4": bench_config(4, 1, apu_channels=4, divider_bits=1),
+           "g4w1t8": bench_config(4, 1, apu_channels=4, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
+           "g4w2t2": bench_config(4, 2, apu_channels=2), "g1w1t2": bench_config(1, 1, apu_lanes=1)}
+
+
+class CocotbDriver:
+    """Ports that the emitted module lacks (unused) are ignored."""
+
+    def __init__(self, dut) -> None:
+        self.dut = dut
+
+    def set(self, name: str, value: int) -> None:
+        if hasattr(self.dut, name):
+            handle = getattr(self.dut, name)
+            handle.value = value & ((1 << len(handle)) - 1)
+
+    def get(self, name: str) -> int:
+        return int(getattr(self.dut, name).value)
+
+    async def settle(self) -> None:
+        await Timer(1, unit="ns")
+
+    async def tick(self) -> None:
+        await RisingEdge(self.dut.clk)
+        await Timer(1, unit="ns")
+
+
+async def start(dut, config_name: str, seed: int, *, clock: bool = True) -> Bench:
+    """A bench behind a reset, everything quiet, memories filled; ``clock``: it does not run yet."""
+    if clock:
+        Clock(dut.clk, 10, unit="ns").start()
+    driver = CocotbDriver(dut)
+    machine = CONFIGS[config_name]
+    quiet = [*(f"load__{n}__valid" for n in range(machine.load_channels)),
+             *(f"store__{n}__en" for n in range(machine.store_channels))]
+    for name in ("port__start", "port__cmd", *quiet, "prd_data", "drd_data", "drd_wait", "exp_e", "seed_value"):
+        driver.set(name, 0)
+    dut.rst.value = 1
+    for _ in range(3):
+        await driver.tick()
+    dut.rst.value = 0
+    await driver.tick()
+    bench = Bench(driver, AuxReference(CONFIGS[config_name], seed))
+    bench.set_hyper()
+    await bench.adopt(24)
+    fill(bench.ref)
+    await bench.load_all()
+    return bench
