@@ -3,7 +3,7 @@ memories."""
 
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from gradloom.rtl.channels import load_channels, store_channel
@@ -93,26 +93,30 @@ class Bench:
                 for sub in range(beats):
                     await self.load(dest, addr, sub, value >> (bits * sub) & ((1 << bits) - 1))
 
-    async def read(self, src: Source, addr: int) -> int:
-        """A whole entry through the store bus."""
+    async def read(self, src: Source, addresses: Sequence[int]) -> list[int]:
+        """Whole entries through the store bus, a beat asked for in every cycle; data come two cycles behind."""
         bits = 16 * self.config.group
         beats = {Source.PBUF: 4, Source.XOUT: 8, Source.LOGIT: 2}.get(src, 1)
-        d, bus, value = self.driver, f"store__{store_channel(self.config, src)}", 0
-        for sub in range(beats):
-            for name, number in (("en", 1), ("src", src), ("addr", addr), ("sub", sub)):
-                d.set(f"{bus}__{name}", number)
+        asked = [(place, sub) for place in range(len(addresses)) for sub in range(beats)]
+        d, bus, values = self.driver, f"store__{store_channel(self.config, src)}", [0] * len(addresses)
+        d.set(f"{bus}__src", src)
+        for number in range(len(asked) + 1):
+            d.set(f"{bus}__en", int(number < len(asked)))
+            if number < len(asked):
+                place, sub = asked[number]
+                d.set(f"{bus}__addr", addresses[place])
+                d.set(f"{bus}__sub", sub)
             await self.cycle()
-            d.set(f"{bus}__en", 0)
-            await self.cycle()
-            await d.settle()
-            value |= d.get(f"{bus}__data") << (bits * sub)
-        return value
+            if number:
+                await d.settle()
+                place, sub = asked[number - 1]
+                values[place] |= d.get(f"{bus}__data") << (bits * sub)
+        return values
 
     async def adopt(self, entries: int) -> None:
         """Take the first entries of every output memory into the reference, so that a stray write shows."""
         for src, memory in self._outputs():
-            for addr in range(entries):
-                memory[addr] = await self.read(src, addr)
+            memory |= enumerate(await self.read(src, range(entries)))
 
     def _outputs(self) -> list[tuple[Source, dict[int, int]]]:
         ref = self.ref
@@ -194,14 +198,14 @@ class Bench:
 
     async def compare(self, context: str) -> None:
         for src, memory in self._outputs():
-            for addr, value in sorted(memory.items()):
-                got = await self.read(src, addr)
+            expected = sorted(memory.items())
+            for (addr, value), got in zip(expected, await self.read(src, [addr for addr, _ in expected]), strict=True):
                 assert got == value, f"{context}: {src.name}[{addr}] is {got:#x}, expected {value:#x}"
         # An illegal command may OR 0 into the statistic of a tensor that nothing else has touched.
         # Of a statistic only the bit length counts.
-        found, expected = ({tid: value.bit_length() for tid, value in stats.items() if value}
+        found, due = ({tid: value.bit_length() for tid, value in stats.items() if value}
                            for stats in (self.stats, self.ref.stats))
-        assert found == expected, f"{context}: statistics"
+        assert found == due, f"{context}: statistics"
 
 
 def bench_config(group: int, wpus: int, **fields: Any) -> Config:

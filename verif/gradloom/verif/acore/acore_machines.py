@@ -1,5 +1,7 @@
 """The A-Cores that are simulated with cocotb, and how a bench of one begins."""
 
+from typing import Any
+
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge, Timer
 
@@ -18,25 +20,42 @@ CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench
 
 
 class CocotbDriver:
-    """Ports that the emitted module lacks (unused) are ignored."""
+    """Ports that the emitted module lacks (unused) are ignored.
+
+    A bench calls this some ten times a cycle, so ports are looked up once, a value that stays is not written again, and nobody
+    waits for a circuit to settle that nothing has moved.
+    """
 
     def __init__(self, dut) -> None:
         self.dut = dut
+        self._ports: dict[str, Any] = {}
+        self._held: dict[str, int] = {}
+        self._moved = True
+
+    def _port(self, name: str) -> Any:
+        if name not in self._ports:
+            self._ports[name] = getattr(self.dut, name, None)
+        return self._ports[name]
 
     def set(self, name: str, value: int) -> None:
-        if hasattr(self.dut, name):
-            handle = getattr(self.dut, name)
-            handle.value = value & ((1 << len(handle)) - 1)
+        port = self._port(name)
+        if port is None or self._held.get(name) == value:
+            return
+        self._held[name], self._moved = value, True
+        port.value = value & ((1 << len(port)) - 1)
 
     def get(self, name: str) -> int:
-        return int(getattr(self.dut, name).value)
+        return int(self._port(name).value)
 
     async def settle(self) -> None:
-        await Timer(1, unit="ns")
+        if self._moved:
+            await Timer(1, unit="ns")
+            self._moved = False
 
     async def tick(self) -> None:
         await RisingEdge(self.dut.clk)
-        await Timer(1, unit="ns")
+        self._moved = True
+        await self.settle()
 
 
 async def start(dut, config_name: str, seed: int, *, clock: bool = True) -> Bench:

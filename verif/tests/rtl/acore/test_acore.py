@@ -104,7 +104,7 @@ async def shared_vectors(dut):
         epsilon = next((s for s in range(-20, 40) if max(1, align(n, s)) == vector["epsI"]), None)
 
         async def codes(source: Source, count: int = n) -> list[int]:
-            beats = [await bench.read(source, beat) for beat in range((count + 1) // 2)]
+            beats = await bench.read(source, range((count + 1) // 2))
             return [decode(beats[i >> 1] >> (8 * (i & 1) * group) & 0xFF) for i in range(count)]
 
         if epsilon is not None:
