@@ -29,6 +29,7 @@ from gradloom.host.devices.limits import told
 from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
 from gradloom.rtl.config import PRESETS, ConfigError
+from gradloom.sim.simulation import ProtocolError
 
 __all__ = ["main", "parse"]
 
@@ -273,6 +274,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except MachineError as error:
         print(f"gradloom: error: {error}", file=sys.stderr)
+        return 1
+    except ProtocolError as error:
+        print(f"gradloom: error: {error}; that is a fault of the generated hardware or of its model, not of the input: please "
+              "report it with this command", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("gradloom: interrupted", file=sys.stderr)

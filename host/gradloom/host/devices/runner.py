@@ -282,7 +282,7 @@ class ProgramRunner:
         engines = units(self.config)
         if self.config.counters != "all":
             busy = self._totals(engines) if self.config.counters == "totals" else {}
-            return merge_cycles(previous, {"kind": "simulated", "total": self.cycles, "by_layer_phase": rows, "engines": busy})
+            return merge_cycles(previous, {"kind": self.kind, "total": self.cycles, "by_layer_phase": rows, "engines": busy})
         tags = {(layer.name, phase): 8 * self.network.index(layer.name) + number
                 for layer in self.network.layers for number, phase in enumerate(PHASES)}
         counts = iter(self._counters([(table, tag) for tag in tags.values() for table in (*engines, PERF_MAC_USE)]))

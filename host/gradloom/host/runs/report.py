@@ -19,6 +19,7 @@ ENGINES = (
     ("store", "Storer", "#b9a44c"),
     ("load1", "Loader 1", "#8fa3ba"),
     ("load2", "Loader 2", "#a5b7cc"),
+    ("load3", "Loader 3", "#bccbde"),
     ("store1", "Storer 1", "#cdbb6c"),
 )
 """Name in the records, title and colour. A machine has the first four and, with more DMA channels, some of the others."""
@@ -178,7 +179,7 @@ def _engine_table(cycles: dict[str, Any]) -> str:
         f"<tr><td>{name}</td><td>{engines[key]:,}</td><td>{100 * engines[key] / max(total, 1):.1f} %</td></tr>"
         for key, name, _ in ENGINES if key in engines
     )
-    heads = f"<tr><th>engine</th><th>busy cycles</th><th>of {total:,} simulated cycles</th></tr>"
+    heads = f"<tr><th>engine</th><th>busy cycles</th><th>of {total:,} {cycles['kind']} cycles</th></tr>"
     return f"<table>{heads}{rows}</table>" if rows else ""
 
 
@@ -188,7 +189,7 @@ def _uncounted(run: dict[str, Any]) -> str:
     if cycles is None or counters == "all":
         return "<h2>Cycles</h2><p class=note>This device counts no cycles.</p>"
     return (f"<h2>Cycles</h2><p class=note>This machine was built with counters = {counters} and does not count "
-            f"cycles by layer and phase: {cycles['total']:,} simulated cycles in all.</p>{_engine_table(cycles)}")
+            f"cycles by layer and phase: {cycles['total']:,} {cycles['kind']} cycles in all.</p>{_engine_table(cycles)}")
 
 
 def _layer_rows(run: dict[str, Any]) -> list[dict[str, Any]]:
@@ -222,8 +223,8 @@ def _cycles(run: dict[str, Any]) -> str:
         return _uncounted(run)
     return (
         f"{_cycles_drawing(rows).heading_and_svg()}"
-        f"<p class=note>Simulated cycles of each engine; they overlap, so they add up to more than the run's length. "
-        f"At a bar's end: share of its busy cycles in which the C-Core took a window (all MACs work at once).</p>"
+        f"<p class=note>Cycles of each engine, {run['cycles']['kind']}; they overlap, so they add up to more than the run's "
+        f"length. At a bar's end: share of its busy cycles in which the C-Core took a window (all MACs work at once).</p>"
         f"{_engine_table(run['cycles'])}"
     )
 
@@ -265,6 +266,6 @@ def render(run: dict[str, Any]) -> str:
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{html.escape(title)}</title><style>{STYLE}</style><h1>{html.escape(title)}</h1>"
-        f"<p class=note>All cycles are simulated. Every step is a pure integer function of network, data, seed and step.</p>"
+        f"<p class=note>Every step is a pure integer function of network, data, seed and step.</p>"
         f"{_training(run)}{_cycles(run)}<h2>Run</h2><table>{table}</table></html>\n"
     )

@@ -12,6 +12,7 @@ from gradloom.host.devices.device import MachineError
 from gradloom.models import atomic
 from gradloom.models.network import load_network
 from gradloom.rtl import emission
+from gradloom.sim.simulation import ProtocolError
 from gradloom.verif.cli_desk import GOOD, TINY, refused, write_data
 
 
@@ -201,6 +202,17 @@ def test_machine_errors_are_told_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr("gradloom.host.commands.verify_command.run", stop)
     assert cli.main(["verify"]) == 1
     assert capsys.readouterr().err == "gradloom: error: the machine stopped with error 0x03\n"
+
+
+def test_a_broken_rule_of_a_bus_or_a_memory_is_told_in_one_line(monkeypatch, capsys):
+    def stop(options):
+        raise ProtocolError(["in cycle 7: tREFI: no REFRESH for too long"], "SDRAM protocol")
+
+    monkeypatch.setattr("gradloom.host.commands.verify_command.run", stop)
+    assert cli.main(["verify"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("gradloom: error: SDRAM protocol violated: in cycle 7: tREFI: no REFRESH for too long; ")
+    assert "please report it" in line
 
 
 def test_full_disk_is_told_in_one_line_and_leaves_the_old_file(desk, monkeypatch, capsys):

@@ -61,7 +61,8 @@ def test_parts_of_one_load_take_one_channel():
     assert sum(command.opcode == Opcode.BARRIER for command in plan.instructions) == 2
 
 
-@pytest.mark.parametrize(("network", "batch"), [("vgg16", 4), ("resnet18", 1)])
+@pytest.mark.parametrize(("network", "batch"), [
+    ("vgg16", 4), pytest.param("resnet18", 1, marks=pytest.mark.long("a network of more layers than the other, a minute"))])
 def test_updates_use_the_weights_that_were_loaded_for_them(network, batch):
     """Between the tiles of an update other commands of the A-Core take its buffers, in these more than they hold."""
     compile_network(load_network(network), PRESETS["eta"], batch)

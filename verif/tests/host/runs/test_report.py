@@ -6,7 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gradloom.host.runs import report
 from gradloom.host.runs.report import picture, render
+from gradloom.rtl.channels import Unit
 from gradloom.verif.drawing_texts import text_faults
 from gradloom.verif.pages import Page, check_frame, drawings
 
@@ -102,6 +104,25 @@ def test_numbers_come_from_the_record():
     for expected in ("40.00 %", "80.00 %", "0000000000000000", "120,000", "36 MACs", "conv1 FP", "89 %"):
         assert expected in text
     assert "conv1" in text and "<b>&fc BP" in text, "names are escaped"
+
+
+@pytest.mark.parametrize("kind", ["simulated", "on-board"])
+@pytest.mark.parametrize("counters", ["all", "totals"])
+def test_cycles_are_of_the_kind_that_the_record_says(kind, counters):
+    run = record()
+    run["cycles"]["kind"] = kind
+    run["configuration"]["counters"] = counters
+    if counters == "totals":
+        run["cycles"]["by_layer_phase"] = []
+    text = Page(render(run)).text
+    assert f"120,000 {kind} cycles" in text
+    assert "simulated" not in text.replace(kind, "")
+
+
+def test_every_engine_of_a_machine_has_a_name_and_a_colour():
+    named = {key for key, _, _ in report.ENGINES}
+    assert {unit.name.lower() for unit in Unit} - {"seq"} <= named
+    assert len({colour for _, _, colour in report.ENGINES}) == len(report.ENGINES)
 
 
 def test_busy_bars_are_in_proportion():
