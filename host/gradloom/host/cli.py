@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from gradloom.boards.board import BOARDS
 from gradloom.host.commands.cli_arguments import (
+    bench_device,
     clock_mhz,
     decay,
     device,
@@ -62,21 +64,23 @@ def _tune_arguments(tune: argparse.ArgumentParser) -> None:
 
 def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
-    bench.add_argument("--config", default="small", metavar="NAME|FILE",
-                       help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small)")
+    bench.add_argument("--config", metavar="NAME|FILE",
+                       help=f"machine: {', '.join(PRESETS)} or a TOML file (default: small; of a board, its own)")
     bench.add_argument("--data", default=None, metavar="NAME|FILE",
                        help="training images (default: hashed ones, of any network's shape)")
     integers_argument(bench)
-    bench.add_argument("--device", choices=("rtl", "model"), default="rtl",
-                       help="simulated hardware, or the cost model, which estimates in seconds (default: rtl)")
+    bench.add_argument("--device", type=bench_device, default="rtl", metavar="NAME",
+                       help="rtl: simulated hardware; model: the cost model, which estimates in seconds; BOARD[:PORT] or "
+                            "sim:BOARD: a board, or all of it in simulation, without layers and phases (boards: "
+                            f"{', '.join(BOARDS)}; default: rtl)")
     bench.add_argument("--batch", type=positive, help="images a step (default: the network's)")
     bench.add_argument("--steps", type=positive, default=2,
                        help="steps after the calibrating one; the last is reported (default: 2)")
     format_argument(bench)
     rounding_argument(bench)
     bench.add_argument("--seed", type=seed, default=1)
-    bench.add_argument("--clock-mhz", type=clock_mhz, default=200.0, metavar="F",
-                       help="clock of the rates (default: 200, that of ETA)")
+    bench.add_argument("--clock-mhz", type=clock_mhz, metavar="F",
+                       help="clock of the rates (default: 200, that of ETA; of a board, its own)")
     bench.add_argument("--check", choices=("all", "last", "off"), default="last",
                        help="compare with the golden model: every step, the reported one, or none (default: last)")
     bench.add_argument("--calibrate", choices=("device", "golden"), default="device",

@@ -1,6 +1,7 @@
 """A whole board in simulation: link, machine, arbiter, packer and SDRAM controller as they are built, a protocol-checking SDRAM at
 their pins, and the host's own code on the cable."""
 
+import json
 import re
 
 import pytest
@@ -15,6 +16,7 @@ from gradloom.models.golden import step as golden
 from gradloom.sim.simulation import ProtocolError
 from gradloom.verif.board.simulated_board import TEST_BOARD, opened, simulated
 from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.pages import Page, check_frame, drawings
 from gradloom.verif.system_bench import golden_digest, make_case, verify_step
 
 
@@ -70,6 +72,28 @@ def test_commands_on_a_simulated_board(test_board, tmp_path, capsys):
     assert re.search(r"verifying tiny-relu on nano \(9 MACs\), device sim:test-board", told)
     assert re.search(r"0 differences: .* simulated cycles", told)
     assert re.search(r"on the board: [\d.]+ s at 50 MHz; cable: [\d,]+ bytes there, .* s at 3 Mbaud", told)
+
+
+def test_bench_on_a_simulated_board(test_board, tmp_path, capsys):
+    """Cycles of the steps of one start and of a start of one step, engines, memory and cable; the last step is golden."""
+    folder = tmp_path / "bench"
+    assert cli.main(["bench", "--network", str(NETWORKS / "tiny-relu.toml"), "--batch", "2", "--steps", "3", "--device",
+                     "sim:test-board", "--out", str(folder)]) == 0
+    told = capsys.readouterr().out
+    bench = json.loads((folder / "bench.json").read_text())
+    total, start = bench["total"], bench["start"]
+    assert f"cycles of a step      {total['cycles']:,} (simulated); cost model {bench['estimated']['cycles']:,}" in told
+    assert bench["kind"] == "simulated" and bench["clock_mhz"] == 50 and bench["check"]["steps"] == 1
+    # A step is no shorter than its bytes in the memory's words, and no engine is busy for longer than the step.
+    assert 2 * total["cycles"] > total["read_bytes"] + total["written_bytes"] > 0
+    assert all(0 <= busy <= total["cycles"] for busy in total["busy"].values()) and total["busy"]["ccore"] > 0
+    assert start["cycles"] == start["steps"] * total["cycles"] + start["head_cycles"] and start["steps"] == 3
+    assert start["round_trips"] == 2 and start["seconds"] is None and start["head_cycles"] < total["cycles"]
+    assert start["cable_seconds"] == 10 * (start["bytes_sent"] + start["bytes_received"]) / 3e6
+    page = (folder / "bench.html").read_text()
+    assert f"{total['cycles']:,}" in Page(page).text
+    for drawing in drawings(page):
+        check_frame(drawing)
 
 
 def test_a_lost_byte_changes_nothing(capsys):

@@ -11,7 +11,9 @@ import numpy as np
 
 from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, estimate, estimate_parts, measure
 from gradloom.host.bench.bench_page import render_bench
-from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_TARGET, PUBLISHED, compare, figures
+from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TARGET, PUBLISHED, compare, figures
+from gradloom.host.bench.board_bench import ALONE, board_memory, measure_board, refuse, report_lines
+from gradloom.host.bench.board_bench_page import render_board_bench
 from gradloom.host.choices import Choices, choose
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.compilation.fit import ScheduleError
@@ -19,6 +21,7 @@ from gradloom.host.cost_model.trace import chrome_trace
 from gradloom.host.cost_model.what_if import PARTS
 from gradloom.host.cost_model.workload import layer_phase
 from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
+from gradloom.host.devices.board_choice import BoardChoice, board_choice, machine_config
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import check_fit
 from gradloom.host.environment import check_device, check_output_file
@@ -27,7 +30,7 @@ from gradloom.host.plan import Plan
 from gradloom.host.runs.run_folder import RunFolder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Network, load_network
-from gradloom.rtl.config import Config, load_config
+from gradloom.rtl.config import Config
 
 __all__ = ["run"]
 
@@ -43,9 +46,8 @@ def _compiled(network: Network, config: Config, batch: int, choices: Choices) ->
         raise UserError(str(error)) from None
 
 
-def _steps(options: argparse.Namespace, network: Network, batch: int) -> Steps:
-    """Batches of the calibration step and the steps after it."""
-    count = options.steps + 1
+def _steps(options: argparse.Namespace, network: Network, batch: int, count: int) -> Steps:
+    """Batches of so many steps."""
     if options.data is None:
         images, labels, exponent = synthetic_images(network, batch * count, options.seed)
         source = f"hashed images, seed {options.seed}"
@@ -73,7 +75,8 @@ def _memory_text(memory: MemoryOptions) -> str:
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 if a step differs from the golden model."""
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network).formatted(options.format).rounded(options.rounding), load_config(options.config)
+    network = load_network(options.network).formatted(options.format).rounded(options.rounding)
+    config = machine_config(options.device, options.config)
     batch = options.batch or network.train.batch
     if options.steps > STEPS_PER_START:
         raise UserError(f"--steps must lie in 1..{STEPS_PER_START}, the most of one start, not {options.steps}: give fewer")
@@ -87,24 +90,16 @@ def run(options: argparse.Namespace) -> int:
         check_output_file(options.trace, "--trace")
     check_device(options.device, config, options.trace_fst)
     choices = choose(options.schedule, network, config, batch)
-    steps = _steps(options, network, batch) if options.device == "rtl" else None
+    if (choice := board_choice(options.device)) is not None:
+        return _on_board(options, choice, network, config, batch, choices, folder)
+    clock_mhz = options.clock_mhz or ETA_CLOCK_MHZ
+    steps = _steps(options, network, batch, options.steps + 1) if options.device == "rtl" else None
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
           f"{batch} images a step, {_memory_text(memory)}, {'tuned schedule' if choices.record() else 'schedule by rules'}",
           flush=True)
     peak = _peak_bytes(config, memory)
-    bench: dict[str, Any] = {
-        "format": BENCH_FORMAT,
-        "network": {"name": network.name, "source": options.network, "toml": network.to_toml()},
-        "configuration": dataclasses.asdict(config),
-        "macs": config.macs,
-        "device": options.device,
-        "batch": batch,
-        "seed": options.seed,
-        "clock_mhz": options.clock_mhz,
-        "memory": memory.record(),
-        "memory_text": _memory_text(memory),
-        "schedule": choices.record(),
-    }
+    bench = _head(options, network, config, batch, choices) | {
+        "clock_mhz": clock_mhz, "memory": memory.record(), "memory_text": _memory_text(memory)}
     traffic, found, began = None, None, time.monotonic()
     if steps is None:
         plan, last = _compiled(network, config, batch, choices), 2
@@ -118,11 +113,11 @@ def run(options: argparse.Namespace) -> int:
             return 1
         plan, last, timeline, traffic = found.plan, found.steps, found.timeline, found.traffic
     bench |= _circumstances(options, steps, found) | {"seconds": time.monotonic() - began}
-    bench |= figures(timeline, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak, traffic=traffic)
+    bench |= figures(timeline, network, config, batch, clock_mhz=clock_mhz, peak_bytes=peak, traffic=traffic)
     bench["published"] = PUBLISHED.get(network.name)
     bench["compare"] = None
     if options.compare and found is not None:
-        other = figures(found.estimated, network, config, batch, clock_mhz=options.clock_mhz, peak_bytes=peak)
+        other = figures(found.estimated, network, config, batch, clock_mhz=clock_mhz, peak_bytes=peak)
         bench["compare"] = compare(bench, other)
     bench["what_if"] = _what_if(plan, memory, last) if options.what_if else None
     _print(bench)
@@ -135,6 +130,41 @@ def run(options: argparse.Namespace) -> int:
         trace = chrome_trace(timeline, lambda command: f"{names[command.tag]} {command.opcode.name}", title=title)
         write_json(options.trace, trace)
         print(f"gradloom: trace {options.trace} (open it at ui.perfetto.dev)")
+    print(f"gradloom: report {folder / 'bench.html'}")
+    return 0
+
+
+def _head(options: argparse.Namespace, network: Network, config: Config, batch: int, choices: Choices) -> dict[str, Any]:
+    """What every bench's record begins with."""
+    return {
+        "format": BENCH_FORMAT,
+        "network": {"name": network.name, "source": options.network, "toml": network.to_toml()},
+        "configuration": dataclasses.asdict(config),
+        "macs": config.macs,
+        "device": options.device,
+        "batch": batch,
+        "seed": options.seed,
+        "schedule": choices.record(),
+    }
+
+
+def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network, config: Config, batch: int, choices: Choices,
+              folder: Path) -> int:
+    refuse(options)
+    steps = _steps(options, network, batch, ALONE + options.steps)
+    memory = board_memory(choice)
+    print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, {batch} images a "
+          f"step, {options.steps} steps a start; the cost model takes the memory for {_memory_text(memory)}", flush=True)
+    try:
+        found = measure_board(network, config, steps, seed=options.seed, choice=choice, check=options.check, choices=choices)
+    except CheckFailed as error:
+        print(f"gradloom: DIFFERENT: {error}")
+        return 1
+    bench = _head(options, network, config, batch, choices) | {"data": steps.source, "memory": memory.record()} | found
+    print("\n".join(report_lines(bench)), flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "bench.json", bench)
+    write_text(folder / "bench.html", render_board_bench(bench))
     print(f"gradloom: report {folder / 'bench.html'}")
     return 0
 

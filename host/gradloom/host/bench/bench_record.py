@@ -9,9 +9,10 @@ from gradloom.models.network import Network
 from gradloom.rtl.channels import Unit, engine_of, units
 from gradloom.rtl.config import Config
 
-__all__ = ["BENCH_FORMAT", "ETA_TARGET", "LOSSES", "PUBLISHED", "compare", "figures"]
+__all__ = ["BENCH_FORMAT", "ETA_CLOCK_MHZ", "ETA_TARGET", "LOSSES", "PUBLISHED", "compare", "figures"]
 
 BENCH_FORMAT = 1
+ETA_CLOCK_MHZ = 200.0
 ETA_TARGET = 0.90
 """Layers whose phases use less of the array are listed with the cause."""
 _KINDS = tuple(dict.fromkeys(engine_of(unit).name.lower() for unit in Unit if unit != Unit.SEQ))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradloom.boards.board import BOARDS
+from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
 from gradloom.models.formats import FORMATS, find_format
@@ -16,6 +17,7 @@ from gradloom.models.rounding import parse_rounding
 from gradloom.rtl.config import PRESETS
 
 __all__ = [
+    "bench_device",
     "clock_mhz",
     "decay",
     "device",
@@ -86,6 +88,19 @@ def device(text: str) -> str:
         return device_name(text)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def bench_device(text: str) -> str:
+    """Name of what ``gradloom bench`` measures, or ``model``, which estimates."""
+    if text in ("rtl", "model"):
+        return text
+    try:
+        if board_choice(text) is not None:
+            return text
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    raise argparse.ArgumentTypeError(f"{text!r} cannot be measured: give rtl, model, BOARD[:PORT] or sim:BOARD (boards: "
+                                     f"{', '.join(BOARDS)})")
 
 
 rate = _between(2.0**-30, 64.0, "2^-30..64")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradloom.host.choices import Choices
-from gradloom.host.devices.board_choice import board_choice
+from gradloom.host.devices.board_choice import BoardChoice, board_choice
 from gradloom.host.devices.board_opening import open_board
 from gradloom.host.devices.device import is_emulator
 from gradloom.host.devices.limits import sum_widths
@@ -25,7 +25,7 @@ from gradloom.rtl.config import Config
 if TYPE_CHECKING:
     from gradloom.sim.rtl_device import RtlDevice
 
-__all__ = ["STEPS_PER_START", "MemoryOptions", "open_network_device", "rtl_device"]
+__all__ = ["STEPS_PER_START", "MemoryOptions", "board_runner", "open_network_device", "rtl_device"]
 
 STEPS_PER_START = 8
 """Most steps of one start of the machine; the host only polls the status meanwhile."""
@@ -137,14 +137,31 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
         check_device(name, config, memory.trace)
         return ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
                              export_dw=export_dw, choices=choices)
+    return board_runner(choice, network, config, batch, STEPS_PER_START, export_dw=export_dw, choices=choices)
+
+
+def board_runner(choice: BoardChoice, network: Network, config: Config, batch: int, slots: int, *, export_dw: bool,
+                 choices: Choices | None) -> ProgramRunner:
+    """A network on a board, plugged in or simulated.
+
+    Parameters
+    ----------
+    slots : :class:`int`
+        The most steps of one start.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If the network does not fit the machine or the board's memory (before the board is opened), or the board cannot be opened.
+    """
     most = choice.board.part.size
 
     def opened(size: int) -> BoardDevice:
         if size > most:
-            fits = largest_batch(network, config, batch, STEPS_PER_START, most, export_dw=export_dw)
+            fits = largest_batch(network, config, batch, slots, most, export_dw=export_dw)
             advice = f"take --batch {fits}, which fits, or a smaller one" if fits else "not even one image fits: take another board"
             raise UserError(f"{network.name} with {batch} images a step needs {size:,} bytes of memory, {choice.board.name} has "
                             f"{most:,}: {advice}")
         return open_board(choice, config, size)
 
-    return ProgramRunner(network, config, batch, STEPS_PER_START, opened, export_dw=export_dw, choices=choices)
+    return ProgramRunner(network, config, batch, slots, opened, export_dw=export_dw, choices=choices)
