@@ -21,7 +21,7 @@ from typing import Any
 from gradloom.host import cli
 from gradloom.host.bench.bench_measure import estimate
 from gradloom.host.bench.bench_record import compare, figures
-from gradloom.host.devices.opening import MemoryOptions
+from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
@@ -148,7 +148,7 @@ def estimate_cases(names: list[str], folder: Path = RESULTS) -> None:
         plan = compile_network(network, config, case.batch, slots=case.steps, table=case.steps)
         if bench.get("program") != plan.digest():
             raise UserError(f"{case.name}: its program has changed since it was simulated: simulate it with run {case.name}")
-        timeline = estimate(plan, MemoryOptions(latency=LATENCY, bytes_per_cycle=BYTES_PER_CYCLE), case.steps)
+        timeline = estimate(plan, DramCost(latency=LATENCY, bytes_per_cycle=BYTES_PER_CYCLE), case.steps)
         guess = figures(timeline, network, config, case.batch, clock_mhz=bench["clock_mhz"], peak_bytes=BYTES_PER_CYCLE)
         write_json(path, bench | {"compare": compare(bench, guess)})
         print(f"{case.name}: {bench['total']['cycles']:,} cycles simulated, {guess['total']['cycles']:,} estimated", flush=True)

@@ -75,10 +75,10 @@ def test_commands_on_a_simulated_board(test_board, tmp_path, capsys):
 
 
 def test_bench_on_a_simulated_board(test_board, tmp_path, capsys):
-    """Cycles of the steps of one start and of a start of one step, engines, memory and cable; the last step is golden."""
+    """Cycles of the steps of one start and of a start of one step, engines, memory and cable; the last step is golden. The cost model,
+    with the SDRAM's rows and refreshes on average, is as near as it is said to be."""
     folder = tmp_path / "bench"
-    assert cli.main(["bench", "--network", str(NETWORKS / "tiny-relu.toml"), "--batch", "2", "--steps", "3", "--device",
-                     "sim:test-board", "--out", str(folder)]) == 0
+    assert cli.main(["bench", "--batch", "4", "--steps", "2", "--device", "sim:test-board", "--out", str(folder)]) == 0
     told = capsys.readouterr().out
     bench = json.loads((folder / "bench.json").read_text())
     total, start = bench["total"], bench["start"]
@@ -87,9 +87,11 @@ def test_bench_on_a_simulated_board(test_board, tmp_path, capsys):
     # A step is no shorter than its bytes in the memory's words, and no engine is busy for longer than the step.
     assert 2 * total["cycles"] > total["read_bytes"] + total["written_bytes"] > 0
     assert all(0 <= busy <= total["cycles"] for busy in total["busy"].values()) and total["busy"]["ccore"] > 0
-    assert start["cycles"] == start["steps"] * total["cycles"] + start["head_cycles"] and start["steps"] == 3
+    assert start["cycles"] == start["steps"] * total["cycles"] + start["head_cycles"] and start["steps"] == 2
     assert start["round_trips"] == 2 and start["seconds"] is None and start["head_cycles"] < total["cycles"]
     assert start["cable_seconds"] == 10 * (start["bytes_sent"] + start["bytes_received"]) / 3e6
+    # 0.6 % when it was written; 3 % are what docs/bench.md promises.
+    assert abs(bench["estimated"]["error"]) < 0.03
     page = (folder / "bench.html").read_text()
     assert f"{total['cycles']:,}" in Page(page).text
     for drawing in drawings(page):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, estimate, estimate_parts, measure
+from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, dram_cost, estimate, estimate_parts, measure
 from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TARGET, PUBLISHED, compare, figures
-from gradloom.host.bench.board_bench import ALONE, board_memory, measure_board, refuse, report_lines
+from gradloom.host.bench.board_bench import ALONE, measure_board, refuse, report_lines
 from gradloom.host.bench.board_bench_page import render_board_bench
 from gradloom.host.choices import Choices, choose
 from gradloom.host.commands.verify_command import synthetic_images
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     traffic, found, began = None, None, time.monotonic()
     if steps is None:
         plan, last = _compiled(network, config, batch, choices), 2
-        timeline = estimate(plan, memory, last)
+        timeline = estimate(plan, dram_cost(memory), last)
     else:
         try:
             found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
@@ -152,15 +152,14 @@ def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network
               folder: Path) -> int:
     refuse(options)
     steps = _steps(options, network, batch, ALONE + options.steps)
-    memory = board_memory(choice)
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, {batch} images a "
-          f"step, {options.steps} steps a start; the cost model takes the memory for {_memory_text(memory)}", flush=True)
+          f"step, {options.steps} steps a start", flush=True)
     try:
         found = measure_board(network, config, steps, seed=options.seed, choice=choice, check=options.check, choices=choices)
     except CheckFailed as error:
         print(f"gradloom: DIFFERENT: {error}")
         return 1
-    bench = _head(options, network, config, batch, choices) | {"data": steps.source, "memory": memory.record()} | found
+    bench = _head(options, network, config, batch, choices) | {"data": steps.source} | found
     print("\n".join(report_lines(bench)), flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "bench.json", bench)
@@ -172,11 +171,12 @@ def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network
 def _what_if(plan: Plan, memory: MemoryOptions, steps: int) -> dict[str, int]:
     """Estimated cycles of a step by what takes no time."""
     began = time.monotonic()
-    found = {"nothing": estimate(plan, memory, steps).cycles}
+    dram = dram_cost(memory)
+    found = {"nothing": estimate(plan, dram, steps).cycles}
     left = len(PARTS) * (time.monotonic() - began)
     if left > _SHORT:
         print(f"gradloom: what if: {len(PARTS)} replays, about {left:.0f} s", flush=True)
-    return found | {part.name: cycles for part, cycles in estimate_parts(plan, memory, steps)}
+    return found | {part.name: cycles for part, cycles in estimate_parts(plan, dram, steps)}
 
 
 def _circumstances(options: argparse.Namespace, steps: Steps | None, found: Measured | None) -> dict[str, Any]:

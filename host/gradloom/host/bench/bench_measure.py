@@ -25,7 +25,7 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["CheckFailed", "Measured", "Steps", "estimate", "estimate_parts", "measure"]
+__all__ = ["CheckFailed", "Measured", "Steps", "dram_cost", "estimate", "estimate_parts", "measure"]
 
 
 class CheckFailed(Exception):
@@ -120,17 +120,18 @@ class _Bench:
             self.checked[key] += value
 
 
-def estimate(plan: Plan, memory: MemoryOptions, steps: int = 2) -> Timeline:
+def estimate(plan: Plan, dram: DramCost, steps: int = 2) -> Timeline:
     """The last of so many steady steps of one start, by the cost model; the first one has the program's head."""
-    return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, _dram(memory))[steps - 1]
+    return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, dram)[steps - 1]
 
 
-def estimate_parts(plan: Plan, memory: MemoryOptions, steps: int = 2) -> Iterator[tuple[Part, int]]:
+def estimate_parts(plan: Plan, dram: DramCost, steps: int = 2) -> Iterator[tuple[Part, int]]:
     """Estimated cycles of the same step if one part of the machine after the other took no time."""
-    return what_if(step_programs(plan.instructions, plan.labels, steps), steps - 1, plan.config, _dram(memory))
+    return what_if(step_programs(plan.instructions, plan.labels, steps), steps - 1, plan.config, dram)
 
 
-def _dram(memory: MemoryOptions) -> DramCost:
+def dram_cost(memory: MemoryOptions) -> DramCost:
+    """What the cost model takes a DRAM model for."""
     return DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
 
 
@@ -172,7 +173,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         plan = bench.runner.steady
         groups = [(step, step + 1) for step in range(1, len(steps.labels))] if check == "all" else [(1, len(steps.labels))]
         count = groups[-1][1] - groups[-1][0]
-        guess = estimate(plan, memory, count)
+        guess = estimate(plan, dram_cost(memory), count)
         spent = 0.0
         if not given:
             spent = bench.run(0, 1, progress, 2 * guess.cycles)

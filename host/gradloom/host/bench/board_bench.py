@@ -7,10 +7,11 @@ from typing import Any
 
 from gradloom.host.bench.bench_measure import CheckFailed, Steps, estimate
 from gradloom.host.choices import Choices
+from gradloom.host.cost_model.sdram_cost import sdram_cost
 from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.devices.device import csr_batch
 from gradloom.host.devices.limits import sum_widths, told
-from gradloom.host.devices.opening import MemoryOptions, board_runner
+from gradloom.host.devices.opening import board_runner
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.files import UserError
@@ -24,12 +25,10 @@ from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import offset
 
-__all__ = ["ALONE", "board_memory", "measure_board", "refuse", "report_lines"]
+__all__ = ["ALONE", "measure_board", "refuse", "report_lines"]
 
 ALONE = 2
 """Steps before the start that is measured: the calibrating one, and one in a start of its own, which tells what a start costs."""
-_LATENCY = 12
-"""Cycles from a read's address to its first beat behind arbiter, packer and controller, for the cost model (docs/ecp5.md)."""
 _BITS_A_BYTE = 10
 """Start bit, eight of data, stop bit."""
 
@@ -43,11 +42,6 @@ def refuse(options: argparse.Namespace) -> None:
         if given:
             raise UserError(f"{name} cannot be given with a board, which has its own clock and memory and shows no single command: "
                             f"take --device rtl for it, or leave it out")
-
-
-def board_memory(choice: BoardChoice) -> MemoryOptions:
-    """What the cost model takes the board's memory for: a word a cycle."""
-    return MemoryOptions(latency=_LATENCY, bytes_per_cycle=choice.board.part.word_bits // 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +132,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
     spent = after.cycles - before.cycles
     step = round((spent - alone) / (count - 1)) if count > 1 else alone
     sent, received = moved.bytes_sent - cable.bytes_sent, moved.bytes_received - cable.bytes_received
-    guess = estimate(runner.steady, board_memory(choice), max(2, count)).cycles
+    guess = estimate(runner.steady, sdram_cost(choice.board.part, clock), max(2, count)).cycles
     return {
         "kind": runner.kind,
         "clock_mhz": clock / 1e6,

@@ -60,10 +60,13 @@ class DramCost:
         Cycles from an address to its first beat, and from a write's last beat to its answer.
     bytes_per_cycle : :class:`float`, optional
         Reads and writes of all channels together; ``None``: a beat each way and channel.
+    burst_cycles : :class:`float`
+        Cycles in which the memory moves nothing, for each burst; nothing without ``bytes_per_cycle``.
     """
 
     latency: int = 40
     bytes_per_cycle: float | None = None
+    burst_cycles: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Cost:
         The part of ``latency`` in a stage of its own that holds one command, until the pipeline takes it; 0: there is none. The
         replay follows that stage; for a clock ``issue`` and ``ahead`` are near enough.
     bytes, bursts : :class:`int`
-        What it moves, and the bursts of a load.
+        What it moves, and in how many bursts.
     row : :class:`int`
         Of a convolution: windows of its last row.
     passed, swept : :class:`int`
@@ -141,10 +144,9 @@ class Costs:
 
     def _move(self, instruction: Instruction, *, read: bool) -> Cost:
         beats = instruction["n0"] * instruction["n1"] * instruction["n2"]
-        size = beats * self.config.beat_bytes
+        size, bursts = beats * self.config.beat_bytes, self._bursts(instruction)
         if not read:
-            return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size)
-        bursts = self._bursts(instruction)
+            return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size, bursts=bursts)
         latency = _READ_SETUP + self.dram.latency
         transfer = max(beats, bursts * latency // OUTSTANDING_READS)
         late = bursts - OUTSTANDING_READS
@@ -153,7 +155,7 @@ class Costs:
         return Cost(4 + max(bursts, waiting), ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
 
     def _bursts(self, instruction: Instruction) -> int:
-        """Of a load: a run is cut where an address is a multiple of a burst's length."""
+        """Of a load or store: a run is cut where an address is a multiple of a burst's length."""
         n0, beat = instruction["n0"], self.config.beat_bytes
         starts = (instruction["offset"] + first * instruction["stride1"] + second * instruction["stride2"]
                   for second in range(instruction["n2"]) for first in range(instruction["n1"]))

@@ -159,12 +159,12 @@ class _Replay:
     def _moved(self, engine: QueuedEngine, instruction: Instruction, cost: Cost, first: int) -> int:
         """Cycle after the last beat of a load or store."""
         if instruction.fields.get("dest") != Dest.WBUF:
-            return self.memory.move(first, cost.transfer, cost.bytes)
+            return self.memory.move(first, cost.transfer, cost.bytes, cost.bursts)
         channel = self.loaders.index(engine)
         if not instruction["linear"]:
-            return self.memory.move(max(first, engine.held), cost.transfer, cost.bytes, range(WEIGHT_BANKS), channel)
+            return self.memory.move(max(first, engine.held), cost.transfer, cost.bytes, cost.bursts, range(WEIGHT_BANKS), channel)
         bank = instruction["bank0"]
-        end = self.memory.move(first, cost.transfer, cost.bytes, range(bank, bank + 1), channel)
+        end = self.memory.move(first, cost.transfer, cost.bytes, cost.bursts, range(bank, bank + 1), channel)
         for loader, late in zip(self.loaders, self.memory.banks.delays(), strict=True):
             loader.delay(late)
         for loader in self.loaders[channel + 1:]:

@@ -65,7 +65,7 @@ class Fetch:
         place = bisect_right(load.commands, issue - _READ_ISSUE, key=lambda command: command.start) - 1
         if place >= 0:
             first = max(first, self._requested(load, place, issue - _READ_ISSUE))
-        end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK)
+        end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK, 1)
         if load.bus > first:
             load.bus += self.beats
         # A Loader that stands while its port brings the program falls back by a block, into the bank of the next one, which waits

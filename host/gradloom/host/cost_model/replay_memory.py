@@ -56,24 +56,27 @@ class Memory:
         self.slice_bytes = math.inf
         if dram.bytes_per_cycle is not None and dram.bytes_per_cycle < channels * config.beat_bytes:
             self.slice_bytes = dram.bytes_per_cycle * _SLICE
+        self.burst_bytes = dram.burst_cycles * (dram.bytes_per_cycle or 0)
+        """What could be moved in the time that a burst costs beside its bytes."""
         self.used: defaultdict[int, float] = defaultdict(float)
         self.banks = Banks(config)
 
-    def move(self, first: int, cycles: int, size: int, banks: range | None = None, channel: int = 0) -> int:
-        """Cycle after the last of ``size`` bytes, which take ``cycles`` if nothing is in their way, from ``first`` on.
+    def move(self, first: int, cycles: int, size: int, bursts: int, banks: range | None = None, channel: int = 0) -> int:
+        """Cycle after the last of ``size`` bytes in so many bursts, from ``first`` on; alone they take ``cycles``.
 
         ``banks``, ``channel``: as for :meth:`Banks.take`.
         """
         if self.slice_bytes == math.inf and banks is None:
             return first + cycles
         rate, left, time = size / cycles, float(size), first
+        share = 1 + bursts * self.burst_bytes / size
         while True:
             number = time // _SLICE
             end = (number + 1) * _SLICE
-            taken = min(left, rate * (end - time), self.slice_bytes - self.used[number])
+            taken = min(left, rate * (end - time), (self.slice_bytes - self.used[number]) / share)
             if banks is not None:
                 taken = self.banks.take(banks, number, taken, channel)
-            self.used[number] += taken
+            self.used[number] += taken * share
             left -= taken
             if left < 1:
                 return min(end, time + ceil_div(round(taken), round(rate) or 1))
