@@ -75,8 +75,8 @@ def test_commands_on_a_simulated_board(test_board, tmp_path, capsys):
 
 
 def test_bench_on_a_simulated_board(test_board, tmp_path, capsys):
-    """Cycles of the steps of one start and of a start of one step, engines, memory and cable; the last step is golden. The cost model,
-    with the SDRAM's rows and refreshes on average, is as near as it is said to be."""
+    """Cycles of the steps of one start and of a start of one step, engines, memory and cable; the last step is golden. The cost
+    model, with the SDRAM's rows and refreshes on average, is as near as it is said to be."""
     folder = tmp_path / "bench"
     assert cli.main(["bench", "--batch", "4", "--steps", "2", "--device", "sim:test-board", "--out", str(folder)]) == 0
     told = capsys.readouterr().out
