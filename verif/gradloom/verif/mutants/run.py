@@ -19,7 +19,7 @@ import pytest
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.sim.verilate import cache_folder
 from gradloom.verif.checkout import ROOT
-from gradloom.verif.mutants import instrument
+from gradloom.verif.mutants import instrument, plan
 from gradloom.verif.mutants.instrument import INVALID, RTL, Mutant
 from gradloom.verif.mutants.killers import killers
 
@@ -27,6 +27,7 @@ __all__ = ["RESULTS", "Result", "Runner", "file_digest", "read_results", "source
 
 RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
 """One line for each run of a mutant; the last of a mutant counts."""
+_CONFIG = RTL / "config.py"
 VERSION = 1
 """Of what the operators mean: one more, and every mutant is run anew."""
 _LIMIT, _CYCLE_LIMIT = 4, 3
@@ -76,18 +77,31 @@ def _code(path: Path) -> str:
     if path.suffix != ".py":
         return text
     try:
-        tree = ast.parse(text)
+        tree = _wordless(text)
     except SyntaxError:
         return text
+    return ast.dump(tree, include_attributes=True)
+
+
+def _rules(path: Path, but: str) -> str:
+    """What a file of no hardware computes, wherever it stands there, less what it gives the name ``but``."""
+    tree = _wordless(path.read_text())
+    tree.body = [node for node in tree.body
+                 if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == but)]
+    return ast.dump(tree)
+
+
+def _wordless(text: str) -> ast.Module:
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = ""
             node.end_lineno = node.value.end_lineno = node.end_col_offset = node.value.end_col_offset = 0
-    return ast.dump(tree, include_attributes=True)
+    return tree
 
 
-def _digest(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
+def _digest(paths: Iterable[Path], more: str = "") -> str:
+    digest = hashlib.sha256(more.encode())
     for path in sorted(paths):
         digest.update(f"{path.relative_to(ROOT)}\n{_code(path)}".encode())
     return digest.hexdigest()[:16]
@@ -95,10 +109,11 @@ def _digest(paths: Iterable[Path]) -> str:
 
 @functools.cache
 def sources_digest() -> str:
-    """Of a machine's RTL: a result of other sources does not count, nor one of another :data:`VERSION`. What surrounds a machine on
-    a board is no part of it."""
-    machine = (path for path in RTL.rglob("*.py") if path.relative_to(RTL).parts[0] != "board")
-    return f"{_digest(machine)}-{VERSION}"
+    """Of the RTL of the sample's machines: a result of other sources does not count, nor one of another :data:`VERSION`. What
+    surrounds a machine on a board is no part of it, nor other presets."""
+    machine = (path for path in RTL.rglob("*.py") if path.relative_to(RTL).parts[0] != "board" and path != _CONFIG)
+    configs = repr([plan.machine(name) for name in plan.CONFIGS])
+    return f"{_digest(machine, _rules(_CONFIG, but='PRESETS') + configs)}-{VERSION}"
 
 
 @functools.cache

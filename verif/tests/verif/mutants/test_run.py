@@ -231,6 +231,19 @@ def test_the_page_counts_and_names_those_that_live():
     assert b.name in lives and c.name not in lives and c.name in same and "induction from reset" in same
 
 
+@pytest.mark.parametrize(("old", "new", "same"), [
+    ("PRESETS: dict[str, Config] = {config.name: config for config in (",
+     "PRESETS: dict[str, Config] = {config.name: config for config in (\n    Config(name='new'),", True),
+    ('_ADDED = "added"', '# why\n_ADDED = "added"', True), ('_ADDED = "added"', '_ADDED = "new"', False)])
+def test_results_outlive_other_presets(tmp_path, monkeypatch, old, new, same):
+    """A machine that the sample does not have changes none that it has; another rule may."""
+    text = run._CONFIG.read_text()
+    assert text.count(old) == 1
+    file = tmp_path / "config.py"
+    file.write_text(text.replace(old, new))
+    assert (run._rules(file, but="PRESETS") == run._rules(run._CONFIG, but="PRESETS")) == same
+
+
 @pytest.mark.parametrize(("new", "same"), [
     ('"""Other words."""\nx = 1  # why\n', True), ('"""Words."""\nx = 2\n', False), ('"""Words."""\n\nx = 1\n', False)])
 def test_results_outlive_words(tmp_path, monkeypatch, new, same):
