@@ -291,8 +291,11 @@ PRESETS: dict[str, Config] = {config.name: config for config in (
            export_depth=0, counters="totals", family="ecp5", apu_channels=4, apu_lanes=1, apu_shifters="lut", divider_bits=1),
     Config(name="ecp5-45", clusters=2, wpus=1, cols=2, psum_depth=256, abuf_depth=2048, mbuf_depth=512, psum_width=32, wg_width=36,
            export_depth=0, counters="totals", family="ecp5", apu_channels=2, apu_lanes=1, apu_shifters="lut", divider_bits=1),
+    # The least logic that trains digits-cnn: the one of these that has been routed with link and SDRAM.
+    Config(name="ecp5-9", clusters=1, wpus=1, cols=1, psum_depth=256, abuf_depth=2048, mbuf_depth=512, psum_width=32, wg_width=36,
+           export_depth=0, counters="none", family="ecp5", apu_channels=1, apu_lanes=1, apu_shifters="lut", divider_bits=1),
 )}
-"""Machines by name. MACs: nano 9, small and ecp5-45 36, ulx3s and ecp5-85 144, eta 1728, eta2x 3456."""
+"""Machines by name. MACs: nano and ecp5-9 9, small and ecp5-45 36, ulx3s and ecp5-85 144, eta 1728, eta2x 3456."""
 
 
 def load_config(source: str) -> Config:

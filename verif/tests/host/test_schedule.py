@@ -62,7 +62,7 @@ TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
 LAPS = dataclasses.replace(TIGHT3, name="laps", clusters=4, cols=2, ibuf_depth=32, max_classes=64)
 
 
-@pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta", "eta2x", "ecp5-85", "ecp5-45"])
+@pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta", "eta2x", "ecp5-85", "ecp5-45", "ecp5-9"])
 @pytest.mark.parametrize(
     "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample"]
 )

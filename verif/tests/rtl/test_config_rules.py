@@ -109,7 +109,7 @@ def test_a_machine_has_all_counters_or_totals_or_none():
 
 
 DIGESTS = {"nano": 0x4A3BAE1E, "small": 0x196BB2A2, "ulx3s": 0xFB54A95D, "eta": 0x657DFDCB, "eta2x": 0x0CE354CC,
-           "ecp5-85": 0x40EEDE0E, "ecp5-45": 0x26FBE88E}
+           "ecp5-85": 0x40EEDE0E, "ecp5-45": 0x26FBE88E, "ecp5-9": 0x228ADA73}
 
 
 def test_digests_stay():

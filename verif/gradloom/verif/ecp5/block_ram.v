@@ -6,6 +6,8 @@
 // dual port: port A writes, with four bytes enabled by its lowest address bits, the lower half from DIA, the upper one from DIB; port
 // B reads the lower half to DOA, the upper one to DOB.
 //
+// A reset clears what a port shows: at once (RESETMODE ASYNC), or with the clock, whatever the port's enables (SYNC).
+//
 // A port that writes shows what was there before (READBEFOREWRITE) or keeps what it showed (NORMAL). What port B reads that A writes
 // in the same cycle no document promises: the model gives the complement of what was there. Contents of zeros are no initial value,
 // as in distributed RAM.
@@ -13,6 +15,7 @@ module DP16KD(DIA, ADA, CEA, CLKA, WEA, RSTA, CSA, DOA, DIB, ADB, CEB, CLKB, RST
   parameter DATA_WIDTH_A = 18;
   parameter DATA_WIDTH_B = 18;
   parameter WRITEMODE_A = "NORMAL";
+  parameter RESETMODE = "ASYNC";
   parameter [319:0] INITVAL_00 = 320'h0;
   parameter [319:0] INITVAL_01 = 320'h0;
   parameter [319:0] INITVAL_02 = 320'h0;
@@ -134,11 +137,13 @@ module DP16KD(DIA, ADA, CEA, CLKA, WEA, RSTA, CSA, DOA, DIB, ADB, CEB, CLKB, RST
   reg [17:0] upper_b = 18'd0;
   always @(posedge CLKA)
     if (written != 36'd0) mem[ADA[13:5]] <= word_a & ~written | put & written;
-  always @(posedge CLKA or posedge RSTA)
-    if (RSTA) shown_a <= 18'd0;
+  wire at_once_a = RESETMODE == "ASYNC" & RSTA;
+  wire at_once_b = RESETMODE == "ASYNC" & RSTB;
+  always @(posedge CLKA or posedge at_once_a)
+    if (at_once_a | RSTA) shown_a <= 18'd0;
     else if (on_a & (~WEA | WRITEMODE_A == "READBEFOREWRITE")) shown_a <= seen_a;
-  always @(posedge CLKB or posedge RSTB)
-    if (RSTB) begin
+  always @(posedge CLKB or posedge at_once_b)
+    if (at_once_b | RSTB) begin
       shown_b <= 18'd0;
       upper_b <= 18'd0;
     end else if (on_b) begin

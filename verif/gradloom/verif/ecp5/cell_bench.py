@@ -23,6 +23,8 @@ class Case:
     clocks : tuple of :class:`str`
         Ports that the clock is joined to.
     rows : sequence of (inputs, outputs)
+    held : :class:`bool`
+        Outputs move with the clock alone, so that new inputs do not show before it.
     """
 
     kind: str
@@ -32,6 +34,7 @@ class Case:
     outputs: dict[str, int]
     clocks: tuple[str, ...]
     rows: Sequence[tuple[int, int]]
+    held: bool = False
 
 
 def _pack(widths: dict[str, int], values: dict[str, int]) -> int:
@@ -114,14 +117,20 @@ def _rams() -> list[Case]:
             words = [contents[2 * word] | contents[2 * word + 1] << 9 for word in range(16 * row, 16 * row + 16)]
             value = sum(word << (20 * place) for place, word in enumerate(words))
             parameters += [f".INITVAL_{row:02X}(320'h{value:x})"] if value else []
-        found.append(Case("DP16KD", f"{width_a} and {width_b} bits, {mode}", ", ".join(parameters), _RAM_INPUTS, _RAM_OUTPUTS,
-                          ("CLKA", "CLKB"), list(_ram_rows(width_a, width_b, mode, contents, number))))
+        reset = "SYNC" if number % 3 == 2 else "ASYNC"
+        parameters.append(f".RESETMODE(\"{reset}\")")
+        name = f"{width_a} and {width_b} bits, {mode}, {reset}"
+        found.append(Case("DP16KD", name, ", ".join(parameters), _RAM_INPUTS, _RAM_OUTPUTS, ("CLKA", "CLKB"), list(
+            _ram_rows(width_a, width_b, mode, contents, number)), reset == "SYNC"))
     return found
 
 
-def _multiplier() -> Case:
+def _multiplier(*registers: str) -> Case:
+    """With registers for both operands (``INPUT``), for the product (``OUTPUT``), or without."""
     inputs = {"A": 18, "B": 18, "SRIA": 18, "SRIB": 18, "SIGNEDA": 1, "SIGNEDB": 1, "SOURCEA": 1, "SOURCEB": 1}
+    inputs |= {"CE0": 1, "RST0": 1} if registers else {}
     draw, rows = random.Random(5), []
+    operands, product = [0, 0], 0
     edges = (0, 1, 0x1FFFF, 0x20000, 0x20001, 0x3FFFF)
     for number in range(2000):
         values = {port: draw.choice(edges) if width == 18 and draw.random() < 0.3 else draw.getrandbits(width)
@@ -131,11 +140,25 @@ def _multiplier() -> Case:
         for side in "AB":
             operand = values[f"SRI{side}" if values[f"SOURCE{side}"] else side]
             factors.append(operand - (1 << 18) if values[f"SIGNED{side}"] and operand >> 17 else operand)
-        rows.append((_pack(inputs, values), factors[0] * factors[1] & (1 << 36) - 1))
-    return Case("MULT18X18D", "all signs", "", inputs, {"P": 36}, (), rows)
+        if registers:
+            # The first row resets: nothing is known before it.
+            values |= {"RST0": int(number == 0 or draw.random() < 0.05), "CE0": int(draw.random() < 0.8)}
+        inside = operands if "INPUT" in registers else factors
+        before = inside[0] * inside[1]
+        if "INPUT" in registers and (values["RST0"] or values["CE0"]):
+            operands = [0, 0] if values["RST0"] else factors
+            inside = operands
+        if "OUTPUT" not in registers:
+            product = inside[0] * inside[1]
+        elif values["RST0"] or values["CE0"]:
+            product = 0 if values["RST0"] else before
+        rows.append((_pack(inputs, values), product & (1 << 36) - 1))
+    used = [*(["INPUTA", "INPUTB"] if "INPUT" in registers else ()), *("OUTPUT",) * ("OUTPUT" in registers)]
+    return Case("MULT18X18D", " ".join(["all signs", *registers]), ", ".join(f".REG_{register}_CLK(\"CLK0\")" for register in used),
+                inputs, {"P": 36}, ("CLK0",) if registers else (), rows, bool(registers))
 
 
-CASES = [*_rams(), _multiplier()]
+CASES = [*_rams(), _multiplier(), _multiplier("INPUT"), _multiplier("OUTPUT"), _multiplier("INPUT", "OUTPUT")]
 """Every value of every parameter that our netlists hold."""
 
 
@@ -147,12 +170,15 @@ def _testbench(number: int, prefix: str, case: Case) -> str:
             for port, bits in ports.items()]
     return "\n".join([
         f"module bench{number};", f"  reg [{width - 1}:0] given;", "  reg clk = 0;",
-        f"  reg [{wide - 1}:0] wanted;", f"  reg [{width + wide - 1}:0] rows[0:{len(case.rows) - 1}];", "  integer row, bad = -1;",
+        f"  reg [{wide - 1}:0] wanted, last;", f"  reg [{width + wide - 1}:0] rows[0:{len(case.rows) - 1}];", 
+        "  integer row, bad = -1;",
         *nets, f"  assign {{{', '.join(f'i_{port}' for port in case.inputs)}}} = given;",
         f"  {prefix}{case.kind} #({case.parameters}) cell_({joined});",
         "  initial begin", f"    $readmemh(\"{number}.hex\", rows);",
         f"    for (row = 0; row < {len(case.rows)}; row = row + 1) begin",
-        "      {given, wanted} = rows[row];", "      #1 clk = 1;",
+        *(["      last = wanted;"] if case.held else []), "      {given, wanted} = rows[row];",
+        *([f"      #1 if (row > 0 && {{{', '.join(f'o_{port}' for port in case.outputs)}}} !== last && bad < 0) bad = row;"]
+          if case.held else []), "      #1 clk = 1;",
         f"      #1 if ({{{', '.join(f'o_{port}' for port in case.outputs)}}} !== wanted && bad < 0) bad = row;", "      clk = 0;",
         "      #1;", "    end", f"    $display(\"BENCH {number} %0d\", bad);", "  end", "endmodule", ""])
 

