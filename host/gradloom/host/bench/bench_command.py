@@ -91,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
     check_device(options.device, config, options.trace_fst)
     choices = choose(options.schedule, network, config, batch)
     if (choice := board_choice(options.device)) is not None:
+        refuse(options, memory)
         return _on_board(options, choice, network, config, batch, choices, folder)
     clock_mhz = options.clock_mhz or ETA_CLOCK_MHZ
     steps = _steps(options, network, batch, options.steps + 1) if options.device == "rtl" else None
@@ -150,7 +151,6 @@ def _head(options: argparse.Namespace, network: Network, config: Config, batch: 
 
 def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network, config: Config, batch: int, choices: Choices,
               folder: Path) -> int:
-    refuse(options)
     steps = _steps(options, network, batch, ALONE + options.steps)
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, {batch} images a "
           f"step, {options.steps} steps a start", flush=True)

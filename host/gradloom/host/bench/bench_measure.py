@@ -25,7 +25,7 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["CheckFailed", "Measured", "Steps", "dram_cost", "estimate", "estimate_parts", "measure"]
+__all__ = ["CheckFailed", "Measured", "Steps", "check_last", "dram_cost", "estimate", "estimate_parts", "measure"]
 
 
 class CheckFailed(Exception):
@@ -109,15 +109,29 @@ class _Bench:
 
     def check(self, first: int, last: int) -> None:
         """Golden steps from the state before ``first``; the tensors of the last one are compared."""
-        for step in range(first, last):
-            with told(f"golden model beside the device, step {step}"):
-                result = golden.train_step(self.network, self.state, self.steps.images[step], self.steps.labels[step],
-                                           self.hypers[step], widths=sum_widths(self.network, self.runner.config))
-        comparison = compare_tensors(self.network, last - 1, result, self.state, self.runner)
-        if comparison.difference is not None:
-            raise CheckFailed(str(comparison.difference))
-        for key, value in (("steps", 1), ("tensors", comparison.tensors), ("bytes", comparison.bytes)):
+        for key, value in check_last(self.runner, self.state, self.steps, self.hypers, first, last).items():
             self.checked[key] += value
+
+
+def check_last(runner: ProgramRunner, state: State, steps: Steps, hypers: Sequence[golden.Hyper], first: int, last: int,
+               ) -> dict[str, int]:
+    """Golden steps ``first`` to ``last`` (excluded) from ``state``, which goes with them; the tensors of the last one are compared
+    with the device's. Returns what was compared: steps, tensors, bytes.
+
+    Raises
+    ------
+    :exc:`CheckFailed`
+        If a byte differs.
+    """
+    network = runner.network
+    for step in range(first, last):
+        with told(f"golden model beside the device, step {step}"):
+            result = golden.train_step(network, state, steps.images[step], steps.labels[step], hypers[step],
+                                       widths=sum_widths(network, runner.config))
+    comparison = compare_tensors(network, last - 1, result, state, runner)
+    if comparison.difference is not None:
+        raise CheckFailed(str(comparison.difference))
+    return {"steps": 1, "tensors": comparison.tensors, "bytes": comparison.bytes}
 
 
 def estimate(plan: Plan, dram: DramCost, steps: int = 2) -> Timeline:

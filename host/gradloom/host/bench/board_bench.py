@@ -5,15 +5,13 @@ import dataclasses
 import time
 from typing import Any
 
-from gradloom.host.bench.bench_measure import CheckFailed, Steps, estimate
+from gradloom.host.bench.bench_measure import Steps, check_last, estimate
 from gradloom.host.choices import Choices
 from gradloom.host.cost_model.sdram_cost import sdram_cost
 from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.devices.device import csr_batch
-from gradloom.host.devices.limits import sum_widths, told
-from gradloom.host.devices.opening import board_runner
+from gradloom.host.devices.opening import MemoryOptions, board_runner
 from gradloom.host.devices.runner import ProgramRunner
-from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.files import UserError
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.runs.progress import StepProgress
@@ -29,15 +27,13 @@ __all__ = ["ALONE", "measure_board", "refuse", "report_lines"]
 
 ALONE = 2
 """Steps before the start that is measured: the calibrating one, and one in a start of its own, which tells what a start costs."""
-_BITS_A_BYTE = 10
-"""Start bit, eight of data, stop bit."""
 
 
-def refuse(options: argparse.Namespace) -> None:
+def refuse(options: argparse.Namespace, memory: MemoryOptions) -> None:
     """Raises :exc:`UserError` for options that only the simulated machine has."""
-    for given, name in ((options.trace, "--trace"), (options.trace_fst, "--trace-fst"), (options.what_if, "--what-if"),
+    for given, name in ((options.trace, "--trace"), (options.what_if, "--what-if"),
                         (options.calibrate == "golden", "--calibrate golden"), (options.check == "all", "--check all"),
-                        (options.dram_bytes_per_cycle is not None or options.stalls, "the DRAM model's options"),
+                        (memory != MemoryOptions(), "an option of the DRAM model"),
                         (options.clock_mhz is not None, "--clock-mhz")):
         if given:
             raise UserError(f"{name} cannot be given with a board, which has its own clock and memory and shows no single command: "
@@ -85,7 +81,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
 
     Raises
     ------
-    :exc:`CheckFailed`
+    :exc:`~gradloom.host.bench.bench_measure.CheckFailed`
         If a byte differs.
     """
     batch, count = len(steps.labels[0]), len(steps.labels) - ALONE
@@ -116,14 +112,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
         seconds, moved = time.monotonic() - began, dataclasses.replace(link.statistics)
         after = _read(runner)
         if check == "last":
-            for step in range(ALONE, len(steps.labels)):
-                with told(f"golden model beside the board, step {step}"):
-                    result = golden.train_step(network, state, steps.images[step], steps.labels[step], hypers[step],
-                                               widths=sum_widths(network, config))
-            comparison = compare_tensors(network, len(steps.labels) - 1, result, state, runner)
-            if comparison.difference is not None:
-                raise CheckFailed(str(comparison.difference))
-            checked = {"steps": 1, "tensors": comparison.tensors, "bytes": comparison.bytes}
+            checked = check_last(runner, state, steps, hypers, ALONE, len(steps.labels))
         parameters = digests.parameters_digest(network, runner.state())
     finally:
         progress.close()
@@ -151,7 +140,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
             "bytes_received": received,
             "round_trips": moved.round_trips - cable.round_trips,
             "machine_seconds": spent / clock,
-            "cable_seconds": _BITS_A_BYTE * (sent + received) / choice.board.baud,
+            "cable_seconds": runner.device.cable_seconds(sent + received),
             "seconds": None if choice.simulated else seconds,
         },
         "estimated": {"cycles": guess, "error": guess / step - 1},

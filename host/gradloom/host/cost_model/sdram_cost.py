@@ -6,11 +6,12 @@ from gradloom.rtl.board.memory.sdram_timing import SdramPart
 __all__ = ["sdram_cost"]
 
 _MISSES = 0.42
-"""Bursts that open a row, of all: 38 to 44 % in steps of digits-cnn on machines of 9 to 144 MACs (simulated)."""
+"""Bursts that open a row, of all: 38 to 44 % in steps of digits-cnn on machines of 9 to 144 MACs (simulated with the
+memory's times alone, not at its pins)."""
 _TURNS = 0.25
-"""Bursts of a write right behind one of a read, of all: the controller serves them in turns where both wait."""
+"""Bursts of a write right behind one of a read, of all: where both wait they are served in turns. Reckoned, not counted."""
 _PATH = 6
-"""Cycles from an address at the machine to the controller and back, beside the memory's own: arbiter and packer, data register."""
+"""Cycles of arbiter, packer and data registers between the machine and the controller, there and back. Reckoned."""
 
 
 def sdram_cost(part: SdramPart, clock: int) -> DramCost:

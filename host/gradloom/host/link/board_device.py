@@ -21,6 +21,8 @@ __all__ = ["BoardDevice"]
 
 _SCRIPT_BYTES = 1000
 """Longest script in bytes: as long as the longest write, so that either kind keeps the line busy."""
+_BITS_A_BYTE = 10
+"""Start bit, eight of data, stop bit."""
 _PIECES = 120
 """Pieces of one gather."""
 
@@ -212,12 +214,16 @@ class BoardDevice:
         cycles = max(1, round((self.link.transport.now() - began) * clock))
         return min(cycles, max_cycles - 1) if interrupted else max(cycles, max_cycles)
 
+    def cable_seconds(self, count: int) -> float:
+        """What so many bytes take at the cable's rate, ten bits each, if nothing overlaps."""
+        return _BITS_A_BYTE * count / self._baud
+
     def cost(self, cycles: int) -> str:
         """What a run of so many machine cycles took, or would take, of a board: time of the machine and of the cable."""
         clock, seen = self.link.identity.clock, self.link.statistics
-        there, back = (10 * count / self._baud for count in (seen.bytes_sent, seen.bytes_received))
+        seconds = self.cable_seconds(seen.bytes_sent + seen.bytes_received)
         return (f"{cycles / clock:.1f} s at {clock / 1e6:g} MHz; cable: {seen.bytes_sent:,} bytes there, {seen.bytes_received:,} "
-                f"back, {seen.round_trips:,} round trips, {there + back:.1f} s at {self._baud / 1e6:g} Mbaud if nothing overlaps")
+                f"back, {seen.round_trips:,} round trips, {seconds:.1f} s at {self._baud / 1e6:g} Mbaud if nothing overlaps")
 
     def close(self) -> None:
         """Finish what is under way and give up the board."""

@@ -16,6 +16,10 @@ module DP16KD(DIA, ADA, CEA, CLKA, WEA, RSTA, CSA, DOA, DIB, ADB, CEB, CLKB, RST
   parameter DATA_WIDTH_B = 18;
   parameter WRITEMODE_A = "NORMAL";
   parameter RESETMODE = "ASYNC";
+  parameter ASYNC_RESET_RELEASE = "ASYNC";
+  generate
+    if (RESETMODE == "ASYNC" && ASYNC_RESET_RELEASE != "ASYNC") DP16KD_of_this_mode_is_not_modelled not_modelled();
+  endgenerate
   parameter [319:0] INITVAL_00 = 320'h0;
   parameter [319:0] INITVAL_01 = 320'h0;
   parameter [319:0] INITVAL_02 = 320'h0;

@@ -81,11 +81,10 @@ CELLS: dict[str, Cell] = {
                     **_bus("DIB", 18), **_bus("ADB", 14), **_single("CEB CLKB RSTB"), **_bus("CSB", 3)},
                    {**_bus("DOA", 18), **_bus("DOB", 18)},
                    bits={f"INITVAL_{number:02X}": 320 for number in range(64)},
-                   options={"WRITEMODE_A": ("NORMAL", "READBEFOREWRITE"), "RESETMODE": ("ASYNC", "SYNC")},
+                   options={"WRITEMODE_A": ("NORMAL", "READBEFOREWRITE"), "RESETMODE": ("ASYNC", "SYNC"),
+                            "ASYNC_RESET_RELEASE": ("ASYNC", "SYNC")},
                    numbers={"DATA_WIDTH_A": _WIDTHS, "DATA_WIDTH_B": _WIDTHS},
                    fixed={"REGMODE_A": ("NOREG",), "REGMODE_B": ("NOREG",), "CSDECODE_A": ("0b000",), "CSDECODE_B": ("0b000",),
-                          # Of a reset with the clock this says nothing; Yosys gives it the same value.
-                          "ASYNC_RESET_RELEASE": ("ASYNC", "SYNC"),
                           "WRITEMODE_B": ("NORMAL", "READBEFOREWRITE", "WRITETHROUGH"), "GSR": _GSR},
                    zero=("WEB",), pin_muxes=True),
     "MULT18X18D": Cell({**_bus("A", 18), **_bus("B", 18), **_bus("SRIA", 18), **_bus("SRIB", 18),
