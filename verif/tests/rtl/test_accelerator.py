@@ -440,7 +440,7 @@ def test_verilog_is_lint_clean(preset, tmp_path):
     Yosys writes sums and shifts whose operands Verilog extends by itself, and sizes of 1 make comparisons with 0: these of
     Verilator's style warnings say nothing about the source.
     """
-    files = emit_verilog(PRESETS[preset])
+    files = machine_verilog(PRESETS[preset])[0]
     assert list(files) == [f"{TOP}.v"]
     code, warnings = _lint(files[f"{TOP}.v"], tmp_path)
     assert code == 0

@@ -141,6 +141,8 @@ class WeightUpdate(GradientCommands):
                 alone = bool(drained) or self.builder.apart
                 count = 1 if alone else len(part)
                 alike = parts if several and part is parts[0] else [part]
+                total = sum(self._beats(tile) for other in alike for tile in other)
+                takes = functools.partial(self._takes, self._first_beats(part), total, together=several)
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
                     Lane.ARRAY,
@@ -151,7 +153,7 @@ class WeightUpdate(GradientCommands):
                     sweeps=drained,
                     target=target,
                     silent=block.span != last,
-                    takes=functools.partial(self._takes, alike, together=several) if block.span == first else None,
+                    takes=takes if block.span == first else None,
                     holds=several and not (block.span == first and part is parts[0]),
                     passes=not several,
                 )
@@ -175,18 +177,21 @@ class WeightUpdate(GradientCommands):
 
     def _target(self, part: list[Tile], fresh: bool) -> Access:
         """Where the gradients of a set's first tiles go."""
-        beats = sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
+        beats = self._first_beats(part)
         start = self.line.ring.find(beats) if fresh else self._places[part[0]]
         return Access("DW", ((start, start + beats),))
 
-    def _takes(self, parts: list[list[Tile]], *, together: bool) -> Access:
-        """Where the gradients of some sets may go: ``together`` to successive addresses, which stay taken over several spans, else
-        from the next address on, or anywhere if that is not enough."""
-        ring, total = self.line.ring, sum(self._beats(tile) for part in parts for tile in part)
+    def _first_beats(self, part: list[Tile]) -> int:
+        """Beats of gradients of a set's first tiles, which one command of the A-Core updates."""
+        return sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
+
+    def _takes(self, first: int, total: int, *, together: bool) -> Access:
+        """Where ``total`` beats of gradients may go: ``together`` to successive addresses, which stay taken over several spans,
+        else from the next address for the ``first`` of them on, or anywhere if that is not enough."""
+        ring = self.line.ring
+        start = ring.find(total if together else first)
         if together:
-            start = ring.find(total)
             return Access("DW", ((start, start + total),))
-        start = ring.find(sum(self._beats(tile) for tile in next(_lists(parts[0], self._at_once(parts[0])))))
         end = ring.first + ring.size
         return Access("DW", ((start, start + total) if start + total <= end else (ring.first, end),))
 

@@ -47,19 +47,16 @@ class Past:
     box: Box
     live: bool = True
     """Nothing later stands for it."""
-    seen: int = 0
-    """The latest search that has found it."""
 
 
 class Space:
     """What has been accessed of one memory or tensor, found by place: cells of some addresses or indices in the first two
-    dimensions."""
+    dimensions. An access lies in every cell that it touches, and is met once for each that a search has in common with it."""
 
     def __init__(self, dimensions: int, *, on_chip: bool) -> None:
         self._dimensions = dimensions
         self._sizes = (_CELL_ADDRESSES if on_chip else _CELL_INDICES, _CELL_INDICES)
         self._cells: dict[tuple[int, ...], list[Past]] = {}
-        self._searches = 0
 
     def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
         if len(box) != self._dimensions:
@@ -68,31 +65,49 @@ class Space:
             *(range(low // size, (high - 1) // size + 1) for size, (low, high) in zip(self._sizes, box, strict=False))
         )
 
-    def near(self, box: Box) -> list[Past]:
-        """All that may overlap ``box``."""
-        self._searches += 1
-        search, found = self._searches, []
+    def conflicts(self, box: Box, *, write: bool) -> Iterator[Past]:
+        """What an access has to come behind, some of it more than once: writes, and reads if it is a ``write`` itself."""
+        cells = self._cells
         for key in self._keys(box):
-            cell = self._cells.get(key)
-            if cell:
-                dead = 0
-                for past in cell:
-                    if not past.live:
-                        dead += 1
-                    elif past.seen != search:
-                        past.seen = search
-                        found.append(past)
-                if 2 * dead > len(cell):
-                    self._cells[key] = [past for past in cell if past.live]
-        return found
+            for past in cells.get(key, ()):
+                if past.live and (write or past.write) and overlap(past.box, box):
+                    yield past
+
+    def latest(self, box: Box, engine: Unit, needs: dict[Unit, int], *, write: bool) -> None:
+        """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind."""
+        # As `conflicts`; but half of the compiler's time goes by here, and most of what is near is older than what has been found.
+        cells = self._cells
+        for key in self._keys(box):
+            for past in cells.get(key, ()):
+                other = past.engine
+                if (
+                    past.live
+                    and (write or past.write)
+                    and past.position > needs.get(other, -1)
+                    and other != engine
+                    and overlap(past.box, box)
+                ):
+                    needs[other] = past.position
 
     def add(self, new: Past) -> None:
         """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
-        for past in self.near(new.box):
-            if (new.write or (past.engine == new.engine and not past.write)) and _inside(past.box, new.box):
-                past.live = False
-        for key in self._keys(new.box):
-            self._cells.setdefault(key, []).append(new)
+        write, engine, box, cells = new.write, new.engine, new.box, self._cells
+        first, end = box[0]
+        for key in self._keys(box):
+            cell = cells.setdefault(key, [])
+            dead = 0
+            for past in cell:
+                if not past.live:
+                    dead += 1
+                elif write or (not past.write and past.engine == engine):
+                    # Most of what is near lies outside in the first dimension.
+                    low, high = past.box[0]
+                    if first <= low and high <= end and _inside(past.box, box):
+                        past.live = False
+                        dead += 1
+            if 2 * dead > len(cell):
+                cell[:] = [past for past in cell if past.live]
+            cell.append(new)
 
 
 def overlap(a: Box, b: Box) -> bool:

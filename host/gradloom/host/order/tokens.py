@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gradloom.host.cost_model.clock import Clock
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.order.accesses import Access, Past, Space, overlap
+from gradloom.host.order.accesses import Access, Past, Space
 from gradloom.host.order.ring_guard import Unused
 from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
@@ -174,8 +174,7 @@ class Recorder:
     def when(self, access: Access, *, write: bool = False) -> int:
         """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""
         space, done = self._spaces.get(access.space), self.clock.done
-        near = space.near(access.box) if space else ()
-        return max((done[past.position] for past in near if (write or past.write) and overlap(past.box, access.box)), default=0)
+        return max((done[past.position] for past in space.conflicts(access.box, write=write)), default=0) if space else 0
 
     def _space(self, access: Access) -> Space:
         if access.space not in self._spaces:
@@ -189,14 +188,8 @@ class Recorder:
         for write, accesses in ((False, reads), (True, writes)):
             for access in accesses:
                 space = self._spaces.get(access.space)
-                for past in space.near(access.box) if space else ():
-                    if (
-                        past.engine != engine
-                        and (write or past.write)
-                        and past.position > needs.get(past.engine, -1)
-                        and overlap(past.box, access.box)
-                    ):
-                        needs[past.engine] = past.position
+                if space:
+                    space.latest(access.box, engine, needs, write=write)
         return needs
 
     def _before(self, engine: Unit) -> dict[Unit, int]:

@@ -20,6 +20,8 @@ _TAPS = {
     (Pattern.K1, 1): ("c1",) * 3,
     (Pattern.PAIR, 0): ("c0", "c1", "c1"),
 }
+_DECODED = pint.decode(np.arange(256, dtype=np.uint8)).astype(np.float64)
+"""Value of every byte."""
 
 
 class _Part(NamedTuple):
@@ -40,18 +42,19 @@ class _Part(NamedTuple):
     shared: bool
 
 
-def _columns(f: dict[str, int], e0: int, par0: int, part: _Part) -> list[tuple[int | None, int, int]]:
-    """(previous entry or None, current entry, parity) at every window of a part."""
-    shift_parity = 1 if f["pattern"] == Pattern.BP2 else 0
-    previous: int | None = None
-    current, parity, found = e0, par0, []
-    if f["preload"] or part.shared:
+def _columns(f: dict[str, int], e0: int, par0: int, *, shared: bool, walked: int) -> tuple[np.ndarray, np.ndarray]:
+    """Entry of a stored row, and column of its pair, at every [window, tap]; entry -1 where there is none."""
+    pattern, previous, current, parity = Pattern(f["pattern"]), -1, e0, par0
+    shift_parity = 1 if pattern == Pattern.BP2 else 0
+    if f["preload"] or shared:
         previous, current = current, current + 1
-    for window in range(part.walked):
+    entries, columns = np.empty((walked, 3), int), np.empty((walked, 3), int)
+    for window in range(walked):
         if window and (f["s2"] or (parity := parity ^ 1) == shift_parity):
             previous, current = current, current + 1
-        found.append((previous, current, parity))
-    return found
+        for k, name in enumerate(_TAPS[pattern, parity]):
+            entries[window, k], columns[window, k] = previous if name[0] == "p" else current, int(name[1])
+    return entries, columns
 
 
 def _parts(config: Config, f: dict[str, int]) -> list[_Part]:
@@ -92,12 +95,12 @@ def _stored(config: Config, f: dict[str, int], part: _Part, r: int) -> tuple[int
 def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.ndarray:
     """Taps [part, window, PE row, tap, channel] of one step, as integers in float64."""
     pattern = Pattern(f["pattern"])
-    decoded = pint.decode(np.arange(256, dtype=np.uint8)).astype(np.float64)
     e0, par0 = f["e0"], f["par0"]
     if f["colstep"]:
         column = 2 * e0 + par0 + step
         e0, par0, step = column >> 1, column & 1, 0
-    parts = _parts(config, f)
+    parts, lap = _parts(config, f), _channels(config, f)
+    walks = {key: _columns(f, e0, par0, shared=key[0], walked=key[1]) for key in {(part.shared, part.walked) for part in parts}}
     out = np.zeros((len(parts), f["cols"], 3, 3, config.group))
     for r in range(3):
         if pattern == Pattern.K1 and step >= f[f"rlim{r}"] and not f["wg"]:
@@ -107,15 +110,14 @@ def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.nda
                 continue
             bank, addr = _stored(config, f, part, r)
             start = (addr + step * f["istep"]) & 0xFFFF
-            row = decoded[chip.ibuf[bank, start : start + part.entries]]
+            row = _DECODED[chip.ibuf[bank, start : start + part.entries, :, lap]]
+            entries, columns = walks[part.shared, part.walked]
             first = 1 if part.shared and part.wpu == 0 else 0
-            for window, (previous, current, parity) in enumerate(_columns(f, e0, par0, part)):
-                for k, name in enumerate(_TAPS[pattern, parity]):
-                    entry = previous if name[0] == "p" else current
-                    if entry is not None and first <= entry < part.entries:
-                        if entry >= len(row):
-                            raise ValueError(f"CONV reads address {start + entry} of an input bank of {config.ibuf_depth}")
-                        out[at, window, r, k, _channels(config, f)] = row[entry, int(name[1]), _channels(config, f)]
+            there = (entries >= first) & (entries < part.entries)
+            if (beyond := entries[there & (entries >= len(row))]).size:
+                raise ValueError(f"CONV reads address {start + beyond[0]} of an input bank of {config.ibuf_depth}")
+            windows, taps = np.nonzero(there)
+            out[at, windows, r, taps, lap] = row[entries[there], columns[there]]
     _check_banks(config, f, parts)
     return out
 
@@ -243,12 +245,10 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
     parts = _parts(config, f)
     errors = np.zeros((len(parts), f["cols"], 3, g))
     for at, part in enumerate(parts):
-        for j in range(part.windows):
-            for k in range(3):
-                bank = (k if pattern == Pattern.K1 else f["ebank"]) + 3 * part.wpu
-                errors[at, j, k] = pint.decode(
-                    chip.ebuf[bank, f["ebase"] + part.group * f["ee"] + (j >> 1), j & 1]
-                )
+        windows, start = np.arange(part.windows), f["ebase"] + part.group * f["ee"]
+        for k in range(3):
+            bank = (k if pattern == Pattern.K1 else f["ebank"]) + 3 * part.wpu
+            errors[at, windows, k] = _DECODED[chip.ebuf[bank, start + (windows >> 1), windows & 1]]
     sums = np.einsum("ujrkc,ujkm->rkmc", taps, errors).astype(np.int64)
     if f["clear"]:
         chip.accumulators = np.zeros_like(sums)

@@ -62,7 +62,8 @@ def test_parts_of_one_load_take_one_channel():
 
 
 @pytest.mark.parametrize(("network", "batch"), [
-    ("vgg16", 4), pytest.param("resnet18", 1, marks=pytest.mark.long("a network of more layers than the other, a minute"))])
+    ("resnet20", 8), *(pytest.param(*case, marks=pytest.mark.long("a minute; test_convolution compiles resnet18"))
+                       for case in (("vgg16", 4), ("resnet18", 1)))])
 def test_updates_use_the_weights_that_were_loaded_for_them(network, batch):
     """Between the tiles of an update other commands of the A-Core take its buffers, in these more than they hold."""
     compile_network(load_network(network), PRESETS["eta"], batch)

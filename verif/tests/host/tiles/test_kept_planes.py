@@ -109,7 +109,8 @@ def test_a_way_to_convolve_that_does_not_fit():
 
 
 @pytest.mark.parametrize(("kernel", "psum_depth", "again"), [
-    (3, 52, 4), pytest.param(3, 104, 0, marks=pytest.mark.long("no strip is computed again, as in some stems")), (1, 208, 2),
+    (3, 52, 4), pytest.param(3, 104, 0, marks=pytest.mark.long("no strip is computed again, as in some stems")),
+    pytest.param(1, 208, 2, marks=pytest.mark.long("three output groups at once, as of the stems")),
 ])
 def test_other_kernels(kernel, psum_depth, again):
     """Strips have halo rows, or a command gives three output groups."""

@@ -57,7 +57,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_outcomes(name, tmp_path, monkeypatch):
     """A failure, a crash and a test that does not end are kills; a test that cannot be read is none."""
-    monkeypatch.setattr(run, "_SPARE_SECONDS", 2)
+    if name == "hangs":
+        monkeypatch.setattr(run, "_SPARE_SECONDS", 2)  # the others come to their end, however slow the machine is
     body, outcome = CASES[name]
     (tmp_path / "test_case.py").write_text(f"def test_case():\n    {body}\n")
     found = outcomes(quick_mutants(1), lambda mutant: [str(tmp_path / "test_case.py")], seconds=0.0)
