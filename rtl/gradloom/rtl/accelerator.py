@@ -223,11 +223,12 @@ class Accelerator(wiring.Component):
         _copy(m, counters, csr, ("totals", "perf_value"))
         _copy(m, csr, counters, ("perf_tag", "perf_table"))
         clear = csr.start & csr.clear
-        # A cycle later, as it depends on all that is granted and signalled. A program ends a cycle after its last signal or later.
+        # An overflow is of the cycle before. A program ends a cycle after its last signal or later.
         place = Cat(sequencer.tag, sequencer.offset)
         place_then = Signal.like(place)
-        m.d.sync += [control.overflow.eq(semaphores.overflow), place_then.eq(place)]
+        m.d.sync += place_then.eq(place)
         m.d.comb += [
+            control.overflow.eq(semaphores.overflow),
             csr.position.eq(sequencer.offset),
             control.clear.eq(clear),
             counters.clear.eq(clear),

@@ -93,34 +93,41 @@ class Setup(wiring.Component):
         return m
 
     def _shifts(self, m: Module) -> Value:
-        """One shift word a cycle; its exponent arrives in the next."""
+        """One shift word a cycle from ``start`` on; its exponent arrives in the next, and is added in the one after.
+
+        What comes out of a memory is late in its cycle: it meets one adder there, and the register that it changes in the next.
+        """
         words = [self.cmd[32 * i:32 * i + 32] for i in range(FIRST_SHIFT_WORD, MAX_WORDS)]
-        index, at = Signal(range(MAX_WORDS + 1), init=MAX_WORDS), Signal(range(MAX_WORDS + 1))
+        index, place = Signal(range(MAX_WORDS + 1)), Signal(range(MAX_WORDS + 1))
+        going, listed = Signal(), Signal()
         word = Signal(32)
-        listed, pending = Signal(), Signal()
         m.d.comb += [
-            at.eq(index - FIRST_SHIFT_WORD), word.eq(chosen(at, words)),
-            listed.eq((index < self.cmd[8:16]) & (index < MAX_WORDS)),
+            place.eq(Mux(self.start, FIRST_SHIFT_WORD, index)), word.eq(chosen((place - FIRST_SHIFT_WORD)[:len(place)], words)),
+            listed.eq((self.start | going) & (place < self.cmd[8:16]) & (place < MAX_WORDS)),
             self.exp_en.eq(listed), self.exp_tid.eq(word[5:16]),
         ]
-        with m.If(self.start):
-            m.d.sync += index.eq(FIRST_SHIFT_WORD)
-        with m.Elif(listed):
-            m.d.sync += index.eq(index + 1)
+        m.d.sync += [going.eq(listed), index.eq(place + 1)]
+
+        arriving, adding = Signal(), Signal()
+        fields = Signal(5)
         target, negative, first, constant = Signal(3), Signal(), Signal(), Signal(signed(16))
-        m.d.sync += [pending.eq(listed & ~self.start), target.eq(word[:3]), negative.eq(word[3]), first.eq(word[4]),
-                     constant.eq(word[16:])]
+        change = Signal(signed(SHIFT_REGISTER_BITS))
+        m.d.sync += [arriving.eq(listed), fields.eq(word[:5]), constant.eq(word[16:])]
+        m.d.comb += negative.eq(fields[3])
+        # While ``start`` stays, the first word is listed again and again: only the last time counts.
+        m.d.sync += [adding.eq(arriving & ~self.start), target.eq(fields[:3]), first.eq(fields[4]),
+                     change.eq(constant + Mux(negative, -self.exp_e, self.exp_e))]
         before, after = Signal(signed(SHIFT_REGISTER_BITS)), Signal(signed(SHIFT_REGISTER_BITS))
         with m.If(~first):
             m.d.comb += before.eq(self.sh[target])
-        m.d.comb += after.eq(before + constant + Mux(negative, -self.exp_e, self.exp_e))
+        m.d.comb += after.eq(before + change)
         registers = [(self.sh, after), *((getattr(self, f"sh_{bits}"), saturated(after, bits + 1)) for bits in AMOUNT_BITS)]
         for i in range(8):
             with m.If(self.start):
                 m.d.sync += [register[i].eq(0) for register, _ in registers]
-            with m.Elif(pending & (target == i)):
+            with m.Elif(adding & (target == i)):
                 m.d.sync += [register[i].eq(value) for register, value in registers]
-        return listed | pending
+        return listed | arriving | adding
 
     def _multiply(self, m: Module) -> Value:
         """The one product of two fields, bit by bit."""

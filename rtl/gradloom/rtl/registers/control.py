@@ -79,6 +79,9 @@ class Control(wiring.Component):
         m = Module()
         done, failed, pending = Signal(), Signal(), Signal()
         stopping = Signal()
+        # FLUSH and RESET, in a register of its own: what is granted, and all that follows from it, begins with this bit.
+        ending = Signal()
+        m.d.comb += [self.halt.eq(ending), self.flush.eq(ending)]
 
         left = Signal(32)
         m.d.comb += self.last_step.eq(left <= 1)
@@ -135,18 +138,17 @@ class Control(wiring.Component):
                         self.error_offset.eq(chosen(culprit, self.offset)),
                         self.error_state.eq(self.waiting << 16 | self.busy),
                     ]
-                    m.next = "FLUSH"
-                with m.Elif(self.seq_done):
+                with m.If(found.any() | self.seq_done):
+                    m.d.sync += ending.eq(1)
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.comb += [self.running.eq(1), self.counting.eq(1), self.halt.eq(1), self.flush.eq(1),
-                             stopping.eq(1)]
+                m.d.comb += [self.running.eq(1), self.counting.eq(1), stopping.eq(1)]
                 with m.If(self.idle):
                     m.next = "RESET"
             with m.State("RESET"):
                 # One more cycle of flush: a request that a client made in the last cycle is not taken before its reset.
-                m.d.comb += [self.running.eq(1), self.halt.eq(1), self.flush.eq(1), self.engine_reset.eq(1)]
-                m.d.sync += [done.eq(~failed), pending.eq(1)]
+                m.d.comb += [self.running.eq(1), self.engine_reset.eq(1)]
+                m.d.sync += [done.eq(~failed), pending.eq(1), ending.eq(0)]
                 m.next = "IDLE"
         with m.If(self.irq_acknowledge):
             m.d.sync += pending.eq(0)

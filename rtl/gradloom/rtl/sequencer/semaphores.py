@@ -44,7 +44,7 @@ class Semaphores(wiring.Component):
     ready : ``Out(32)``
         Semaphores above 0.
     overflow : ``Out(1)``
-        A semaphore would pass 255: the program is at fault, and the counter is wrong until the reset.
+        A semaphore would have passed 255 in the last cycle: the program is at fault, and the counter is wrong until the reset.
     """
 
     def __init__(self, requesters: int) -> None:
@@ -76,9 +76,9 @@ class Semaphores(wiring.Component):
             m.d.comb += [
                 change.eq(_ones([self.signal[r][n] for r in range(self.requesters)]) - taken),
                 update.eq(counter + change),
-                overflows[n].eq(update[WIDTH]),
             ]
-            # `ready` is a register too: what is granted depends on all of them, and much on what is granted.
-            m.d.sync += [counter.eq(update), self.ready[n].eq(update[:WIDTH].any())]
+            # `ready` is a register too: what is granted depends on all of them, and much on what is granted. A carry is kept before
+            # all are looked at together.
+            m.d.sync += [counter.eq(update), self.ready[n].eq(update[:WIDTH].any()), overflows[n].eq(update[WIDTH])]
         m.d.comb += self.overflow.eq(overflows.any())
         return m

@@ -2,7 +2,7 @@
 
 import types
 
-from amaranth.hdl import Array, Assert, Assume, Cover, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Array, Assert, Assume, Cat, Cover, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -61,12 +61,13 @@ class SemaphoreSpec(wiring.Component):
         count = Signal(8)
         update = after(count, self.follow)
         m.d.sync += count.eq(update)
-        over = [after(counter, n) > _LARGEST for n, counter in enumerate(dut.counters)]
+        over = Signal()
+        m.d.sync += over.eq(Cat(after(counter, n) > _LARGEST for n, counter in enumerate(dut.counters)).any())
         m.d.comb += [
             Assert(Array(dut.counters)[self.follow] == count),
             Assert(dut.ready.bit_select(self.follow, 1) == (count != 0)),
             Assert(update >= 0),
-            Assert(dut.overflow == Mux(sum(over, start=0) != 0, 1, 0)),
+            Assert(dut.overflow == over),
         ]
         if self.cover:
             both = signals[0].bit_select(self.follow, 1) & signals[1].bit_select(self.follow, 1)

@@ -23,7 +23,7 @@ from gradloom.verif.mutants import instrument, plan
 from gradloom.verif.mutants.instrument import INVALID, RTL, Mutant
 from gradloom.verif.mutants.killers import killers
 
-__all__ = ["RESULTS", "Result", "Runner", "file_digest", "read_results", "sources_digest", "untried"]
+__all__ = ["RESULTS", "Result", "Runner", "file_digest", "module_digest", "read_results", "sources_digest", "untried"]
 
 RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
 """One line for each run of a mutant; the last of a mutant counts."""
@@ -108,12 +108,30 @@ def _digest(paths: Iterable[Path], more: str = "") -> str:
 
 
 @functools.cache
+def _machines() -> str:
+    """The sample's machines, and what a configuration means; other presets are no part of it."""
+    return _rules(_CONFIG, but="PRESETS") + repr([plan.machine(name) for name in plan.CONFIGS])
+
+
+@functools.cache
 def sources_digest() -> str:
-    """Of the RTL of the sample's machines: a result of other sources does not count, nor one of another :data:`VERSION`. What
-    surrounds a machine on a board is no part of it, nor other presets."""
+    """Of the RTL of the sample's machines, in which a test without a mutant takes its time and reaches what it reaches. What
+    surrounds a machine on a board is no part of it."""
     machine = (path for path in RTL.rglob("*.py") if path.relative_to(RTL).parts[0] != "board" and path != _CONFIG)
-    configs = repr([plan.machine(name) for name in plan.CONFIGS])
-    return f"{_digest(machine, _rules(_CONFIG, but='PRESETS') + configs)}-{VERSION}"
+    return f"{_digest(machine, _machines())}-{VERSION}"
+
+
+@functools.cache
+def _files_digest(files: frozenset[str]) -> str:
+    return f"{_digest((RTL / file for file in files), _machines())}-{VERSION}"
+
+
+def module_digest(mutant: Mutant) -> str:
+    """Of the module that a mutant changes: its result counts as long as this stays, and :data:`VERSION`.
+
+    A change of another module that no byte shows seldom hides a fault of this one; all anew, from time to time: ``--fresh``.
+    """
+    return _files_digest(frozenset({mutant.place.file, mutant.place.owner.partition(":")[0]}))
 
 
 @functools.cache
@@ -133,15 +151,16 @@ def untried(tests: Sequence[str], result: "Result | None") -> list[str]:
 
 
 def read_results(path: Path = RESULTS, *, stale: bool = False) -> dict[str, Result]:
-    """Results by mutant, the last one of each; only those of the RTL as it is, unless ``stale``."""
+    """Results by mutant, the last one of each; only those of modules as they are, unless ``stale``."""
     found: dict[str, Result] = {}
+    sources = {} if stale else {mutant.name: module_digest(mutant) for mutant in plan.read_plan()}
     if path.exists():
         for line in path.read_text().splitlines():
             try:
                 result = Result(**json.loads(line))
             except (json.JSONDecodeError, TypeError):
                 continue  # a line that was cut off when the run was stopped
-            if stale or result.sources == sources_digest():
+            if stale or result.sources == sources.get(result.name):
                 found[result.name] = result
     return found
 
@@ -270,8 +289,8 @@ class Runner:
         return _Work(number, left, passed, known.seconds)
 
     def _result(self, work: "_Work", outcome: str, message: str) -> Result:
-        return Result(self.mutants[work.number - 1].name, outcome, work.test, message, round(work.seconds, 2), sources_digest(),
-                      dict(work.passed))
+        mutant = self.mutants[work.number - 1]
+        return Result(mutant.name, outcome, work.test, message, round(work.seconds, 2), module_digest(mutant), dict(work.passed))
 
     def baseline(self, test: str) -> _Baseline:
         """What the test takes without a mutant. One that fails then is left out, and said so."""

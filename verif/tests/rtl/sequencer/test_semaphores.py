@@ -25,13 +25,14 @@ def simulate(testbench):
 
 
 async def drive(ctx, dut, *, signals=(), requests=()):
-    """One cycle with these masks, of the first requesters. Returns (grant, overflow)."""
+    """One cycle with these masks, of the first requesters. Returns its grant, and the overflow of the next."""
     for n in range(REQUESTERS):
         ctx.set(dut.signal[n], signals[n] if n < len(signals) else 0)
         ctx.set(dut.needs[n], requests[n] if n < len(requests) else 0)
     ctx.set(dut.request, (1 << len(requests)) - 1)
-    seen = ctx.get(dut.grant), ctx.get(dut.overflow)
+    grant = ctx.get(dut.grant)
     await ctx.tick()
+    seen = grant, ctx.get(dut.overflow)
     ctx.set(dut.request, 0)
     for n in range(REQUESTERS):
         ctx.set(dut.signal[n], 0)
@@ -80,10 +81,11 @@ def test_signals_and_a_grant_in_one_cycle(seed):
 
 @pytest.mark.parametrize("first", range(4))
 def test_overflow_is_a_sum_above_255_of_any_semaphore(first):
-    """From each of these counts."""
+    """From each of these counts, and told in the next cycle."""
     async def testbench(ctx, dut):
         counts = [(0, 247, 254, 255)[(n + first) % 4] for n in range(SEMAPHORES)]
         await fill(ctx, dut, counts)
+        ready = ctx.get(dut.ready)
         for bit, count in enumerate(counts):
             for more in range(REQUESTERS + 1):
                 for take in (0, 1) if count else (0,):
@@ -91,7 +93,14 @@ def test_overflow_is_a_sum_above_255_of_any_semaphore(first):
                         ctx.set(dut.signal[n], (more > n) << bit)
                     ctx.set(dut.needs[0], 1 << bit)
                     ctx.set(dut.request, take)
+                    await ctx.tick()
                     assert ctx.get(dut.overflow) == (count + more - take > 255), (count, more, take)
+                    # As it was before.
+                    ctx.set(dut.counters[bit], count)
+                    ctx.set(dut.ready, ready)
+            ctx.set(dut.request, 0)
+            for n in range(REQUESTERS):
+                ctx.set(dut.signal[n], 0)
 
     simulate(testbench)
 

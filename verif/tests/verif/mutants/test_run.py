@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.verif.mutants import __main__ as command
 from gradloom.verif.mutants import instrument, page, plan, run
-from gradloom.verif.mutants.instrument import Mutant
+from gradloom.verif.mutants.instrument import Mutant, Place
 from gradloom.verif.mutants.killers import QUICK, killers
 from gradloom.verif.mutants.run import Result, Runner, file_digest, read_results, untried
 
@@ -147,11 +147,11 @@ def test_the_cheapest_of_the_next_tests_is_run_first(tmp_path, monkeypatch):
 
 
 def _result(mutant: Mutant, outcome: str, **fields) -> Result:
-    return dataclasses.replace(Result(mutant.name, outcome, "", "", 1.0, run.sources_digest()), **fields)
+    return dataclasses.replace(Result(mutant.name, outcome, "", "", 1.0, run.module_digest(mutant)), **fields)
 
 
 def test_results_that_count(tmp_path):
-    """Those of the RTL as it is; the last line of a mutant; not a line cut short."""
+    """Those of a module as it is; the last line of a mutant; not a line cut short."""
     a, b, c = quick_mutants(3)
     lines = [_result(a, "lives"), _result(a, "killed"), _result(b, "killed", sources="others"), _result(c, "lives")]
     text = "".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in lines)
@@ -243,6 +243,29 @@ def test_results_outlive_other_presets(tmp_path, monkeypatch, old, new, same):
     file = tmp_path / "config.py"
     file.write_text(text.replace(old, new))
     assert (run._rules(file, but="PRESETS") == run._rules(run._CONFIG, but="PRESETS")) == same
+
+
+def test_results_outlive_other_modules(tmp_path, monkeypatch):
+    """Not an edit of the file that a mutant stands in, or of the one that places it."""
+    monkeypatch.setattr(run, "RTL", tmp_path)
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "_machines", lambda: "")
+    for name in ("part", "owner", "other"):
+        (tmp_path / f"{name}.py").write_text("x = 1\n")
+    mutant = Mutant(Place("owner.py:1", "part.py", 1), 0, "statement", 0, "left out", "nano")
+
+    def after(edited: str) -> str:
+        run._files_digest.cache_clear()
+        (tmp_path / f"{edited}.py").write_text("x = 2\n")
+        return run.module_digest(mutant)
+
+    run._files_digest.cache_clear()
+    before = run.module_digest(mutant)
+    assert after("other") == before
+    assert after("part") != before
+    (tmp_path / "part.py").write_text("x = 1\n")
+    assert after("owner") != before
+    run._files_digest.cache_clear()
 
 
 @pytest.mark.parametrize(("new", "same"), [
