@@ -63,7 +63,7 @@ class Sequencer(wiring.Component):
     done : ``Out(1)``
         One cycle: END was reached and every engine is idle.
     error : ``Out(8)``
-        Non-zero in one cycle: :class:`gradloom.rtl.regmap.ErrorCode`.
+        Non-zero in one cycle, the one after the fault: :class:`gradloom.rtl.regmap.ErrorCode`.
     offset, tag : ``Out(32)``, ``Out(16)``
         Byte offset and tag of the command at hand.
     waiting, progress : ``Out(1)``
@@ -126,8 +126,11 @@ class Sequencer(wiring.Component):
         count = Signal(8)
         m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
 
+        # In the cycle after: what is compared comes late, and what the machine does with a fault is long. Offset and tag hold.
+        m.d.sync += self.error.eq(0)
+
         def fail(code: ErrorCode) -> None:
-            m.d.comb += self.error.eq(code)
+            m.d.sync += self.error.eq(code)
             m.next = "HALTED"
 
         known = Signal()
@@ -180,6 +183,7 @@ class Sequencer(wiring.Component):
                 with m.Elif(valid):
                     m.d.comb += self.tag.eq(word[16:])
                     with m.If(~known | (Cat(Const(0, 2), word[8:16]) > left)):
+                        m.d.sync += words[0].eq(word)  # its tag
                         fail(ErrorCode.MALFORMED_COMMAND)
                     with m.Elif(window.full):
                         m.d.sync += [*(words[n].eq(window.ahead[n]) for n in range(HEAD_WORDS)), count.eq(0),

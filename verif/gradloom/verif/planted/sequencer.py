@@ -30,6 +30,20 @@ FAULTS = (
         f"{_TESTS}/rtl/sequencer/test_queue.py::test_semaphores_against_a_model",
     ),
     Fault(
+        "a fault does not keep commands from starting",
+        f"{_RTL}/registers/control.py",
+        "m.d.sync += ending.eq(1)",
+        "m.d.sync += ending.eq(self.seq_done)",
+        f"{_TESTS}/rtl/registers/test_control.py",
+    ),
+    Fault(
+        "a command that is none is told with the tag of the one before",
+        f"{_RTL}/sequencer/sequencer.py",
+        "m.d.sync += words[0].eq(word)  # its tag",
+        "m.d.sync += words[0].eq(words[0])",
+        f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_defects_of_a_program_are_told_by_code_and_place",
+    ),
+    Fault(
         "of several faults in one cycle all count",
         f"{_RTL}/registers/control.py",
         "first.eq(found & ~(found - 1))",

@@ -10,9 +10,9 @@ _TESTS = "verif/tests"
 FAULTS = (
     Fault(
         "scheduler orders no write after a read",
-        f"{_HOST}/order/tokens.py",
-        "and (write or past.write)",
-        "and past.write",
+        f"{_HOST}/order/accesses.py",
+        "                    and (write or past.write)\n",
+        "                    and past.write\n",
         f"{_TESTS}/host/order/test_token_order.py",
     ),
     Fault(

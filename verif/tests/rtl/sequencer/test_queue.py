@@ -214,9 +214,9 @@ def test_semaphores_against_a_model():
                 counters[n] -= any(expected >> r & waits[r] >> n & 1 for r in range(requesters))
                 overflow |= counters[n] > 255
                 counters[n] &= 255
-            assert ctx.get(dut.overflow) == overflow
             overflows += overflow
             await ctx.tick()
+            assert ctx.get(dut.overflow) == overflow
 
     run(dut, testbench)
     assert overflows

@@ -86,6 +86,7 @@ class Outcome:
         self.events = []
         self.error = 0
         self.offset = None
+        self.tag = None
         self.cycles = 0
         self.hyper = []
         self.state = {}
@@ -183,7 +184,7 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
             outcome.cycles += 1
         else:
             outcome.error = -1
-        outcome.offset = ctx.get(port.offset)
+        outcome.offset, outcome.tag = ctx.get(port.offset), ctx.get(port.tag)
         idle = all(ctx.get(queue.idle) for queue in dut.queues)
         assert outcome.error or idle
         state = {"semaphores": ctx.get(dut.semaphores.ready), "step": ctx.get(dut.step),
@@ -461,6 +462,7 @@ def test_defects_of_a_program_are_told_by_code_and_place():
     for name, (image, code, offset) in cases.items():
         outcome = execute(config, image, delay=3)
         assert (outcome.error, outcome.offset) == (code, offset), name
+    assert execute(config, _patched(good, second, 0x12340209), delay=3).tag == 0x1234, "the tag is the defective command's own"
 
 
 @pytest.mark.parametrize("seed", range(40))
