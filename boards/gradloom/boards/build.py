@@ -27,8 +27,8 @@ __all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest
 
 STAGES = ("sources", "synthesis", "placement", "routing", "bitstream")
 PLACER_OPTIONS = ("--placer", "heap")
-"""HeAP, timing-driven: a fifth more wire than the static placer, and a clock that is a third faster. Timing-driven, the static
-placer leaves spots that do not route."""
+"""HeAP, timing-driven: a fifth more wire than by the static placer without timing, and a faster clock (docs/ecp5.md). With
+timing the static placer leaves a spot that does not route."""
 ROUTER_OPTIONS = ("--router", "router2", "--no-tmdriv")
 """Timing-driven, the second router lets nets near the longest path pay next to nothing for a wire that another net has, so that
 they do not yield: a counter of 32 bits took 20 iterations, and 4 without."""
