@@ -75,7 +75,7 @@ class Space:
 
     def latest(self, box: Box, engine: Unit, needs: dict[Unit, int], *, write: bool) -> None:
         """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind."""
-        # As `conflicts`; but half of the compiler's time goes by here, and most of what is near is older than what has been found.
+        # As `conflicts`; an eighth of the compiler's time goes by here, and most that is near is older than what has been found.
         cells = self._cells
         for key in self._keys(box):
             for past in cells.get(key, ()):

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{len(mutants)} mutants in {plan.PLAN}")
         return 0
     if chosen.page:
-        page.PAGE.write_text(page.render(plan.read_plan(), read_results(stale=True), page.read_shown()))
+        page.PAGE.write_text(page.render(plan.read_plan(), read_results(), page.read_shown()))
         return 0
     mutants = plan.read_plan()
     if unknown := set(chosen.mutant or ()) - {mutant.name for mutant in mutants}:

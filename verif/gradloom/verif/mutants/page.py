@@ -91,8 +91,8 @@ def render(mutants: list[Mutant], results: Mapping[str, Result], shown: Mapping[
         "Small wrong changes of every RTL module, each run against the tests of the suite until one notices it. A sample of",
         f"{len(mutants)} was drawn from a seed ({plan.SEED}) before any was run: by statement, modules by their number of",
         f"statements and at least {plan.LEAST} each unless a module has fewer. `python -m gradloom.verif.mutants` goes on where",
-        "the last run stopped; `--help` says the rest. A kill counts only by a test that the suite runs. What was only tried in",
-        "part counts as not killed.",
+        "the last run stopped; `--help` says the rest. A kill counts only by a test that the suite runs, and as long as the module",
+        "that was changed stays as it is; other modules may have changed since. What was only tried in part counts as not killed.",
         "", "| | mutants |", "|---|---|", f"| in the sample | {len(mutants)} |", f"| tried | {len(tried)} |",
         f"| killed | {len(dead)} ({_rate(len(dead), len(tried))} of those tried, "
         f"{_rate(len(dead), len(tried) - len(same))} of those not shown to compute the same) |",

@@ -161,6 +161,19 @@ def test_results_that_count(tmp_path):
     assert len(read_results(tmp_path / "results.jsonl", stale=True)) == 3
 
 
+def test_the_page_is_of_results_that_count(tmp_path, monkeypatch):
+    """A kill in a module that has changed since is none."""
+    kept, changed = quick_mutants(2)
+    lines = [_result(kept, "killed"), _result(changed, "killed", sources="others")]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in lines))
+    monkeypatch.setattr(page, "PAGE", tmp_path / "mutants.md")
+    monkeypatch.setattr(plan, "read_plan", lambda: [kept, changed])
+    monkeypatch.setattr(command, "read_results", lambda stale=False: read_results(tmp_path / "results.jsonl", stale=stale))
+    assert command.main(["--page"]) == 0
+    text = (tmp_path / "mutants.md").read_text()
+    assert "| tried | 1 |" in text and "| killed | 1 (" in text
+
+
 def test_the_command_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     """Mutants with a result are not run again; every outcome is a line of the file."""
     mutants = quick_mutants(3)
