@@ -57,6 +57,12 @@ class OwnCommands:
         # Of LDHYP: its table's offset is added as it comes, to what has been there since the command was taken.
         self.row, self.entry_address = Signal(32), Signal(32)
         m.d.sync += self.row.eq(Array(ports.base)[self.ldhyp.breg] + (ports.step << 4))
+        # Comparing takes long and what reads ahead starts at once: in the cycle after, before it asks for anything, and even if the
+        # program is halted then, it is sent away from an address outside the window.
+        self.refused = Signal()
+        m.d.sync += self.refused.eq(0)
+        with m.If(self.refused):
+            program.read(m, 0, 0)
 
     def add_states(self, m: Module) -> None:
         """To the FSM of which ``m`` is in the midst."""
@@ -114,13 +120,12 @@ class OwnCommands:
                 with m.Case(Opcode.LDHYP):
                     # A multiple of 8, so that the 8 bytes are inside if whole ones of the window lie behind it.
                     address = self.entry_address
+                    m.next = "HYPER"
                     with m.If(address[:3] != 0):
                         self.fail(ErrorCode.ILLEGAL_FIELD)
-                    with m.Elif((address < ports.window_base) | (address[3:] >= ports.window_limit[3:])):
-                        self.fail(ErrorCode.READ_WINDOW)
                     with m.Else():
                         program.read(m, address, address + 8)
-                        m.next = "HYPER"
+                        m.d.sync += self.refused.eq((address < ports.window_base) | (address[3:] >= ports.window_limit[3:]))
                 with m.Case(Opcode.SEED):
                     m.next = "SEED"
                     with m.If(self.seed.tid >= self.tensors):
@@ -144,6 +149,8 @@ class OwnCommands:
                 m.d.sync += entry.eq(word)
                 program.go_to(m, program.position)
                 m.next = "RATE"
+            with m.If(self.refused):
+                self.fail(ErrorCode.READ_WINDOW)
         with m.State("RATE"):
             m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(TID_RATE),
                          ports.scale_value.eq(entry[8:16].as_signed())]

@@ -128,6 +128,13 @@ FAULTS = (
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_defects_of_a_program_are_told_by_code_and_place",
     ),
     Fault(
+        "hyperparameters outside the window are asked for if the program is halted just then",
+        f"{_RTL}/sequencer/own_commands.py",
+        "with m.If(self.refused):\n            program.read(m, 0, 0)",
+        "with m.If(self.refused & ~ports.halt):\n            program.read(m, 0, 0)",
+        f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_a_halt_beside_a_table_outside_the_window_lets_nothing_out",
+    ),
+    Fault(
         "a semaphore is ready a cycle late",
         f"{_RTL}/sequencer/semaphores.py",
         "self.ready[n].eq(update[:WIDTH].any())",

@@ -93,8 +93,9 @@ class Outcome:
 
 
 def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), stats=(), reads=(), limit=20000,
-            stalls=0.3):
-    """Run the program in ``image`` (bytes from PROGRAM on). ``reads`` names exponents and seeds to read at the end."""
+            stalls=0.3, halt=None):
+    """Run the program in ``image`` (bytes from PROGRAM on). ``reads`` names exponents and seeds to read at the end. It is halted
+    in cycle ``halt``, if any."""
     rng = random.Random(seed)
     dut = Bench(config)
     outcome = Outcome(config)
@@ -175,9 +176,10 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
         ctx.set(port.start, 1)
         await ctx.tick()
         ctx.set(port.start, 0)
-        for _ in range(limit):
+        for cycle in range(limit):
             await ctx.delay(1e-9)
             outcome.error = ctx.get(port.error)
+            ctx.set(port.halt, halt is not None and cycle >= halt)
             if ctx.get(port.done) or outcome.error:
                 break
             await ctx.tick()
@@ -463,6 +465,15 @@ def test_defects_of_a_program_are_told_by_code_and_place():
         outcome = execute(config, image, delay=3)
         assert (outcome.error, outcome.offset) == (code, offset), name
     assert execute(config, _patched(good, second, 0x12340209), delay=3).tag == 0x1234, "the tag is the defective command's own"
+
+
+def test_a_halt_beside_a_table_outside_the_window_lets_nothing_out():
+    """In whatever cycle: what reads ahead begins before the address has been looked at. (The memory takes no other address.)"""
+    config = PRESETS["small"]
+    image = program(config, command(Opcode.LDHYP, offset=LIMIT), END)
+    cycles = execute(config, image, delay=3, stalls=0).cycles
+    found = {execute(config, image, delay=3, stalls=0, halt=cycle, limit=cycles + 20).error for cycle in range(cycles + 1)}
+    assert found == {-1, ErrorCode.READ_WINDOW}
 
 
 @pytest.mark.parametrize("seed", range(40))
