@@ -16,14 +16,15 @@ COUNTER_WIDTH = 48
 
 OKAY, SLVERR = 0, 2
 READ_WAIT = 3
-"""Cycles from a read's address to its data; the memories behind an index register answer two cycles after it changed."""
+"""Cycles from a read's address until its value is taken: the memories behind an index register answer two cycles after it changed."""
 
 
 class Csr(wiring.Component):
     """AXI4-Lite subordinate and every register that the host or the Sequencer writes.
 
-    One access of each direction at a time. A read is answered READ_WAIT + 1 cycles after its address, a write 2 cycles
-    after address and data; a refused one with SLVERR.
+    One access of each direction at a time. A read is answered READ_WAIT + 2 cycles after its address, a write 3 cycles
+    after address and data; a refused one with SLVERR. Either takes a cycle for the choice among all registers, and one for what
+    follows from it.
 
     Members
     -------
@@ -98,10 +99,12 @@ class Csr(wiring.Component):
         with m.If(self.s_axil_bvalid & self.s_axil_bready):
             m.d.sync += self.s_axil_bvalid.eq(0)
 
-        allowed = Signal()
-        execute = Signal()
-        perform = Signal()
-        m.d.comb += [execute.eq(have_address & have_data & ~self.s_axil_bvalid), perform.eq(execute & allowed)]
+        complete, decoded, execute, perform = Signal(), Signal(), Signal(), Signal()
+        # Of the address and the strobes, registered: whether there is such a write, and one whatever the machine does.
+        known, always, allowed = Signal(), Signal(), Signal()
+        m.d.comb += [complete.eq(have_address & have_data & ~self.s_axil_bvalid), execute.eq(complete & decoded),
+                     allowed.eq(known & (always | ~self.running)), perform.eq(execute & allowed)]
+        m.d.sync += [decoded.eq(complete & ~decoded), known.eq(0), always.eq(0)]
         with m.If(execute):
             m.d.sync += [have_address.eq(0), have_data.eq(0), self.s_axil_bvalid.eq(1),
                          self.s_axil_bresp.eq(Mux(allowed, OKAY, SLVERR))]
@@ -124,7 +127,7 @@ class Csr(wiring.Component):
                 if entry.access in (Access.RO, Access.RO_IDLE):
                     continue
                 with m.Case(entry.offset >> 2):
-                    m.d.comb += allowed.eq(whole if entry.access == Access.RW else whole & ~self.running)
+                    m.d.sync += [known.eq(whole), always.eq(entry.access == Access.RW)]
                     if effects[entry.name]:
                         with m.If(perform):
                             m.d.sync += effects[entry.name]
@@ -144,10 +147,10 @@ class Csr(wiring.Component):
 
     def _reads(self, m: Module) -> None:
         address = Signal(14)
-        wait = Signal(range(READ_WAIT + 1))
+        wait = Signal(range(READ_WAIT + 2))
         m.d.comb += self.s_axil_arready.eq((wait == 0) & ~self.s_axil_rvalid)
         with m.If(self.s_axil_arvalid & self.s_axil_arready):
-            m.d.sync += [address.eq(self.s_axil_araddr[2:]), wait.eq(READ_WAIT)]
+            m.d.sync += [address.eq(self.s_axil_araddr[2:]), wait.eq(READ_WAIT + 1)]
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         with m.If(self.s_axil_rvalid & self.s_axil_rready):
@@ -175,18 +178,18 @@ class Csr(wiring.Component):
         if self.tables:
             effects["PERF_HIGH"] = [self.perf_tag.eq(self.perf_tag + 1)]
 
-        value = Signal(32)
-        allowed = Signal()
-        answer = Signal()
-        m.d.comb += answer.eq(wait == 1)
+        value, allowed, sample = Signal(32), Signal(), Signal()
+        m.d.comb += sample.eq(wait == 2)
+        taken, given = Signal(32), Signal()
+        m.d.sync += [taken.eq(value), given.eq(allowed)]
         with m.Switch(address):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
                     m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])
                     m.d.comb += allowed.eq(~self.running if entry.access in (Access.IDLE, Access.RO_IDLE) else 1)
                     if entry.name in effects:
-                        with m.If(answer & allowed):
+                        with m.If(sample & allowed):
                             m.d.sync += effects[entry.name]
-        with m.If(answer):
-            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(allowed, value, 0)),
-                         self.s_axil_rresp.eq(Mux(allowed, OKAY, SLVERR))]
+        with m.If(wait == 1):
+            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(given, taken, 0)),
+                         self.s_axil_rresp.eq(Mux(given, OKAY, SLVERR))]

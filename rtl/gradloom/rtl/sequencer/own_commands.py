@@ -57,6 +57,9 @@ class OwnCommands:
         # Of LDHYP: its table's offset is added as it comes, to what has been there since the command was taken.
         self.row, self.entry_address = Signal(32), Signal(32)
         m.d.sync += self.row.eq(Array(ports.base)[self.ldhyp.breg] + (ports.step << 4))
+        # Of ADDBASE and LOOP likewise: what comes of the first words is there a cycle after them, long before EXECUTE.
+        self.addend, self.added, self.beyond = Signal(32), Signal(32), Signal()
+        m.d.sync += [self.addend.eq(Array(ports.base)[self.setbase.breg]), self.beyond.eq(self.loop.target >= program.length)]
         # Comparing takes long and what reads ahead starts at once: in the cycle after, before it asks for anything, and even if the
         # program is halted then, it is sent away from an address outside the window.
         self.refused = Signal()
@@ -91,7 +94,8 @@ class OwnCommands:
             with m.Else():
                 m.d.comb += window.take.eq(1)
                 with m.If(window.valid):
-                    m.d.sync += [self.words[HEAD_WORDS].eq(window.ahead[0]), self.entry_address.eq(window.ahead[0] + self.row)]
+                    m.d.sync += [self.words[HEAD_WORDS].eq(window.ahead[0]), self.entry_address.eq(window.ahead[0] + self.row),
+                                 self.added.eq(window.ahead[0] + self.addend)]
                     m.next = "EXECUTE"
 
     def _execute(self, m: Module) -> None:
@@ -108,9 +112,9 @@ class OwnCommands:
                 with m.Case(Opcode.SETBASE):
                     m.d.comb += ports.base_write.eq(1)
                 with m.Case(Opcode.ADDBASE):
-                    m.d.comb += [ports.base_write.eq(1), ports.base_value.eq(Array(ports.base)[setbase.breg] + setbase.value)]
+                    m.d.comb += [ports.base_write.eq(1), ports.base_value.eq(self.added)]
                 with m.Case(Opcode.LOOP):
-                    with m.If((loop.target[:3] != 0) | (loop.target >= program.length)):
+                    with m.If((loop.target[:3] != 0) | self.beyond):
                         self.fail(ErrorCode.ILLEGAL_FIELD)
                     with m.Else():
                         m.d.comb += [ports.loop.eq(1), ports.seed_begin.eq(1)]

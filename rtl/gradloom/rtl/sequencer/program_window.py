@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.isa import COMMANDS, pairs
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 
-__all__ = ["HEAD_WORDS", "Program", "ProgramWindow"]
+__all__ = ["HEADER_BYTES", "HEAD_WORDS", "Program", "ProgramWindow"]
 
 HEADER_BYTES = 16
 HEAD_WORDS = 4
@@ -73,8 +73,8 @@ class Program:
     position : :class:`amaranth.hdl.Signal`
         Of the next command, in bytes from the first one.
     base, end : :class:`amaranth.hdl.Signal`
-        Addresses of the first command and behind the last one. 33 and 34 bits: no sum wraps, so a program beyond the window of
-        memory cannot pass for one inside.
+        Addresses of the first command, a cycle after the program's address is there, and behind the last one: registers, as jumps
+        add to them. 33 and 34 bits: no sum wraps, so a program beyond the window of memory cannot pass for one inside.
     """
 
     def __init__(self, m: Module, fetch: ProgramFetch, window: ProgramWindow, address: Value) -> None:
@@ -83,7 +83,11 @@ class Program:
         self.position = Signal(32)
         self.base = Signal(33, name="code_base")
         self.end = Signal(34, name="program_end")
-        m.d.comb += [self.base.eq(address + HEADER_BYTES), self.end.eq(self.base + self.length)]
+        m.d.sync += self.base.eq(address + HEADER_BYTES)
+
+    def has(self, m: Module, length: ValueLike) -> None:
+        """In this state, learn the number of bytes behind the header."""
+        m.d.sync += [self.length.eq(length), self.end.eq(self.base + length)]
 
     def read(self, m: Module, address: ValueLike, limit: ValueLike) -> None:
         """In this state, go on with the words from byte ``address`` to ``limit`` (exclusive) of the memory."""

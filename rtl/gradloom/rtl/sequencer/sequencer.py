@@ -23,7 +23,7 @@ from gradloom.rtl.isa import (
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.sequencer.own_commands import OwnCommands
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
-from gradloom.rtl.sequencer.program_window import HEAD_WORDS, Program, ProgramWindow
+from gradloom.rtl.sequencer.program_window import HEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
 from gradloom.rtl.sequencer.scale_unit import ScaleOp
 
 __all__ = ["Sequencer"]
@@ -145,7 +145,8 @@ class Sequencer(wiring.Component):
         m.d.sync += [
             left.eq(program.length - position),
             room.eq(self.window_limit - program.base),
-            outside.eq((self.program[:6] != 0) | (self.program < self.window_base) | (program.base > self.window_limit)),
+            outside.eq((self.program[:6] != 0) | (self.program < self.window_base)
+                       | (self.program + HEADER_BYTES > self.window_limit)),
             selected.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]]),
         ]
 
@@ -163,7 +164,7 @@ class Sequencer(wiring.Component):
                     program.read(m, self.program, program.base)
                     m.next = "HEADER"
             with m.State("HEADER"), m.If(window.full):
-                m.d.sync += program.length.eq(window.ahead[2])
+                program.has(m, window.ahead[2])
                 m.next = "BEGIN"
                 with m.If((word != PROGRAM_MAGIC) | (window.ahead[1] != PROGRAM_VERSION) | (window.ahead[2][:3] != 0)
                           | (window.ahead[3] != self.config.digest())):
