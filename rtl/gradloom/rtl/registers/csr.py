@@ -16,7 +16,7 @@ COUNTER_WIDTH = 48
 
 OKAY, SLVERR = 0, 2
 READ_WAIT = 3
-"""Cycles from a read's address until its value is taken: the memories behind an index register answer two cycles after it changed."""
+"""Cycles from a read's address until its value is taken: memories behind an index register answer two cycles after it changed."""
 
 
 class Csr(wiring.Component):

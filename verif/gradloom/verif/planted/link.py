@@ -111,7 +111,7 @@ FAULTS = (
     Fault(
         "a script goes on after a register refused",
         f"{_RTL}/bridge.py",
-        "with m.If(~board & manager.failed):",
+        "with m.If(denied):",
         "with m.If(0):",
         f"{_WHOLE}::test_errors_of_the_buses",
     ),

@@ -332,25 +332,27 @@ class Bridge(wiring.Component):
         with m.State("ACCESS"):
             m.d.comb += manager.start.eq(~board)
             m.next = "WAIT"
+        value, denied = Signal(32), Signal()
         with m.State("WAIT"):
-            done, value = Signal(), Signal(32)
-            m.d.comb += [self.window_valid.eq(board),
-                         done.eq(Mux(board, self.window_ready, manager.done)),
-                         value.eq(Mux(board, self.window_rdata, manager.result))]
-            with m.If(done):
-                with m.If(~board & manager.failed):
-                    self._end(m, Status.REGISTER)
-                with m.Elif(kind == Access.WRITE):
-                    m.next = "ENTRY END"
-                with m.Elif((kind == Access.POLL) & (((value ^ self.source) & self.count) != 0)):
-                    m.d.sync += self.target[:16].eq(self.target[:16] - 1)
-                    m.next = "ACCESS"
-                    with m.If((self.target[:16] == 0) | self.stop):
-                        m.d.sync += [self.source.eq(value), self.left.eq(3), self.status.eq(Status.POLL)]
-                        m.next = "ANSWER"
-                with m.Else():
-                    m.d.sync += [self.source.eq(value), self.left.eq(3)]
+            m.d.comb += self.window_valid.eq(board)
+            m.d.sync += [value.eq(Mux(board, self.window_rdata, manager.result)), denied.eq(~board & manager.failed)]
+            with m.If(Mux(board, self.window_ready, manager.done)):
+                m.next = "LOOK"
+        # In a cycle of its own: a value comes from afar, and is compared with what was wanted before anything follows.
+        with m.State("LOOK"):
+            with m.If(denied):
+                self._end(m, Status.REGISTER)
+            with m.Elif(kind == Access.WRITE):
+                m.next = "ENTRY END"
+            with m.Elif((kind == Access.POLL) & (((value ^ self.source) & self.count) != 0)):
+                m.d.sync += self.target[:16].eq(self.target[:16] - 1)
+                m.next = "ACCESS"
+                with m.If((self.target[:16] == 0) | self.stop):
+                    m.d.sync += [self.source.eq(value), self.left.eq(3), self.status.eq(Status.POLL)]
                     m.next = "ANSWER"
+            with m.Else():
+                m.d.sync += [self.source.eq(value), self.left.eq(3)]
+                m.next = "ANSWER"
         with m.State("ANSWER"):
             self._say(m, self.source[:8])
             m.d.comb += self.shift.eq(1)
