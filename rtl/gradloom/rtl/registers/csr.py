@@ -90,7 +90,7 @@ class Csr(wiring.Component):
 
     def _writes(self, m: Module) -> None:
         have_address, have_data = Signal(), Signal()
-        address, data, strobes = Signal(14), Signal(32), Signal(4)
+        address, data, strobes = Signal(14, name="write_address"), Signal(32, name="data"), Signal(4, name="strobes")
         m.d.comb += [self.s_axil_awready.eq(~have_address), self.s_axil_wready.eq(~have_data)]
         with m.If(self.s_axil_awvalid & self.s_axil_awready):
             m.d.sync += [have_address.eq(1), address.eq(self.s_axil_awaddr[2:])]
@@ -99,9 +99,11 @@ class Csr(wiring.Component):
         with m.If(self.s_axil_bvalid & self.s_axil_bready):
             m.d.sync += self.s_axil_bvalid.eq(0)
 
-        complete, decoded, execute, perform = Signal(), Signal(), Signal(), Signal()
-        # Of the address and the strobes, registered: whether there is such a write, and one whatever the machine does.
-        known, always, allowed = Signal(), Signal(), Signal()
+        complete, execute, perform, allowed = Signal(), Signal(), Signal(), Signal()
+        # Of the address and the strobes, a cycle later: whether there is such a write, and one whatever the machine does.
+        decoded = Signal()
+        known = Signal()
+        always = Signal()
         m.d.comb += [complete.eq(have_address & have_data & ~self.s_axil_bvalid), execute.eq(complete & decoded),
                      allowed.eq(known & (always | ~self.running)), perform.eq(execute & allowed)]
         m.d.sync += [decoded.eq(complete & ~decoded), known.eq(0), always.eq(0)]
@@ -180,7 +182,8 @@ class Csr(wiring.Component):
 
         value, allowed, sample = Signal(32), Signal(), Signal()
         m.d.comb += sample.eq(wait == 2)
-        taken, given = Signal(32), Signal()
+        taken = Signal(32)
+        given = Signal()
         m.d.sync += [taken.eq(value), given.eq(allowed)]
         with m.Switch(address):
             for entry in REGISTERS:

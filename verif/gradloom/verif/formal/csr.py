@@ -17,7 +17,8 @@ __all__ = ["CsrSpec"]
 
 _CONFIG = PRESETS["nano"]
 _OKAY, _SLVERR = 0, 2
-_READ_CYCLES = 4
+_READ_CYCLES = 5
+"""From a read's address to its answer; its value is taken in the cycle before the last of them."""
 _WRITE = {Access.RW, Access.RW_IDLE, Access.IDLE}
 _WRITE_IDLE = {Access.RW_IDLE, Access.IDLE}
 _READ_IDLE = {Access.IDLE, Access.RO_IDLE}
@@ -51,9 +52,9 @@ class CsrSpec(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dut = self.design.Csr(self.config)
-        # The three that keep a write have no names of their own.
-        self.write_address, self.data, self.strobes, self.read_address, self.wait, self.latch = add_opened(
-            m, platform, dut, "$signal#1", "$signal#2", "$signal#3", "address", "wait", "latch")
+        (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always, self.read_address, self.wait, self.latch,
+         self.taken, self.given) = add_opened(m, platform, dut, "write_address", "data", "strobes", "decoded", "known", "always",
+                                              "address", "wait", "latch", "taken", "given")
         m.d.comb += [
             *(getattr(dut, f"s_axil_{name}").eq(getattr(self, name)) for name in _LITE),
             *(getattr(dut, name).eq(getattr(self, name)) for name in _SIDE),
@@ -101,13 +102,18 @@ class CsrSpec(wiring.Component):
         """``1`` in the cycle in which a write takes effect, and its word address."""
         addressed, filled, answering = Signal(), Signal(), Signal()
         address, data, strobes = Signal(14, name="w_address"), Signal(32, name="w_data"), Signal(4)
-        execute, allowed, perform = Signal(), Signal(), Signal()
+        complete, decoded, execute, allowed, perform = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.sync += decoded.eq(complete & ~decoded)
         m.d.comb += [
             Assert(dut.s_axil_awready == ~addressed), Assert(dut.s_axil_wready == ~filled), Assert(dut.s_axil_bvalid == answering),
             # For the induction: what waits in the unit is what was accepted.
             Assert(self.write_address == address), Assert(self.data == data),
-            Assert(self.strobes == strobes),
-            execute.eq(addressed & filled & ~answering), perform.eq(execute & allowed),
+            Assert(self.strobes == strobes), Assert(self.decoded == decoded),
+            # And what was decoded a cycle before is what still waits.
+            Assert(~decoded | complete),
+            Assert(~decoded | (self.known == ((strobes == 0b1111) & self._among(address, _WRITE)))),
+            Assert(~decoded | (self.always == self._among(address, {Access.RW}))),
+            complete.eq(addressed & filled & ~answering), execute.eq(complete & decoded), perform.eq(execute & allowed),
             allowed.eq((strobes == 0b1111) & self._among(address, _WRITE)
                        & ~(self.running & self._among(address, _WRITE_IDLE))),
             Assert(~past(m, execute, "executed") | (dut.s_axil_bresp == Mux(past(m, allowed, "allowed_before"), _OKAY, _SLVERR))),
@@ -143,10 +149,10 @@ class CsrSpec(wiring.Component):
         address, value = Signal(14, name="r_address"), Signal(32)
         allowed, effect = Signal(), Signal()
         answering = Signal()
-        answer = age == _READ_CYCLES - 1
+        answer, taken = age == _READ_CYCLES - 1, age == _READ_CYCLES - 2
         ready = (age == 0) & ~answering
         m.d.comb += [
-            Assert(dut.s_axil_arready == ready), Assert(dut.s_axil_rvalid == answering), effect.eq(answer & allowed),
+            Assert(dut.s_axil_arready == ready), Assert(dut.s_axil_rvalid == answering), effect.eq(taken & allowed),
             Assert(age < _READ_CYCLES), Assert((age == 0) | ~answering), Assert(self.read_address == address),
             Assert(self.wait == Mux(age == 0, 0, _READ_CYCLES - age)), Assert(self.latch == kept["LATCH"]),
             allowed.eq(self._among(address, set(Access)) & ~(self.running & self._among(address, _READ_IDLE))),
@@ -177,7 +183,9 @@ class CsrSpec(wiring.Component):
             m.d.sync += kept["EXP_INDEX"].eq(kept["EXP_INDEX"] + 1)
         with m.If(effect & self.tables & (address == register("PERF_HIGH").offset >> 2)):
             m.d.sync += kept["PERF_INDEX"][:16].eq(kept["PERF_INDEX"][:16] + 1)
-        fine, given = past(m, allowed, "readable"), past(m, value, "value_before")
+        before, allowed_before = past(m, value, "value_before"), past(m, allowed, "allowed_to_read")
+        m.d.comb += [Assert(self.taken == before), Assert(self.given == allowed_before)]
+        fine, given = past(m, allowed_before, "readable"), past(m, before, "value_taken")
         with m.If(past(m, answer, "answered")):
             m.d.comb += [Assert(dut.s_axil_rresp == Mux(fine, _OKAY, _SLVERR)),
                          Assert(dut.s_axil_rdata == Mux(fine, given, 0))]

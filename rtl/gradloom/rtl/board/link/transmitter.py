@@ -27,7 +27,7 @@ class Transmitter(wiring.Component):
     data : ``In(8)``, write : ``In(1)``, last : ``In(1)``
         Next byte of an answer, from its kind on.
     room : ``Out(1)``
-        More than half of the ring is free: an answer may begin.
+        More than half of the ring was free in the cycle before: an answer may begin.
     session : ``In(8)``, expected : ``In(8)``, open : ``In(1)``, tag : ``In(8)``
         What STATE tells.
     proposed, token : ``In(8)``
@@ -67,7 +67,8 @@ class Transmitter(wiring.Component):
         next_number, tail_number, send_number = Signal(8), Signal(8), Signal(8)
         used = Signal(RING_BITS)
         m.d.comb += [put.en.eq(self.write), put.addr.eq(write_at), put.data.data.eq(self.data), put.data.last.eq(self.last),
-                     used.eq(write_at - tail), self.room.eq(~used[-1])]
+                     used.eq(write_at - tail)]
+        m.d.sync += self.room.eq(~used[-1])
         with m.If(self.write):
             m.d.sync += [write_at.eq(write_at + 1), next_number.eq(next_number + self.last)]
 
@@ -79,19 +80,23 @@ class Transmitter(wiring.Component):
         m.d.comb += [gone.eq(acknowledged - tail_number), kept.eq(next_number - tail_number),
                      walk.eq(heard & (gone != 0) & (gone <= kept))]
 
-        # One frame: its bytes come from `byte`; the stuffing holds each until it has left.
+        # One frame: its bytes come from `byte`, and `held` has each until it has left, stuffed if need be. A line is slower by far
+        # than a byte in two cycles, and what a byte is decides nothing in the cycle in which the ring gives it.
         byte, kind = Signal(8), Signal(8)
-        raw, offered, second, step = Signal(), Signal(), Signal(), Signal()
+        raw, offered, step = Signal(), Signal(), Signal()
+        held, plain, filled, second = Signal(8), Signal(), Signal(), Signal()
         special = Signal()
         m.d.comb += [
-            special.eq(~raw & ((byte == FLAG) | (byte == ESCAPE)) & ~second),
-            self.o.valid.eq(offered),
-            self.o.payload.eq(Mux(special, ESCAPE, byte ^ Mux(second, ESCAPE_BIT, 0))),
-            step.eq(offered & self.o.ready & ~special),
+            step.eq(offered & ~filled),
             crc.byte.eq(byte),
+            special.eq(~plain & ((held == FLAG) | (held == ESCAPE)) & ~second),
+            self.o.valid.eq(filled),
+            self.o.payload.eq(Mux(special, ESCAPE, held ^ Mux(second, ESCAPE_BIT, 0))),
         ]
-        with m.If(offered & self.o.ready):
-            m.d.sync += second.eq(special)
+        with m.If(step):
+            m.d.sync += [held.eq(byte), plain.eq(raw), filled.eq(1)]
+        with m.If(filled & self.o.ready):
+            m.d.sync += [second.eq(special), filled.eq(special)]
 
         ring = Signal()  # the frame is an answer, else WELCOME or STATE
         greets = Signal()
@@ -117,7 +122,7 @@ class Transmitter(wiring.Component):
 
         waits = Signal()
         m.d.comb += [waits.eq(welcome | state | again | heard | (send_number != next_number)),
-                     self.idle.eq(self.between & ~waits)]
+                     self.idle.eq(self.between & ~waits & ~filled)]
         with m.FSM():
             with m.State("BETWEEN"):
                 m.d.comb += self.between.eq(1)
