@@ -55,7 +55,7 @@ class Control(wiring.Component):
     irq : ``Out(1)``
     running : ``Out(1)``
     status, error, error_offset, error_state : ``Out(32)``
-        Register values.
+        Register values; those of an error come a cycle after it stands in ``status``, while the machine still runs.
     counting : ``Out(1)``, cycles : ``Out(48)``, clear : ``In(1)``
         ``counting`` from the first cycle of the program to its end; CYCLES and its clear.
     """
@@ -108,16 +108,26 @@ class Control(wiring.Component):
             (Mux(expired, ErrorCode.WATCHDOG, 0), Unit.SEQ),
             (Mux(aborting, ErrorCode.ABORTED, 0), Unit.SEQ),
         ]
-        # The first one as one of as many bits, which select by AND and OR: causes come late, and the tag and the offset that they
-        # choose would come later still by the number of an engine.
+        # Causes come late, and that there is one ends the program. Which is the first one, and its tag and offset, is looked for in
+        # the cycle after, among all as they were.
+        faulty, telling = Signal(), Signal()
+        m.d.comb += faulty.eq(Cat(code for code, _ in causes).any())
+        codes = [Signal(8, name=f"code{n}", reset_less=True) for n in range(len(causes))]
+        tags, offsets = Signal.like(self.tag, reset_less=True), Signal.like(self.offset, reset_less=True)
+        at_hand = Signal(32, reset_less=True)
+        m.d.sync += [*(kept.eq(code) for kept, (code, _) in zip(codes, causes, strict=True)),
+                     tags.eq(self.tag), offsets.eq(self.offset), at_hand.eq(self.waiting << 16 | self.busy), telling.eq(0)]
         found, first = Signal(len(causes)), Signal(len(causes))
-        m.d.comb += [found.eq(Cat(code != 0 for code, _ in causes)), first.eq(found & ~(found - 1))]
+        m.d.comb += [found.eq(Cat(code != 0 for code in codes)), first.eq(found & ~(found - 1))]
 
         def chosen(bits: Iterable[Value], values: Iterable[ValueLike]) -> Value:
             return functools.reduce(operator.or_, (Mux(bit, value, 0) for bit, value in zip(bits, values, strict=True)))
 
         culprit = [Cat(bit for bit, (_, of) in zip(first, causes, strict=True) if of == unit).any() for unit in Unit]
-        code, engine = chosen(first, [code for code, _ in causes])[:8], chosen(culprit, [Const(unit, 4) for unit in Unit])
+        code, engine = chosen(first, codes)[:8], chosen(culprit, [Const(unit, 4) for unit in Unit])
+        with m.If(telling):
+            m.d.sync += [self.error.eq(Cat(code, engine, Const(0, 4), chosen(culprit, tags))),
+                         self.error_offset.eq(chosen(culprit, offsets)), self.error_state.eq(at_hand)]
 
         with m.FSM():
             with m.State("IDLE"), m.If(self.start):
@@ -131,14 +141,9 @@ class Control(wiring.Component):
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += [self.running.eq(1), self.counting.eq(1)]
-                with m.If(found.any()):
-                    m.d.sync += [
-                        failed.eq(1),
-                        self.error.eq(Cat(code, engine, Const(0, 4), chosen(culprit, self.tag))),
-                        self.error_offset.eq(chosen(culprit, self.offset)),
-                        self.error_state.eq(self.waiting << 16 | self.busy),
-                    ]
-                with m.If(found.any() | self.seq_done):
+                with m.If(faulty):
+                    m.d.sync += [failed.eq(1), telling.eq(1)]
+                with m.If(faulty | self.seq_done):
                     m.d.sync += ending.eq(1)
                     m.next = "FLUSH"
             with m.State("FLUSH"):

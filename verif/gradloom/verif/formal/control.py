@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In
 from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit
 from gradloom.rtl.registers import control
 from gradloom.rtl.regmap import ErrorCode, register
-from gradloom.verif.formal.statements import constant
+from gradloom.verif.formal.statements import constant, past
 
 __all__ = ["ControlSpec"]
 
@@ -65,9 +65,13 @@ class ControlSpec(wiring.Component):
         tags, offsets = ([getattr(self, f"{name}{n}") for n in range(_UNITS)] for name in ("tag", "offset"))
         with m.If(begins):
             m.d.sync += [error.eq(0), offset.eq(0), state.eq(0), done.eq(0), failed.eq(0)]
+        # Told a cycle later, as everything was.
+        seen = past(m, Cat(code, unit, Const(0, 4), Array(tags)[unit], Array(offsets)[unit],
+                           self.busy, Const(0, 16 - _UNITS), self.waiting), "seen")
         with m.If(found):
-            m.d.sync += [error.eq(Cat(code, unit, Const(0, 4), Array(tags)[unit])), offset.eq(Array(offsets)[unit]),
-                         state.eq(Cat(self.busy, Const(0, 16 - _UNITS), self.waiting)), failed.eq(1)]
+            m.d.sync += failed.eq(1)
+        with m.If(past(m, found, "found_before")):
+            m.d.sync += Cat(error, offset, state).eq(seen)
         with m.If(reset):
             m.d.sync += done.eq(~failed)
         m.d.sync += pending.eq((pending & ~begins | reset) & ~self.irq_acknowledge)

@@ -52,9 +52,9 @@ class CsrSpec(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dut = self.design.Csr(self.config)
-        (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always, self.read_address, self.wait, self.latch,
-         self.taken, self.given) = add_opened(m, platform, dut, "write_address", "data", "strobes", "decoded", "known", "always",
-                                              "address", "wait", "latch", "taken", "given")
+        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken", "given")
+        (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always,
+         self.read_address, self.wait, self.latch, self.taken, self.given) = add_opened(m, platform, dut, *opened)
         m.d.comb += [
             *(getattr(dut, f"s_axil_{name}").eq(getattr(self, name)) for name in _LITE),
             *(getattr(dut, name).eq(getattr(self, name)) for name in _SIDE),

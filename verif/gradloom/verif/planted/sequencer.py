@@ -37,6 +37,13 @@ FAULTS = (
         f"{_TESTS}/rtl/registers/test_control.py",
     ),
     Fault(
+        "a fault is told with the offset of a cycle later",
+        f"{_RTL}/registers/control.py",
+        "self.error_offset.eq(chosen(culprit, offsets))",
+        "self.error_offset.eq(chosen(culprit, self.offset))",
+        f"{_TESTS}/rtl/registers/test_control.py::test_only_the_first_error_of_a_start_is_kept_and_the_next_start_forgets_it",
+    ),
+    Fault(
         "a command that is none is told with the tag of the one before",
         f"{_RTL}/sequencer/sequencer.py",
         "m.d.sync += words[0].eq(word)  # its tag",
