@@ -54,10 +54,11 @@ def test_splitter():
 
 
 @pytest.mark.parametrize(("before", "after"), [
-    ("room.eq(BURST_BEATS - beat[:exact_log2(BURST_BEATS)])", "room.eq(BURST_BEATS)"),
-    ("final.eq(beats <= room)", "final.eq(beats < room)"),
+    ("room.eq(BURST_BEATS - beat[:grid])", "room.eq(BURST_BEATS)"),
+    ("(reach <= BURST_BEATS)", "(reach < BURST_BEATS)"),
+    ("~beats[grid + 1:].any() & ", ""),
     ("rest_beats.eq(beats - room)", "rest_beats.eq(beats - room + 1)"),
-    ("behind.eq((beat + length) << shift)", "behind.eq((beat + room) << shift)"),
+    ("(~final | reach[grid])", "reach[grid]"),
     ("self.request.ready.eq(free & ~rest & ~self.clear)", "self.request.ready.eq(free & ~self.clear)"),
 ])
 def test_splitter_bugs(before, after):

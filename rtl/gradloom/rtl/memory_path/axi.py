@@ -3,7 +3,7 @@
 The members are flat, so that ports carry the names that bus models and vendor tools look for (``m_axi_araddr``).
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Member, Out
@@ -166,14 +166,18 @@ class BurstSplitter(wiring.Component):
         beats = Signal(17)
         room = Signal(range(BURST_BEATS + 1))
         length = Signal(range(BURST_BEATS + 1))
+        # Bursts end at multiples of BURST_BEATS: what lies behind one is found without the length, which is known late.
+        grid = exact_log2(BURST_BEATS)
+        reach = Signal(range(3 * BURST_BEATS))
         final = Signal()
         free = ~self.burst.valid | self.burst.ready
         step = Signal()
         m.d.comb += [
             beat.eq(Mux(rest, self.burst.p.behind[shift:], self.request.p.address[shift:])),
             beats.eq(Mux(rest, rest_beats, self.request.p.beats)),
-            room.eq(BURST_BEATS - beat[:exact_log2(BURST_BEATS)]),
-            final.eq(beats <= room),
+            room.eq(BURST_BEATS - beat[:grid]),
+            reach.eq(beat[:grid] + beats[:grid + 1]),
+            final.eq(~beats[grid + 1:].any() & (reach <= BURST_BEATS)),
             length.eq(Mux(final, beats, room)),
             self.request.ready.eq(free & ~rest & ~self.clear),
             step.eq(free & (rest | self.request.valid)),
@@ -185,7 +189,7 @@ class BurstSplitter(wiring.Component):
             m.d.sync += [
                 self.burst.valid.eq(beats != 0),
                 self.burst.p.address.eq(beat << shift),
-                self.burst.p.behind.eq((beat + length) << shift),
+                self.burst.p.behind.eq(Cat(Mux(final, reach[:grid], 0), beat[grid:] + (~final | reach[grid])) << shift),
                 self.burst.p.beats.eq(length),
                 self.burst.p.last.eq(final),
                 self.burst.p.end.eq(final & Mux(rest, rest_end, self.request.p.end)),

@@ -25,8 +25,8 @@ FAULTS = (
     Fault(
         "window check wraps at 2^32",
         f"{_RTL}/memory_path/axi.py",
-        "self.burst.p.behind.eq((beat + length) << shift)",
-        "self.burst.p.behind.eq(((beat + length) << shift)[:32])",
+        "beat[grid:] + (~final | reach[grid])) << shift)",
+        "(beat[grid:] + (~final | reach[grid]))[:32 - shift - grid]) << shift)",
         f"{_TESTS}/rtl/memory_path/test_axi.py::test_bursts_of_a_request",
     ),
     Fault(
