@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gradloom.boards.slow_ends import SlowEnd
 from gradloom.rtl.config import Config
 
 __all__ = ["KINDS", "BuildReport", "CriticalPath", "Hop", "cells_by_module", "critical_paths", "read_json", "slack_histogram",
@@ -69,6 +70,8 @@ class BuildReport:
         Asked for, and what the slowest path allows.
     paths : tuple of :class:`CriticalPath`
         The slowest first.
+    ends : tuple of :class:`~gradloom.boards.slow_ends.SlowEnd`
+        Registers that are reached latest, the latest first.
     slack : list
         (from, to, end points), picoseconds, of nextpnr's histogram.
     seed : :class:`int`
@@ -96,6 +99,7 @@ class BuildReport:
     versions: list[str]
     commands: list[str]
     files: dict[str, str]
+    ends: tuple[SlowEnd, ...] = ()
 
     @property
     def machine(self) -> Config:
@@ -115,6 +119,7 @@ class BuildReport:
         table = json.loads(text)
         table["paths"] = tuple(CriticalPath(**path | {"hops": tuple(Hop(**hop) for hop in path["hops"])})
                                for path in table["paths"])
+        table["ends"] = tuple(SlowEnd(**end | {"through": tuple(end["through"])}) for end in table.get("ends", ()))
         table["use"] = {kind: (used, available) for kind, (used, available) in table["use"].items()}
         table["slack"] = [(first, last, count) for first, last, count in table["slack"]]
         return cls(**table)

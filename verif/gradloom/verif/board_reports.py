@@ -3,6 +3,7 @@
 import dataclasses
 
 from gradloom.boards.build_report import BuildReport, CriticalPath, Hop
+from gradloom.boards.slow_ends import SlowEnd
 from gradloom.rtl.config import PRESETS
 
 __all__ = ["REPORT"]
@@ -17,4 +18,5 @@ REPORT = BuildReport(
         Hop("machine.core.acore.prepare.cmd_FF_Q", 0.5, 4.0), Hop("machine.core.acore.sweep.enable_LUT4", 7.5, 20.0))),),
     slack=[(8_000 + 1_000 * n, 9_000 + 1_000 * n, 10 + 40 * n) for n in range(20)], seed=7,
     seconds={"sources": 10.0, "synthesis": 60.0, "placement": 80.0, "routing": 150.0, "bitstream": 3.0}, versions=["Yosys 0.70"],
-    commands=["yosys top.ys", "nextpnr-ecp5 <&>"], files={"top.bit": "ab12"})
+    commands=["yosys top.ys", "nextpnr-ecp5 <&>"], files={"top.bit": "ab12"},
+    ends=(SlowEnd("design.machine.csr.base", 138, 26.75, 20.5, ("design.machine.core.sequencer.command", "design.machine.csr.base")),))

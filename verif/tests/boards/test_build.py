@@ -9,6 +9,7 @@ from gradloom.boards import build
 from gradloom.boards.board import BOARDS
 from gradloom.boards.build import BuildRequest
 from gradloom.boards.build_report import BuildReport
+from gradloom.boards.slow_ends import SlowEnd
 from gradloom.boards.tools import BuildError
 from gradloom.rtl.config import PRESETS
 
@@ -72,6 +73,26 @@ PLACED = json.dumps({"modules": {"top": {
 """As nextpnr writes it: with the router that it did not run."""
 
 
+SDF = """(DELAYFILE
+ (CELL (CELLTYPE "top")
+  (INSTANCE )
+  (DELAY (ABSOLUTE
+   (INTERCONNECT a_TRELLIS_FF_Q/Q b_TRELLIS_FF_Q/DI (1000:1000:1000) (1000:1000:1000))
+  ))
+ )
+ (CELL
+  (INSTANCE a_TRELLIS_FF_Q)
+   (IOPATH CLK Q (430:477:525) (430:477:525))
+ )
+ (CELL
+  (INSTANCE b_TRELLIS_FF_Q)
+   (SETUPHOLD (posedge DI) (posedge CLK) (0:0:25) (0:0:9))
+ )
+)
+"""
+"""Of a wire between two registers."""
+
+
 class Tools:
     """Tools that write what the true ones do, for a clock that reaches 21.5 MHz."""
 
@@ -97,7 +118,7 @@ class Tools:
             raise KeyboardInterrupt
         files = {"synthesis": {"top.json": json.dumps({"modules": {"top": {"cells": self.cells}}})},
                  "placement": {"placed.json": PLACED},
-                 "routing": {"top.config": "config", "nextpnr.json": json.dumps({
+                 "routing": {"top.config": "config", "top.sdf": SDF, "nextpnr.json": json.dumps({
                      "utilization": {}, "fmax": {"clk": {"achieved": 21.5, "constraint": 25}}, "critical_paths": []})},
                  "bitstream": {"top.bit": "bits"}}
         for name, text in (files[stage] | {f"{stage}.log": "said"}).items():
@@ -122,6 +143,7 @@ def test_build(tools, tmp_path):
     assert result == BuildReport.from_json((tmp_path / "report.json").read_text())
     assert result.reached_mhz == 21.5 and result.build == f"{0x1234:016x}" and set(result.seconds) == set(build.STAGES)
     assert result.files["top.bit"] and len(result.commands) == 4
+    assert result.ends == (SlowEnd("b", 1, 1.55, 1.0, ("a",)),)
 
 
 def test_all_clocks_are_constrained(tools, tmp_path):

@@ -101,6 +101,23 @@ def _path(path: CriticalPath, title: str) -> str:
             f"{html.escape(path.hops[-1].cell)}</p>{table(('part', 'cells', 'logic, ns', 'routing, ns'), rows)}")
 
 
+def _ends(report: BuildReport) -> str:
+    """Registers that are reached latest, and the way there."""
+    if not report.ends:
+        return ""
+
+    def short(name: str) -> str:
+        return name.removeprefix("design.").removeprefix("machine.").removeprefix("core.")
+
+    rows = [(short(end.name), str(end.count), f"{end.ns:.2f}", f"{end.routing_ns:.2f}", " &gt; ".join(
+        html.escape(short(name)) for name in end.through)) for end in report.ends]
+    heads = ("registers", "inputs", "latest, ns", "wires, ns", "from, through")
+    body = "".join("<tr>" + "".join(f"<td>{cell if n == len(row) - 1 else html.escape(cell)}</td>" for n, cell in enumerate(row))
+                   + "</tr>" for row in rows)
+    return (f"<h2>Registers that are reached latest</h2><p class=note>Static timing of all wires and cells; registers of one name "
+            f"together.</p><table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{body}</table>")
+
+
 def _clock_name(text: str) -> str:
     return text.replace("posedge ", "").replace("$glbnet$", "").replace("<async>", "pads")
 
@@ -121,5 +138,5 @@ def render_build(report: BuildReport) -> str:
             f"<style>{STYLE}pre{{overflow-x:auto;font-size:.8rem}}</style><h1>{title}</h1>"
             f"<p class=note>Clock of {report.clock_mhz:g} MHz {verdict}; every figure is <i>routed</i> unless it says otherwise, "
             f"and nothing was tried on hardware.</p>{table(('build', ''), facts)}{_use(report)}{_slack(report)}"
-            f"<h2>Slowest paths</h2>{paths}<h2>Time</h2>{times}<h2>Files</h2>{files}<h2>Commands</h2>"
+            f"<h2>Slowest paths</h2>{paths}{_ends(report)}<h2>Time</h2>{times}<h2>Files</h2>{files}<h2>Commands</h2>"
             f"<pre>{html.escape(commands)}</pre></html>\n")
