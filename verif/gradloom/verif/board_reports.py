@@ -19,4 +19,5 @@ REPORT = BuildReport(
     slack=[(8_000 + 1_000 * n, 9_000 + 1_000 * n, 10 + 40 * n) for n in range(20)], seed=7,
     seconds={"sources": 10.0, "synthesis": 60.0, "placement": 80.0, "routing": 150.0, "bitstream": 3.0}, versions=["Yosys 0.70"],
     commands=["yosys top.ys", "nextpnr-ecp5 <&>"], files={"top.bit": "ab12"},
-    ends=(SlowEnd("design.machine.csr.base", 138, 26.75, 20.5, ("design.machine.core.sequencer.command", "design.machine.csr.base")),))
+    ends=(SlowEnd("design.machine.csr.base", 138, 26.75, 20.5, (
+        "design.machine.core.sequencer.command", "design.machine.csr.base")),))

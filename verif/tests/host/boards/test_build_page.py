@@ -30,7 +30,8 @@ def test_cells_of_engines():
 def test_page():
     page = render_build(REPORT)
     for text in ("41,820 of 83,640 = 50%", "31.25 MHz (routed)", f"CONFIG 0x{REPORT.machine.digest():08x}", "27,000", "32.00 ns",
-                 "26.75", "sequencer.command &gt; csr.base", "machine.core.acore.prepare", "nextpnr-ecp5 &lt;&amp;&gt;", "ab12", "nothing was tried on hardware"):
+                 "26.75", "sequencer.command &gt; csr.base",
+                 "machine.core.acore.prepare", "nextpnr-ecp5 &lt;&amp;&gt;", "ab12", "nothing was tried on hardware"):
         assert text in page, text
 
 
