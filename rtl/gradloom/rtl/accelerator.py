@@ -8,6 +8,7 @@ from gradloom.rtl import emit
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
+from gradloom.rtl.command import has_tail, head_words
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Engine
 from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
@@ -19,11 +20,12 @@ from gradloom.rtl.memory_path.storer import Storer
 from gradloom.rtl.registers.control import Control
 from gradloom.rtl.registers.counters import Counters
 from gradloom.rtl.registers.csr import Csr
-from gradloom.rtl.sequencer.queue import CommandQueue, command_words
+from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
 from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.sequencer import Sequencer
+from gradloom.rtl.sequencer.tails import Tails
 
 __all__ = ["Accelerator"]
 
@@ -120,8 +122,10 @@ class Accelerator(wiring.Component):
                      Engine.STORE: Storer.IN_FLIGHT}
         for n, unit in enumerate(units(config)):
             kind = engine_of(unit)
-            size = {"depth": config.queue_words, "words": command_words(kind), "in_flight": in_flight[kind]}
-            queue = emit.add(core, f"queue_{unit.name.lower()}", "command_queue", CommandQueue(**size), size)
+            size = {"depth": config.queue_words, "words": head_words(kind), "in_flight": in_flight[kind]}
+            memory = {"family": config.family, "lutram_bits": config.lutram_bits} if has_tail(kind) else {}
+            queue = CommandQueue(**size, tails=Tails(**memory) if has_tail(kind) else None)
+            queue = emit.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)
             connect(m, sequencer.queue[n], queue.i)
             connect(m, queue.port, engines[unit].port)
             m.d.comb += [

@@ -37,7 +37,7 @@ class ACore(wiring.Component):
 
     Members
     -------
-    port : ``In(CommandPort())``
+    port : ``In(CommandPort(tail=True))``
         ``free``: the first stage is.
     load : ``In(LoadBus).array(load_channels)``, store ``In(StoreBus).array(store_channels)``
     prd_* : partial sums from the C-Core, ``prd_en``, ``prd_half``, ``prd_wpu 2``, ``prd_bank0 2``, ``prd_addr0 16``,
@@ -61,7 +61,7 @@ class ACore(wiring.Component):
         self.config = config
         group = config.group
         super().__init__({
-            "port": In(CommandPort()), "load": In(LoadBus(config)).array(config.load_channels),
+            "port": In(CommandPort(tail=True)), "load": In(LoadBus(config)).array(config.load_channels),
             "store": In(StoreBus(config)).array(config.store_channels),
             "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
             "prd_bank1": Out(2), "prd_addr1": Out(16),
@@ -109,7 +109,8 @@ class ACore(wiring.Component):
             prepare.micro_data.eq(fetch.data), write.addr.eq(prepare.micro_waddr), write.en.eq(prepare.micro_we),
             write.data.eq(prepare.micro_word.replicate(MICRO_BITS // 32)),
             legal.eq((is_run & ~self._illegal(run)) | (self.port.cmd[:8] == Opcode.UCODE) | (self.port.cmd[:8] == Opcode.SOFTMAX)),
-            prepare.cmd.eq(self.port.cmd), prepare.legal.eq(legal), first.keep.eq(micro.keep),
+            prepare.cmd.eq(self.port.cmd), prepare.slot.eq(self.port.slot), prepare.legal.eq(legal),
+            self.port.tail_at.eq(prepare.tail_at), prepare.tail.eq(self.port.tail), first.keep.eq(micro.keep),
             first.take.eq(prepare.valid & prepare.ready),
         ]
         with m.FSM(name="accept"):

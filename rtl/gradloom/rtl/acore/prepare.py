@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.acore.align import SHIFT_BITS, chosen, saturated
+from gradloom.rtl.acore.align import SHIFT_BITS, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
 from gradloom.rtl.acore.divider import divider_of
 from gradloom.rtl.acore.first_pass import PLANE_BITS, Totals
@@ -23,9 +23,10 @@ from gradloom.rtl.acore.microcode import (
 from gradloom.rtl.acore.scalars import PlaneScalars, Scalars, dividers
 from gradloom.rtl.acore.setup import Setup
 from gradloom.rtl.acore.sweep import Prepared
-from gradloom.rtl.command import COMMAND_BITS, decode
+from gradloom.rtl.acore.tail import TailReader
+from gradloom.rtl.command import HEAD_BITS, TailPlace, decode
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, MAX_WORDS, Opcode
+from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Opcode
 from gradloom.rtl.regmap import ErrorCode
 
 __all__ = ["Prepare"]
@@ -43,13 +44,16 @@ class Prepare(wiring.Component):
     -------
     valid, ready : ``In(1)``, ``Out(1)``
         A command is taken in a cycle in which both are high.
-    cmd, legal : ``In(COMMAND_BITS)``, ``In(1)``
-        With ``valid``. A command that is not legal passes with its fault.
+    cmd, slot, legal : ``In(HEAD_BITS)``, ``In(2)``, ``In(1)``
+        With ``valid``: the command, where its words lie (:class:`gradloom.rtl.command.CommandPort`). One that is not legal passes
+        with its fault.
+    tail_at : ``Out(TailPlace)`` -> tail ``In(64)`` in the next cycle
+        Reads shift list or microcode.
     o : ``Out(Prepared)``
     empty : ``In(1)``
         No command is behind this stage; UCODE and SOFTMAX wait for that.
     softmax_start, softmax_done : ``Out(1)``, ``In(1)``
-    present : ``Out(COMMAND_BITS)``
+    present : ``Out(HEAD_BITS)``
         The command that was taken.
     done, fault : ``Out(1)``, ``Out(8)``
         A UCODE command is done.
@@ -74,8 +78,9 @@ class Prepare(wiring.Component):
         self.config = config
         group = config.group
         super().__init__({
-            "valid": In(1), "ready": Out(1), "cmd": In(COMMAND_BITS), "legal": In(1), "o": Out(Prepared(config)), "empty": In(1),
-            "softmax_start": Out(1), "softmax_done": In(1), "present": Out(COMMAND_BITS), "done": Out(1), "fault": Out(8),
+            "valid": In(1), "ready": Out(1), "cmd": In(HEAD_BITS), "slot": In(TailPlace["slot"].width), "legal": In(1),
+            "tail_at": Out(TailPlace), "tail": In(64), "o": Out(Prepared(config)), "empty": In(1),
+            "softmax_start": Out(1), "softmax_done": In(1), "present": Out(HEAD_BITS), "done": Out(1), "fault": Out(8),
             "micro_addr": Out(10), "micro_grant": In(1), "micro_data": In(MICRO_BITS),
             "micro_we": Out(3), "micro_waddr": Out(10), "micro_word": Out(32),
             "p_addr": Out(16), "p_free": In(1, init=1), "p_data": In(64 * group),
@@ -93,7 +98,10 @@ class Prepare(wiring.Component):
         self.run = run = decode(Opcode.RUN, self.present)
         m.submodules.setup = self.setup = setup = Setup(self.config, run)
         m.submodules.scalars = self.scalars = scalars = Scalars(self.config)
-        m.d.comb += [setup.cmd.eq(self.present), setup.exp_e.eq(self.exp_e), setup.seed_value.eq(self.seed_value)]
+        m.submodules.words = self.words = words = TailReader()
+        m.d.comb += [words.slot.eq(self.slot), words.length.eq(run.length), self.tail_at.eq(words.at), words.pair.eq(self.tail)]
+        m.d.comb += [setup.word.eq(words.word), setup.listed.eq(words.listed), setup.exp_e.eq(self.exp_e),
+                     setup.seed_value.eq(self.seed_value)]
         m.d.comb += [getattr(self, name).eq(getattr(setup, name)) for name in ("exp_en", "exp_tid", "seed_en", "seed_tid")]
         m.d.comb += [getattr(self, name).eq(getattr(scalars, name))
                      for name in ("put", "put_addr", "put_channel", "put_data", "planes")]
@@ -116,7 +124,7 @@ class Prepare(wiring.Component):
         return m
 
     def _control(self, m: Module, last: Value) -> None:
-        micro, setup, scalars, depth = self.micro, self.setup, self.scalars, self.config.microcode_depth
+        micro, setup, scalars, words, depth = self.micro, self.setup, self.scalars, self.words, self.config.microcode_depth
         # The next microinstruction, at ``pc``, is read while the present one is executed; ``fetched``: it is there.
         pc, fetched, take, advance = Signal(range(depth + 1)), Signal(), Signal(), Signal()
         # Shifts are selected in the cycle after the set-up.
@@ -129,25 +137,30 @@ class Prepare(wiring.Component):
         legal, begun, done = Signal(), Signal(), Signal()
         with m.FSM(name="prepare"):
             with m.State("IDLE"):
-                m.d.comb += self.ready.eq(1)
+                m.d.comb += [self.ready.eq(1), words.take.eq(1)]
                 m.d.sync += pc.eq(decode(Opcode.RUN, self.cmd).uprog)
                 with m.If(self.valid):
                     m.d.sync += [self.present.eq(self.cmd), legal.eq(self.legal), self.bank.eq(~self.bank), self.code.eq(0)]
                     m.next = "START"
-            with m.State("START"), m.Switch(self.present[:8]):
-                with m.Case(Opcode.UCODE), m.If(self.empty):
-                    m.next = "UCODE"
-                with m.Case(Opcode.SOFTMAX), m.If(self.empty):
-                    m.d.comb += self.softmax_start.eq(1)
-                    m.next = "SOFTMAX"
-                with m.Default():
-                    m.d.comb += setup.start.eq(1)
-                    with m.If(~legal):
-                        m.d.sync += self.code.eq(ErrorCode.ILLEGAL_FIELD)
-                        m.next = "HAND"
-                    with m.Elif(self.micro_grant):
-                        m.d.sync += pc.eq(pc + 1)
-                        m.next = "FIRST"
+            with m.State("START"):
+                m.d.comb += words.begin.eq(1)
+                with m.Switch(self.present[:8]):
+                    with m.Case(Opcode.UCODE):
+                        # Its first word is there in the first cycle of UCODE.
+                        m.d.comb += words.first.eq(COMMANDS[Opcode.UCODE].words - 1)
+                        with m.If(self.empty):
+                            m.next = "UCODE"
+                    with m.Case(Opcode.SOFTMAX), m.If(self.empty):
+                        m.d.comb += self.softmax_start.eq(1)
+                        m.next = "SOFTMAX"
+                    with m.Default():
+                        m.d.comb += [words.first.eq(FIRST_SHIFT_WORD), setup.start.eq(1)]
+                        with m.If(~legal):
+                            m.d.sync += self.code.eq(ErrorCode.ILLEGAL_FIELD)
+                            m.next = "HAND"
+                        with m.Elif(self.micro_grant):
+                            m.d.sync += pc.eq(pc + 1)
+                            m.next = "FIRST"
             with m.State("FIRST"):
                 m.d.comb += take.eq(1)
                 m.next = "WORK"
@@ -202,21 +215,18 @@ class Prepare(wiring.Component):
 
     def _ucode(self, m: Module) -> None:
         """One word a cycle to the program memory."""
-        ucode, first = decode(Opcode.UCODE, self.present), COMMANDS[Opcode.UCODE].words
-        words = [self.present[32 * i:32 * i + 32] for i in range(first, MAX_WORDS)]
-        index = Signal(range(MAX_WORDS + 1))
+        ucode, words = decode(Opcode.UCODE, self.present), self.words
         target = Signal(17)
-        m.d.comb += [target.eq(ucode.address + index), self.micro_waddr.eq(target[2:]), self.micro_word.eq(chosen(index, words))]
+        m.d.comb += [target.eq(ucode.address + (words.place - COMMANDS[Opcode.UCODE].words)[:len(words.place)]),
+                     self.micro_waddr.eq(target[2:]), self.micro_word.eq(words.word)]
         with m.State("UCODE"):
-            m.d.sync += index.eq(0)
-            with m.If((index + first >= self.present[8:16]) | (index + first >= MAX_WORDS)):
+            with m.If(~words.listed):
                 m.next = "DONE"
             with m.Elif(target >= self.config.microcode_depth * MICRO_WORDS):
                 m.d.sync += self.code.eq(ErrorCode.ILLEGAL_FIELD)
                 m.next = "DONE"
             with m.Else():
                 m.d.comb += self.micro_we.eq(1 << target[:2])
-                m.d.sync += index.eq(index + 1)
 
     def _scalar(self, m: Module) -> Value:
         """Issue of the present SCALAR's values, one a cycle; returns whether this is the last one."""
@@ -287,7 +297,7 @@ class Prepare(wiring.Component):
         m.d.comb += [
             command.c1.eq(self._amount(m, micro.c1, "c1", CONVERTER_SHIFT_BITS, negate=0)),
             command.c2.eq(self._amount(m, micro.c2, "c2", CONVERTER_SHIFT_BITS, negate=micro.c2left)),
-            command.cmd.eq(self.present[:32 * FIRST_SHIFT_WORD]), command.op.eq(Mux(self.sweep, micro.as_value(), 0)),
+            command.cmd.eq(self.present), command.op.eq(Mux(self.sweep, micro.as_value(), 0)),
             command.sweep.eq(self.sweep), command.bank.eq(self.bank), command.fault.eq(self.code),
             command.row0.eq(setup.row0), command.stride.eq(setup.stride), command.seed1.eq(setup.seeds[0]),
             command.seed2.eq(setup.seeds[1]), command.offsets.eq(setup.offsets), command.r.eq(self.scalars.r.as_value()),

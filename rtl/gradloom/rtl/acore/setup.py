@@ -7,12 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.acore.align import SHIFT_BITS, chosen, saturated
+from gradloom.rtl.acore.align import SHIFT_BITS, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
 from gradloom.rtl.acore.planes import row_stride
-from gradloom.rtl.command import COMMAND_BITS
 from gradloom.rtl.config import Config
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS
 
 __all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "Setup"]
 
@@ -37,8 +35,8 @@ class Setup(wiring.Component):
         The results hold; low from the cycle after ``start``.
     shifted : ``Out(1)``
         ``sh`` does, which is sooner.
-    cmd : ``In(COMMAND_BITS)``
-        The command's words.
+    word, listed : ``In(32)``, ``In(1)``
+        The first word of the shift list in each cycle of ``start``, then one word after the other; whether the list has it.
     exp_en, exp_tid : ``Out(1)``, ``Out(11)`` -> exp_e ``In(signed(16))`` in the next cycle
     seed_en, seed_tid : ``Out(1)``, ``Out(11)`` -> seed_value ``In(32)`` in the next cycle
     sh : ``Out(signed(18))`` x 8
@@ -60,7 +58,7 @@ class Setup(wiring.Component):
         self.config = config
         self.fields = fields
         super().__init__({
-            "start": In(1), "done": Out(1), "shifted": Out(1), "cmd": In(COMMAND_BITS),
+            "start": In(1), "done": Out(1), "shifted": Out(1), "word": In(32), "listed": In(1),
             "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
             "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32),
             "sh": Out(ArrayLayout(signed(SHIFT_REGISTER_BITS), 8)),
@@ -97,16 +95,9 @@ class Setup(wiring.Component):
 
         What comes out of a memory is late in its cycle: it meets one adder there, and the register that it changes in the next.
         """
-        words = [self.cmd[32 * i:32 * i + 32] for i in range(FIRST_SHIFT_WORD, MAX_WORDS)]
-        index, place = Signal(range(MAX_WORDS + 1)), Signal(range(MAX_WORDS + 1))
-        going, listed = Signal(), Signal()
-        word = Signal(32)
-        m.d.comb += [
-            place.eq(Mux(self.start, FIRST_SHIFT_WORD, index)), word.eq(chosen((place - FIRST_SHIFT_WORD)[:len(place)], words)),
-            listed.eq((self.start | going) & (place < self.cmd[8:16]) & (place < MAX_WORDS)),
-            self.exp_en.eq(listed), self.exp_tid.eq(word[5:16]),
-        ]
-        m.d.sync += [going.eq(listed), index.eq(place + 1)]
+        going, listed, word = Signal(), Signal(), self.word
+        m.d.comb += [listed.eq((self.start | going) & self.listed), self.exp_en.eq(listed), self.exp_tid.eq(word[5:16])]
+        m.d.sync += going.eq(listed)
 
         arriving, adding = Signal(), Signal()
         fields = Signal(5)

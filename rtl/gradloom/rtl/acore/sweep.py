@@ -13,10 +13,10 @@ from gradloom.rtl.acore.planes import Beat, PlaneWalk
 from gradloom.rtl.acore.pool import POOL_LATENCY
 from gradloom.rtl.acore.poolwalk import PoolWalk, Tap
 from gradloom.rtl.acore.turns import Turns
-from gradloom.rtl.command import decode
+from gradloom.rtl.command import HEAD_BITS, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, Opcode, XSource
+from gradloom.rtl.isa import Opcode, XSource
 
 __all__ = ["FETCH", "Prepared", "Sweep", "issue_layout", "prepared"]
 
@@ -38,7 +38,7 @@ def prepared(config: Config) -> StructLayout:
     """
     group = config.group
     return StructLayout({
-        "cmd": 32 * FIRST_SHIFT_WORD, "op": MicroLayout(), "sweep": 1, "bank": 1, "fault": 8, "row0": 16, "stride": 13,
+        "cmd": HEAD_BITS, "op": MicroLayout(), "sweep": 1, "bank": 1, "fault": 8, "row0": 16, "stride": 13,
         **dict.fromkeys(("sh1", "sh3", "shy"), SHIFT_BITS), **dict.fromkeys(("c1", "c2"), CONVERTER_SHIFT_BITS),
         "seed1": 32, "seed2": 32, "offsets": ArrayLayout(24, group), "gamma": ArrayLayout(16, group),
         "beta": ArrayLayout(16, group), "tau": ArrayLayout(16, group), "r": ArrayLayout(64, group)})

@@ -6,22 +6,17 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from gradloom.rtl.command import CommandPort
+from gradloom.rtl.command import HEAD_WORDS, CommandPort
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, SEMAPHORES, Engine, pairs
+from gradloom.rtl.isa import HEADER_FIELDS, MAX_WORDS, SEMAPHORES, pairs
+from gradloom.rtl.sequencer.tails import Tails
 
-__all__ = ["CommandQueue", "command_words"]
+__all__ = ["CommandQueue"]
 
 
 def _header(words: list[Signal], name: str) -> Value:
     field = next(field for field in HEADER_FIELDS if field.name == name)
     return words[field.word][field.lsb:field.lsb + field.width]
-
-
-def command_words(engine: Engine) -> int:
-    """Words of the longest command of ``engine``."""
-    return max(MAX_WORDS if command.tail else command.words
-               for opcode, command in COMMANDS.items() if opcode >> 4 == engine)
 
 
 class CommandQueue(wiring.Component):
@@ -32,20 +27,25 @@ class CommandQueue(wiring.Component):
     as the engine is ``free``, and the queue remembers what the commands under way shall signal. The lengths of the
     commands have been checked by the Sequencer.
 
+    The first words of a command, which an engine sees at once, are registers, twice: those of the next command and those of
+    the one that has started last. All words of longer ones also go to a memory, from which the engine reads them.
+
     Parameters
     ----------
     depth : :class:`int`
         Words of the FIFO, which holds them in pairs.
     words : :class:`int`
-        Words of the engine's longest command; ``port.cmd`` is 0 beyond.
+        Words with fields of the engine's commands (:func:`gradloom.rtl.command.head_words`); ``port.cmd`` is 0 beyond.
     in_flight : :class:`int`
         Commands that the engine may have under way.
+    tails : :class:`Tails`, optional
+        Keeps the words of commands that may be longer.
 
     Members
     -------
     i : ``In(stream.Signature(64))``
         Per command: its byte offset in the program, then its words, two at a time.
-    port : ``Out(CommandPort())``
+    port : ``Out(CommandPort())``, with ``tails`` its pairs of words, too
     request, needs, grant
         Request to :class:`gradloom.rtl.sequencer.semaphores.Semaphores`; the request stands until the grant.
     signal : ``Out(16)``
@@ -62,13 +62,14 @@ class CommandQueue(wiring.Component):
         The engine's fault code, non-zero for one cycle.
     """
 
-    def __init__(self, *, depth: int, words: int = MAX_WORDS, in_flight: int = 1) -> None:
+    def __init__(self, *, depth: int, words: int = HEAD_WORDS, in_flight: int = 1, tails: Tails | None = None) -> None:
         self.depth = depth
         self.words = words
         self.in_flight = in_flight
+        self.tails = tails
         super().__init__({
             "i": In(stream.Signature(64)),
-            "port": Out(CommandPort()),
+            "port": Out(CommandPort(tail=tails is not None)),
             "request": Out(1),
             "needs": Out(SEMAPHORES),
             "grant": In(1),
@@ -113,6 +114,13 @@ class CommandQueue(wiring.Component):
                     m.d.sync += Cat(next_words[2 * n:2 * n + 2]).eq(pair)
             with m.If(last):
                 m.d.sync += full.eq(1)
+
+        if self.tails is not None:
+            m.submodules.tails = tails = self.tails
+            m.d.comb += [
+                tails.put.eq(take & (count != 0)), tails.pair.eq(count - 1), tails.words.eq(pair), tails.next.eq(self.grant),
+                self.port.slot.eq(tails.slot), tails.at.eq(self.port.tail_at), self.port.tail.eq(tails.read),
+            ]
 
         finished = running & self.port.done
         m.d.comb += [

@@ -11,6 +11,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, Dest, Opcode, Source
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, shift_word
+from gradloom.verif.acore.tail_memory import TailMemory, head
 
 __all__ = ["Bench", "Driver", "bench_config", "fill"]
 
@@ -35,6 +36,7 @@ class Bench:
         """Cycles in which the commands of the last stream were done."""
         self.rivals: random.Random | None = None
         """While commands run, others read what only one of both can read in a cycle: Storers PBUF and LOGIT, the drain DW."""
+        self.tails = TailMemory()
         self._next: dict[str, int] = {}
         self._waited = 0
 
@@ -53,6 +55,7 @@ class Bench:
             srd = self.ref.norms.get(tuple(d.get(f"srd_{k}") for k in ("half", "k", "plane")))
         exp = self.ref.exponents.get(d.get("exp_tid"), 0) if d.get("exp_en") else None
         seed = self.ref.seeds.get(d.get("seed_tid"), 0) if d.get("seed_en") else None
+        pair = self.tails.read(d.get("port__tail_at"))
         if d.get("stat_valid"):
             self.stats[d.get("stat_tid")] |= d.get("stat_value")
         await d.tick()
@@ -72,6 +75,7 @@ class Bench:
                 [self.ref.dw(drd, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
         d.set("exp_e", (exp if exp is not None else 0x5A5A) & 0xFFFF)
         d.set("seed_value", seed if seed is not None else 0x5A5A5A5A)
+        d.set("port__tail", pair)
 
     @staticmethod
     def _pack(values: list[int], width: int) -> int:
@@ -134,7 +138,7 @@ class Bench:
                      disturb: Callable[[], Awaitable[None]] | None = None) -> list[int]:
         """Run commands, each as soon as the A-Core is free and fewer than ``in_flight`` are under way. Returns their faults."""
         d = self.driver
-        started = 0
+        started, slot = 0, self.tails.put(commands[0])
         faults: list[int] = []
         ends: list[int] = []
         for now in range(limit):
@@ -155,8 +159,11 @@ class Bench:
             self._compete(running=len(faults) < len(commands))
             d.set("port__start", int(start))
             if start:
-                d.set("port__cmd", sum(word << (32 * i) for i, word in enumerate(commands[started])))
+                d.set("port__cmd", head(commands[started]))
+                d.set("port__slot", slot)
                 started += 1
+                # The next command is collected at once.
+                slot = self.tails.put(commands[started]) if started < len(commands) else slot
             if len(faults) == len(commands):
                 self.ends = ends
                 return faults

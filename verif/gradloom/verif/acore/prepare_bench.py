@@ -25,6 +25,7 @@ from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import Opcode
 from gradloom.verif.acore.acore_commands import command, shift_word
+from gradloom.verif.acore.tail_memory import TailMemory, head
 from gradloom.verif.plain_arith import align, saturate, wrap
 
 __all__ = ["PLANE_ENTRY", "Bench", "Reference", "conflict", "random_program"]
@@ -180,6 +181,7 @@ class Bench:
         self.stored: set[int] = set()
         self.loaded: set[int] = set()
         """Cycles in which a Storer reads the parameter buffer, resp. a Loader writes it."""
+        self.tails = TailMemory()
         self._norms: list[int | None] = [None, None]
         for name in ("legal", "empty"):
             ctx.set(getattr(dut, name), 1)
@@ -205,12 +207,13 @@ class Bench:
             assert channels.bit_count() == 1, "one channel at a time"
             self.entries[ctx.get(dut.put_addr)][channels.bit_length() - 1] = ctx.get(dut.put_data)
         self._norms = [self._norms[1], ctx.get(dut.srd_plane) if ctx.get(dut.srd_en) else None]
-        plane = ctx.get(dut.plane) % _PLANES
+        plane, pair = ctx.get(dut.plane) % _PLANES, self.tails.read(ctx.get(dut.tail_at.as_value()))
         await ctx.tick()
         self.cycles += 1
         norms = self._norms[0]
         ctx.set(dut.micro_data, micro)
         ctx.set(dut.p_data, sum(value << (64 * c) for c, value in enumerate(entry)))
+        ctx.set(dut.tail, pair)
         ctx.set(dut.sums, self.ref.sums[plane])
         ctx.set(dut.srd_data, [rng.getrandbits(48) for _ in range(self.group)] if norms is None else self.ref.norms[norms])
 
@@ -221,8 +224,7 @@ class Bench:
         tail = tail or [shift_word(dst=i % 8, first=1, const=_SHIFTS[i % 8], neg=0, tid=0)
                         for i in range(8 if words is None else words)]
         values = command(Opcode.RUN, tail, uprog=address, pl0=PLANE_ENTRY, nb=1, xe=1, **fields)
-        ctx.set(dut.cmd, sum(word << (32 * i) for i, word in enumerate(values)))
-        ctx.set(dut.valid, 1)
+        self.offer(values)
         while not ctx.get(dut.ready):
             await self.tick()
         self.accepted = self.cycles
@@ -238,6 +240,12 @@ class Bench:
                 return handed
             await self.tick()
         raise AssertionError("not handed over within 5000 cycles")
+
+    def offer(self, words: list[int]) -> None:
+        """A command that the stage may take."""
+        self.ctx.set(self.dut.cmd, head(words))
+        self.ctx.set(self.dut.slot, self.tails.put(words))
+        self.ctx.set(self.dut.valid, 1)
 
     def store(self, address: int, program: Sequence[Mapping[str, int]]) -> None:
         for i, micro in enumerate(program):

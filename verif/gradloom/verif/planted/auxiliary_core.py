@@ -260,4 +260,18 @@ FAULTS = (
         "if not config.export_depth and export_dw:",
         f"{_TESTS}/host/test_schedule.py::test_a_machine_without_export_buffers[options0-process the batch in one part]",
     ),
+    Fault(
+        "a shift list is read from the place of the command that has started last",
+        f"{_RTL}/acore/tail.py",
+        "self.at.slot.eq(Mux(self.take, self.slot, slot))",
+        "self.at.slot.eq(self.slot)",
+        f"{_TESTS}/rtl/acore/test_tail.py::test_many_at_once[0.4-0]",
+    ),
+    Fault(
+        "a list is read a word behind in every pair",
+        f"{_RTL}/acore/tail.py",
+        "Mux(self.take, FIRST_SHIFT_WORD, self.place + 1) >> 1",
+        "Mux(self.take, FIRST_SHIFT_WORD, self.place) >> 1",
+        f"{_TESTS}/rtl/acore/test_tail.py::test_every_length_alone[48]",
+    ),
 )

@@ -162,4 +162,32 @@ FAULTS = (
         "~self.port.start",
         f"{_TESTS}/rtl/sequencer/test_queue.py",
     ),
+    Fault(
+        "the words of all commands are kept in one place",
+        f"{_RTL}/sequencer/tails.py",
+        "collected.eq(collected + 1)",
+        "collected.eq(collected)",
+        f"{_TESTS}/rtl/sequencer/test_tails.py::test_words_stay_until_the_third_start_behind[0]",
+    ),
+    Fault(
+        "two places for the words of three commands",
+        f"{_RTL}/sequencer/tails.py",
+        "collected.eq(collected + 1)",
+        "collected.eq(collected ^ 1)",
+        f"{_TESTS}/rtl/acore/test_tail.py::test_many_at_once[0.4-0]",
+    ),
+    Fault(
+        "a command's words are looked for in the place of the next one",
+        f"{_RTL}/sequencer/tails.py",
+        "self.slot.eq(collected)",
+        "self.slot.eq(collected + 1)",
+        f"{_TESTS}/rtl/sequencer/test_tails.py::test_every_word_of_every_length[any]",
+    ),
+    Fault(
+        "the last word of a command of odd length is not kept",
+        f"{_RTL}/sequencer/queue.py",
+        "tails.put.eq(take & (count != 0))",
+        "tails.put.eq(take & (count != 0) & ~(last & length[0]))",
+        f"{_TESTS}/rtl/sequencer/test_tails.py::test_every_word_of_every_length[any]",
+    ),
 )

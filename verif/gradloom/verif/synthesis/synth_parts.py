@@ -28,6 +28,7 @@ from gradloom.rtl.ccore.psum import PsumStore
 from gradloom.rtl.ccore.weight_network import WeightNetwork
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.channels import units
+from gradloom.rtl.command import head_words
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.isa import Engine
@@ -39,11 +40,12 @@ from gradloom.rtl.pint import V_BITS, decode
 from gradloom.rtl.registers.control import Control
 from gradloom.rtl.registers.counters import Counters
 from gradloom.rtl.registers.csr import Csr
-from gradloom.rtl.sequencer.queue import CommandQueue, command_words
+from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
 from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.sequencer import Sequencer
+from gradloom.rtl.sequencer.tails import Tails
 
 __all__ = ["MACHINES", "PARTS", "Decoder", "Part", "component_part", "machine_part"]
 
@@ -128,7 +130,8 @@ def _parts() -> list[Part]:
         part(f"read manager {config.name}", ReadManager, config)
         part(f"write manager {config.name}", WriteManager, config)
     part("Sequencer nano", Sequencer, nano)
-    part("command queue A-Core", CommandQueue, depth=nano.queue_words, words=command_words(Engine.ACORE), in_flight=ACore.IN_FLIGHT)
+    part("command queue A-Core", lambda: CommandQueue(
+        depth=nano.queue_words, words=head_words(Engine.ACORE), in_flight=ACore.IN_FLIGHT, tails=Tails()))
     part("semaphores", Semaphores, 1 + len(units(nano)))
     part("scale unit nano", ScaleUnit, nano.tensors)
     part("seed unit nano", SeedUnit, nano.tensors)

@@ -8,6 +8,7 @@ from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode, XSource
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.acore.acore_commands import command
+from gradloom.verif.acore.tail_memory import TailMemory, head
 
 _RUN = command(Opcode.RUN, uprog=TABLE["RELU_FWD"], planes=1, nb=1, xe=1, py=1, pj=1, xsrc=XSource.NONE, n=1, inv=1 << 15)
 _COMMANDS = {
@@ -32,12 +33,14 @@ def test_softmax_and_ucode_work_alone():
     begun: list[int] = []
 
     async def bench(ctx):
-        waiting, reading = list(_EVERY_PAIR), False
+        waiting, reading, tails = list(_EVERY_PAIR), False, TailMemory()
         for _ in range(_CYCLES):
             start = bool(waiting) and ctx.get(dut.port.free) and not ctx.get(dut.port.start)
             ctx.set(dut.port.start, start)
             if start:
-                ctx.set(dut.port.cmd, sum(word << 32 * i for i, word in enumerate(_COMMANDS[waiting.pop(0)][0])))
+                words, _ = _COMMANDS[waiting.pop(0)]
+                ctx.set(dut.port.cmd, head(words))
+                ctx.set(dut.port.slot, tails.put(words))
             # A RUN reads its two seeds one after the other.
             if ctx.get(dut.seed_en) and not reading:
                 begun.append(len(faults))
@@ -46,7 +49,9 @@ def test_softmax_and_ucode_work_alone():
                 faults.append(ctx.get(dut.port.fault))
             if len(faults) == len(_EVERY_PAIR):
                 break
+            pair = tails.read(ctx.get(dut.port.tail_at.as_value()))
             await ctx.tick()
+            ctx.set(dut.port.tail, pair)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)

@@ -268,8 +268,7 @@ def test_softmax_and_ucode_wait_for_the_lanes(opcode):
         for waits in (0, 1, 7):
             ctx.set(dut.empty, not waits)
             words = command(opcode, [0xABCD] if opcode == Opcode.UCODE else None)
-            ctx.set(dut.cmd, sum(word << (32 * i) for i, word in enumerate(words)))
-            ctx.set(dut.valid, 1)
+            bench.offer(words)
             assert ctx.get(dut.ready)
             await bench.tick()
             ctx.set(dut.valid, 0)

@@ -8,10 +8,11 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from gradloom.rtl.acore.setup import AMOUNT_BITS, SHIFT_REGISTER_BITS, Setup
-from gradloom.rtl.command import COMMAND_BITS, decode
+from gradloom.rtl.command import HEAD_BITS, decode
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout
 from gradloom.verif.acore.acore_commands import command, shift_word
+from gradloom.verif.acore.tail_memory import head
 from gradloom.verif.plain_arith import saturate, wrap
 
 
@@ -19,14 +20,13 @@ class Dut(wiring.Component):
     """A set-up whose fields are those of its command."""
 
     def __init__(self, config: Config) -> None:
-        self.cmd = Signal(COMMAND_BITS)
+        self.cmd = Signal(HEAD_BITS)
         self.setup = Setup(config, decode(Opcode.RUN, self.cmd))
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.setup = self.setup
-        m.d.comb += self.setup.cmd.eq(self.cmd)
         return m
 
 
@@ -85,17 +85,22 @@ def test_setup(group):
                 before = 0 if shift["first"] else expected[shift["dst"]]
                 expected[shift["dst"]] = wrap(before + shift["const"] + (-e if shift["neg"] else e), SHIFT_REGISTER_BITS)
             tail = [shift_word(**shift) for shift in shifts]
-            values = command(Opcode.RUN, tail, **fields)
-            # What lies behind the command is not its.
-            values += [rng.getrandbits(32) for _ in range(MAX_WORDS - len(values))]
-            ctx.set(dut.cmd, sum(word << 32 * i for i, word in enumerate(values)))
+            ctx.set(dut.cmd, head(command(Opcode.RUN, tail, **fields)))
+
+            def show(number: int, tail: list[int] = tail) -> None:
+                """What lies behind the list is not its."""
+                ctx.set(setup.listed, number < len(tail))
+                ctx.set(setup.word, tail[number] if number < len(tail) else rng.getrandbits(32))
+
             ctx.set(setup.start, 1)
+            show(0)
             shifted = 0
             for cycle in range(-rng.randrange(3), 40):
                 exponent = exponents[ctx.get(setup.exp_tid)] if ctx.get(setup.exp_en) else 0x1234
                 seed = seeds[ctx.get(setup.seed_tid)] if ctx.get(setup.seed_en) else 0x12345678
                 await ctx.tick()
                 ctx.set(setup.start, cycle < 0)
+                show(max(cycle + 1, 0))
                 ctx.set(setup.exp_e, exponent)
                 ctx.set(setup.seed_value, seed)
                 if cycle > 0 and not shifted and ctx.get(setup.shifted):

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from gradloom.rtl.channels import Unit, unit_of, units
+from gradloom.rtl.command import HEAD_WORDS, TailPlace
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode, pairs
 from gradloom.rtl.regmap import ErrorCode
@@ -17,11 +18,13 @@ from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
 from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.sequencer import Sequencer
+from gradloom.rtl.sequencer.tails import Tails
 from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 
 PROGRAM = 0x1000
 LIMIT = 0x8000
 RUN_SEED = 0xC0FFEE
+PAIRS = 1 << TailPlace["pair"].width
 
 
 class Bench(wiring.Component):
@@ -32,7 +35,7 @@ class Bench(wiring.Component):
         self.sequencer = Sequencer(config)
         self.units = units(config)
         self.semaphores = Semaphores(len(self.units) + 1)
-        self.queues = [CommandQueue(depth=64) for _ in self.units]
+        self.queues = [CommandQueue(depth=64, tails=Tails()) for _ in self.units]
         self.scale = ScaleUnit(config.tensors)
         self.seed = SeedUnit(config.tensors)
         self.step = Signal(32)
@@ -138,6 +141,10 @@ def execute(config, image, *, seed=0, steps=1, step=0, delay=20, exponents=(), s
                     continue
                 words = ctx.get(queue.port.cmd)
                 length = words >> 8 & 0xFF
+                # What is behind the head lies in the memory by then.
+                for pair in range(HEAD_WORDS // 2, pairs(length)):
+                    kept = ctx.get(queue.tails.memory.data[ctx.get(queue.port.slot) * PAIRS + pair])
+                    words |= kept << 64 * pair
                 outcome.started[unit].append([words >> 32 * k & 0xFFFFFFFF for k in range(length)])
                 outcome.events.append((unit, "start", ctx.get(queue.offset)))
                 await ctx.tick().repeat(rng.randrange(1, delay))
