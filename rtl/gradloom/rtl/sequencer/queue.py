@@ -98,6 +98,8 @@ class CommandQueue(wiring.Component):
         take = Signal()
         last = Signal()
         pair = fifo.r_stream.payload
+        # Words behind an offset: a queue that is full waits for an offset, so they are taken as they come, whatever is granted.
+        arrives = fifo.r_stream.valid & (count != 0)
         m.d.comb += [
             take.eq(fifo.r_stream.valid & (~full | self.grant)),
             fifo.r_stream.ready.eq(take),
@@ -109,6 +111,7 @@ class CommandQueue(wiring.Component):
             m.d.sync += count.eq(Mux(last, 0, count + 1))
             with m.If(count == 0):
                 m.d.sync += next_offset.eq(pair)
+        with m.If(arrives):
             for n in range(pairs(self.words)):
                 with m.If(count == n + 1):
                     m.d.sync += Cat(next_words[2 * n:2 * n + 2]).eq(pair)
@@ -118,7 +121,7 @@ class CommandQueue(wiring.Component):
         if self.tails is not None:
             m.submodules.tails = tails = self.tails
             m.d.comb += [
-                tails.put.eq(take & (count != 0)), tails.pair.eq(count - 1), tails.words.eq(pair), tails.next.eq(self.grant),
+                tails.put.eq(arrives), tails.pair.eq(count - 1), tails.words.eq(pair), tails.next.eq(self.grant),
                 self.port.slot.eq(tails.slot), tails.at.eq(self.port.tail_at), self.port.tail.eq(tails.read),
             ]
 
