@@ -186,8 +186,8 @@ FAULTS = (
     Fault(
         "the last word of a command of odd length is not kept",
         f"{_RTL}/sequencer/queue.py",
-        "tails.put.eq(take & (count != 0))",
-        "tails.put.eq(take & (count != 0) & ~(last & length[0]))",
+        "tails.put.eq(arrives)",
+        "tails.put.eq(arrives & ~(last & length[0]))",
         f"{_TESTS}/rtl/sequencer/test_tails.py::test_every_word_of_every_length[any]",
     ),
 )
