@@ -79,9 +79,12 @@ class Control(wiring.Component):
         m = Module()
         done, failed, pending = Signal(), Signal(), Signal()
         stopping = Signal()
-        # FLUSH and RESET, in a register of its own: what is granted, and all that follows from it, begins with this bit.
+        # FLUSH and RESET, and RESET, in registers of their own: what is granted, and all that follows from it, begins with the first,
+        # and every register of the engines is reached by the second.
         ending = Signal()
-        m.d.comb += [self.halt.eq(ending), self.flush.eq(ending)]
+        resetting = Signal()
+        m.d.comb += [self.halt.eq(ending), self.flush.eq(ending), self.engine_reset.eq(resetting)]
+        m.d.sync += resetting.eq(0)
 
         left = Signal(32)
         m.d.comb += self.last_step.eq(left <= 1)
@@ -149,10 +152,11 @@ class Control(wiring.Component):
             with m.State("FLUSH"):
                 m.d.comb += [self.running.eq(1), self.counting.eq(1), stopping.eq(1)]
                 with m.If(self.idle):
+                    m.d.sync += resetting.eq(1)
                     m.next = "RESET"
             with m.State("RESET"):
                 # One more cycle of flush: a request that a client made in the last cycle is not taken before its reset.
-                m.d.comb += [self.running.eq(1), self.engine_reset.eq(1)]
+                m.d.comb += self.running.eq(1)
                 m.d.sync += [done.eq(~failed), pending.eq(1), ending.eq(0)]
                 m.next = "IDLE"
         with m.If(self.irq_acknowledge):

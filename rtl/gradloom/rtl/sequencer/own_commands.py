@@ -62,7 +62,7 @@ class OwnCommands:
         m.d.sync += [self.addend.eq(Array(ports.base)[self.setbase.breg]), self.beyond.eq(self.loop.target >= program.length)]
         # Comparing takes long and what reads ahead starts at once: in the cycle after, before it asks for anything, and even if the
         # program is halted then, it is sent away from an address outside the window.
-        self.refused = Signal()
+        self.refused = Signal(reset_less=True)
         m.d.sync += self.refused.eq(0)
         with m.If(self.refused):
             program.read(m, 0, 0)
