@@ -79,8 +79,8 @@ class Control(wiring.Component):
         m = Module()
         done, failed, pending = Signal(), Signal(), Signal()
         stopping = Signal()
-        # FLUSH and RESET, and RESET, in registers of their own: what is granted, and all that follows from it, begins with the first,
-        # and every register of the engines is reached by the second.
+        # FLUSH and RESET, and RESET, in registers of their own: what is granted, and all that follows from it, begins with the
+        # first, and the second reaches every register of the engines.
         ending = Signal()
         resetting = Signal()
         m.d.comb += [self.halt.eq(ending), self.flush.eq(ending), self.engine_reset.eq(resetting)]

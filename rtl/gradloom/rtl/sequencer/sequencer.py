@@ -127,7 +127,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
 
         # In the cycle after: what is compared comes late, and what the machine does with a fault is long. Offset and tag hold. It is
-        # 0 a cycle after a reset began, without being reset itself: as it is cleared always, the wires of both would be one.
+        # 0 a cycle after a reset began, without being reset: as it is cleared always, the wires of both would be one.
         fault = Signal(8, reset_less=True)
         m.d.sync += fault.eq(0)
         m.d.comb += self.error.eq(fault)
