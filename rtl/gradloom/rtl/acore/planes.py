@@ -73,9 +73,12 @@ class StreamWalk(wiring.Component):
         plane_last = Signal()
         row_end = Signal()
         one_lane = f.xsrc == XSource.DW if self.config.group == 1 else 0
+        # Registers, as a step comes a cycle after ``start`` at the earliest: much follows from the end of a row.
+        last_beat, last_column = Signal(len(f.nb) + 1), Signal(len(f.xe) + 1)
+        m.d.sync += [last_beat.eq(f.nb - 1), last_column.eq(f.xe - 1)]
         m.d.comb += [
-            plane_last.eq(beat == f.nb - 1),
-            row_end.eq(self.column == f.xe - 1),
+            plane_last.eq(beat == last_beat),
+            row_end.eq(self.column == last_column),
             self.row_last.eq(row_end | plane_last),
             self.beat.v.eq(1),
             self.beat.v0.eq(1),

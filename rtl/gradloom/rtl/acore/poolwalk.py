@@ -108,7 +108,9 @@ class PoolWalk(wiring.Component):
             x_carry.eq(x_start_k + 3 >= f.pstride << 1),
             next_x.eq(Mux(backward, x_start + x_carry, x_start + f.pstride)),
             next_xk.eq(Mux(backward, x_start_k + 2 - Mux(x_carry, f.pstride << 1, 0), x_start_k)),
-            x_last.eq(Mux(backward, xk + f.pstride, xk + 2 - Mux(self.single, 0, f.pstride)) >= f.pkern),
+            # Whether the beat is single comes late, so both ends are compared before.
+            x_last.eq(Mux(self.single & ~backward, xk + 2 >= f.pkern,
+                          Mux(backward, xk + f.pstride, xk + 2 - f.pstride) >= f.pkern)),
         ]
 
         first, last = Signal(), Signal()

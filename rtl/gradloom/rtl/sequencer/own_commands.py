@@ -54,12 +54,12 @@ class OwnCommands:
         # A word that is read on the way: the hyperparameters, or one of a shift list.
         self.entry = Signal(32)
         self.exponent = Signal(signed(16))
-        # Of LDHYP: its table's offset is added as it comes, to what has been there since the command was taken.
-        self.row, self.entry_address = Signal(32), Signal(32)
-        m.d.sync += self.row.eq(Array(ports.base)[self.ldhyp.breg] + (ports.step << 4))
-        # Of ADDBASE and LOOP likewise: what comes of the first words is there a cycle after them, long before EXECUTE.
-        self.addend, self.added, self.beyond = Signal(32), Signal(32), Signal()
-        m.d.sync += [self.addend.eq(Array(ports.base)[self.setbase.breg]), self.beyond.eq(self.loop.target >= program.length)]
+        # Of LDHYP and ADDBASE: the word that comes last is added to what has been there since the command was taken, the base two
+        # cycles before OPERANDS. Of LOOP: its target is compared long before EXECUTE.
+        selected, self.row, self.beyond = Signal(32), Signal(32), Signal()
+        self.selected, self.entry_address, self.added = selected, Signal(32), Signal(32)
+        m.d.sync += [selected.eq(Array(ports.base)[self.ldhyp.breg]), self.row.eq(selected + (ports.step << 4)),
+                     self.beyond.eq(self.loop.target >= program.length)]
         # Comparing takes long and what reads ahead starts at once: in the cycle after, before it asks for anything, and even if the
         # program is halted then, it is sent away from an address outside the window.
         self.refused = Signal(reset_less=True)
@@ -95,7 +95,7 @@ class OwnCommands:
                 m.d.comb += window.take.eq(1)
                 with m.If(window.valid):
                     m.d.sync += [self.words[HEAD_WORDS].eq(window.ahead[0]), self.entry_address.eq(window.ahead[0] + self.row),
-                                 self.added.eq(window.ahead[0] + self.addend)]
+                                 self.added.eq(window.ahead[0] + self.selected)]
                     m.next = "EXECUTE"
 
     def _execute(self, m: Module) -> None:

@@ -126,8 +126,8 @@ class Sequencer(wiring.Component):
         count = Signal(8)
         m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
 
-        # In the cycle after: what is compared comes late, and what the machine does with a fault is long. Offset and tag hold. It is
-        # 0 a cycle after a reset began, without being reset: as it is cleared always, the wires of both would be one.
+        # In the cycle after: what is compared comes late, and what the machine does with a fault is long. Offset and tag hold. It
+        # is 0 a cycle after a reset began, without being reset: it is cleared always, and the wires of both would be one.
         fault = Signal(8, reset_less=True)
         m.d.sync += fault.eq(0)
         m.d.comb += self.error.eq(fault)
