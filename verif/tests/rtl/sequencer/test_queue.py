@@ -7,7 +7,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from gradloom.rtl.isa import SEMAPHORES, Opcode
+from gradloom.rtl.isa import HEADER_WORDS, SEMAPHORES, Opcode
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.tails import Tails
@@ -58,9 +58,10 @@ def load(n, **header):
     return command(Opcode.LOAD, offset=n, n0=1, tag=n, **header)
 
 
-def run_command(words, rng):
-    tail = [rng.getrandbits(32) for _ in range(rng.randrange(19))]
-    return command(Opcode.RUN, tail=tail, uprog=rng.getrandbits(10), tag=words)
+def run_command(tag, rng):
+    """What is behind the header means nothing to a queue."""
+    words = command(Opcode.RUN, tail=[0] * rng.randrange(20), tag=tag)
+    return [*words[:HEADER_WORDS], *(rng.getrandbits(32) for _ in words[HEADER_WORDS:])]
 
 
 def test_commands_arrive_whole_in_order_and_stable():
