@@ -94,12 +94,14 @@ class IntegerLearner(Emulator):
             run.verify()
 
     def saved(self) -> dict[str, Any]:
-        return {"learnt": {name: (found.w, found.v) for name, found in self.learnt.items()},
+        # Values have 16 bits at most.
+        return {"learnt": {name: tuple(value.to(torch.int16) for value in (found.w, found.v) if value is not None)
+                           for name, found in self.learnt.items()},
                 "parameters": (self.parameters.master, self.parameters.velocity), "exponents": self._exponents, "step": self._step,
                 "calibrated": self._calibrated, "masters": dict(self.masters)}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.learnt = {name: Learnt(*pair) for name, pair in saved["learnt"].items()}
+        self.learnt = {name: Learnt(*(value.to(torch.float32) for value in pair)) for name, pair in saved["learnt"].items()}
         master, velocity = saved["parameters"]
         self.parameters = Parameters(master, velocity, self.parameters.places)
         self._exponents, self._step, self._calibrated = saved["exponents"], saved["step"], saved["calibrated"]
