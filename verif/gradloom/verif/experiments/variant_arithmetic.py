@@ -76,24 +76,26 @@ def forward(
     x: Tensor, gamma: Tensor, beta: Tensor, tau: Tensor | None, eps_shift: Exponent, *, f: int, increment: Tensor | None,
     residual: Tensor | None = None, residual_shift: Exponent = 0, coding: Coding = PINT8, up: int = 0, plan: "Plan",
 ) -> frn.Forward:
-    """:func:`gradloom.models.emulator.frn.forward` by a plan; y is float64."""
-    n, x = x.shape[2] * x.shape[3], x.to(torch.float64)
-    q, le = _reciprocal_norm(n, frn._plane_norms(x), frn._epsilon(n, eps_shift), plan.floors)
-    exact = x.mul_(frn.plane(q * power_of_two(-XHAT_EXPONENT - le)))
+    """:func:`gradloom.models.emulator.frn.forward` by a plan; y is float64, or float32 where the sums are."""
+    n = x.shape[2] * x.shape[3]
+    real = torch.float32 if x.dtype == torch.float32 else torch.float64
+    x = x.to(real)
+    q, le = _reciprocal_norm(n, frn._plane_norms(x).to(torch.float64), frn._epsilon(n, eps_shift), plan.floors)
+    exact = x.mul_(frn.plane((q * power_of_two(-XHAT_EXPONENT - le)).to(real)))
     if plan.xhat_bits == 32:
         xhat = exact
     else:
         scaled = exact * 2.0 ** (rounding_bits(f) - up)
-        xhat = round_scaled(scaled, f, increment, torch.float64, coding).mul_(2.0**up)
-    y = (exact if plan.direct else xhat) * frn.plane(gamma.to(torch.float64))
+        xhat = round_scaled(scaled, f, increment, real, coding).mul_(2.0**up)
+    y = (exact if plan.direct else xhat) * frn.plane(gamma.to(real))
     offset = beta if tau is None else beta - tau
-    y += frn.plane((offset << 8).to(torch.float64))
+    y += frn.plane((offset << 8).to(real))
     if residual is not None:
-        y.add_((residual.to(torch.float64) * factor(residual_shift)).floor_())
+        y.add_((residual.to(real) * factor(residual_shift)).floor_())
     normal = xhat.to(torch.float32)
     if tau is None:
         return frn.Forward(normal, None, y, q, le)
-    return frn.Forward(normal, y >= 0, y.clamp_(min=0).add_(frn.plane((tau << 8).to(torch.float64))), q, le)
+    return frn.Forward(normal, y >= 0, y.clamp_(min=0).add_(frn.plane((tau << 8).to(real))), q, le)
 
 
 def backward(

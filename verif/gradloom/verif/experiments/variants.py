@@ -18,6 +18,7 @@ from gradloom.models.emulator import backward as emulator_backward
 from gradloom.models.emulator import conv as emulator_conv
 from gradloom.models.emulator import forward as emulator_forward
 from gradloom.models.emulator import frn as emulator_frn
+from gradloom.models.emulator import run as emulator_run
 from gradloom.models.emulator import step as emulator_step
 from gradloom.models.emulator import velocity as emulator_velocity
 from gradloom.models.formats import Coding, Format, Linear, Scale
@@ -193,7 +194,7 @@ def applied(plan: Plan, sums: str = "exact") -> Iterator[dict[tuple[str, int], t
                     (emulator_velocity, "_updated", partial(variant_updates.updated, plan=plan, masters=masters))]
     if sums == "float32":
         changes += [(emulator_forward, "convolution", variant_sums.forward), (emulator_conv, "backward", variant_sums.backward),
-                    (emulator_conv, "weight_gradient", variant_sums.weight_gradient)]
+                    (emulator_conv, "weight_gradient", variant_sums.weight_gradient), (emulator_run, "encode", variant_sums.encode)]
     elif plan.wide or plan.xhat_bits:
         # Values of 16 bits are no two bytes of a PINT value.
         changes += [(emulator_conv, "bytes_are_exact", lambda device: False)]

@@ -190,8 +190,9 @@ def test_all_floors_and_all_wide_train():
         assert math.isfinite(step.loss)
 
 
-def test_sums_in_float32_are_nearly_the_exact_ones():
-    (_, plain), (_, found) = steps("pint8", 1), steps("pint8", 1, "float32")
+@pytest.mark.parametrize("text", ["pint8", "mean", "mean+zdirect+dx16"])
+def test_sums_in_float32_are_nearly_the_exact_ones(text):
+    (_, plain), (_, found) = steps(text, 1), steps(text, 1, "float32")
     for key, value in plain.items():
         gap = (value.to(torch.float64) - found[key].to(torch.float64)).abs().max()
         assert gap <= 1e-5 * value.abs().max() or (value != found[key]).to(torch.float64).mean() < 0.01, key
