@@ -104,7 +104,7 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _packs(jobs: Sequence[Job]) -> list[bytes]:
-    """Tar files of the checkpoints, unfinished runs first."""
+    """Tar files of the records and checkpoints, unfinished runs first."""
     groups: list[list[tuple[str, bytes]]] = [[]]
     for job in sorted(jobs, key=lambda job: job.record().get("test_accuracy") is not None):
         file = job.record_file.with_suffix(".pt")
@@ -113,7 +113,7 @@ def _packs(jobs: Sequence[Job]) -> list[bytes]:
         content = file.read_bytes()
         if groups[-1] and sum(len(other) for _, other in groups[-1]) + len(content) > _PACK:
             groups.append([])
-        groups[-1].append((file.name, content))
+        groups[-1] += [(job.record_file.name, job.record_file.read_bytes()), (file.name, content)]
     return [_tar(group) for group in groups[:_PACKS]]
 
 

@@ -28,5 +28,5 @@ def test_a_campaign(tmp_path, capfd):
     assert runs[0]["test_accuracy"] is not None and (out / "summary.txt").read_text().startswith("fp32 ")
     assert "== none-1, exit 1" in (out / "log.txt").read_text() and "there is no variant 'none'" in (out / "log.txt").read_text()
     with tarfile.open(out / "checkpoints-1.tar") as archive:
-        assert archive.getnames() == ["run-fp32-2.pt"]
+        assert archive.getnames() == ["run-fp32-2.json", "run-fp32-2.pt"]
     assert "fp32-2 begins" in capfd.readouterr().out
