@@ -7,6 +7,7 @@ from typing import Any
 
 from gradloom.host.files import write_text
 from gradloom.verif.experiments.curves import draw
+from gradloom.verif.experiments.losses_page import losses_section
 from gradloom.verif.experiments.results import DOCS, RESULTS, load_results
 from gradloom.verif.experiments.titles import TITLES
 
@@ -134,6 +135,7 @@ def render(folder: Path = RESULTS, figures: Path = DOCS / "figures") -> str:
     lines = [_HEAD]
     missing = []
     experiments: list[tuple[str, Any]] = [
+        ("losses-resnet20", lambda found: losses_section(found, figures)),
         ("resnet20", lambda found: _classification("ResNet20 on CIFAR-10", found, "`python -m gradloom.verif.experiments.classify "
                                                    "resnet20 --data FOLDER`. " + _CIFAR, figures)),
         ("resnet20-long", lambda found: _classification("ResNet20 on more of CIFAR-10", found, "`... classify resnet20-long --data "

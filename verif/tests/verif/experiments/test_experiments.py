@@ -51,9 +51,20 @@ def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
     text = page.render(tmp_path, tmp_path)
     assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
     assert "Not run yet: int8-shift. 100 training" in text
-    assert "resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, vgg16-quarter, logistic, mnist, radio, ablations.\n" in text
+    assert ("losses-resnet20, resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, vgg16-quarter, logistic, mnist, radio, "
+            "ablations.\n") in text
     assert "ETA's recipe" in text
     ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
+
+
+def test_the_page_shows_what_pint8_loses(tmp_path):
+    runs = [{"variant": name, "seed": seed, "test_accuracy": 0.8119,
+             "curve": [{"epoch": epoch, "loss": 2.0 - 0.07 * epoch + 0.01 * seed} for epoch in range(1, 23)]}
+            for name in ("fp32", "mean") for seed in (1, 2)]
+    (tmp_path / "accuracy-losses-resnet20.json").write_text(json.dumps({"experiment": "losses-resnet20", "runs": runs}))
+    text = page.render(tmp_path, tmp_path)
+    assert "| `mean` | PINT8, mean rounded | 2 | 0.4800 | 81.19 |" in text and "losses-resnet20.svg)" in text
+    ElementTree.fromstring((tmp_path / "accuracy-losses-resnet20.svg").read_text())
 
 
 def test_curves_stay_inside_their_frame():
