@@ -76,8 +76,8 @@ FAULTS = (
     Fault(
         "flags in an answer are sent as they are",
         f"{_RTL}/transmitter.py",
-        "((byte == FLAG) | (byte == ESCAPE))",
-        "(byte == ESCAPE)",
+        "((held == FLAG) | (held == ESCAPE))",
+        "(held == ESCAPE)",
         f"{_WHOLE}::test_requests_of_every_kind_and_size",
     ),
     Fault(
