@@ -4,6 +4,7 @@ import json
 import tarfile
 
 import numpy as np
+import pytest
 
 from gradloom.verif.experiments import campaign
 
@@ -17,6 +18,7 @@ def test_how_many_more_runs_a_time_allows():
 
 def test_a_campaign(tmp_path, capfd):
     """Two runs on a few images, one of which cannot be; all results are there, checkpoints too."""
+    pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
     rng = np.random.default_rng(3)
     x, y = rng.integers(0, 256, (16, 3, 32, 32), np.uint8), np.arange(16) % 10
     np.savez(tmp_path / "data.npz", x=x, y=y, x_test=x[:4], y_test=y[:4])

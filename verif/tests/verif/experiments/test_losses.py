@@ -10,23 +10,24 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 
-from gradloom.host.datasets.data import epoch_order
-from gradloom.models.arithmetic import dither, pint
-from gradloom.models.emulator import conv as emulator_conv
-from gradloom.models.emulator import forward as emulator_forward
-from gradloom.models.emulator import frn as emulator_frn
-from gradloom.models.emulator import step as emulator_step
-from gradloom.models.emulator import velocity as emulator_velocity
-from gradloom.models.emulator.step import Emulator
-from gradloom.models.hyper import Hyper
-from gradloom.models.layers import INPUT, Kind
-from gradloom.models.network import load_network
-from gradloom.models.state import State
-from gradloom.verif.checkout import NETWORKS
-from gradloom.verif.experiments import losses, pictures, variant_arithmetic, variant_updates
-from gradloom.verif.experiments.variants import TOKENS, Plan, applied, parse_plan, variant_network
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
+
+from gradloom.host.datasets.data import epoch_order  # noqa: E402
+from gradloom.models.arithmetic import dither, pint  # noqa: E402
+from gradloom.models.emulator import conv as emulator_conv  # noqa: E402
+from gradloom.models.emulator import forward as emulator_forward  # noqa: E402
+from gradloom.models.emulator import frn as emulator_frn  # noqa: E402
+from gradloom.models.emulator import step as emulator_step  # noqa: E402
+from gradloom.models.emulator import velocity as emulator_velocity  # noqa: E402
+from gradloom.models.emulator.step import Emulator  # noqa: E402
+from gradloom.models.hyper import Hyper  # noqa: E402
+from gradloom.models.layers import INPUT, Kind  # noqa: E402
+from gradloom.models.network import load_network  # noqa: E402
+from gradloom.models.state import State  # noqa: E402
+from gradloom.verif.checkout import NETWORKS  # noqa: E402
+from gradloom.verif.experiments import losses, pictures, variant_arithmetic, variant_updates  # noqa: E402
+from gradloom.verif.experiments.variants import TOKENS, Plan, applied, parse_plan, variant_network  # noqa: E402
 
 HYPER = Hyper.from_floats(0.1, 0.9, 2.0**-12)
 EXPONENT = -10
