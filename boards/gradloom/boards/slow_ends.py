@@ -28,7 +28,7 @@ class SlowEnd:
     name : :class:`str`
         Of the registers, without what synthesis added and the number of a bit.
     count : :class:`int`
-        Inputs of such registers that are reached later than was asked.
+        Inputs of such registers, of those that are reached later than was asked for (all, if nothing was).
     ns, routing_ns : :class:`float`
         Of the slowest path, with the register's set-up time; of its wires.
     through : tuple of :class:`str`
@@ -90,6 +90,8 @@ def slow_ends(sdf: Path, later_than: float = 0.0, most: int = 20) -> list[SlowEn
         As nextpnr writes it (IEEE 1497: INTERCONNECT, IOPATH from clocks and through cells, SETUPHOLD).
     later_than : :class:`float`
         Nanoseconds; inputs that are reached sooner are not told.
+    most : :class:`int`
+        Names that are told.
 
     Raises
     ------

@@ -109,13 +109,10 @@ def _ends(report: BuildReport) -> str:
     def short(name: str) -> str:
         return name.removeprefix("design.").removeprefix("machine.").removeprefix("core.")
 
-    rows = [(short(end.name), str(end.count), f"{end.ns:.2f}", f"{end.routing_ns:.2f}", " &gt; ".join(
-        html.escape(short(name)) for name in end.through)) for end in report.ends]
-    heads = ("registers", "inputs", "latest, ns", "wires, ns", "from, through")
-    body = "".join("<tr>" + "".join(f"<td>{cell if n == len(row) - 1 else html.escape(cell)}</td>" for n, cell in enumerate(row))
-                   + "</tr>" for row in rows)
+    rows = [(short(end.name), str(end.count), f"{end.ns:.2f}", f"{end.routing_ns:.2f}",
+             " > ".join(short(name) for name in end.through)) for end in report.ends]
     return (f"<h2>Registers that are reached latest</h2><p class=note>Static timing of all wires and cells; registers of one name "
-            f"together.</p><table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{body}</table>")
+            f"together.</p>{table(('registers', 'inputs', 'latest, ns', 'wires, ns', 'from, through'), rows)}")
 
 
 def _clock_name(text: str) -> str:

@@ -215,13 +215,24 @@ class Emulator:
     def train_step(self, x_codes: np.ndarray, labels: np.ndarray, hyper: Hyper) -> EmulatorStep:
         """One training step on a batch: uint8 codes (B, C, Y, X), integers (B,) or targets (B, classes)."""
         net, labels = self.net, np.asarray(labels)
-        run = self._run(calibrate=not self._calibrated)
         images, answers = torch.tensor(x_codes, device=self.device), torch.tensor(labels, dtype=torch.int64, device=self.device)
+        run, logits = self._advance(images, answers, hyper)
+        if hyper.average:
+            state = self.state()
+            accumulate(net, state)
+            self._averages, self._averaged = state.averages, state.averaged
+        loss, correct = score(net, _array(logits, np.int32), labels)
+        exponents = {tid: e.cpu().numpy() if isinstance(e, Tensor) else e for tid, e in run.e.items()}
+        return EmulatorStep(_Tensors(run, self), exponents, loss, correct, run)
+
+    def _advance(self, images: Tensor, answers: Tensor, hyper: Hyper) -> tuple[Run, Tensor]:
+        """One step on what lies on the device: its pass, and its logits (B, classes), int32 Q8."""
+        run = self._run(calibrate=not self._calibrated)
         try:
             logits = forward(run, images)
             backward(run, logits, answers)
-            updated = update_weights(run, self.learnt, hyper, len(labels))
-            parameters = update_parameters(run, self.parameters, hyper, len(labels))
+            updated = update_weights(run, self.learnt, hyper, len(answers))
+            parameters = update_parameters(run, self.parameters, hyper, len(answers))
             # All of the step has been asked for. Only now the host waits, and sees whether what it took for granted is so.
             sums = sums_range(run, parameters)
             run.read(sums, *updated.ranges)
@@ -232,16 +243,10 @@ class Emulator:
         check_sums(run, parameters, sums)
         # Nothing is changed before all of the step has gone well.
         self.learnt, self.parameters = updated.learnt, parameters
-        self._exponents = next_exponents(net, self._exponents, run.e, run.stats())
+        self._exponents = next_exponents(self.net, self._exponents, run.e, run.stats())
         self._step += 1
         self._calibrated = True
-        if hyper.average:
-            state = self.state()
-            accumulate(net, state)
-            self._averages, self._averaged = state.averages, state.averaged
-        loss, correct = score(net, _array(logits, np.int32), labels)
-        exponents = {tid: e.cpu().numpy() if isinstance(e, Tensor) else e for tid, e in run.e.items()}
-        return EmulatorStep(_Tensors(run, self), exponents, loss, correct, run)
+        return run, logits
 
     @torch.inference_mode()
     def evaluate(self, x_codes: np.ndarray, labels: np.ndarray) -> Evaluation:

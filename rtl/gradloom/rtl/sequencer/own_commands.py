@@ -9,14 +9,14 @@ from amaranth.lib import wiring
 from gradloom.rtl.command import decode
 from gradloom.rtl.isa import COMMANDS, SHIFT_FIELDS, Engine, Opcode
 from gradloom.rtl.regmap import ErrorCode
-from gradloom.rtl.sequencer.program_window import HEAD_WORDS, Program
+from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, Program
 from gradloom.rtl.sequencer.scale_unit import ScaleOp
 
 __all__ = ["OwnCommands"]
 
 TID_RATE, TID_DECAY = 1, 3
 """Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
-assert all(encoding.words <= HEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
+assert all(encoding.words <= AHEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
 
 
 class OwnCommands:
@@ -32,9 +32,9 @@ class OwnCommands:
     tensors : :class:`int`
         Tensor numbers that there are.
     words : list of :class:`amaranth.hdl.Signal`
-        The command, HEAD_WORDS + 1 of 32 bits. The last one is read here if the command has it.
+        The command, AHEAD_WORDS + 1 of 32 bits. The last one is read here if the command has it.
     count : :class:`amaranth.hdl.Signal`
-        Words of the command that are taken: HEAD_WORDS at ``ACQUIRE``.
+        Words of the command that are taken: AHEAD_WORDS at ``ACQUIRE``.
     fail : callable
         In a state, ends the program with an error.
     """
@@ -89,12 +89,12 @@ class OwnCommands:
                 m.next = "OPERANDS"
         with m.State("OPERANDS"):
             m.d.sync += self.exponent.eq(0)
-            with m.If((self.size <= HEAD_WORDS) | (self.opcode == Opcode.EXPSET)):
+            with m.If((self.size <= AHEAD_WORDS) | (self.opcode == Opcode.EXPSET)):
                 m.next = "EXECUTE"
             with m.Else():
                 m.d.comb += window.take.eq(1)
                 with m.If(window.valid):
-                    m.d.sync += [self.words[HEAD_WORDS].eq(window.ahead[0]), self.entry_address.eq(window.ahead[0] + self.row),
+                    m.d.sync += [self.words[AHEAD_WORDS].eq(window.ahead[0]), self.entry_address.eq(window.ahead[0] + self.row),
                                  self.added.eq(window.ahead[0] + self.selected)]
                     m.next = "EXECUTE"
 

@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.isa import COMMANDS, pairs
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 
-__all__ = ["HEADER_BYTES", "HEAD_WORDS", "Program", "ProgramWindow"]
+__all__ = ["AHEAD_WORDS", "HEADER_BYTES", "Program", "ProgramWindow"]
 
 HEADER_BYTES = 16
-HEAD_WORDS = 4
+AHEAD_WORDS = 4
 """Words of a command, two pairs, that are there before any of them is taken: an engine's queue depends on them."""
-assert all(pairs(encoding.words) >= HEAD_WORDS // 2 for encoding in COMMANDS.values())
+assert all(pairs(encoding.words) >= AHEAD_WORDS // 2 for encoding in COMMANDS.values())
 
 
 class ProgramWindow(wiring.Component):
@@ -25,7 +25,7 @@ class ProgramWindow(wiring.Component):
         Words of the program.
     clear : ``In(1)``
         Forget all of them; the pair of this cycle, too.
-    ahead : ``Out(ArrayLayout(32, HEAD_WORDS))``
+    ahead : ``Out(ArrayLayout(32, AHEAD_WORDS))``
         The oldest first.
     valid, full : ``Out(1)``
         The first two words are there; all of them are.
@@ -34,12 +34,12 @@ class ProgramWindow(wiring.Component):
     """
 
     def __init__(self) -> None:
-        super().__init__({"pairs": In(stream.Signature(64)), "clear": In(1), "ahead": Out(ArrayLayout(32, HEAD_WORDS)),
+        super().__init__({"pairs": In(stream.Signature(64)), "clear": In(1), "ahead": Out(ArrayLayout(32, AHEAD_WORDS)),
                           "valid": Out(1), "full": Out(1), "take": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        held = [Signal(64, name=f"held{n}", reset_less=True) for n in range(HEAD_WORDS // 2)]
+        held = [Signal(64, name=f"held{n}", reset_less=True) for n in range(AHEAD_WORDS // 2)]
         level, left = Signal(range(len(held) + 1)), Signal(range(len(held) + 1))
         taken = self.take & self.valid
         m.d.comb += [self.ahead.eq(Cat(held)), self.valid.eq(level != 0), self.full.eq(level == len(held)),

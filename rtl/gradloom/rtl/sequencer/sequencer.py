@@ -23,7 +23,7 @@ from gradloom.rtl.isa import (
 from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.sequencer.own_commands import OwnCommands
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
-from gradloom.rtl.sequencer.program_window import HEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
+from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
 from gradloom.rtl.sequencer.scale_unit import ScaleOp
 
 __all__ = ["Sequencer"]
@@ -41,7 +41,7 @@ def _transfer_field(name: str) -> Field:
 
 
 _BREG, _OFFSET = _transfer_field("breg"), _transfer_field("offset")
-assert _BREG.word < HEAD_WORDS <= _OFFSET.word and not _OFFSET.word % 2
+assert _BREG.word < AHEAD_WORDS <= _OFFSET.word and not _OFFSET.word % 2
 
 
 class Sequencer(wiring.Component):
@@ -121,7 +121,7 @@ class Sequencer(wiring.Component):
         program = Program(m, fetch, window, self.program)
         position = program.position
 
-        words = [Signal(32, name=f"command{n}") for n in range(HEAD_WORDS + 1)]
+        words = [Signal(32, name=f"command{n}") for n in range(AHEAD_WORDS + 1)]
         opcode, size = words[0][:8], words[0][8:16]
         count = Signal(8)
         m.d.comb += [self.tag.eq(words[0][16:]), self.sem_wait.eq(words[1])]
@@ -190,7 +190,7 @@ class Sequencer(wiring.Component):
                         m.d.sync += words[0].eq(word)  # its tag
                         fail(ErrorCode.MALFORMED_COMMAND)
                     with m.Elif(window.full):
-                        m.d.sync += [*(words[n].eq(window.ahead[n]) for n in range(HEAD_WORDS)), count.eq(0),
+                        m.d.sync += [*(words[n].eq(window.ahead[n]) for n in range(AHEAD_WORDS)), count.eq(0),
                                      position.eq(position + Cat(Const(0, 3), pairs(word[8:16])))]
                         m.next = "FORWARD"
                         with m.If(word[4:8] == Engine.SEQ):
@@ -198,7 +198,7 @@ class Sequencer(wiring.Component):
                             m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += take.eq(1)
-                m.d.sync += count.eq(HEAD_WORDS)
+                m.d.sync += count.eq(AHEAD_WORDS)
                 m.next = "ACQUIRE"
 
             # The queue gets the command's offset, then its words: transfer n holds pair n - 1.

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.host.files import write_bytes, write_json, write_text
+from gradloom.host.commands.cli_arguments import positive, seed
+from gradloom.host.files import UserError, write_bytes, write_json, write_text
 
 __all__ = ["Job", "affordable", "main", "summary"]
 
@@ -34,11 +35,27 @@ _PACK_SECONDS = 45.0
 
 
 class Job:
-    """A run and its process."""
+    """A run and its process.
+
+    Parameters
+    ----------
+    text : :class:`str`
+        VARIANT:SEED, or a variant with seed 1.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If it is neither.
+    """
 
     def __init__(self, text: str, work: Path) -> None:
-        self.variant, _, seed = text.partition(":")
-        self.seed = int(seed or 1)
+        self.variant, _, number = text.partition(":")
+        if not self.variant:
+            raise UserError(f"job {text!r} names no variant: give VARIANT:SEED")
+        try:
+            self.seed = seed(number or "1")
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f"job {text!r} is no VARIANT:SEED: the seed {error}") from None
         self.name, self.work = f"{self.variant}-{self.seed}", work
         self.process: subprocess.Popen[bytes] | None = None
         self.epochs_before = 0
@@ -139,21 +156,35 @@ def _tell(jobs: Sequence[Job], out: Path, *, pack: bool) -> None:
             write_bytes(out / f"checkpoints-{number}.tar", content)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def _jobs(text: str, work: Path) -> list[Job]:
+    jobs: list[Job] = []
+    for part in text.split(","):
+        job = Job(part, work)
+        if job.name in [other.name for other in jobs]:
+            raise UserError(f"job {part!r} is there twice: give each VARIANT:SEED once")
+        jobs.append(job)
+    return jobs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.experiments.campaign", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--jobs", required=True, metavar="VARIANT:SEED,...")
-    parser.add_argument("--start", type=int, default=6, metavar="N")
-    parser.add_argument("--most", type=int, default=14, metavar="N", help="runs at once, at most")
+    parser.add_argument("--start", type=positive, default=6, metavar="N")
+    parser.add_argument("--most", type=positive, default=14, metavar="N", help="runs at once, at most")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("options", nargs="*", metavar="OPTION")
     given = parser.parse_args(arguments)
+    try:
+        jobs = _jobs(given.jobs, given.work)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     ends = time.monotonic() + given.seconds
     for folder in (given.work, given.out):
         folder.mkdir(parents=True, exist_ok=True)
-    jobs = [Job(text, given.work) for text in given.jobs.split(",")]
     waiting = [job for job in jobs if job.record().get("test_accuracy") is None]
 
     def begin(count: int) -> None:
@@ -178,7 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             job.process.wait()
     _tell(jobs, given.out, pack=True)
     print((given.out / "summary.txt").read_text(), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

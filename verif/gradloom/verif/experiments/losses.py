@@ -9,6 +9,7 @@ epoch, and a checkpoint from which the same command goes on. The variants: :mod:
 import argparse
 import dataclasses
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,13 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradloom.host.files import write_json
+from gradloom.host.commands.cli_arguments import positive, seed
+from gradloom.host.devices.models import check_torch_device
+from gradloom.host.files import UserError, write_json
 from gradloom.models.atomic import write_with
 from gradloom.models.emulator import step as emulator_step
 from gradloom.models.emulator.learnt import Learnt, Parameters
 from gradloom.models.emulator.numbers import value_table
 from gradloom.models.emulator.step import Emulator
-from gradloom.models.golden.update import next_exponents
 from gradloom.models.hyper import Hyper, schedule_table
 from gradloom.models.layers import Training
 from gradloom.models.network import Network, load_network
@@ -67,22 +69,7 @@ class IntegerLearner(Emulator):
     @torch.inference_mode()
     def train_step(self, images: Tensor, answers: Tensor, hyper: Hyper) -> Tensor:  # type: ignore[override]
         """:meth:`gradloom.models.emulator.step.Emulator.train_step` of images that are on the device; the logits."""
-        run = self._run(calibrate=not self._calibrated)
-        try:
-            logits = emulator_step.forward(run, images)
-            emulator_step.backward(run, logits, answers)
-            updated = emulator_step.update_weights(run, self.learnt, hyper, len(answers))
-            parameters = emulator_step.update_parameters(run, self.parameters, hyper, len(answers))
-            sums = emulator_step.sums_range(run, parameters)
-            run.read(sums, *updated.ranges)
-        finally:
-            run.verify()
-        updated.mend()
-        emulator_step.check_sums(run, parameters, sums)
-        self.learnt, self.parameters = updated.learnt, parameters
-        self._exponents = next_exponents(self.net, self._exponents, run.e, run.stats())
-        self._step += 1
-        self._calibrated = True
+        _, logits = self._advance(images, answers, hyper)
         return logits * _LOGIT_UNIT
 
     @torch.inference_mode()
@@ -207,7 +194,15 @@ def train(run: Run, learner: Learner, data: Pictures, out: Path, *, ends: float 
     """Train from the beginning or from a checkpoint; the record that was written.
 
     ``ends`` : of :func:`time.monotonic`; an epoch that would last beyond it is not begun.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If a batch is larger than the training images, or the run that is there has other settings.
     """
+    if run.batch > len(data.train):
+        raise UserError(f"a batch of {run.batch} images is larger than the {len(data.train)} images that there are: give a smaller "
+                        f"--batch")
     device = str(data.train.device)
     settings = dataclasses.asdict(run) | {"images": len(data.train), "test_images": len(data.test), "input_exponent": data.exponent}
     record: dict[str, Any] = settings | {
@@ -217,7 +212,7 @@ def train(run: Run, learner: Learner, data: Pictures, out: Path, *, ends: float 
     if path.with_suffix(".pt").exists():
         found = torch.load(path.with_suffix(".pt"), map_location=device, weights_only=False)
         if any(found["record"].get(key) != value for key, value in settings.items()):
-            raise ValueError(f"{path} holds a run of other settings: move it away, or restore the settings")
+            raise UserError(f"{path} holds a run of other settings: move it away, or restore the settings")
         record = found["record"]
         learner.restore(found["learner"])
     hypers, curve = run.table(len(data.train)), record["curve"]
@@ -241,6 +236,14 @@ def train(run: Run, learner: Learner, data: Pictures, out: Path, *, ends: float 
     return record
 
 
+def _plan(variant: str) -> Plan | None:
+    """Of a variant; nothing of FP32."""
+    try:
+        return None if variant == "fp32" else parse_plan(variant)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
 def _one(run: Run, data: Pictures, out: Path, ends: float) -> dict[str, Any]:
     network, device = load_network(run.network), str(data.train.device)
     made: dict[str, Any] = {"seed": run.seed, "exponent": data.exponent, "device": device}
@@ -248,26 +251,26 @@ def _one(run: Run, data: Pictures, out: Path, ends: float) -> dict[str, Any]:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    if run.variant == "fp32":
+    plan = _plan(run.variant)
+    if plan is None:
         return train(run, FloatLearner(network, **made), data, out, ends=ends, say=say)
-    plan = parse_plan(run.variant)
     with applied(plan, run.sums) as masters:
         return train(run, IntegerLearner(network, plan, masters, **made), data, out, ends=ends, say=say)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.experiments.losses", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER|FILE")
     parser.add_argument("--variants", required=True, metavar="NAME[+NAME...],...")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--network", default="resnet20", choices=("resnet20", "vgg16"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=22)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seed", type=seed, default=1)
+    parser.add_argument("--epochs", type=positive, default=22)
+    parser.add_argument("--batch", type=positive, default=256)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--weight-decay", type=float, default=2.0**-12)
     parser.add_argument("--sums", default="exact", choices=("exact", "float32"))
-    parser.add_argument("--images", type=int, metavar="N", help="the first N training images (default: all)")
+    parser.add_argument("--images", type=positive, metavar="N", help="the first N training images (default: all)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--stop-after", type=float, default=math.inf, metavar="SECONDS")
     options = parser.parse_args(arguments)
@@ -275,13 +278,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Values of more than 11 bits would lose some in TF32, and FP32 is to be FP32.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    options.out.mkdir(parents=True, exist_ok=True)
-    data = load_pictures(options.data, options.device, options.images)
-    for variant in options.variants.split(","):
-        run = Run(variant, options.network, options.seed, options.epochs, options.batch, options.lr,
-                  weight_decay=options.weight_decay, sums="exact" if variant == "fp32" else options.sums)
-        _one(run, data, options.out, ends)
+    variants = options.variants.split(",")
+    try:
+        for variant in variants:  # all of them before the first is trained
+            _plan(variant)
+        check_torch_device(options.device)
+        data = load_pictures(options.data, options.device, options.images)
+        options.out.mkdir(parents=True, exist_ok=True)
+        for variant in variants:
+            run = Run(variant, options.network, options.seed, options.epochs, options.batch, options.lr,
+                      weight_decay=options.weight_decay, sums="exact" if variant == "fp32" else options.sums)
+            _one(run, data, options.out, ends)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

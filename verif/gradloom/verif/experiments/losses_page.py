@@ -1,13 +1,21 @@
-"""The section of docs/accuracy.md on what PINT8 loses, from the runs that :mod:`gradloom.verif.experiments.losses` made."""
+"""The section of docs/accuracy.md on what PINT8 loses, from the runs that :mod:`gradloom.verif.experiments.losses` made.
 
+``python -m gradloom.verif.experiments.losses_page FILE...`` keeps finished runs (``run-*.json``, or a campaign's ``runs.json``) as
+``docs/results/accuracy-losses-NETWORK.json``, beside those that are kept there already.
+"""
+
+import json
 import statistics
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.host.files import write_text
+from gradloom.host.files import UserError, write_json, write_text
 from gradloom.verif.experiments.curves import draw
+from gradloom.verif.experiments.results import RESULTS, load_results
 
-__all__ = ["losses_section"]
+__all__ = ["keep", "losses_section", "main"]
 
 _TEXT = """\
 `python -m gradloom.verif.experiments.losses --data FOLDER --variants VARIANT --seed SEED --epochs 22 --batch 256 --device cuda
@@ -51,3 +59,42 @@ def losses_section(results: dict[str, Any], figures: Path) -> list[str]:
     figure = f"accuracy-{results['experiment']}.svg"
     write_text(figures / figure, draw({name: list(points.items()) for name, points in series.items()}, "epoch", _LABEL))
     return ["## What PINT8 loses", "", _TEXT, "", *lines, "", f"![{_LABEL} by epoch](figures/{figure})", ""]
+
+
+def keep(files: Sequence[Path], folder: Path = RESULTS) -> None:
+    """Keep the finished runs of these files; a run of the same variant and seed takes the place of the one that was kept.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If a file cannot be read or holds no runs.
+    """
+    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
+    for file in files:
+        try:
+            table = json.loads(file.read_text())
+            for run in table.get("runs", [table]):
+                if run["test_accuracy"] is not None:
+                    found.setdefault(run["network"], {})[run["variant"], run["seed"]] = run
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            why = type(error).__name__
+            raise UserError(f"{file} holds no runs of losses or campaign ({why}): give run-*.json or runs.json") from None
+    for network, runs in found.items():
+        name = f"losses-{network}"
+        kept = {(run["variant"], run["seed"]): run for run in (load_results(name, folder) or {"runs": []})["runs"]} | runs
+        # FP32 first, which the others are set beside.
+        ordered = [kept[key] for key in sorted(kept, key=lambda key: (key[0] != "fp32", *key))]
+        write_json(folder / f"accuracy-{name}.json", {"experiment": name, "runs": ordered})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        keep([Path(text) for text in (sys.argv[1:] if arguments is None else arguments)])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

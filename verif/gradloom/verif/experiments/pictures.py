@@ -5,6 +5,7 @@ been interrupted. What lies outside of an image is the code of 0, the mean of al
 """
 
 import dataclasses
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,12 @@ def epoch_choices(count: int, seed: int, epoch: int, device: torch.device) -> tu
 def _raw(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Bytes and class numbers of the training and the test images."""
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            x, y, test_x, test_y = (archive[key] for key in ("x", "y", "x_test", "y_test"))
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                x, y, test_x, test_y = (archive[key] for key in ("x", "y", "x_test", "y_test"))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise UserError(f"{path} cannot be read ({why}): give CIFAR-10 or an .npz file with x, y, x_test and y_test") from None
         return x, y.astype(np.int64), test_x, test_y.astype(np.int64)
     if not data_cifar.recognises(path):
         raise UserError(f"{path} is neither CIFAR-10 nor an .npz file with x, y, x_test and y_test: give one of the two")

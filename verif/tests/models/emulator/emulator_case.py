@@ -1,8 +1,6 @@
 """What the emulator's tests share: the networks, a thread each, random batches."""
 
 
-import pytest
-import torch
 
 from gradloom.models.arithmetic import pint
 from gradloom.verif.checkout import NETWORKS
@@ -10,15 +8,6 @@ from gradloom.verif.checkout import NETWORKS
 SOURCES = ["digits-cnn", *(str(file) for file in sorted(NETWORKS.glob("*.toml")))]
 KINDS = ("activations", "normalised", "errors", "weights", "velocities")
 INPUT_EXPONENT = -11
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: threads that wait for each other only cost time where tests run side by side."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def batch(network, rng, images):

@@ -19,9 +19,10 @@ from gradloom.models.emulator.step import Emulator  # noqa: E402
 from gradloom.models.golden.step import Hyper  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
+from gradloom.verif.one_thread import one_thread  # noqa: E402, F401
 
 sys.path.insert(0, str(Path(__file__).parent))
-from emulator_case import INPUT_EXPONENT, batch, one_thread  # noqa: E402, F401
+from emulator_case import INPUT_EXPONENT, batch  # noqa: E402
 
 VIEWS = {"_unsafe_view", "alias", "as_strided", "detach", "detach_", "expand", "flatten", "permute", "reshape", "select", "slice",
          "split", "split_with_sizes", "squeeze", "t", "tensor_split", "transpose", "unbind", "unsqueeze", "view"}

@@ -13,11 +13,12 @@ from gradloom.models.formats import FORMATS  # noqa: E402
 from gradloom.models.golden import step as golden  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
+from gradloom.verif.one_thread import one_thread  # noqa: E402, F401
 from gradloom.verif.random_networks import random_network  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 import test_formats_emulator as same  # noqa: E402
-from emulator_case import INPUT_EXPONENT, SOURCES, batch, one_thread  # noqa: E402, F401
+from emulator_case import INPUT_EXPONENT, SOURCES, batch  # noqa: E402
 from far_device import FarDevice, FarTensor, skip_unless_linked  # noqa: E402
 
 INTEGER = [name for name in FORMATS if name != "fp32"]

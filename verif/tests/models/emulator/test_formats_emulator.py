@@ -17,10 +17,11 @@ from gradloom.models.golden import step as golden  # noqa: E402
 from gradloom.models.golden.step import Hyper  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
+from gradloom.verif.one_thread import one_thread  # noqa: E402, F401
 from gradloom.verif.random_networks import random_network  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
-from emulator_case import INPUT_EXPONENT, KINDS, SOURCES, batch, one_thread  # noqa: E402, F401
+from emulator_case import INPUT_EXPONENT, KINDS, SOURCES, batch  # noqa: E402
 
 SOFTWARE = [name for name in FORMATS if name not in ("pint8", "fp32")]
 VARIANTS = ["pint8-exact", "pint8-master16", "pint8-master32", "pint(8,2)", "pint(7,3)", "pint(5,2)"]

@@ -28,7 +28,17 @@ def test_a_campaign(tmp_path, capfd):
     runs = json.loads((out / "runs.json").read_text())["runs"]
     assert [(run["variant"], run["seed"], len(run["curve"])) for run in runs] == [("fp32", 2, 1)]
     assert runs[0]["test_accuracy"] is not None and (out / "summary.txt").read_text().startswith("fp32 ")
-    assert "== none-1, exit 1" in (out / "log.txt").read_text() and "there is no variant 'none'" in (out / "log.txt").read_text()
+    assert "== none-1, exit 2" in (out / "log.txt").read_text() and "there is no variant 'none'" in (out / "log.txt").read_text()
     with tarfile.open(out / "checkpoints-1.tar") as archive:
         assert archive.getnames() == ["run-fp32-2.json", "run-fp32-2.pt"]
     assert "fp32-2 begins" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("jobs", "words"), [
+    ("mean:two", "job 'mean:two' is no VARIANT:SEED: the seed must be a whole number, not 'two'"),
+    ("mean:1,", "job '' names no variant: give VARIANT:SEED"),
+    ("mean:1,mean", "job 'mean' is there twice: give each VARIANT:SEED once")])
+def test_bad_jobs_are_one_sentence(tmp_path, capsys, jobs, words):
+    folders = ["--data", str(tmp_path), "--work", str(tmp_path / "w"), "--out", str(tmp_path / "o")]
+    assert campaign.main([*folders, "--jobs", jobs, "--seconds", "1"]) == 2
+    assert capsys.readouterr().err == f"error: {words}\n" and not (tmp_path / "w").exists()

@@ -15,7 +15,7 @@ from gradloom.models.golden import step as golden
 from gradloom.models.layers import Training
 from gradloom.models.network import load_network
 from gradloom.models.state import State
-from gradloom.verif.experiments import page, radio_data
+from gradloom.verif.experiments import losses_page, page, radio_data
 from gradloom.verif.experiments.curves import draw
 from gradloom.verif.experiments.results import Store
 from gradloom.verif.experiments.titles import TITLES
@@ -65,6 +65,22 @@ def test_the_page_shows_what_pint8_loses(tmp_path):
     text = page.render(tmp_path, tmp_path)
     assert "| `mean` | PINT8, mean rounded | 2 | 0.4800 | 81.19 |" in text and "losses-resnet20.svg)" in text
     ElementTree.fromstring((tmp_path / "accuracy-losses-resnet20.svg").read_text())
+
+
+def test_finished_runs_are_kept(tmp_path, capsys):
+    def run(variant, seed, accuracy):
+        return {"variant": variant, "network": "resnet20", "seed": seed, "test_accuracy": accuracy, "curve": []}
+
+    (tmp_path / "runs.json").write_text(json.dumps({"runs": [run("mean", 2, 0.5), run("mean", 1, None), run("fp32", 1, 0.6)]}))
+    (tmp_path / "run-mean-2.json").write_text(json.dumps(run("mean", 2, 0.7)))
+    losses_page.keep([tmp_path / "runs.json"], tmp_path)
+    losses_page.keep([tmp_path / "run-mean-2.json"], tmp_path)
+    kept = json.loads((tmp_path / "accuracy-losses-resnet20.json").read_text())
+    assert kept == {"experiment": "losses-resnet20", "runs": [run("fp32", 1, 0.6), run("mean", 2, 0.7)]}
+    (tmp_path / "bad.json").write_text("[1]")
+    for name in ("bad.json", "none.json"):
+        assert losses_page.main([str(tmp_path / name)]) == 2
+        assert f"{name} holds no runs of losses or campaign" in capsys.readouterr().err
 
 
 def test_curves_stay_inside_their_frame():

@@ -28,17 +28,10 @@ from gradloom.models.state import State  # noqa: E402
 from gradloom.verif.checkout import NETWORKS  # noqa: E402
 from gradloom.verif.experiments import losses, pictures, variant_arithmetic, variant_updates  # noqa: E402
 from gradloom.verif.experiments.variants import TOKENS, Plan, applied, parse_plan, variant_network  # noqa: E402
+from gradloom.verif.one_thread import one_thread  # noqa: E402, F401
 
 HYPER = Hyper.from_floats(0.1, 0.9, 2.0**-12)
 EXPONENT = -10
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def network():
@@ -281,3 +274,32 @@ def test_the_learner_does_the_products_step():
     assert learner.exponents == emulator.exponents
     for name, array in emulator.state().arrays().items():
         assert np.array_equal(array, learner.state().arrays()[name]), name
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--variants", "mean,fast"], "there is no variant 'fast': join some of pint8, mean, "),
+    (["--variants", "mean+meanfine"], "'mean+meanfine' asks for mean 'nearest' and 'exact': leave one of the two"),
+    (["--data", "nothing"], "nothing is neither CIFAR-10 nor an .npz file with x, y, x_test and y_test: give one of the two"),
+    (["--data", "absent.npz"], "absent.npz cannot be read (No such file or directory): give CIFAR-10 or an .npz file"),
+    (["--batch", "41"], "a batch of 41 images is larger than the 40 images that there are: give a smaller --batch"),
+    (["--device", "tpu"], "tpu"),
+    (["--epochs", "3"], "run-mean-1.json holds a run of other settings: move it away, or restore the settings"),
+], ids=lambda value: value[0] + value[1] if isinstance(value, list) else "")
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    path, _ = images_file(tmp_path)
+    record = {"record": {"variant": "mean", "epochs": 2}, "learner": {}}
+    torch.save(record, tmp_path / "run-mean-1.pt")
+    before = sorted(tmp_path.iterdir())
+    assert losses.main(["--data", str(path), "--variants", "mean", "--out", ".", "--epochs", "2", "--batch", "16", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("error: ") and words in err and err.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--epochs", "0"], ["--batch", "few"], ["--seed", "-1"], ["--images", "0"], ["--network", "lenet"]])
+def test_bad_numbers_are_refused(capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        losses.main(["--data", ".", "--variants", "mean", "--out", ".", *arguments])
+    assert caught.value.code == 2 and f"argument {arguments[0]}" in capsys.readouterr().err
