@@ -20,7 +20,7 @@ from gradloom.rtl.acore import microprograms
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2
 from gradloom.rtl.acore.microcode import Kind, Operand
-from gradloom.rtl.acore.softmax import SQUARED_CYCLES, softmax_cycles
+from gradloom.rtl.acore.softmax import softmax_cycles, squared_cycles
 from gradloom.rtl.acore.sweep import FETCH
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.channels import Unit, engine_of
@@ -137,7 +137,7 @@ class Costs:
             cycles = len(instruction.tail) + 3
             return Cost(cycles, 0, 0, cycles)
         if opcode == Opcode.SOFTMAX:
-            a_class, an_image = SQUARED_CYCLES if instruction["squared"] else softmax_cycles(self.config)
+            a_class, an_image = (squared_cycles if instruction["squared"] else softmax_cycles)(self.config)
             cycles = 1 + instruction["images"] * (instruction["classes"] * a_class + an_image)
             return Cost(cycles, 0, 0, cycles)
         return self._move(instruction, read="dest" in instruction.fields)

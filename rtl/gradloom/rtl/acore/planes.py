@@ -202,14 +202,18 @@ class PlaneWalk(wiring.Component):
         row = Signal(2)
         tile = Signal(24)
         block = Signal(24)
-        # What tiles ahead of the present plane add to the first index of a row.
-        ahead, ahead_next = Signal(24), Signal(24)
+        # What tiles ahead of the present plane, and of the next one, add to the first index of a row.
+        ahead, further, ahead_next = Signal(24), Signal(24), Signal(24)
         next_row = Signal(24)
-        m.d.comb += [ahead_next.eq(ahead + Mux(plane_last, f.s_t, 0)),
+        m.d.comb += [ahead_next.eq(Mux(plane_last, further, ahead)),
                      next_row.eq(Mux(plane_last, f.idx0, Mux(row == 0, f.idx1, f.idx2)) + ahead_next)]
+        # From the last beat of a row to the next row; a register, as the fields are stable from `start` on. Behind a row of K1_UP
+        # is the row of zeros that is not swept.
+        next_x = Signal(len(f.xe) + 2)
+        m.d.sync += next_x.eq(2 - f.xodd + Mux((f.layout == PsumLayout.K1_UP) & f.psr, (f.xe << 1) - f.xodd, 0))
         with m.If(self.start):
-            m.d.sync += [plane.eq(f.idx0), block.eq(f.idx0), tile.eq(f.idx0), self.idx.eq(f.idx0), ahead.eq(0), block_beat.eq(0),
-                         side.eq(0), tap.eq(0), row.eq(0)]
+            m.d.sync += [plane.eq(f.idx0), block.eq(f.idx0), tile.eq(f.idx0), self.idx.eq(f.idx0), ahead.eq(0), further.eq(f.s_t),
+                         block_beat.eq(0), side.eq(0), tap.eq(0), row.eq(0)]
         with m.Elif(self.step & weights):
             with m.If(block_beat != self.config.block_beats - 1):
                 m.d.sync += [block_beat.eq(block_beat + 1), self.idx.eq(self.idx + (f.s_lane << 1))]
@@ -222,11 +226,9 @@ class PlaneWalk(wiring.Component):
                                  self.idx.eq(block + f.s_k)]
                 with m.Else():
                     m.d.sync += [side.eq(0), tap.eq(0), row.eq(Mux(plane_last, 0, row + 1)), ahead.eq(ahead_next),
-                                 block.eq(next_row), tile.eq(next_row), self.idx.eq(next_row)]
+                                 further.eq(ahead_next + f.s_t), block.eq(next_row), tile.eq(next_row), self.idx.eq(next_row)]
         with m.Elif(self.step):
             with m.If(plane_last):
                 m.d.sync += [plane.eq(plane + f.s_k), self.idx.eq(plane + f.s_k)]
             with m.Else():
-                # Behind a row of K1_UP the row of zeros that is not swept.
-                skipped = Mux(self.row_last & (f.layout == PsumLayout.K1_UP) & f.psr, (f.xe << 1) - f.xodd, 0)
-                m.d.sync += self.idx.eq(self.idx + 2 - (self.row_last & f.xodd) + skipped)
+                m.d.sync += self.idx.eq(self.idx + Mux(self.row_last, next_x, 2))

@@ -15,7 +15,7 @@ from gradloom.rtl.isa import Opcode
 from gradloom.rtl.pint import CODE_BITS, code_of
 from gradloom.rtl.regmap import ErrorCode
 
-__all__ = ["SQUARED_CYCLES", "Softmax", "softmax_cycles"]
+__all__ = ["Softmax", "softmax_cycles", "squared_cycles"]
 
 _EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 _EXP_BITS = 16
@@ -26,15 +26,18 @@ _QUOTIENT = _QUOTIENT_DIGITS + 2
 _SERIAL = 2 * _QUOTIENT_DIGITS + 2
 """Cycles of a quotient that is made a bit a cycle, from the read of its exponential on; the last step is in the last one."""
 _ERROR_BITS = 34
-SQUARED_CYCLES = 1, 6
-"""Cycles a class and an image; a command takes one more."""
 _READ = 2
 """Cycles from ``lrd_en`` to ``lrd_data``."""
 
 
+def squared_cycles(config: Config) -> tuple[int, int]:
+    """Cycles a class and an image; a command takes one more."""
+    return (1, 6) if config.divider_bits == 2 else (1, 7)
+
+
 def softmax_cycles(config: Config) -> tuple[int, int]:
     """The same of softmax."""
-    return (3, 21) if config.divider_bits == 2 else (2 + _SERIAL, 22 - _QUOTIENT)
+    return (3, 21) if config.divider_bits == 2 else (2 + _SERIAL, 23 - _QUOTIENT)
 
 
 class Softmax(wiring.Component):
@@ -172,6 +175,11 @@ class Softmax(wiring.Component):
             m.d.comb += [error.eq(quotient - Mux(was[1 + len(channel):] == label, 65536, 0)),
                          error_valid.eq(divided), error_last.eq(was[0]),
                          error_channel.eq(was[1:1 + len(channel)])]
+        if self.config.divider_bits == 1:
+            # Where a class takes many cycles anyway, one more between the memory of the logits and the encoder.
+            error = delay(error, 1, "error")
+            error_valid, error_last, error_channel = (delay(value, 1, f"error_{name}") for name, value in (
+                ("valid", error_valid), ("last", error_last), ("channel", error_channel)))
         m.submodules.rounder = rounder = Rounder(_ERROR_BITS + 9)
         m.d.comb += rounder.g.eq(Mux(cmd.squared, error << 9, error << 5))
         leaving = delay(Cat(error_valid, error_last, error_channel), Rounder.LATENCY, "leaving")

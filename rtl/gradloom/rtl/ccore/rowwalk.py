@@ -96,11 +96,14 @@ class RowWalk(wiring.Component):
         slot = Signal(SLOT_BITS)
         first = Signal()
         step_first = Signal()
+        # A register, as a group is walked a cycle after ``start`` at the earliest.
+        last_row = Signal(12)
         m.d.comb += self.free.eq(~walking)
+        m.d.sync += last_row.eq(f.upi - 1)
 
         def advance(w: int, y, row, b, a, slot):
             """The unit after the given one."""
-            wrap = y == (f.upi - 1)[:12]
+            wrap = y == last_row
             y_next, row_next = Signal(12, name=f"y{w}"), Signal(signed(15), name=f"row{w}")
             b_sum, b_next, a_next = Signal(5, name=f"bs{w}"), Signal(4, name=f"b{w}"), Signal(16, name=f"a{w}")
             slot_next = Signal(SLOT_BITS, name=f"slot{w}")

@@ -1,5 +1,8 @@
 """The registers that the host sees on AXI4-Lite (:mod:`gradloom.rtl.regmap`)."""
 
+import functools
+import operator
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, ValueLike, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
@@ -15,6 +18,8 @@ COUNTER_WIDTH = 48
 """Bits of every cycle and beat counter."""
 
 OKAY, SLVERR = 0, 2
+_PARTS = 4
+"""Into which the choice of a register to read is split."""
 READ_WAIT = 3
 """Cycles from a read's address until its value is taken: memories behind an index register answer two cycles after it changed."""
 
@@ -22,9 +27,9 @@ READ_WAIT = 3
 class Csr(wiring.Component):
     """AXI4-Lite subordinate and every register that the host or the Sequencer writes.
 
-    One access of each direction at a time. A read is answered READ_WAIT + 2 cycles after its address, a write 3 cycles
-    after address and data; a refused one with SLVERR. Either takes a cycle for the choice among all registers, and one for what
-    follows from it.
+    One access of each direction at a time. A read is answered READ_WAIT + 3 cycles after its address, a write 3 cycles
+    after address and data; a refused one with SLVERR. A read takes two cycles for the choice among all registers, which lie all
+    over the machine, a write one, and either one for what follows from it.
 
     Members
     -------
@@ -149,10 +154,10 @@ class Csr(wiring.Component):
 
     def _reads(self, m: Module) -> None:
         address = Signal(14)
-        wait = Signal(range(READ_WAIT + 2))
+        wait = Signal(range(READ_WAIT + 3))
         m.d.comb += self.s_axil_arready.eq((wait == 0) & ~self.s_axil_rvalid)
         with m.If(self.s_axil_arvalid & self.s_axil_arready):
-            m.d.sync += [address.eq(self.s_axil_araddr[2:]), wait.eq(READ_WAIT + 1)]
+            m.d.sync += [address.eq(self.s_axil_araddr[2:]), wait.eq(READ_WAIT + 2)]
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         with m.If(self.s_axil_rvalid & self.s_axil_rready):
@@ -180,19 +185,29 @@ class Csr(wiring.Component):
         if self.tables:
             effects["PERF_HIGH"] = [self.perf_tag.eq(self.perf_tag + 1)]
 
-        value, allowed, sample = Signal(32), Signal(), Signal()
-        m.d.comb += sample.eq(wait == 2)
+        sample, allowed, given = Signal(), Signal(), Signal()
         taken = Signal(32)
-        given = Signal()
-        m.d.sync += [taken.eq(value), given.eq(allowed)]
+        m.d.comb += sample.eq(wait == 3)
+        values_of = {entry.name: entry.constant(self.config) if entry.constant else values[entry.name] for entry in REGISTERS}
         with m.Switch(address):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
-                    m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])
                     m.d.comb += allowed.eq(~self.running if entry.access in (Access.IDLE, Access.RO_IDLE) else 1)
                     if entry.name in effects:
                         with m.If(sample & allowed):
                             m.d.sync += effects[entry.name]
+        # A part of the registers each, 0 where the register is not among them.
+        parts = []
+        for n in range(_PARTS):
+            value, part = Signal(32, name=f"value{n}"), Signal(32, name=f"part{n}")
+            with m.Switch(address):
+                for entry in REGISTERS[n::_PARTS]:
+                    with m.Case(entry.offset >> 2):
+                        m.d.comb += value.eq(values_of[entry.name])
+            m.d.sync += part.eq(value)
+            parts.append(part)
+        permitted = Signal()
+        m.d.sync += [permitted.eq(allowed), given.eq(permitted), taken.eq(functools.reduce(operator.or_, parts))]
         with m.If(wait == 1):
             m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(given, taken, 0)),
                          self.s_axil_rresp.eq(Mux(given, OKAY, SLVERR))]

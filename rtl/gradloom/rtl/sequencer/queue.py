@@ -88,7 +88,7 @@ class CommandQueue(wiring.Component):
         connect(m, flipped(self.i), fifo.w_stream)
 
         next_words = [Signal(32, name=f"next{n}", reset_less=True) for n in range(self.words)]
-        next_offset = Signal(32, reset_less=True)
+        offset, next_offset = Signal(32, reset_less=True), Signal(32, reset_less=True)  # of what comes, of what is collected
         count = Signal(range(pairs(MAX_WORDS) + 1))
         full = Signal()
         length = _header(next_words, "length")
@@ -98,10 +98,10 @@ class CommandQueue(wiring.Component):
         take = Signal()
         last = Signal()
         pair = fifo.r_stream.payload
-        # Words behind an offset: a queue that is full waits for an offset, so they are taken as they come, whatever is granted.
-        arrives = fifo.r_stream.valid & (count != 0)
+        # What is taken does not depend on a grant of the same cycle, which comes late: the next offset has a place of its own.
+        arrives = take & (count != 0)
         m.d.comb += [
-            take.eq(fifo.r_stream.valid & (~full | self.grant)),
+            take.eq(fifo.r_stream.valid & (~full | (count == 0))),
             fifo.r_stream.ready.eq(take),
             last.eq((count == (length + 1) >> 1) & (count > 1)),
         ]
@@ -110,13 +110,13 @@ class CommandQueue(wiring.Component):
         with m.If(take):
             m.d.sync += count.eq(Mux(last, 0, count + 1))
             with m.If(count == 0):
-                m.d.sync += next_offset.eq(pair)
+                m.d.sync += offset.eq(pair)
         with m.If(arrives):
             for n in range(pairs(self.words)):
                 with m.If(count == n + 1):
                     m.d.sync += Cat(next_words[2 * n:2 * n + 2]).eq(pair)
             with m.If(last):
-                m.d.sync += full.eq(1)
+                m.d.sync += [full.eq(1), next_offset.eq(offset)]
 
         if self.tails is not None:
             m.submodules.tails = tails = self.tails

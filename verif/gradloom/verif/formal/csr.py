@@ -1,6 +1,8 @@
 """Specification of the registers as an AXI4-Lite subordinate, from the table of gradloom.rtl.regmap."""
 
 import dataclasses
+import functools
+import operator
 import types
 
 from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, ResetSignal, Signal, Value
@@ -17,8 +19,8 @@ __all__ = ["CsrSpec"]
 
 _CONFIG = PRESETS["nano"]
 _OKAY, _SLVERR = 0, 2
-_READ_CYCLES = 5
-"""From a read's address to its answer; its value is taken in the cycle before the last of them."""
+_READ_CYCLES = 6
+"""From a read's address to its answer; its value is taken two cycles before the last of them."""
 _WRITE = {Access.RW, Access.RW_IDLE, Access.IDLE}
 _WRITE_IDLE = {Access.RW_IDLE, Access.IDLE}
 _READ_IDLE = {Access.IDLE, Access.RO_IDLE}
@@ -52,9 +54,11 @@ class CsrSpec(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dut = self.design.Csr(self.config)
-        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken", "given")
+        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken", "given",
+                  "permitted", "part0", "part1", "part2", "part3")
         (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always,
-         self.read_address, self.wait, self.latch, self.taken, self.given) = add_opened(m, platform, dut, *opened)
+         self.read_address, self.wait, self.latch, self.taken, self.given, self.permitted,
+         *self.parts) = add_opened(m, platform, dut, *opened)
         m.d.comb += [
             *(getattr(dut, f"s_axil_{name}").eq(getattr(self, name)) for name in _LITE),
             *(getattr(dut, name).eq(getattr(self, name)) for name in _SIDE),
@@ -149,7 +153,7 @@ class CsrSpec(wiring.Component):
         address, value = Signal(14, name="r_address"), Signal(32)
         allowed, effect = Signal(), Signal()
         answering = Signal()
-        answer, taken = age == _READ_CYCLES - 1, age == _READ_CYCLES - 2
+        answer, taken = age == _READ_CYCLES - 1, age == _READ_CYCLES - 3
         ready = (age == 0) & ~answering
         m.d.comb += [
             Assert(dut.s_axil_arready == ready), Assert(dut.s_axil_rvalid == answering), effect.eq(taken & allowed),
@@ -184,11 +188,13 @@ class CsrSpec(wiring.Component):
         with m.If(effect & self.tables & (address == register("PERF_HIGH").offset >> 2)):
             m.d.sync += kept["PERF_INDEX"][:16].eq(kept["PERF_INDEX"][:16] + 1)
         before, allowed_before = past(m, value, "value_before"), past(m, allowed, "allowed_to_read")
-        m.d.comb += [Assert(self.taken == before), Assert(self.given == allowed_before)]
-        fine, given = past(m, allowed_before, "readable"), past(m, before, "value_taken")
+        given, fine = past(m, before, "value_given"), past(m, allowed_before, "allowed_to_give")
+        m.d.comb += [Assert(functools.reduce(operator.or_, self.parts) == before), Assert(self.permitted == allowed_before),
+                     Assert(self.taken == given), Assert(self.given == fine)]
+        told, said = past(m, fine, "readable"), past(m, given, "value_taken")
         with m.If(past(m, answer, "answered")):
-            m.d.comb += [Assert(dut.s_axil_rresp == Mux(fine, _OKAY, _SLVERR)),
-                         Assert(dut.s_axil_rdata == Mux(fine, given, 0))]
+            m.d.comb += [Assert(dut.s_axil_rresp == Mux(told, _OKAY, _SLVERR)),
+                         Assert(dut.s_axil_rdata == Mux(told, said, 0))]
         return effect, address
 
     @staticmethod

@@ -61,12 +61,20 @@ class SemaphoreSpec(wiring.Component):
         count = Signal(8)
         update = after(count, self.follow)
         m.d.sync += count.eq(update)
-        over = Signal()
-        m.d.sync += over.eq(Cat(after(counter, n) > _LARGEST for n, counter in enumerate(dut.counters)).any())
+        over, ended = Signal(), Signal()
+        m.d.sync += [
+            over.eq(Cat(after(counter - dut.taken[n], n) > _LARGEST for n, counter in enumerate(dut.counters)).any()),
+            ended.eq(over | ended),
+        ]
+        held, lately = Array(dut.counters)[self.follow], dut.taken.bit_select(self.follow, 1)
         m.d.comb += [
-            Assert(Array(dut.counters)[self.follow] == count),
-            Assert(dut.ready.bit_select(self.follow, 1) == (count != 0)),
-            Assert(update >= 0),
+            Assume(~ended),  # the counters are wrong behind an overflow
+            Assert(over | (held == count + lately)),
+            Assert(over | (dut.ready.bit_select(self.follow, 1) == (count != 0))),
+            *(Assert(over | ((counter <= _LARGEST + 1) & (counter >= dut.taken[n])
+                             & (dut.one[n] == (counter >= 1)) & (dut.two[n] == (counter >= 2))))
+              for n, counter in enumerate(dut.counters)),
+            Assert(over | (update >= 0)),
             Assert(dut.overflow == over),
         ]
         if self.cover:

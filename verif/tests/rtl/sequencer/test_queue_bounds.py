@@ -80,10 +80,11 @@ def test_idle_from_the_first_word_to_the_last_done(in_flight, pause):
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
 @pytest.mark.parametrize("depth", [16, 64])
 def test_full(in_flight, depth):
-    """Without a grant the queue takes one command beside its ``depth`` words, and not one more; all come out in order."""
+    """Without a grant the queue takes one command and the offset of the next beside its ``depth`` words, and nothing more; all come
+    out in order."""
     dut = CommandQueue(depth=depth, words=10, in_flight=in_flight)
     pairs_of_all = [pair for n in range(40) for pair in words_of(n, load(n))]
-    capacity = len(words_of(0, load(0))) + depth // 2
+    capacity = len(words_of(0, load(0))) + 1 + depth // 2
 
     async def testbench(ctx):
         ctx.set(dut.port.free, 1)
