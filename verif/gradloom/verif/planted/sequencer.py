@@ -25,8 +25,8 @@ FAULTS = (
     Fault(
         "a granted semaphore is not decremented",
         f"{_RTL}/sequencer/semaphores.py",
-        "for r in range(self.requesters)]) - taken)",
-        "for r in range(self.requesters)]))",
+        "counter - taken[n] + _ones",
+        "counter + _ones",
         f"{_TESTS}/rtl/sequencer/test_queue.py::test_semaphores_against_a_model",
     ),
     Fault(
@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "several signals of one cycle count once",
         f"{_RTL}/sequencer/semaphores.py",
-        "_ones([self.signal[r][n] for r in range(self.requesters)])",
-        "Cat(self.signal[r][n] for r in range(self.requesters)).any()",
+        "_ones(list(signals))",
+        "signals.any()",
         f"{_TESTS}/rtl/sequencer/test_semaphores.py::test_signals_and_a_grant_in_one_cycle",
     ),
     Fault(
@@ -144,9 +144,37 @@ FAULTS = (
     Fault(
         "a semaphore is ready a cycle late",
         f"{_RTL}/sequencer/semaphores.py",
-        "self.ready[n].eq(update[:WIDTH].any())",
-        "self.ready[n].eq(counter.any())",
+        "one[n].eq(self.ready[n] | signals.any())",
+        "one[n].eq(counter.any())",
         f"{_TESTS}/rtl/sequencer/test_queue.py::test_semaphores_against_a_model",
+    ),
+    Fault(
+        "what was granted a cycle before is granted again",
+        f"{_RTL}/sequencer/semaphores.py",
+        "Mux(taken[n], two[n], one[n])",
+        "one[n]",
+        f"{_TESTS}/rtl/sequencer/test_semaphores.py::test_a_signal_grants_from_the_next_cycle_on",
+    ),
+    Fault(
+        "a grant in the cycle of one signal too many is an overflow",
+        f"{_RTL}/sequencer/semaphores.py",
+        "(counter[:WIDTH].any() | ~taken[n])",
+        "(counter[:WIDTH].any() | 1)",
+        f"{_TESTS}/rtl/sequencer/test_semaphores.py::test_overflow_is_a_sum_above_255_of_any_semaphore",
+    ),
+    Fault(
+        "the offset of the next command takes the place of the collected one's",
+        f"{_RTL}/sequencer/queue.py",
+        "[full.eq(1), next_offset.eq(offset)]",
+        "[full.eq(1), next_offset.eq(pair)]",
+        f"{_TESTS}/rtl/sequencer/test_queue.py::test_commands_arrive_whole_in_order_and_stable",
+    ),
+    Fault(
+        "the first register reads 0",
+        f"{_RTL}/registers/csr.py",
+        "for entry in REGISTERS[n::_PARTS]:",
+        "for entry in REGISTERS[n + 1::_PARTS]:",
+        f"{_TESTS}/formal/test_formal_csr.py::test_csr[none]",
     ),
     Fault(
         "a counter that the machine lacks reads what another one latched",
