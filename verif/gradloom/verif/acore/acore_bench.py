@@ -37,6 +37,8 @@ class Bench:
         self.rivals: random.Random | None = None
         """While commands run, others read what only one of both can read in a cycle: Storers PBUF and LOGIT, the drain DW."""
         self.tails = TailMemory()
+        self._held: dict[tuple[Dest, int], int] = {}
+        """What :meth:`load_all` has put into memories that the A-Core only reads."""
         self._next: dict[str, int] = {}
         self._waited = 0
 
@@ -82,6 +84,7 @@ class Bench:
         return sum((value & ((1 << width) - 1)) << (width * i) for i, value in enumerate(values))
 
     async def load(self, dest: Dest, addr: int, sub: int, data: int) -> None:
+        self._held.pop((dest, addr), None)
         d, bus = self.driver, f"load__{load_channels(self.config, dest)[0]}"
         for name, value in (("valid", 1), ("dest", dest), ("bank", 0), ("addr", addr), ("sub", sub), ("data", data)):
             d.set(f"{bus}__{name}", value)
@@ -89,13 +92,17 @@ class Bench:
         d.set(f"{bus}__valid", 0)
 
     async def load_all(self) -> None:
-        """Everything that the reference's input memories hold."""
+        """Everything that the reference's input memories hold, but for what this has loaded and nothing has written since."""
         bits = 16 * self.config.group
         for dest, memory, beats in ((Dest.AA, self.ref.aa, 1), (Dest.AB, self.ref.ab, 1), (Dest.AM, self.ref.am, 1),
                                     (Dest.XIN, self.ref.xin, 8), (Dest.PBUF, self.ref.pbuf, 4), (Dest.LABEL, self.ref.label, 1)):
             for addr, value in list(memory.items()):
+                if self._held.get((dest, addr)) == value:
+                    continue
                 for sub in range(beats):
                     await self.load(dest, addr, sub, value >> (bits * sub) & ((1 << bits) - 1))
+                if dest != Dest.PBUF:  # which the A-Core writes, too
+                    self._held[dest, addr] = value
 
     async def read(self, src: Source, addresses: Sequence[int]) -> list[int]:
         """Whole entries through the store bus, a beat asked for in every cycle; data come two cycles behind."""

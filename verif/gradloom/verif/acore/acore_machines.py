@@ -18,12 +18,15 @@ CONFIGS = {"g1w1": bench_config(1, 1), "g2w3": bench_config(2, 3), "g4w2": bench
            "g4w1t8": bench_config(4, 1, apu_channels=4, apu_lanes=1, divider_bits=1, apu_shifters="lut"),
            "g4w2t2": bench_config(4, 2, apu_channels=2), "g1w1t2": bench_config(1, 1, apu_lanes=1)}
 
+_PERIOD, _SETTLE = 10, 1
+"""Nanoseconds of a clock cycle, and from a change to where all that depends on it has its value."""
+
 
 class CocotbDriver:
     """Ports that the emitted module lacks (unused) are ignored.
 
-    A bench calls this some ten times a cycle, so ports are looked up once, a value that stays is not written again, and nobody
-    waits for a circuit to settle that nothing has moved.
+    A bench calls this some ten times a cycle, so ports are looked up once, a value that stays is not written again, nobody waits
+    for a circuit to settle that nothing has moved, and a cycle is one wait to where it has settled behind the clock's edge.
     """
 
     def __init__(self, dut) -> None:
@@ -31,6 +34,8 @@ class CocotbDriver:
         self._ports: dict[str, Any] = {}
         self._held: dict[str, int] = {}
         self._moved = True
+        self._since = 0
+        """Nanoseconds since the clock's last edge; 0: no edge has been seen."""
 
     def _port(self, name: str) -> Any:
         if name not in self._ports:
@@ -49,19 +54,24 @@ class CocotbDriver:
 
     async def settle(self) -> None:
         if self._moved:
-            await Timer(1, unit="ns")
+            await Timer(_SETTLE, unit="ns")
+            self._since += _SETTLE if self._since else 0
             self._moved = False
 
     async def tick(self) -> None:
-        await RisingEdge(self.dut.clk)
-        self._moved = True
-        await self.settle()
+        assert self._since < _PERIOD, "the clock's edge has gone by"
+        if self._since:
+            await Timer(_PERIOD + _SETTLE - self._since, unit="ns")
+        else:
+            await RisingEdge(self.dut.clk)
+            await Timer(_SETTLE, unit="ns")
+        self._since, self._moved = _SETTLE, False
 
 
 async def start(dut, config_name: str, seed: int, *, clock: bool = True) -> Bench:
     """A bench behind a reset, everything quiet, memories filled; ``clock``: it does not run yet."""
     if clock:
-        Clock(dut.clk, 10, unit="ns").start()
+        Clock(dut.clk, _PERIOD, unit="ns").start()
     driver = CocotbDriver(dut)
     machine = CONFIGS[config_name]
     quiet = [*(f"load__{n}__valid" for n in range(machine.load_channels)),

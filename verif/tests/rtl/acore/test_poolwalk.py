@@ -15,6 +15,8 @@ from gradloom.rtl.acore.poolwalk import PoolWalk
 from gradloom.rtl.isa import Opcode
 
 Expected = Callable[[int, int], set[tuple[int, int, int]]]
+LONGEST = 500
+"""Cycles, more than any beat of these tests takes: two windows of 15 x 15 are 240."""
 WIDTHS = {"pool": 2, "pkern": 4, "pstride": 4, "ppad": 4, "poff": signed(6), "pyi": 12, "pxi": 12}
 
 
@@ -43,7 +45,8 @@ def test_taps(kernel, stride, pad, backward):
     if backward:
         fields |= {"pyi": out_rows, "pxi": out_columns}
         out_rows, out_columns = rows, columns
-    walk(fields, functools.partial(taps, fields), out_rows, out_columns)
+    # The one walk of many thousand cycles does without a second plane, which the others have.
+    walk(fields, functools.partial(taps, fields), out_rows, out_columns, planes=1 if (kernel, stride) == (15, 1) else 2)
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -82,8 +85,8 @@ def test_a_tile_of_rows(kernel, stride, pad, backward):
     walk(whole | {"pyi": max(used) + 1, "poff": poff}, expected, count, out_columns)
 
 
-def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns: int) -> None:
-    """Two planes of ``out_rows`` x ``out_columns`` outputs."""
+def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns: int, planes: int = 2) -> None:
+    """Planes of ``out_rows`` x ``out_columns`` outputs."""
     backward = fields["pool"] == 2
     signals = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
     dut = PoolWalk(signals)
@@ -92,6 +95,7 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
     stored_row = (fields["pxi"] + 1) // 2
 
     async def bench(ctx):
+        nonlocal cycles
         for name, value in fields.items():
             ctx.set(getattr(signals, name), value)
         ctx.set(dut.plane_beats, fields["pyi"] * stored_row)
@@ -105,13 +109,14 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
         await ctx.tick()
         ctx.set(dut.start, 0)
         ctx.set(dut.step, 1)
-        for plane, y, t in itertools.product(range(2), range(out_rows), range(beats)):
+        for plane, y, t in itertools.product(range(planes), range(out_rows), range(beats)):
             ctx.set(dut.row_last, t == beats - 1)
             ctx.set(dut.plane_last, t == beats - 1 and y == out_rows - 1)
             single = 2 * t + 1 == out_columns
             ctx.set(dut.single, single)
-            found, order, first, last = [set(), set()], [[], []], True, False
+            found, order, first, last, begin = [set(), set()], [[], []], True, False, cycles
             while not last:
+                assert cycles - begin < LONGEST, "the walk of a beat does not end"
                 assert ctx.get(dut.tap.first) == first
                 first = False
                 address = ctx.get(dut.addr) - plane * fields["pyi"] * stored_row
@@ -122,7 +127,6 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
                         order[lane].append(k)
                 last = ctx.get(dut.tap.last)
                 assert ctx.get(dut.beat_done) == last
-                nonlocal cycles
                 cycles += 1
                 await ctx.tick()
             for lane in range(1 if single else 2):
@@ -135,7 +139,7 @@ def walk(fields: dict[str, int], expected: Expected, out_rows: int, out_columns:
     simulator.add_testbench(bench)
     simulator.run()
     command = Instruction(Opcode.RUN, fields | {"py": out_rows, "xe": beats, "xodd": out_columns & 1})
-    assert cycles == 2 * pool_cycles(command), "the cost model counts as many"
+    assert cycles == planes * pool_cycles(command), "the cost model counts as many"
 
 
 @pytest.mark.parametrize("backward", [False, True])

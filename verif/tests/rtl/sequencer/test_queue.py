@@ -13,6 +13,9 @@ from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.tails import Tails
 from gradloom.verif.program_case import command
 
+LONGEST = 10_000
+"""Cycles, more than any of these tests takes."""
+
 
 class Bench(wiring.Component):
     """Two queues on one set of semaphores."""
@@ -37,10 +40,16 @@ class Bench(wiring.Component):
 
 
 def run(dut, *testbenches):
+    """Until all testbenches are at their end, which takes some thousand cycles."""
+    async def watchdog(ctx):
+        await ctx.tick().repeat(LONGEST)
+        raise AssertionError(f"it does not end within {LONGEST} cycles")
+
     sim = Simulator(dut)
     sim.add_clock(1e-8)
     for testbench in testbenches:
         sim.add_testbench(testbench)
+    sim.add_testbench(watchdog, background=True)
     sim.run()
 
 
