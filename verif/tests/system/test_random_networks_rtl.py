@@ -5,7 +5,7 @@ import pytest
 from gradloom.verif.random_networks import random_network
 from gradloom.verif.system_bench import make_case, verify_steps
 
-EACH, IN_SUITE, ALL = 8, 16, 64
+EACH, IN_SUITE, ALL = 8, 8, 64
 LONG = pytest.mark.long("more random networks of the same kind")
 
 

@@ -95,8 +95,8 @@ FAULTS = (
     Fault(
         "element indices of a plane are cut at 2^17",
         f"{_RTL}/acore/planes.py",
-        "self.idx.eq(self.idx + 2 - (self.row_last & f.xodd) + skipped)",
-        "self.idx.eq((self.idx + 2 - (self.row_last & f.xodd) + skipped)[:17])",
+        "self.idx.eq(self.idx + Mux(self.row_last, next_x, 2))",
+        "self.idx.eq((self.idx + Mux(self.row_last, next_x, 2))[:17])",
         f"{_TESTS}/rtl/acore/test_planes.py::test_indices_around_every_power_of_two",
     ),
     Fault(
