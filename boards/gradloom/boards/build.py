@@ -16,10 +16,11 @@ from gradloom.boards.board import Board
 from gradloom.boards.build_report import BuildReport, cells_by_module, critical_paths, read_json, slack_histogram, use_and_clocks
 from gradloom.boards.capacity import check_fit
 from gradloom.boards.clocking import find_pll
+from gradloom.boards.routing import Diverges
 from gradloom.boards.sdram_board import SdramBoard
 from gradloom.boards.slow_ends import slow_ends
 from gradloom.boards.stages import Stages, locked
-from gradloom.boards.tools import BuildError, run_tool, tool_path, tool_version
+from gradloom.boards.tools import BuildError, Hopeless, run_tool, tool_path, tool_version
 from gradloom.rtl.config import Config, ConfigError
 from gradloom.rtl.emission import TOP, emit_verilog
 
@@ -33,6 +34,8 @@ timing the static placer leaves a spot that does not route."""
 ROUTER_OPTIONS = ("--router", "router2")
 """Timing-driven. Nets near the longest path then pay next to nothing for a wire that another net has, so it takes more iterations
 (76 for 56 of one placement), and few detours are left in them: 43.5 MHz, 0.7 less than estimated, for 34.4 and 39.3 without."""
+NO_TIMING = "--no-tmdriv"
+"""Where nets on the longest paths keep each other from an end. It is reached then, at a slower clock."""
 MARGIN = 12
 """Tiles by which a net may leave its bounding box. With nextpnr's own number, 3, the last of a machine's nets did not find their
 way."""
@@ -163,16 +166,14 @@ class _Build:
         self.versions = {tool: tool_version(tool) for tool in ("yosys", "nextpnr-ecp5")}
         self.number = 0
 
-    def run(self, stage: str, tool: str, arguments: list[str], progress: str, inputs: list[str], outputs: list[str],
-            prepare: Callable[[], None] = lambda: None, given: str = "") -> None:
-        """A stage that is one call of a tool; ``prepare`` makes one more input of the others, as ``given`` says."""
+    def run(self, stage: str, tool: str, arguments: list[str], progress: str, inputs: list[str], outputs: list[str]) -> None:
+        """A stage that is one call of a tool."""
         self.commands.append(" ".join([tool, *arguments]))
 
         def work() -> None:
-            prepare()
             run_tool(stage, [tool_path(tool), *arguments], self.folder, progress, lambda line: self.report(stage, line))
 
-        if not self.stages.run(stage, [self.versions.get(tool, ""), *arguments, given], inputs, outputs, work):
+        if not self.stages.run(stage, [self.versions.get(tool, ""), *arguments], inputs, outputs, work):
             self.report(stage, "done before")
 
     def sources(self) -> None:
@@ -191,12 +192,35 @@ class _Build:
         self.run("placement", "nextpnr-ecp5",
                  [*nextpnr, "--json", "top.json", *request.placer, "--no-route", "--write", "placed.json"],
                  _NEXTPNR_PROGRESS, ["top.json", "top.lpf"], ["placed.json"])
-        self.run("routing", "nextpnr-ecp5",
-                 [*nextpnr, "--json", "routable.json", "--no-pack", "--no-place", *request.router, "--textcfg", "top.config",
-                  "--report", "nextpnr.json", "--sdf", "top.sdf", "--timing-allow-fail"], _NEXTPNR_PROGRESS,
-                 ["placed.json", "top.lpf"], ["top.config", "nextpnr.json", "top.sdf", "routing.log"],
-                 lambda: (ready.write_text(json.dumps(routable(read_json(placed), request.margin))), None)[1],
-                 given=f"margin {request.margin}")
+        begin = [*nextpnr, "--json", "routable.json", "--no-pack", "--no-place"]
+        end = ["--textcfg", "top.config", "--report", "nextpnr.json", "--sdf", "top.sdf", "--timing-allow-fail"]
+
+        def work() -> None:
+            ready.write_text(json.dumps(routable(read_json(placed), request.margin)))
+            used = self._route(begin, end)
+            (self.folder / "router.txt").write_text(" ".join(used))
+
+        outputs = ["top.config", "nextpnr.json", "top.sdf", "routing.log", "router.txt"]
+        given = [self.versions["nextpnr-ecp5"], *begin, *request.router, *end, f"margin {request.margin}"]
+        if not self.stages.run("routing", given, ["placed.json", "top.lpf"], outputs, work):
+            self.report("routing", "done before")
+        used = (self.folder / "router.txt").read_text().split()
+        self.commands.append(" ".join(["nextpnr-ecp5", *begin, *used, *end]))
+
+    def _route(self, begin: list[str], end: list[str]) -> tuple[str, ...]:
+        """Returns the options of the router that came to an end."""
+        options = self.request.router
+        while True:
+            try:
+                run_tool("routing", [tool_path("nextpnr-ecp5"), *begin, *options, *end], self.folder, _NEXTPNR_PROGRESS,
+                         lambda line: self.report("routing", line), Diverges())
+            except Hopeless as error:
+                if NO_TIMING in options:
+                    raise BuildError(f"{error}: give another --seed") from None
+                self.report("routing", "ever more wires are wanted twice: once more, without regard to timing")
+                options = (*options, NO_TIMING)
+            else:
+                return options
 
     def result(self, modules: dict[str, dict[str, int]]) -> BuildReport:
         request = self.request

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["BuildError", "run_tool", "tool_path", "tool_version"]
+__all__ = ["BuildError", "Hopeless", "run_tool", "tool_path", "tool_version"]
 
 _TAIL = 5
 _GAP = 20.0
@@ -16,6 +16,10 @@ _GAP = 20.0
 
 class BuildError(RuntimeError):
     """A build failed; the message is one sentence that names the stage, and the tool's last lines."""
+
+
+class Hopeless(BuildError):
+    """What a tool said shows that it will not come to an end."""
 
 
 def tool_path(name: str) -> str:
@@ -40,7 +44,8 @@ def tool_version(name: str) -> str:
     return found[0] if found else "version unknown"
 
 
-def run_tool(stage: str, command: Sequence[str], folder: Path, wanted: str, report: Callable[[str], None]) -> float:
+def run_tool(stage: str, command: Sequence[str], folder: Path, wanted: str, report: Callable[[str], None],
+             hopeless: Callable[[str], bool] = lambda line: False) -> float:
     """Run a tool in ``folder`` with its whole output in ``<stage>.log``; returns its seconds.
 
     Parameters
@@ -50,11 +55,13 @@ def run_tool(stage: str, command: Sequence[str], folder: Path, wanted: str, repo
         since the start; its first group is what is shown.
     report : callable
         Takes such a line.
+    hopeless : callable
+        Takes every line, and says whether the tool is ended here.
 
     Raises
     ------
     :exc:`BuildError`
-        If the tool fails.
+        If the tool fails; :exc:`Hopeless`, if it was ended.
     """
     pattern, begin, shown, waiting = re.compile(wanted), time.monotonic(), -_GAP, ""
     lines: list[str] = []
@@ -63,6 +70,9 @@ def run_tool(stage: str, command: Sequence[str], folder: Path, wanted: str, repo
         assert process.stdout is not None
         for line in process.stdout:
             log.write(line)
+            if hopeless(line):
+                process.kill()
+                raise Hopeless(f"{stage} comes to no end (the whole output: {folder / f'{stage}.log'})")
             lines = [*lines[1 - _TAIL:], line.rstrip()] if line.strip() else lines
             found = pattern.search(line)
             waiting = found[1] if found else waiting

@@ -10,7 +10,7 @@ from gradloom.boards.board import BOARDS
 from gradloom.boards.build import BuildRequest
 from gradloom.boards.build_report import BuildReport
 from gradloom.boards.slow_ends import SlowEnd
-from gradloom.boards.tools import BuildError
+from gradloom.boards.tools import BuildError, Hopeless
 from gradloom.rtl.config import PRESETS
 
 NANO = PRESETS["nano"]
@@ -100,6 +100,8 @@ class Tools:
         self.calls: list[list[str]] = []
         self.cells = {"machine.a_LUT4": {"type": "LUT4"}}
         self.fails = ""
+        self.lost = 0
+        """How many routings come to no end."""
         for name, value in {"write_sources": self.write, "run_tool": self.run, "tool_path": str, "tool_version": str}.items():
             monkeypatch.setattr(build, name, value)
 
@@ -112,10 +114,13 @@ class Tools:
             (folder / name).write_text(f"{request.config.name} {request.clock}")
         return 0x1234
 
-    def run(self, stage, command, folder, wanted, report):
+    def run(self, stage, command, folder, wanted, report, hopeless=None):
         self.calls.append([stage, *command])
         if stage == self.fails:
             raise KeyboardInterrupt
+        if stage == "routing" and self.lost:
+            self.lost -= 1
+            raise Hopeless("routing comes to no end")
         files = {"synthesis": {"top.json": json.dumps({"modules": {"top": {"cells": self.cells}}})},
                  "placement": {"placed.json": PLACED},
                  "routing": {"top.config": "config", "top.sdf": SDF, "nextpnr.json": json.dumps({
@@ -163,6 +168,25 @@ def test_placement_is_routed_as_it_is(tools, tmp_path):
     assert json.loads((tmp_path / "routable.json").read_text()) == {"modules": {"top": {
         "settings": {"seed": "7", "router2/bbMargin/x": "12", "router2/bbMargin/y": "12"},
         "netnames": {"a": {"bits": [2], "attributes": {"src": "a.v"}}, "b": {"bits": [3]}}}}}
+
+
+def test_a_routing_without_an_end_is_done_without_timing(tools, tmp_path):
+    """The report has the command that came to an end, and another build does nothing of it again."""
+    tools.lost, told = 1, []
+    result = build.build(tmp_path, REQUEST, report=lambda stage, text: told.append(text))
+    assert [("--no-tmdriv" in call) for call in tools.calls if call[0] == "routing"] == [False, True]
+    assert "ever more wires are wanted twice: once more, without regard to timing" in told
+    assert "--no-tmdriv" in result.commands[2] and "--no-tmdriv" not in result.commands[1]
+    tools.calls.clear()
+    assert build.build(tmp_path, REQUEST, report=quiet).commands == result.commands
+    assert tools.names == ["bitstream"]
+
+
+def test_a_routing_without_any_end(tools, tmp_path):
+    tools.lost = 2
+    with pytest.raises(BuildError, match="routing comes to no end: give another --seed"):
+        build.build(tmp_path, REQUEST, report=quiet)
+    assert tools.names.count("routing") == 2
 
 
 def test_clock_not_reached(tools, tmp_path):

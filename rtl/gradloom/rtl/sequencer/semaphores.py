@@ -1,6 +1,8 @@
 """Counting semaphores that order the commands of different engines."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
@@ -12,8 +14,8 @@ __all__ = ["Semaphores"]
 WIDTH = 8
 
 
-def _ones(bits: list[Signal]) -> Value:
-    total: Value = bits[0]
+def _ones(bits: Sequence[Value]) -> Value:
+    total = bits[0]
     for bit in bits[1:]:
         total = total + bit
     return total
@@ -80,8 +82,11 @@ class Semaphores(wiring.Component):
             signals = Cat(self.signal[r][n] for r in range(self.requesters))
             count = Signal(WIDTH + 1, name=f"count{n}")
             several = Signal(name=f"several{n}")
+            change = Signal(signed(_ones([Const(1)] * self.requesters).shape().width + 1), name=f"change{n}")
             m.d.comb += [
-                count.eq(counter - taken[n] + _ones(list(signals))),
+                # Not three terms, which would be two chains of carries for each counter.
+                change.eq(_ones(list(signals)) - taken[n]),
+                count.eq(counter + change),
                 several.eq(Cat(signals[r] & signals[:r].any() for r in range(1, self.requesters)).any()),
             ]
             m.d.sync += [

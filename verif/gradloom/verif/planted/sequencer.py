@@ -25,8 +25,8 @@ FAULTS = (
     Fault(
         "a granted semaphore is not decremented",
         f"{_RTL}/sequencer/semaphores.py",
-        "counter - taken[n] + _ones",
-        "counter + _ones",
+        "change.eq(_ones(list(signals)) - taken[n])",
+        "change.eq(_ones(list(signals)))",
         f"{_TESTS}/rtl/sequencer/test_queue.py::test_semaphores_against_a_model",
     ),
     Fault(
@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "several signals of one cycle count once",
         f"{_RTL}/sequencer/semaphores.py",
-        "_ones(list(signals))",
-        "signals.any()",
+        "change.eq(_ones(list(signals)) -",
+        "change.eq(signals.any() -",
         f"{_TESTS}/rtl/sequencer/test_semaphores.py::test_signals_and_a_grant_in_one_cycle",
     ),
     Fault(
