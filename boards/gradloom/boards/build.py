@@ -198,7 +198,7 @@ class _Build:
         def work() -> None:
             ready.write_text(json.dumps(routable(read_json(placed), request.margin)))
             used = self._route(begin, end)
-            (self.folder / "router.txt").write_text(" ".join(used))
+            (self.folder / "router.txt").write_text(" ".join(used))  # for the report of a build that finds the stage done
 
         outputs = ["top.config", "nextpnr.json", "top.sdf", "routing.log", "router.txt"]
         given = [self.versions["nextpnr-ecp5"], *begin, *request.router, *end, f"margin {request.margin}"]

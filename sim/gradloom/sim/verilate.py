@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["QUICK_COMPILING", "BuildError", "alone", "build_library", "cache_folder", "compiler", "library_path", "tool_versions",
-           "verilator_root"]
+__all__ = ["QUICK_COMPILING", "BuildError", "alone", "build_library", "cache_folder", "compiler", "library_path", "made_once",
+           "tool_versions", "verilator_root"]
 
 _SOURCES = Path(__file__).parent
 _HARNESS = "harness.cpp"
@@ -54,6 +54,17 @@ def alone(place: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # where files have no locks, the same is made twice, and one is kept
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def made_once(place: Path, lock: Path, make: Callable[[], None]) -> Path:
+    """The file ``place`` of the cache: as it is, or made by one process, which holds ``lock``, while others wait for it.
+
+    ``make`` lets it appear as a whole."""
+    if not place.is_file():
+        with alone(lock):
+            if not place.is_file():
+                make()
+    return place
 
 
 def verilator_root() -> Path:
@@ -127,11 +138,7 @@ def build_library(files: Mapping[str, str], *, top: str, trace: bool = False, po
         If a tool fails.
     """
     library = library_path(files, top=top, trace=trace, power_up=power_up, blocks=blocks, harness=harness)
-    if not library.is_file():
-        with alone(library.parent):
-            if not library.is_file():
-                _build_into(library, files, top, trace, power_up, blocks, jobs, harness)
-    return library
+    return made_once(library, library.parent, lambda: _build_into(library, files, top, trace, power_up, blocks, jobs, harness))
 
 
 def _build_into(library: Path, files: Mapping[str, str], top: str, trace: bool, power_up: bool, blocks: frozenset[str],

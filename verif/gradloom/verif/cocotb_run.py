@@ -4,7 +4,6 @@ that tests passed.
 The same bench runs on a netlist of gates in the place of the emitted Verilog (``pytest --netlist``).
 """
 
-import gc
 import hashlib
 import os
 import shutil
@@ -20,14 +19,13 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
 from gradloom.rtl import emit
-from gradloom.sim.verilate import QUICK_COMPILING, alone, cache_folder, tool_versions
+from gradloom.sim.verilate import QUICK_COMPILING, cache_folder, made_once, tool_versions
+from gradloom.verif.garbage import search_seldom
 from gradloom.verif.synthesis import gates
 
 __all__ = ["netlist_of", "run_cocotb", "simulated"]
 
-# The simulator's process imports this with the bench. A bench makes objects in every cycle, few of which are garbage that only a
-# search finds: looking for it less often saves a sixth of a bench's time.
-gc.set_threshold(100_000, 20, 100)
+search_seldom()  # the simulator's process imports this with the bench, which makes objects in every cycle: a sixth of its time
 
 netlist_of: list[str] = []
 """Modules that are netlists in every bench (:func:`gradloom.verif.synthesis.gates.with_netlists`); none: the emitted Verilog.
@@ -55,15 +53,16 @@ def _build(source: Path, toplevel: str, arguments: list[str]) -> None:
     key = (source.read_text(), toplevel, arguments, _MAKE_FLAGS, tool_versions(), cocotb.__version__,
            str(cocotb_tools.config.libs_dir))
     kept = cache_folder() / "benches" / hashlib.sha256(repr(key).encode()).hexdigest()[:32] / toplevel
-    if not kept.is_file():
-        with alone(kept.parent):
-            if not kept.is_file():
-                get_runner("verilator").build(sources=[source], hdl_toplevel=toplevel, build_dir=source.parent, always=True,
-                                              build_args=arguments, log_file=source.parent / "build.log")
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as copy:
-                    shutil.copy2(source.parent / toplevel, copy.name)
-                os.replace(copy.name, kept)
+
+    def make() -> None:
+        get_runner("verilator").build(sources=[source], hdl_toplevel=toplevel, build_dir=source.parent, always=True,
+                                      build_args=arguments, log_file=source.parent / "build.log")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as copy:
+            shutil.copy2(source.parent / toplevel, copy.name)
+        os.replace(copy.name, kept)
+
+    made_once(kept, kept.parent, make)
     simulator = source.parent / toplevel
     simulator.unlink(missing_ok=True)
     simulator.symlink_to(kept)

@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.models.layers import INPUT
+import gradloom.host.onnx as bridge
+from gradloom.host.files import UserError
+from gradloom.models.layers import INPUT, NetworkError
 
-__all__ = ["SHAPE", "model_of", "weights"]
+__all__ = ["SHAPE", "model_of", "refusal", "weights"]
 
 SHAPE = (3, 8, 8)
 """Shape of an image, unless another is given."""
@@ -31,3 +34,12 @@ def model_of(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, Any], *, shap
 def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Normally distributed float32 numbers."""
     return rng.normal(size=shape).astype(np.float32)
+
+
+def refusal(model: Any, kinds: type[Exception] | tuple[type[Exception], ...] = (UserError, NetworkError)) -> str:
+    """The one sentence with which the import refuses ``model``."""
+    with pytest.raises(kinds) as caught:
+        bridge.from_model(model)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 320, message
+    return message

@@ -21,6 +21,7 @@ from typing import Any
 
 from gradloom.host.commands.cli_arguments import positive, seed
 from gradloom.host.files import UserError, write_bytes, write_json, write_text
+from gradloom.verif.experiments.refusals import told_in_a_sentence
 
 __all__ = ["Job", "affordable", "main", "summary"]
 
@@ -166,6 +167,7 @@ def _jobs(text: str, work: Path) -> list[Job]:
     return jobs
 
 
+@told_in_a_sentence
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.experiments.campaign", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
@@ -177,11 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("options", nargs="*", metavar="OPTION")
     given = parser.parse_args(arguments)
-    try:
-        jobs = _jobs(given.jobs, given.work)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    jobs = _jobs(given.jobs, given.work)
     ends = time.monotonic() + given.seconds
     for folder in (given.work, given.out):
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from gradloom.host.datasets.data import Dataset, epoch_order, load_dataset
-from gradloom.host.devices.limits import LimitReached
 from gradloom.host.devices.models import check_torch_device
 from gradloom.host.files import UserError
 from gradloom.models.layers import Conv, FullyConnected, Layer, Training
-from gradloom.models.network import Network, NetworkError, load_network
+from gradloom.models.network import Network, load_network
 from gradloom.verif.experiments.contestants import CONTESTANTS, learner
+from gradloom.verif.experiments.refusals import told_in_a_sentence
 from gradloom.verif.experiments.results import RESULTS, Store
 
 __all__ = ["EXPERIMENTS", "Experiment", "main", "train_once"]
@@ -171,6 +171,7 @@ def train_once(experiment: Experiment, data: Dataset, contestant: str, seed: int
             "sha256": model.digest()}
 
 
+@told_in_a_sentence
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.experiments.classify", description=__doc__)
     parser.add_argument("experiment", choices=EXPERIMENTS)
@@ -185,37 +186,30 @@ def main(arguments: list[str] | None = None) -> int:
     experiment = EXPERIMENTS[options.experiment]
     if options.epochs is not None:
         experiment = dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, epochs=options.epochs))
-    try:
-        check_torch_device(options.device)
-        if options.data is None and experiment.data is None:
-            source = "MNIST" if options.experiment == "mnist" else "CIFAR-10"
-            raise UserError(f"experiment {options.experiment} trains on {source}: give its folder with --data")
-        # Bytes as they are, as in the results that are kept; Experiment.exponent scales them where it matters.
-        data = load_dataset(options.data or experiment.data or "", divisor=1)
-        shape = data.train_x.shape[1:]
-        if options.experiment == "logistic":
-            experiment = dataclasses.replace(experiment, network=dataclasses.replace(experiment.network, input_shape=shape))
-        if shape != experiment.network.input_shape or data.classes > experiment.network.classes:
-            wanted = f"images of {experiment.network.input_shape} and {experiment.network.classes} classes"
-            raise UserError(f"experiment {options.experiment} takes {wanted}, data {data.name} has {shape} and {data.classes}: "
-                            f"give fitting data")
-        data = dataclasses.replace(data, exponent=data.exponent + experiment.exponent)
-        data = subset(data, experiment.train_images, experiment.test_images)
-        only = None if options.only is None else options.only.split(",")
-        unknown = [name for name in only or () if name not in experiment.contestants]
-        if unknown:
-            raise UserError(f"--only: there is no contestant {unknown[0]!r}: give some of {', '.join(experiment.contestants)}")
-        name = options.experiment if options.data is None or experiment.data is None else f"{options.experiment}-{data.name}"
-        jobs = [(contestant, seed) for seed in experiment.seeds for contestant in experiment.contestants]
-        store = Store(name, experiment.settings(data), options.results)
-        store.run(jobs, lambda contestant, seed: train_once(experiment, data, contestant, seed, options.device), only=only,
-                  limit=options.limit)
-    except (UserError, NetworkError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except LimitReached as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    check_torch_device(options.device)
+    if options.data is None and experiment.data is None:
+        source = "MNIST" if options.experiment == "mnist" else "CIFAR-10"
+        raise UserError(f"experiment {options.experiment} trains on {source}: give its folder with --data")
+    # Bytes as they are, as in the results that are kept; Experiment.exponent scales them where it matters.
+    data = load_dataset(options.data or experiment.data or "", divisor=1)
+    shape = data.train_x.shape[1:]
+    if options.experiment == "logistic":
+        experiment = dataclasses.replace(experiment, network=dataclasses.replace(experiment.network, input_shape=shape))
+    if shape != experiment.network.input_shape or data.classes > experiment.network.classes:
+        wanted = f"images of {experiment.network.input_shape} and {experiment.network.classes} classes"
+        raise UserError(f"experiment {options.experiment} takes {wanted}, data {data.name} has {shape} and {data.classes}: "
+                        f"give fitting data")
+    data = dataclasses.replace(data, exponent=data.exponent + experiment.exponent)
+    data = subset(data, experiment.train_images, experiment.test_images)
+    only = None if options.only is None else options.only.split(",")
+    unknown = [name for name in only or () if name not in experiment.contestants]
+    if unknown:
+        raise UserError(f"--only: there is no contestant {unknown[0]!r}: give some of {', '.join(experiment.contestants)}")
+    name = options.experiment if options.data is None or experiment.data is None else f"{options.experiment}-{data.name}"
+    jobs = [(contestant, seed) for seed in experiment.seeds for contestant in experiment.contestants]
+    store = Store(name, experiment.settings(data), options.results)
+    store.run(jobs, lambda contestant, seed: train_once(experiment, data, contestant, seed, options.device), only=only,
+              limit=options.limit)
     return 0
 
 

@@ -32,6 +32,7 @@ from gradloom.models.layers import Training
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
 from gradloom.verif.experiments.pictures import Pictures, load_pictures
+from gradloom.verif.experiments.refusals import told_in_a_sentence
 from gradloom.verif.experiments.variants import Plan, applied, parse_plan, variant_network
 from gradloom.verif.float_network import FloatNetwork
 
@@ -258,6 +259,7 @@ def _one(run: Run, data: Pictures, out: Path, ends: float) -> dict[str, Any]:
         return train(run, IntegerLearner(network, plan, masters, **made), data, out, ends=ends, say=say)
 
 
+@told_in_a_sentence
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.experiments.losses", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER|FILE")
@@ -279,19 +281,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     variants = options.variants.split(",")
-    try:
-        for variant in variants:  # all of them before the first is trained
-            _plan(variant)
-        check_torch_device(options.device)
-        data = load_pictures(options.data, options.device, options.images)
-        options.out.mkdir(parents=True, exist_ok=True)
-        for variant in variants:
-            run = Run(variant, options.network, options.seed, options.epochs, options.batch, options.lr,
-                      weight_decay=options.weight_decay, sums="exact" if variant == "fp32" else options.sums)
-            _one(run, data, options.out, ends)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    for variant in variants:  # all of them before the first is trained
+        _plan(variant)
+    check_torch_device(options.device)
+    data = load_pictures(options.data, options.device, options.images)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for variant in variants:
+        run = Run(variant, options.network, options.seed, options.epochs, options.batch, options.lr,
+                  weight_decay=options.weight_decay, sums="exact" if variant == "fp32" else options.sums)
+        _one(run, data, options.out, ends)
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.verif.experiments.curves import draw
+from gradloom.verif.experiments.refusals import told_in_a_sentence
 from gradloom.verif.experiments.results import RESULTS, load_results
 
 __all__ = ["keep", "losses_section", "main"]
@@ -87,12 +88,9 @@ def keep(files: Sequence[Path], folder: Path = RESULTS) -> None:
         write_json(folder / f"accuracy-{name}.json", {"experiment": name, "runs": ordered})
 
 
+@told_in_a_sentence
 def main(arguments: Sequence[str] | None = None) -> int:
-    try:
-        keep([Path(text) for text in (sys.argv[1:] if arguments is None else arguments)])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    keep([Path(text) for text in (sys.argv[1:] if arguments is None else arguments)])
     return 0
 
 

@@ -15,13 +15,12 @@ import numpy as np
 import torch
 
 from gradloom.host.datasets.data import quantise
-from gradloom.host.devices.limits import LimitReached
-from gradloom.host.files import UserError
 from gradloom.models.arithmetic import pint
 from gradloom.models.layers import FullyConnected, Training
 from gradloom.models.network import Network
 from gradloom.verif.experiments.contestants import CONTESTANTS, learner
 from gradloom.verif.experiments.radio_data import ANOMALIES, SAMPLES, anomalous, normal, windows
+from gradloom.verif.experiments.refusals import told_in_a_sentence
 from gradloom.verif.experiments.results import RESULTS, Store
 
 __all__ = ["NETWORK", "f1_score", "main"]
@@ -83,6 +82,7 @@ def detect(contestant: str, seed: int, signals: tuple[np.ndarray, np.ndarray, np
     return {"summary": f"F1 {last:.3f}", "f1": last, "found": shares, "curve": curve, "sha256": model.digest()}
 
 
+@told_in_a_sentence
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gradloom.verif.experiments.radio", description=__doc__)
     parser.add_argument("--limit", type=int, metavar="N", help="stop after so many runs")
@@ -90,16 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     settings = {"network": NETWORK.name, "iterations": ITERATIONS, "train": vars(TRAIN), "overrides": OVERRIDES, "test": 2 * TESTED}
-    try:
-        store = Store("radio", settings, options.results)
-        signals = _signals()
-        store.run([(c, s) for s in SEEDS for c in FORMATS], lambda c, s: detect(c, s, signals), limit=options.limit)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except LimitReached as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    store = Store("radio", settings, options.results)
+    signals = _signals()
+    store.run([(c, s) for s in SEEDS for c in FORMATS], lambda c, s: detect(c, s, signals), limit=options.limit)
     return 0
 
 

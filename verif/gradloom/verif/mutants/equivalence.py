@@ -104,8 +104,8 @@ def _signals(fragment: Fragment) -> SignalSet:
     """What a fragment (without its parts) reads or drives."""
     found = SignalSet()
     for statement in (statement for statements in fragment.statements.values() for statement in statements):
-        # Amaranth cannot name the signals of ClockSignal(), from which the machine makes its second domain's clock; both forms of a
-        # module have the same clock, so nothing is left out of a comparison.
+        # Nothing is unfinished here: Amaranth raises this where it is asked for the signals of ClockSignal(), of which the machine
+        # makes its second domain's clock. Both forms of a module have that clock, so nothing is left out of a comparison.
         with contextlib.suppress(NotImplementedError):
             for signal in (*statement._lhs_signals(), *statement._rhs_signals()):
                 found.add(signal)

@@ -1,5 +1,6 @@
 """Files and objects that are no ONNX model, or a damaged one: one sentence each, before any node is read."""
 
+import functools
 import re
 
 import numpy as np
@@ -12,17 +13,11 @@ from onnx import TensorProto, helper  # noqa: E402
 import gradloom.host.onnx as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 from gradloom.models.layers import INPUT  # noqa: E402
+from gradloom.verif import onnx_models  # noqa: E402
 from gradloom.verif.onnx_models import model_of, weights  # noqa: E402
 
 node = helper.make_node
-
-
-def refusal(model) -> str:
-    with pytest.raises(UserError) as caught:
-        bridge.from_model(model)
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 320, message
-    return message
+refusal = functools.partial(onnx_models.refusal, kinds=UserError)
 
 
 def good(**settings):
