@@ -3,6 +3,7 @@
 import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from gradloom.rtl.channels import Unit, unit_of
 from gradloom.rtl.config import Config
@@ -108,20 +109,49 @@ class Instruction:
         return self.fields.get(name, 0)
 
 
-def _insert(words: list[int], field: Field, value: int, where: str) -> None:
-    low, high = (
-        (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, (1 << field.width) - 1)
-    )
+class _Place(NamedTuple):
+    """Where a field lies, and what it may hold; a schedule inserts and extracts a million of them."""
+
+    name: str
+    word: int
+    lsb: int
+    mask: int
+    low: int
+    high: int
+
+
+def _places(fields: Iterable[Field]) -> list[_Place]:
+    found = []
+    for field in fields:
+        mask = (1 << field.width) - 1
+        low, high = (-(1 << field.width - 1), (1 << field.width - 1) - 1) if field.signed else (0, mask)
+        found.append(_Place(field.name, field.word, field.lsb, mask, low, high))
+    return found
+
+
+_HEADER, _SHIFT = _places(HEADER_FIELDS), _places(SHIFT_FIELDS)
+_FIELDS = {opcode: {place.name: place for place in _places(command.fields)} for opcode, command in COMMANDS.items()}
+_OPCODES = {int(opcode): opcode for opcode in Opcode}
+
+
+def _insert(words: list[int], place: _Place, value: int, where: str) -> None:
+    name, word, lsb, mask, low, high = place
+    if type(value) is int and low <= value <= high:
+        words[word] |= (value & mask) << lsb
+        return
     if not isinstance(value, int) or isinstance(value, bool):
-        raise AssemblyError(f"{where}: {field.name} must be an integer, not {value!r}")
+        raise AssemblyError(f"{where}: {name} must be an integer, not {value!r}")
     if not low <= value <= high:
-        raise AssemblyError(f"{where}: {field.name} must lie in {low}..{high}, not {value}")
-    words[field.word] |= (value & (1 << field.width) - 1) << field.lsb
+        raise AssemblyError(f"{where}: {name} must lie in {low}..{high}, not {value}")
+    words[word] |= (value & mask) << lsb
 
 
-def _extract(words: Sequence[int], field: Field) -> int:
-    value = words[field.word] >> field.lsb & (1 << field.width) - 1
-    return value - (1 << field.width) if field.signed and value >> field.width - 1 else value
+def _extract(words: Sequence[int], places: Iterable[_Place]) -> dict[str, int]:
+    found = {}
+    for name, word, lsb, mask, _, high in places:
+        value = words[word] >> lsb & mask
+        found[name] = value if value <= high else value - mask - 1
+    return found
 
 
 def encode(instruction: Instruction) -> list[int]:
@@ -146,9 +176,9 @@ def encode(instruction: Instruction) -> list[int]:
         "wait": instruction.wait,
         "signal": instruction.signal,
     }
-    for field in HEADER_FIELDS:
-        _insert(words, field, header[field.name], where)
-    known = {field.name: field for field in command.fields}
+    for place in _HEADER:
+        _insert(words, place, header[place.name], where)
+    known = _FIELDS[instruction.opcode]
     for name, value in instruction.fields.items():
         if name not in known:
             raise AssemblyError(
@@ -158,8 +188,8 @@ def encode(instruction: Instruction) -> list[int]:
     for position, entry in enumerate(instruction.tail):
         if command.tail == "shift":
             word = [0]
-            for field in SHIFT_FIELDS:
-                _insert(word, field, getattr(entry, field.name), f"{where}, shift {position}")
+            for place in _SHIFT:
+                _insert(word, place, getattr(entry, place.name), f"{where}, shift {position}")
             words.append(word[0])
         else:
             if not 0 <= entry < 1 << 32:
@@ -178,10 +208,10 @@ def decode(words: Sequence[int]) -> Instruction:
     """
     if len(words) < HEADER_WORDS:
         raise AssemblyError(f"a command has at least {HEADER_WORDS} words")
-    header = {field.name: _extract(words, field) for field in HEADER_FIELDS}
-    if header["opcode"] not in set(Opcode):
+    header = _extract(words, _HEADER)
+    opcode = _OPCODES.get(header["opcode"])
+    if opcode is None:
         raise AssemblyError(f"unknown opcode 0x{header['opcode']:02x}")
-    opcode = Opcode(header["opcode"])
     command, length = COMMANDS[opcode], header["length"]
     if length > MAX_WORDS or length < command.words or (length > command.words and command.tail is None):
         raise AssemblyError(
@@ -190,12 +220,10 @@ def decode(words: Sequence[int]) -> Instruction:
         )
     if length > len(words):
         raise AssemblyError(f"{opcode.name}: the program ends within the command")
-    fields = {field.name: _extract(words, field) for field in command.fields}
+    fields = _extract(words, _FIELDS[opcode].values())
     tail: tuple = tuple(words[command.words : length])
     if command.tail == "shift":
-        tail = tuple(
-            Shift(**{field.name: _extract([word], field) for field in SHIFT_FIELDS}) for word in tail
-        )
+        tail = tuple(Shift(**_extract([word], _SHIFT)) for word in tail)
     return Instruction(opcode, fields, tail, header["tag"], header["wait"], header["signal"])
 
 

@@ -222,43 +222,39 @@ class Interpreter(SoftwareDevice):
             case Opcode.UCODE:
                 pass
 
-    def _beats(self, f: dict[str, int]) -> list[int]:
-        """Byte address of every beat in the order of the loops."""
+    def _beats(self, f: dict[str, int]) -> np.ndarray:
+        """Index in the memory of every byte of every beat, in the order of the loops."""
         if not (f["n0"] and f["n1"] and f["n2"]):
             raise MachineFault("a transfer of no beats")
         size = self.config.beat_bytes
+        i2, i1, i0 = np.ogrid[: f["n2"], : f["n1"], : f["n0"]]
         start = self.bases[f["breg"]] + f["offset"]
-        return [
-            start + i2 * f["stride2"] + i1 * f["stride1"] + i0 * size & 0xFFFFFFFF
-            for i2 in range(f["n2"])
-            for i1 in range(f["n1"])
-            for i0 in range(f["n0"])
-        ]
+        addresses = (start + i2 * f["stride2"] + i1 * f["stride1"] + i0 * size & 0xFFFFFFFF).reshape(-1)
+        outside = addresses[addresses + size > len(self.memory)]
+        if outside.size:
+            self.read(int(outside[0]), size)  # which refuses
+        return addresses[:, None] + np.arange(size)
 
     def _load(self, f: dict[str, int]) -> None:
-        size = self.config.beat_bytes
-        data = [np.frombuffer(self.read(address, size), np.uint8) for address in self._beats(f)]
+        data = np.frombuffer(self.memory, np.uint8)[self._beats(f)]
         dest, chip, g = Dest(f["dest"]), self.chip, self.config.group
         if dest in (Dest.IBUF, Dest.EBUF):
-            memory = chip.ibuf if dest == Dest.IBUF else chip.ebuf
-            for place, (bank, addr) in enumerate(self._row_places(f)):
-                memory[bank, addr] = data[place].reshape(2, g)
+            bank, addr = np.array(self._row_places(f)).T
+            (chip.ibuf if dest == Dest.IBUF else chip.ebuf)[bank, addr] = data.reshape(-1, 2, g)
         elif dest == Dest.WBUF:
-            for place, (bank, addr, sub) in enumerate(self._block_places(f)):
-                chip.wbuf[bank, addr, sub] = data[place]
+            bank, addr, sub = np.array(self._block_places(f)).T
+            chip.wbuf[bank, addr, sub] = data
         elif dest == Dest.LABEL:
-            chip.label[f["addr0"] : f["addr0"] + len(data)] = [
-                int.from_bytes(beat[:2].tobytes(), "little") for beat in data
-            ]
+            chip.label[f["addr0"] : f["addr0"] + len(data)] = data[:, 0] | data[:, 1].astype(int) << 8
         elif dest == Dest.PBUF:
-            self._fill(chip.pbuf, f["addr0"], np.concatenate(data).reshape(-1, 8 * g))
+            self._fill(chip.pbuf, f["addr0"], data.reshape(-1, 8 * g))
         elif dest == Dest.XIN:
-            values = np.concatenate(data).view("<i8").reshape(-1, 2, g)
+            values = data.reshape(-1).view("<i8").reshape(-1, 2, g)
             chip.xin[(f["addr0"] + np.arange(len(values))) % len(chip.xin)] = values
         elif dest == Dest.AM:
-            self._fill(chip.am, f["addr0"], np.stack(data))
+            self._fill(chip.am, f["addr0"], data)
         else:
-            self._fill(chip.aa if dest == Dest.AA else chip.ab, f["addr0"], np.stack(data).reshape(-1, 2, g))
+            self._fill(chip.aa if dest == Dest.AA else chip.ab, f["addr0"], data.reshape(-1, 2, g))
 
     def _fill(self, memory: np.ndarray, addr: int, values: np.ndarray) -> None:
         if addr + len(values) > len(memory):
@@ -297,7 +293,7 @@ class Interpreter(SoftwareDevice):
         return places
 
     def _store(self, f: dict[str, int]) -> None:
-        chip, size = self.chip, self.config.beat_bytes
+        chip = self.chip
         source = {
             Source.OA: chip.oa,
             Source.OB: chip.ob,
@@ -306,14 +302,12 @@ class Interpreter(SoftwareDevice):
             Source.XOUT: chip.xout,
             Source.LOGIT: chip.logit,
         }[Source(f["src"])]
-        addresses = self._beats(f)
-        each = source[0].nbytes
-        count = -(-len(addresses) * size // each)
+        places = self._beats(f)
+        count = -(-places.size // source[0].nbytes)
         if f["src"] == Source.XOUT:
             source = np.roll(source, -f["addr0"], axis=0)
             f = f | {"addr0": 0}
         if f["addr0"] + count > len(source):
             raise MachineFault(f"{count} values at {f['addr0']} leave a memory of {len(source)}")
-        data = np.ascontiguousarray(source[f["addr0"] : f["addr0"] + count]).tobytes()
-        for place, address in enumerate(addresses):
-            self.write(address, data[place * size : (place + 1) * size])
+        data = np.ascontiguousarray(source[f["addr0"] : f["addr0"] + count]).reshape(-1).view(np.uint8)
+        np.frombuffer(self.memory, np.uint8)[places] = data[: places.size].reshape(places.shape)

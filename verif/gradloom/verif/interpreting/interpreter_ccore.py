@@ -1,5 +1,10 @@
-"""CONV on numpy memories: docs/machine.md sections 3 and 4, read literally."""
+"""CONV on numpy memories: docs/machine.md sections 3 and 4, read literally.
 
+Where a command reads is told part by part and window by window, once for all its steps; what it reads is taken and multiplied in
+arrays, as half the time of a training step would go here.
+"""
+
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,11 +47,76 @@ class _Part(NamedTuple):
     shared: bool
 
 
-def _columns(f: dict[str, int], e0: int, par0: int, *, shared: bool, walked: int) -> tuple[np.ndarray, np.ndarray]:
+class _Rows(NamedTuple):
+    """Where the units of a command lie; arrays by part, and PE row."""
+
+    parts: list[_Part]
+    wpu: np.ndarray
+    group: np.ndarray
+    windows: np.ndarray
+    bank: np.ndarray
+    addr: np.ndarray
+    """Bank and address of the stored row."""
+    there: np.ndarray
+    """Whether it is a row of the image."""
+    clash: bool
+    """Whether two WPUs ask one bank for different rows."""
+
+
+class _Walk(NamedTuple):
+    """What the windows take of a stored row; arrays by part, window, PE row (one for all) and tap."""
+
+    entries: np.ndarray
+    columns: np.ndarray
+    there: np.ndarray
+    """Whether a tap takes anything; entry and column are 0 if not."""
+
+
+_PLACED = ("pattern", "units", "shared", "u0", "upi", "p2", "y0", "yin", "ib0", "ia0", "sb", "sa", "cb", "ca", "xe", "cols",
+           "s2", "scols", "sbank", "soff")
+"""Fields on which it depends where the units lie. Many commands of a program differ in others only."""
+
+
+@lru_cache(maxsize=64)
+def _rows(wpus: int, row_banks: int, placed: tuple[int, ...]) -> _Rows:
+    f = dict(zip(_PLACED, placed, strict=True))
+    pattern, parts = Pattern(f["pattern"]), _parts(wpus, row_banks, f)
+    there = np.array([[0 <= part.y + _ROFF[pattern][r] < f["yin"] for r in range(3)] for part in parts])
+    stored = np.array([[_stored(row_banks, pattern, part, r) for r in range(3)] for part in parts])
+    wpu, group, windows = (np.array([getattr(part, name) for part in parts]) for name in ("wpu", "group", "windows"))
+    asked: dict[tuple[int, int], int] = {}
+    clash = any(asked.setdefault((part.group, bank), addr) != addr
+                for part, row, used in zip(parts, stored.tolist(), there.tolist(), strict=True)
+                for r, (bank, addr) in enumerate(row[: 1 if pattern == Pattern.K1 else 3]) if used[r])
+    return _Rows(parts, wpu, group, windows, stored[:, :, 0], stored[:, :, 1], there, clash)
+
+
+def _rows_of(config: Config, f: dict[str, int]) -> _Rows:
+    return _rows(config.wpus, config.row_banks, tuple(f[name] for name in _PLACED))
+
+
+@lru_cache(maxsize=64)
+def _walk(wpus: int, row_banks: int, placed: tuple[int, ...], preload: int, e0: int, par0: int) -> _Walk:
+    f = dict(zip(_PLACED, placed, strict=True))
+    parts = _rows(wpus, row_banks, placed).parts
+    shape = len(parts), f["cols"], 1, 3
+    entries, columns, there = np.zeros(shape, int), np.zeros(shape, int), np.zeros(shape, bool)
+    walks = {key: _columns(f, e0, par0, preload=bool(preload) or key[0], walked=key[1])
+             for key in {(part.shared, part.walked) for part in parts}}
+    for at, part in enumerate(parts):
+        entry, column = walks[part.shared, part.walked]
+        first = 1 if part.shared and part.wpu == 0 else 0
+        taken = (entry >= first) & (entry < part.entries)
+        there[at, : part.walked, 0] = taken
+        entries[at, : part.walked, 0], columns[at, : part.walked, 0] = np.where(taken, entry, 0), np.where(taken, column, 0)
+    return _Walk(entries, columns, there)
+
+
+def _columns(f: dict[str, int], e0: int, par0: int, *, preload: bool, walked: int) -> tuple[np.ndarray, np.ndarray]:
     """Entry of a stored row, and column of its pair, at every [window, tap]; entry -1 where there is none."""
     pattern, previous, current, parity = Pattern(f["pattern"]), -1, e0, par0
     shift_parity = 1 if pattern == Pattern.BP2 else 0
-    if f["preload"] or shared:
+    if preload:
         previous, current = current, current + 1
     entries, columns = np.empty((walked, 3), int), np.empty((walked, 3), int)
     for window in range(walked):
@@ -57,9 +127,9 @@ def _columns(f: dict[str, int], e0: int, par0: int, *, shared: bool, walked: int
     return entries, columns
 
 
-def _parts(config: Config, f: dict[str, int]) -> list[_Part]:
+def _parts(wpus: int, row_banks: int, f: dict[str, int]) -> list[_Part]:
     """Every unit with its WPU; of those that are left over, and shared, the parts of all WPUs."""
-    wpus, n = config.wpus, config.wpus if f["pattern"] == Pattern.K1 else config.row_banks
+    n = wpus if f["pattern"] == Pattern.K1 else row_banks
     dealt = f["units"] - f["units"] % wpus if f["shared"] else f["units"]
     bank, addr, found = f["ib0"], f["ia0"], []
     entries = 1 + (f["scols"] if f["s2"] else -(-f["scols"] // 2))
@@ -83,60 +153,43 @@ def _parts(config: Config, f: dict[str, int]) -> list[_Part]:
     return found
 
 
-def _stored(config: Config, f: dict[str, int], part: _Part, r: int) -> tuple[int, int]:
+def _stored(row_banks: int, pattern: Pattern, part: _Part, r: int) -> tuple[int, int]:
     """Bank and address of the row that a PE row of a part reads."""
-    pattern = Pattern(f["pattern"])
     if pattern == Pattern.K1:
         return 3 * part.bank + r, part.addr & 0xFFFF
-    wrap, bank = divmod(part.bank + _ROFF[pattern][r], config.row_banks)
+    wrap, bank = divmod(part.bank + _ROFF[pattern][r], row_banks)
     return bank, (part.addr + wrap * part.entries) & 0xFFFF
 
 
 def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.ndarray:
-    """Taps [part, window, PE row, tap, channel] of one step, as integers in float64."""
-    pattern = Pattern(f["pattern"])
+    """Taps [part, window, PE row, tap, channel] of one step, as integers in float64; channels are those of the laps."""
     e0, par0 = f["e0"], f["par0"]
     if f["colstep"]:
         column = 2 * e0 + par0 + step
         e0, par0, step = column >> 1, column & 1, 0
-    parts, lap = _parts(config, f), _channels(config, f)
-    walks = {key: _columns(f, e0, par0, shared=key[0], walked=key[1]) for key in {(part.shared, part.walked) for part in parts}}
-    out = np.zeros((len(parts), f["cols"], 3, 3, config.group))
-    for r in range(3):
-        if pattern == Pattern.K1 and step >= f[f"rlim{r}"] and not f["wg"]:
-            continue
-        for at, part in enumerate(parts):
-            if not 0 <= part.y + _ROFF[pattern][r] < f["yin"]:
-                continue
-            bank, addr = _stored(config, f, part, r)
-            start = (addr + step * f["istep"]) & 0xFFFF
-            row = _DECODED[chip.ibuf[bank, start : start + part.entries, :, lap]]
-            entries, columns = walks[part.shared, part.walked]
-            first = 1 if part.shared and part.wpu == 0 else 0
-            there = (entries >= first) & (entries < part.entries)
-            if (beyond := entries[there & (entries >= len(row))]).size:
-                raise ValueError(f"CONV reads address {start + beyond[0]} of an input bank of {config.ibuf_depth}")
-            windows, taps = np.nonzero(there)
-            out[at, windows, r, taps, lap] = row[entries[there], columns[there]]
-    _check_banks(config, f, parts)
-    return out
+    rows = _rows_of(config, f)
+    walk = _walk(config.wpus, config.row_banks, tuple(f[name] for name in _PLACED), f["preload"], e0, par0)
+    used = rows.there
+    if f["pattern"] == Pattern.K1 and not f["wg"]:
+        used = used & [step < f[f"rlim{r}"] for r in range(3)]
+    start = (rows.addr + step * f["istep"]) & 0xFFFF
+    there, addr = walk.there & used[:, None, :, None], walk.entries + start[:, None, :, None]
+    beyond = there & (addr >= config.ibuf_depth)
+    wrong = beyond.any(axis=(1, 3)) | (used & (rows.bank >= config.row_banks))
+    if wrong.any():
+        r, at = np.argwhere(wrong.T)[0]
+        chip.ibuf[rows.bank[at, r]]  # numpy tells a bank that the machine does not have
+        raise ValueError(f"CONV reads address {addr[at, :, r][beyond[at, :, r]][0]} of an input bank of {config.ibuf_depth}")
+    if rows.clash:
+        raise ValueError("two WPUs ask one bank for different rows")
+    place = 2 * (rows.bank[:, None, :, None] * config.ibuf_depth + addr) + walk.columns
+    codes = chip.ibuf.reshape(-1, config.group).take(np.where(there, place, 0), axis=0)[..., _channels(config, f)]
+    return _DECODED.take(codes) * there[..., None]
 
 
 def _channels(config: Config, f: dict[str, int]) -> slice:
     """Channels of a group that the laps of a command take."""
     return slice(f["lap"] * config.cols, (f["lap_end"] + 1) * config.cols)
-
-
-def _check_banks(config: Config, f: dict[str, int], parts: list[_Part]) -> None:
-    """Rows that the WPUs read together lie in different banks or are the same."""
-    pattern = Pattern(f["pattern"])
-    asked: dict[tuple[int, int], int] = {}
-    for part in parts:
-        for r in range(1 if pattern == Pattern.K1 else 3):
-            if 0 <= part.y + _ROFF[pattern][r] < f["yin"]:
-                bank, addr = _stored(config, f, part, r)
-                if asked.setdefault((part.group, bank), addr) != addr:
-                    raise ValueError("two WPUs ask one bank for different rows")
 
 
 def _check_shared(config: Config, f: dict[str, int]) -> None:
@@ -157,21 +210,21 @@ def _check_shared(config: Config, f: dict[str, int]) -> None:
 
 
 def _weights(config: Config, chip: Any, f: dict[str, int], step: int) -> np.ndarray:
-    """Weights [PE row, tap, m, c] of one step."""
+    """Weights [PE row, tap, channel, output] of one step; channels are those of the laps."""
     g, k1 = config.group, f["pattern"] == Pattern.K1
-    out = np.zeros((3, 3, g, g))
-    for r in range(3):
-        for k in range(3):
-            if k >= f["nk"] or (not k1 and r >= f["nr"]) or (k1 and step >= f[f"rlim{r}"]):
-                continue
-            if k1:
-                bank, addr = k, f["wbase"] + r * f["koff"] + step * f["wstep"]
-            else:
-                bank = f[f"wob{r}"] + (2 - k if f["flip"] else k)
-                addr = f["wbase"] + step * f["wstep"] + f[f"woa{r}"] + bank // 3
-                bank %= 3
-            block = pint.decode(chip.wbuf[bank, addr].reshape(-1)[: g * g]).reshape(g, g)
-            out[r, k] = block.T if f["transpose"] else block
+    lap = _channels(config, f)
+    out = np.zeros((3, 3, lap.stop - lap.start, g))
+    rows = [r for r in range(3) if (step < f[f"rlim{r}"] if k1 else r < f["nr"])]
+    r, k = np.array(rows, int)[:, None], np.arange(min(3, f["nk"]))
+    if k1:
+        bank, addr = k, f["wbase"] + r * f["koff"] + step * f["wstep"]
+    else:
+        wide = np.array([f[f"wob{row}"] for row in rows], int)[:, None] + (2 - k if f["flip"] else k)
+        addr = f["wbase"] + step * f["wstep"] + np.array([f[f"woa{row}"] for row in rows], int)[:, None] + wide // 3
+        bank = wide % 3
+    blocks = chip.wbuf.reshape(*chip.wbuf.shape[:2], -1)[bank, addr, : g * g].reshape(len(rows), k.size, g, g)
+    blocks = _DECODED.take(blocks if f["transpose"] else blocks.swapaxes(2, 3))
+    out[r, k] = blocks[:, :, lap]
     return out
 
 
@@ -191,48 +244,55 @@ def conv(config: Config, chip: Any, f: dict[str, int]) -> None:
         return
     if pattern == Pattern.PAIR and (not f["s2"] or f["par0"] or f["colstep"]):
         raise ValueError("CONV: PAIR takes a stored pair of columns in every window")
-    total = np.zeros((len(_parts(config, f)), f["cols"], 4, config.group))
+    g = config.group
+    total = np.zeros((len(_rows_of(config, f).parts), f["cols"], 4, g))
     for step in range(f["steps"]):
         taps, weights = _operands(config, chip, f, step), _weights(config, chip, f, step)
         if pattern == Pattern.K3:
-            total[:, :, 0] += np.einsum("ujrkc,rkmc->ujm", taps, weights)
+            total[:, :, 0] += np.tensordot(taps, weights, 3)
         elif pattern == Pattern.BP2:
-            s = np.einsum("ujrkc,rkmc->ujrkm", taps, weights)
-            total[:, :, 0] += s[:, :, 1, 1]
-            total[:, :, 1] += s[:, :, 1, 0] + s[:, :, 1, 2]
-            total[:, :, 2] += s[:, :, 2, 1] + s[:, :, 0, 1]
-            total[:, :, 3] += s[:, :, 2, 0] + s[:, :, 2, 2] + s[:, :, 0, 0] + s[:, :, 0, 2]
+            s = (taps.transpose(2, 3, 0, 1, 4).reshape(3, 3, -1, taps.shape[-1]) @ weights).reshape(3, 3, *taps.shape[:2], -1)
+            total[:, :, 0] += s[1, 1]
+            total[:, :, 1] += s[1, 0] + s[1, 2]
+            total[:, :, 2] += s[2, 1] + s[0, 1]
+            total[:, :, 3] += s[2, 0] + s[2, 2] + s[0, 0] + s[0, 2]
         else:
-            total[:, :, :3] += np.einsum("ujrkc,rkmc->ujkm", taps, weights)
+            for k in range(3):
+                total[:, :, k] += np.tensordot(taps[:, :, :, k], weights[:, k], 2)
     _write(config, chip, f, total.astype(np.int64))
 
 
 def _write(config: Config, chip: Any, f: dict[str, int], total: np.ndarray) -> None:
-    pattern, psum = Pattern(f["pattern"]), chip.psum[f["half"]]
-    sums = f["sums"] and pattern in (Pattern.K3, Pattern.K1)
-    if sums and not f["sacc"]:
+    pattern, psum, rows = Pattern(f["pattern"]), chip.psum[f["half"]], _rows_of(config, f)
+    outputs = {Pattern.K3: 1, Pattern.BP2: 4, Pattern.PAIR: 2, Pattern.K1: 3}[pattern]
+    g, j, i = rows.group[:, None, None], np.arange(f["cols"])[:, None], np.arange(outputs)
+    if pattern == Pattern.K3:
+        bank, addr = 2 * (g & 1) + (j & 1), (g >> 1) * -(-f["cols"] // 2) + (j >> 1)
+    elif pattern == Pattern.BP2:
+        bank, addr = i, g * f["cols"] + j
+    elif pattern == Pattern.PAIR:
+        bank, addr = 2 * (g & 1) + i, (g >> 1) * f["cols"] + j
+    else:
+        n = g * (f["cols"] + (f["cols"] & 1)) + j
+        bank, addr = (i + 2 * (j & 1)) % 4, 2 * (n >> 1) + (i == 2)
+    counted = np.broadcast_to(j < rows.windows[:, None, None], (len(rows.parts), f["cols"], outputs))
+    wpu, bank, addr = (np.broadcast_to(index, counted.shape)[counted] for index in (rows.wpu[:, None, None], bank, addr))
+    where = wpu, bank, f["pbase"] + addr  # each place once
+    psum[where] = total[:, :, :outputs][counted] + (psum[where] if f["acc"] else 0)
+    if not (f["sums"] and pattern in (Pattern.K3, Pattern.K1)):
+        return
+    if not f["sacc"]:
         chip.norms[f["half"]] = 0
-    for at, part in enumerate(_parts(config, f)):
-        wpu, g = part.wpu, part.group
-        for j in range(part.windows):
-            if pattern == Pattern.K3:
-                places = [(2 * (g & 1) + (j & 1), (g >> 1) * -(-f["cols"] // 2) + (j >> 1))]
-            elif pattern == Pattern.BP2:
-                places = [(i, g * f["cols"] + j) for i in range(4)]
-            elif pattern == Pattern.PAIR:
-                places = [(2 * (g & 1) + i, (g >> 1) * f["cols"] + j) for i in range(2)]
-            else:
-                n = g * (f["cols"] + (f["cols"] & 1)) + j
-                places = [((k + 2 * (j & 1)) % 4, 2 * (n >> 1) + (k == 2)) for k in range(3)]
-            for i, (bank, addr) in enumerate(places):
-                where = wpu, bank, f["pbase"] + addr
-                psum[where] = total[at, j, i] + (psum[where] if f["acc"] else 0)
-                if sums:
-                    slot, y = divmod(f["u0"] + part.unit, f["upi"])
-                    if j == 0 and (y < config.wpus or part.unit < config.wpus) and not f["sacc"]:
-                        chip.running[wpu, i] = 0
-                    chip.running[wpu, i] += abs(psum[where])
-                    chip.norms[f["half"], wpu, i, slot] = chip.running[wpu, i]
+    magnitudes = np.zeros((*counted.shape, config.group), np.int64)
+    magnitudes[counted] = abs(psum[where])
+    for part, magnitude in zip(rows.parts, magnitudes.sum(axis=1), strict=True):
+        if part.windows:
+            slot, y = divmod(f["u0"] + part.unit, f["upi"])
+            running = chip.running[part.wpu, :outputs]
+            if (y < config.wpus or part.unit < config.wpus) and not f["sacc"]:
+                running[:] = 0
+            running += magnitude
+            chip.norms[f["half"], part.wpu, :outputs, slot] = running
 
 
 def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
@@ -241,15 +301,13 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
         raise ValueError("a weight-gradient tile has one step")
     if f["lap"] != f["lap_end"]:
         raise ValueError("a weight-gradient tile has one lap")
-    taps = _operands(config, chip, f, 0)
-    parts = _parts(config, f)
-    errors = np.zeros((len(parts), f["cols"], 3, g))
-    for at, part in enumerate(parts):
-        windows, start = np.arange(part.windows), f["ebase"] + part.group * f["ee"]
-        for k in range(3):
-            bank = (k if pattern == Pattern.K1 else f["ebank"]) + 3 * part.wpu
-            errors[at, windows, k] = _DECODED[chip.ebuf[bank, start + (windows >> 1), windows & 1]]
-    sums = np.einsum("ujrkc,ujkm->rkmc", taps, errors).astype(np.int64)
+    lap, taps, rows = _channels(config, f), _operands(config, chip, f, 0), _rows_of(config, f)
+    at, window = np.nonzero(np.arange(f["cols"]) < rows.windows[:, None])
+    bank, addr = 3 * rows.wpu[at], f["ebase"] + rows.group[at] * f["ee"] + (window >> 1)
+    sums = np.zeros((3, 3, g, g), np.int64)
+    for k in range(3):
+        errors = _DECODED.take(chip.ebuf[bank + (k if pattern == Pattern.K1 else f["ebank"]), addr, window & 1])
+        sums[:, k, :, lap] = np.tensordot(errors, taps[:, :, :, k][at, window], (0, 0)).swapaxes(0, 1)
     if f["clear"]:
         chip.accumulators = np.zeros_like(sums)
     chip.accumulators = chip.accumulators + sums
@@ -263,6 +321,5 @@ def _accumulate(config: Config, chip: Any, f: dict[str, int]) -> None:
             block = np.zeros((2 * config.block_beats, g), np.int64)
             block[:g] = chip.accumulators[r, k]
             beats = slice(place, place + config.block_beats)
-            lap = _channels(config, f)
             chip.dw[beats, :, lap] = block.reshape(-1, 2, g)[:, :, lap] + (chip.dw[beats, :, lap] if f["dacc"] else 0)
             place += (f["dgap"] + 1) * config.block_beats
