@@ -1,7 +1,8 @@
 """The Sequencer with queues, semaphores, scale and seed units, a memory model and engines that only take time."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from amaranth.hdl import Array, Module, Signal
@@ -81,6 +82,36 @@ class Bench(wiring.Component):
         return m
 
 
+class Simulated:
+    """A bench that runs program after program: to build its simulator takes longer than most of them."""
+
+    def __init__(self, config: Config) -> None:
+        self.dut = Bench(config)
+        self.testbenches: Sequence[Callable[[Any], Awaitable[None]]] = ()
+        """Of the present run: two and one for each engine, behind the one that ends it."""
+        self._simulator = Simulator(self.dut)
+        self._simulator.add_clock(1e-8)
+        self._fresh = True
+        for n in range(3 + len(self.dut.units)):
+            self._simulator.add_testbench(self._testbench(n))
+
+    def _testbench(self, n: int) -> Callable[[Any], Awaitable[None]]:
+        async def testbench(ctx: Any) -> None:
+            await self.testbenches[n](ctx)
+        return testbench
+
+    def run(self, *testbenches: Callable[[Any], Awaitable[None]]) -> None:
+        """From the initial values of all registers and memories."""
+        self.testbenches = testbenches
+        if not self._fresh:
+            self._simulator.reset()
+        self._fresh = False
+        self._simulator.run()
+
+
+simulated = lru_cache(maxsize=1)(Simulated)
+
+
 class Outcome:
     """What a program did: started commands by engine, the end, and the order of events."""
 
@@ -101,7 +132,8 @@ def execute(config: Config, image: bytes, *, seed: int = 0, steps: int = 1, step
     """Run the program in ``image`` (bytes from PROGRAM on). ``reads`` names exponents and seeds to read at the end. It is halted
     in cycle ``halt``, if any."""
     rng = random.Random(seed)
-    dut = Bench(config)
+    bench = simulated(config)
+    dut = bench.dut
     outcome = Outcome(config)
     beat = config.beat_bytes
     memory = bytearray(image.ljust(LIMIT - PROGRAM, b"\xee"))
@@ -211,9 +243,5 @@ def execute(config: Config, image: bytes, *, seed: int = 0, steps: int = 1, step
             state["stats"][tid] = ctx.get(scale.host_stat)
         outcome.state = state
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-8)
-    for testbench in (main, dram, watch, *(engine(n, unit) for n, unit in enumerate(dut.units))):
-        sim.add_testbench(testbench)
-    sim.run()
+    bench.run(main, dram, watch, *(engine(n, unit) for n, unit in enumerate(dut.units)))
     return outcome

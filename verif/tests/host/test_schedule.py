@@ -62,16 +62,34 @@ TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
 LAPS = dataclasses.replace(TIGHT3, name="laps", clusters=4, cols=2, ibuf_depth=32, max_classes=64)
 
 
-@pytest.mark.parametrize("config", ["nano", "small", "ulx3s", "eta", "eta2x", "ecp5-85", "ecp5-45", "ecp5-9"])
-@pytest.mark.parametrize(
-    "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample"]
-)
+ALL = ("tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample")
+IN_SUITE = {
+    "nano": ("tiny-branches", "tiny-relu"),
+    "small": ALL,
+    "ulx3s": ("tiny-awkward", "tiny-strided"),
+    "eta": ALL,
+    "eta2x": ("tiny-awkward", "tiny-residual", "tiny-stem"),
+    "ecp5-85": ("tiny-branches", "tiny-residual"),
+    "ecp5-45": ("tiny-branches", "tiny-relu"),
+    "ecp5-9": ("tiny-branches", "tiny-relu"),
+}
+"""Every network on small and eta; of the small and the slow ones those that are computed in seconds."""
+
+
+@pytest.mark.parametrize(("name", "config"), [
+    pytest.param(name, config, marks=[] if name in IN_SUITE[config] else [
+        pytest.mark.long("the network runs on small and eta, the machine with others; nano with all of them in test_verify")])
+    for name in ALL for config in IN_SUITE
+])
 def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
     check_steps(load_network(str(NETWORKS / f"{name}.toml")), PRESETS[config], batch=2)
 
 
-@pytest.mark.parametrize("config", ["nano", "eta"])
-@pytest.mark.parametrize("name", ["tiny-awkward", "tiny-relu", "tiny-residual", "tiny-subsample"])
+@pytest.mark.parametrize(("name", "config"), [
+    pytest.param(name, config, marks=[pytest.mark.long("the network runs on eta, nano with tiny-relu")]
+                 if config == "nano" and name != "tiny-relu" else [])
+    for name in ("tiny-awkward", "tiny-relu", "tiny-residual", "tiny-subsample") for config in ("nano", "eta")
+])
 def test_every_rounding_flipped(name, config):
     check_steps(load_network(str(NETWORKS / f"{name}.toml")).rounded(FLIPPED), PRESETS[config], batch=3)
 
@@ -89,11 +107,11 @@ def test_one_rounding_flipped(kind):
         ("tiny-relu", TIGHT),
         ("tiny-awkward", TIGHT3),
         ("tiny-residual", TIGHT3),
-        ("tiny-awkward", LAPS),
+        pytest.param("tiny-awkward", LAPS, marks=pytest.mark.long("laps compute tiny-strided, small buffers hold tiny-awkward")),
         ("tiny-branches", LAPS),
         ("tiny-strided", LAPS),
-        ("tiny-awkward", TWO),
-        ("tiny-strided", TWO),
+        pytest.param("tiny-awkward", TWO, marks=pytest.mark.long("two WPUs compute tiny-subsample, three tiny-awkward")),
+        pytest.param("tiny-strided", TWO, marks=pytest.mark.long("two WPUs compute tiny-subsample, laps tiny-strided")),
         ("tiny-subsample", TWO),
     ],
     ids=lambda value: getattr(value, "name", value),

@@ -78,7 +78,8 @@ def stem(y: int, x: int, out: int) -> Network:
 
 @pytest.mark.parametrize(
     ("y", "x", "psum_depth", "abuf_depth", "again"),
-    [(36, 32, 16, 64, 0), (56, 64, 32, 128, 4), (140, 32, 48, 64, 0), (152, 32, 48, 128, 4), (150, 32, 48, 64, 3)],
+    [(36, 32, 16, 64, 0), (56, 64, 32, 128, 4), (140, 32, 48, 64, 0), (150, 32, 48, 64, 3),
+     pytest.param(152, 32, 48, 128, 4, marks=pytest.mark.long("five pieces with a rest of four rows, another has three"))],
 )
 def test_stems(y, x, psum_depth, abuf_depth, again):
     """Planes of three or five pieces, with and without a rest, lowered, with the kernel's columns on the taps."""
