@@ -63,7 +63,7 @@ def boards(session: nox.Session) -> None:
 @nox.session
 def eta(session: nox.Session) -> None:
     """The 1728-MAC machine: elaboration, build, a training step against golden; the latter on 3456 MACs; and whatever else
-    takes minutes and has a smaller representative in the suite (50 minutes)."""
+    takes minutes and has a smaller representative in the suite (an hour)."""
     session.install("-e", ".[data,test]")
     session.run("pytest", "-s", "--long", "-m", "long", *session.posargs)
 

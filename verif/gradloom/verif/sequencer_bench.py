@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from amaranth.hdl import Array, Module, Signal
@@ -109,7 +109,7 @@ class Simulated:
         self._simulator.run()
 
 
-simulated = lru_cache(maxsize=1)(Simulated)
+simulated = cache(Simulated)
 
 
 class Outcome:

@@ -20,10 +20,11 @@ from gradloom.verif.garbage import search_seldom
 __all__ = ["FIRST", "SkipLog", "beginning_with_the_longest"]
 
 FIRST = tuple(f"verif/tests/{file}" for file in (
-    "rtl/acore/test_acore.py", "rtl/test_accelerator.py", "system/test_kept.py", "system/test_random_networks_rtl.py",
-    "rtl/ccore/test_ccore.py", "system/test_channels.py", "verif/fuzzing/test_fuzz.py", "host/diff/test_diff.py",
-    "verif/mutants/test_run.py", "system/test_rows.py", "system/test_verify.py", "verif/synthesis/test_synth_xc7.py"))
-"""Files whose tests take longest, half a minute to minutes each."""
+    "formal/test_formal_arith.py", "rtl/test_accelerator.py", "rtl/acore/test_acore.py", "host/test_schedule.py",
+    "rtl/ccore/test_ccore.py", "verif/mutants/test_run.py", "system/test_verify.py", "host/tiles/test_convolution.py",
+    "host/tiles/test_row_tiles.py", "system/test_board.py", "rtl/acore/test_prepare.py", "host/test_tune.py",
+    "system/test_train_rtl.py", "host/tiles/test_kept_planes.py"))
+"""Files whose tests take longest, one minute to some each."""
 
 HOURS = "nox -s"
 """The reason of a skip that names a nox session says where the test runs."""

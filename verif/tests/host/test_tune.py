@@ -45,7 +45,7 @@ def test_more_processes_try_as_many():
 
 @pytest.mark.parametrize(("name", "machine", "seed"), [
     pytest.param(*case, seed, marks=[pytest.mark.long("further choices of the same kind")] if seed >= in_suite else [])
-    for *case, in_suite in (("tiny-residual", "small", 2), ("tiny-strided", "channels", 2), ("tiny-rows", "rows", 1))
+    for *case, in_suite in (("tiny-residual", "small", 2), ("tiny-strided", "channels", 1), ("tiny-rows", "rows", 1))
     for seed in range(4)
 ])
 def test_no_choice_changes_a_byte(name, machine, seed):
@@ -60,7 +60,8 @@ def test_no_choice_changes_a_byte(name, machine, seed):
         except ScheduleError:
             continue
         choices = tried
-    check_steps(network, config, batch=3, order=seed, choices=choices)
+    # Two of the images that it has chosen for: a plane in rows takes ten seconds each.
+    check_steps(network, config, batch=2 if machine == "rows" else 3, order=seed, choices=choices)
 
 
 def tune(folder, *more):

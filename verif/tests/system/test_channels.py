@@ -18,7 +18,11 @@ def test_awkward_network(dram):
     verify_steps(make_case("tiny-residual", 2, 2), "channels", dram=DRAM[dram])
 
 
-@pytest.mark.parametrize("dram", list(DRAM))
+@pytest.mark.parametrize("dram", [
+    pytest.param(dram, marks=[] if dram in ("plain", "stalls") else [
+        pytest.mark.long("tiny-residual with this memory is beside it")])
+    for dram in DRAM
+])
 def test_weights_through_several_channels(dram):
     """Many channels on small planes: many weights come through all channels that fill WBUF (host/order/test_tokens.py)."""
     verify_steps(make_case("tiny-deep", 2, 2), "channels", dram=DRAM[dram])

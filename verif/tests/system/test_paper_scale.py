@@ -78,7 +78,7 @@ def runs(tmp_path_factory):
     """The same four steps on RTL and on golden, and golden with another seed."""
     folder = tmp_path_factory.mktemp("runs")
     for name, device, seed in (("rtl", "rtl", "1"), ("golden", "golden", "1"), ("other", "golden", "2")):
-        assert cli.main(["train", "--config", "nano", "--device", device, "--batch", "2", "--steps", "4", "--seed", seed,
+        assert cli.main(["train", "--config", "nano", "--device", device, "--batch", "1", "--steps", "4", "--seed", seed,
                          "--out", str(folder / name)]) == 0
     return folder
 

@@ -21,15 +21,18 @@ def flipped(name: str, batch: int, steps: int) -> Case:
     return dataclasses.replace(case, network=case.network.rounded(FLIPPED))
 
 
-@pytest.mark.parametrize("config", ["nano", "small"])
-@pytest.mark.parametrize(
-    "name", ["tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-strided", "tiny-subsample"]
-)
+@pytest.mark.parametrize(("name", "config"), [
+    pytest.param(name, config, marks=[pytest.mark.long("the network runs on small, nano with two others")]
+                 if config == "nano" and name not in ("tiny-awkward", "tiny-relu") else [])
+    for name in ("tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-strided", "tiny-subsample")
+    for config in ("nano", "small")
+])
 def test_every_rounding_flipped(name, config):
     verify_steps(flipped(name, 3, 3), config)
 
 
-@pytest.mark.parametrize("config", ["nano", "small"])
+@pytest.mark.parametrize("config", [
+    pytest.param("nano", marks=pytest.mark.long("a third step of what test_verify computes in two")), "small"])
 def test_subsampling_shortcuts(config):
     verify_steps(make_case("tiny-subsample", 3, 3), config)
 

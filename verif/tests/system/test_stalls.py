@@ -24,8 +24,9 @@ def test_bytes_do_not_depend_on_the_memory(name):
     assert verify_steps(case, "small", dram=MODELS[name]) == golden_digest(case)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("config", ["nano", "small"])
+@pytest.mark.parametrize(("config", "seed"), [
+    ("nano", 1), ("small", 2), *(pytest.param(*case, marks=pytest.mark.long("the machine with other stalls"))
+                                 for case in (("nano", 2), ("small", 1)))])
 def test_awkward_network_with_stalls(config, seed):
     verify_steps(make_case("tiny-residual", 2, 2), config, dram=DramModel(stall=0.3, seed=seed))
 

@@ -30,12 +30,18 @@ def test_small(name):
     verify_steps(make_case(name, 3, 3), "small")
 
 
-@pytest.mark.parametrize("name", AWKWARD)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.long("the network runs on small, nano with six others")]
+                 if name in ("tiny-deep", "tiny-stem", "tiny-subsample") else []) for name in AWKWARD
+])
 def test_nano(name):
     verify_steps(make_case(name, 1 if name == "tiny-strided" else 2, 2), "nano")
 
 
-@pytest.mark.parametrize("name", AWKWARD)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.long("three images of it on this machine, one image of five others")]
+                 if name in ("tiny-deep", "tiny-stem", "tiny-strided", "tiny-rows") else []) for name in AWKWARD
+])
 def test_one_image(name):
     verify_steps(make_case(name, 1, 2), "small")
 
@@ -51,7 +57,8 @@ def test_digits(config):
     verify_steps(make_case("digits-cnn", 16 if config == "small" else 4, 3), config)
 
 
-@pytest.mark.parametrize(("config", "channels"), [("small", 24), ("small", 48)])
+@pytest.mark.parametrize(("config", "channels"), [
+    ("small", 24), pytest.param("small", 48, marks=pytest.mark.long("twice as many channels"))])
 def test_gradients_between_the_commands_of_a_tile(config, channels):
     """Many channels of 2 x 2 positions: a tile of gradients leaves the array more slowly than it is made, and so they come between
     the commands of backward tiles, whose sums go on behind them."""

@@ -12,7 +12,7 @@ from gradloom.host.dram.memory import memory_map
 from gradloom.host.forward.forward_tiles import forward_work
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiles.kept_planes import REST, KeptPlane, piece_sizes
-from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, load_network
+from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, load_network
 from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.isa import Opcode, Pattern
 from gradloom.verif.checkout import NETWORKS
@@ -63,7 +63,9 @@ def test_pieces_of_the_stem():
 
 
 def test_the_stem_is_computed_once_but_for_four_rows():
-    plan = compile_network(load_network("resnet18"), PRESETS["eta"], 1)
+    first = load_network("resnet18").layers[:2]  # whose planes do not depend on what is behind them
+    behind = MaxPool(name="behind", kernel=4, stride=4), GlobalAvgPool(name="mean"), FullyConnected(name="fc", out=10)
+    plan = compile_network(Network("stem", (3, 224, 224), 10, (*first, *behind)), PRESETS["eta"], 1)
     commands = [i for i in plan.instructions if i.opcode == Opcode.CONV and i.tag == 8]
     assert {i["pattern"] for i in commands} == {Pattern.K3, Pattern.PAIR}, "input groups on the PE rows, columns on the taps"
     assert sum(i["units"] for i in commands) == 8 * 3 * (112 + 4)

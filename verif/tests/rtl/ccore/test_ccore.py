@@ -404,7 +404,7 @@ async def random_commands(dut):
 
 CONFIGS = {
     "g1_w1": (config_of(wg_width=36), 80),
-    "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 80),
+    "g2_w3": (config_of(cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 40),
     "g2_w2_post_shift": (config_of(cols=2, wpus=2, mac="post_shift", wg_width=40, psum_width=40), 40),
     "g4_laps2_w3": (config_of(clusters=4, cols=2, wpus=3, ibuf_depth=100, ebuf_depth=60, wbuf_depth=50, wg_width=36), 60),
     "g4_laps2_w2_double_pumped": (config_of(clusters=4, cols=2, wpus=2, mac="double_pumped", wg_width=36), 40),

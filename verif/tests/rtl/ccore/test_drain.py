@@ -78,7 +78,9 @@ def test_places_and_sums(group, cols, wpus):
     simulator.run()
 
 
-@pytest.mark.parametrize(("group", "cols", "wpus"), [(1, 1, 1), (2, 2, 3), (4, 2, 2), (4, 2, 3)])
+@pytest.mark.parametrize(("group", "cols", "wpus"), [
+    (1, 1, 1), (2, 2, 3), (4, 2, 2),
+    pytest.param(4, 2, 3, marks=pytest.mark.long("three WPUs with half the channels, as many channels with two WPUs"))])
 def test_each_sum_overflows_alone(group, cols, wpus):
     """The sum of one lane and column leaves its width in one of several beats, by the WPUs or by what it is added to: a flag for
     that beat alone, not later than ``done``; the largest and the smallest sum that fit give none. Behind it others are good."""

@@ -263,6 +263,7 @@ def test_each_overflow_alone(mac):
 
 LONG = {
     "ecp5_4": "rows of two PEs of ECP5 cells are within test_ccore",
+    "post_shift_2": "one column and four with this MAC, two with the other, are beside it",
     "decode_once_1": "one column with the other MAC is beside it",
     "decode_once_8": "the longest run of columns, as four take with the other MAC",
 }

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
 from gradloom.rtl.isa import SEMAPHORES
@@ -24,18 +25,21 @@ def simulate(testbench):
     sim.run()
 
 
+def put(ctx, ports, values):
+    """Masks of the first requesters, 0 of the others: at once, as the simulator takes a while for each."""
+    ctx.set(Cat(*ports), sum(value << SEMAPHORES * n for n, value in enumerate(values)))
+
+
 async def drive(ctx, dut, *, signals=(), requests=()):
     """One cycle with these masks, of the first requesters. Returns its grant, and the overflow of the next."""
-    for n in range(REQUESTERS):
-        ctx.set(dut.signal[n], signals[n] if n < len(signals) else 0)
-        ctx.set(dut.needs[n], requests[n] if n < len(requests) else 0)
+    put(ctx, dut.signal, signals)
+    put(ctx, dut.needs, requests)
     ctx.set(dut.request, (1 << len(requests)) - 1)
     grant = ctx.get(dut.grant)
     await ctx.tick()
     seen = grant, ctx.get(dut.overflow)
     ctx.set(dut.request, 0)
-    for n in range(REQUESTERS):
-        ctx.set(dut.signal[n], 0)
+    put(ctx, dut.signal, ())
     return seen
 
 
@@ -87,10 +91,9 @@ def test_overflow_is_a_sum_above_255_of_any_semaphore(first):
         await fill(ctx, dut, counts)
         for bit, count in enumerate(counts):
             for more in range(REQUESTERS + 1):
+                put(ctx, dut.signal, [1 << bit] * more)
+                put(ctx, dut.needs, [1 << bit])
                 for take in (0, 1) if count else (0,):
-                    for n in range(REQUESTERS):
-                        ctx.set(dut.signal[n], (more > n) << bit)
-                    ctx.set(dut.needs[0], 1 << bit)
                     ctx.set(dut.request, take)
                     await ctx.tick()
                     assert ctx.get(dut.overflow) == (count + more - take > 255), (count, more, take)
@@ -98,8 +101,7 @@ def test_overflow_is_a_sum_above_255_of_any_semaphore(first):
                     ctx.set(dut.counters[bit], count)
                     ctx.set(dut.taken, 0)
             ctx.set(dut.request, 0)
-            for n in range(REQUESTERS):
-                ctx.set(dut.signal[n], 0)
+            put(ctx, dut.signal, ())
 
     simulate(testbench)
 
