@@ -34,11 +34,11 @@ def outcomes(mutants, tests, numbers=None, **options) -> list[Result]:
     return found
 
 
-def test_twelve_mutants_are_noticed():
+def test_twenty_mutants_are_noticed():
     """One test each, on Amaranth's simulator; the whole sample: python -m gradloom.verif.mutants."""
-    mutants = quick_mutants(12)
+    mutants = quick_mutants(20)
     found = outcomes(mutants, lambda mutant: [f"{_TESTS}/{QUICK[mutant.place.file]}"], seconds=4.0)
-    assert {result.name for result in found} == {mutant.name for mutant in mutants} and len(found) == 12
+    assert {result.name for result in found} == {mutant.name for mutant in mutants} and len(found) == 20
     by_name = {mutant.name: mutant for mutant in mutants}
     lived = [by_name[result.name] for result in found if not result.dead]
     assert not lived, "\n".join(map(str, lived))
