@@ -91,7 +91,6 @@ class Simulated:
         """Of the present run: two and one for each engine, behind the one that ends it."""
         self._simulator = Simulator(self.dut)
         self._simulator.add_clock(1e-8)
-        self._fresh = True
         for n in range(3 + len(self.dut.units)):
             self._simulator.add_testbench(self._testbench(n))
 
@@ -103,13 +102,12 @@ class Simulated:
     def run(self, *testbenches: Callable[[Any], Awaitable[None]]) -> None:
         """From the initial values of all registers and memories."""
         self.testbenches = testbenches
-        if not self._fresh:
-            self._simulator.reset()
-        self._fresh = False
+        self._simulator.reset()
         self._simulator.run()
 
 
 simulated = cache(Simulated)
+"""The one of a machine."""
 
 
 class Outcome:

@@ -78,7 +78,7 @@ IN_SUITE = {
 
 @pytest.mark.parametrize(("name", "config"), [
     pytest.param(name, config, marks=[] if name in IN_SUITE[config] else [
-        pytest.mark.long("the network runs on small and eta, the machine with others; nano with all of them in test_verify")])
+        pytest.mark.long("the network runs on small and eta, the machine with others; nano with most of them in test_verify")])
     for name in ALL for config in IN_SUITE
 ])
 def test_two_steps_write_the_bytes_of_the_golden_model(name, config):

@@ -31,8 +31,8 @@ def test_small(name):
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.long("the network runs on small, nano with six others")]
-                 if name in ("tiny-deep", "tiny-stem", "tiny-subsample") else []) for name in AWKWARD
+    pytest.param(name, marks=[pytest.mark.long("the network runs on small, nano with seven others")]
+                 if name in ("tiny-deep", "tiny-stem") else []) for name in AWKWARD
 ])
 def test_nano(name):
     verify_steps(make_case(name, 1 if name == "tiny-strided" else 2, 2), "nano")

@@ -92,7 +92,12 @@ def _rows(wpus: int, row_banks: int, placed: tuple[int, ...]) -> _Rows:
 
 
 def _rows_of(config: Config, f: dict[str, int]) -> _Rows:
-    return _rows(config.wpus, config.row_banks, tuple(f[name] for name in _PLACED))
+    return _rows(*_placed(config, f))
+
+
+def _placed(config: Config, f: dict[str, int]) -> tuple[int, int, tuple[int, ...]]:
+    """All that it depends on where the units lie."""
+    return config.wpus, config.row_banks, tuple(f[name] for name in _PLACED)
 
 
 @lru_cache(maxsize=64)
@@ -168,7 +173,7 @@ def _operands(config: Config, chip: Any, f: dict[str, int], step: int) -> np.nda
         column = 2 * e0 + par0 + step
         e0, par0, step = column >> 1, column & 1, 0
     rows = _rows_of(config, f)
-    walk = _walk(config.wpus, config.row_banks, tuple(f[name] for name in _PLACED), f["preload"], e0, par0)
+    walk = _walk(*_placed(config, f), f["preload"], e0, par0)
     used = rows.there
     if f["pattern"] == Pattern.K1 and not f["wg"]:
         used = used & [step < f[f"rlim{r}"] for r in range(3)]
