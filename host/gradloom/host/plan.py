@@ -113,6 +113,13 @@ class Plan:
             return self.lowered.codes(value)
         return self.lowered.values(key[0], value) if region.kind in ("blocks", "dw") else value
 
+    @property
+    def _weight_tensors(self) -> list[str]:
+        """Of a layer, in memory: weights, for a training program also what their updates keep."""
+        if not self.training:
+            return ["w"]
+        return ["w", "v", *(["rest"] if self.network.rounding.keeps_rests else [])]
+
     # In
 
     def write_program(self, device: Device, first_step: int = 0) -> None:
@@ -151,11 +158,11 @@ class Plan:
         return found
 
     def write_state(self, device: Device, state: State) -> None:
-        """Weights, velocities and parameters."""
+        """Weights, what their updates keep, and parameters."""
         for layer in self.network.weighted:
-            self._write(device, (layer.name, "w"), state.weights[layer.name])
-            if self.training:
-                self._write(device, (layer.name, "v"), state.velocities[layer.name])
+            tables = state.weight_tables()
+            for name in self._weight_tensors:
+                self._write(device, (layer.name, name), tables[name][layer.name])
             names = self.network.parameters(layer.name)
             self._write(
                 device,
@@ -217,7 +224,7 @@ class Plan:
 
     def state_ranges(self) -> list[tuple[int, int]]:
         """Address and length of what :meth:`read_weights` reads."""
-        names = ("w", "parameters", *(("v",) if self.training else ()))
+        names = (*self._weight_tensors, "parameters")
         regions = [self.memory[layer.name, name] for layer in self.network.weighted for name in names]
         return [(self._address(region), region.data_bytes()) for region in regions]
 
@@ -247,7 +254,7 @@ class Plan:
         for (layer, name), value in tensors.items():
             if name == "q":
                 self._write(device, (layer, "reciprocals"), (value, tensors[layer, "le"]))
-            elif (layer, name) in self.memory and name not in ("w", "v", "parameters"):
+            elif (layer, name) in self.memory and name not in ("w", "v", "rest", "parameters"):
                 self._write(
                     device,
                     (layer, name),
@@ -268,12 +275,11 @@ class Plan:
         return state
 
     def read_weights(self, device: Readable, state: State) -> None:
-        """Weights and parameters, and for a training program velocities, into ``state``."""
+        """Weights and parameters, and for a training program what the updates keep, into ``state``."""
         for layer in self.network.weighted:
             name = layer.name
-            state.weights[name] = self.read(device, name, "w")
-            if self.training:
-                state.velocities[name] = self.read(device, name, "v")
+            for key in self._weight_tensors:
+                state.weight_tables()[key][name] = self.read(device, name, key)
             for key in self.network.parameters(name):
                 state.parameters[name][key] = self.read(device, name, key)
                 state.parameter_velocities[name][key] = self.read(device, name, f"v{key}")

@@ -34,15 +34,14 @@ def tensor_digests(tensors: Mapping[tuple[str, str], np.ndarray]) -> dict[str, s
 def parameters_digest(net: Network, state: State) -> str:
     """Digest of all that training has learnt.
 
-    Layers in network order, each with weight codes, velocity codes (and masters, in formats that have them), then every
+    Layers in network order, each with weight codes, velocity codes (and masters or rests, where there are any), then every
     parameter's master and velocity; sums of averaged weights, if there are any; at the end (tensor number, exponent) of every
     tensor as int64, by number.
     """
     digest = hashlib.sha256()
     for layer in net.weighted:
         name = layer.name
-        _update(digest, f"{name}/w", state.weights[name])
-        for key, table in (("v", state.velocities), ("master", state.masters)):
+        for key, table in state.weight_tables().items():
             if name in table:
                 _update(digest, f"{name}/{key}", table[name])
         for key in net.parameters(name):

@@ -191,6 +191,11 @@ class Format:
         return self.update is Update.REAL
 
     @property
+    def rests_fit(self) -> bool:
+        """Whether weights can have rests (:mod:`gradloom.models.arithmetic.feedback`)."""
+        return self.update is Update.VELOCITY and self.operand == Pint()
+
+    @property
     def fixed_loss(self) -> bool:
         """Whether the loss gradient has a fixed exponent, as its size is known: that of PINT."""
         return isinstance(self.operand, Pint)
@@ -202,6 +207,7 @@ class Format:
 
 
 _PER_IMAGE = {"activations": Scale.IMAGE, "errors": Scale.IMAGE}
+_RANDOM_WEIGHTS = Rounding(weights="stochastic")
 _STOCHASTIC = Rounding(activations="stochastic", normalised="nearest", errors="stochastic", weights="stochastic",
                        velocities="stochastic")
 _BFP8: dict[str, Any] = {
@@ -215,11 +221,11 @@ FORMATS: dict[str, Format] = {
     for entry in (
         Format(name="pint8", hardware=True),
         Format(name="int8-shift", operand=_INT8, error=_INT8, normalised=_INT8,
-               activations=Scale.FIXED, errors=Scale.TENSOR, update=Update.SHIFT),
+               activations=Scale.FIXED, errors=Scale.TENSOR, update=Update.SHIFT, rounding=_RANDOM_WEIGHTS),
         Format(name="bfp8", **_BFP8),
         Format(name="bfp8-swa", average=True, **_BFP8),
         Format(name="fp32", operand=Real(), error=Real(), normalised=Real(), activations=Scale.TENSOR,
-               errors=Scale.TENSOR, update=Update.REAL),
+               errors=Scale.TENSOR, update=Update.REAL, rounding=_RANDOM_WEIGHTS),
     )
 }
 """Formats by the name that a network or a run gives."""
@@ -247,14 +253,14 @@ def find_format(name: str) -> Format:
 
 def _pint(k: int, d: int) -> Format:
     coding = Pint(k, d)
-    return Format(name=f"pint({k},{d})", operand=coding, error=coding, normalised=coding)
+    return Format(name=f"pint({k},{d})", operand=coding, error=coding, normalised=coding, rounding=_RANDOM_WEIGHTS)
 
 
 _VARIANTS: dict[str, Format] = {
     entry.name: entry
     for entry in (
         Format(name="pint8-exact", activations=Scale.TENSOR, errors=Scale.TENSOR),
-        *(Format(name=f"pint8-master{bits}", update=Update.MASTER, master_bits=bits)
+        *(Format(name=f"pint8-master{bits}", update=Update.MASTER, master_bits=bits, rounding=_RANDOM_WEIGHTS)
           for bits in (16, 32)),
         *(_pint(k, d) for k in range(4, 9) for d in range(1, k - 2) if (k, d) != (8, 3)),
     )

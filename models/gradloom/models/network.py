@@ -92,7 +92,10 @@ class Network:
 
     def __post_init__(self) -> None:
         check_header(self.name, self.input_shape, self.classes, self.loss, self.layers)
-        find_format(self.format)
+        form = find_format(self.format)
+        if self.rounding.keeps_rests and not form.rests_fit:
+            raise NetworkError(f"rounding: weights of the format {form.name} have no rests: choose 'nearest' or 'stochastic' for "
+                               "weights, not 'feedback'")
         check_training(self.train)
         object.__setattr__(self, "input_shape", tuple(self.input_shape))
         object.__setattr__(self, "_geometry", {})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from gradloom.models.layers import Kind, NetworkError
 
-__all__ = ["NEAREST_F", "STOCHASTIC_F", "XHAT_DRAW", "Rounding", "parse_rounding"]
+__all__ = ["FEEDBACK", "NEAREST_F", "STOCHASTIC_F", "XHAT_DRAW", "Rounding", "parse_rounding"]
 
 NEAREST_F = 8
 """F of a tensor that is rounded to nearest: fraction bits of its statistics, less one."""
@@ -13,6 +13,8 @@ STOCHASTIC_F = 16
 """F of a tensor that is rounded stochastically: random bits of an element."""
 XHAT_DRAW = Kind.W_NEXT
 """Under this kind's number xhat draws its random bits: xhat has a fixed exponent, and so no number of its own."""
+FEEDBACK = "feedback"
+"""Of weights: to nearest, and what it left is kept for the next step (:mod:`gradloom.models.arithmetic.feedback`)."""
 _CHOICES = ("nearest", "stochastic")
 _KINDS = {
     Kind.W: "weights",
@@ -26,7 +28,7 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounding:
-    """The rounding of every kind of tensor, "nearest" or "stochastic".
+    """The rounding of every kind of tensor, "nearest" or "stochastic"; of weights also "feedback".
 
     Parameters
     ----------
@@ -41,26 +43,33 @@ class Rounding:
     Raises
     ------
     :exc:`NetworkError`
-        If a value is neither of the two.
+        If a value is none of these.
     """
 
     activations: str = "nearest"
     normalised: str = "nearest"
     errors: str = "nearest"
-    weights: str = "stochastic"
+    weights: str = "feedback"
     velocities: str = "stochastic"
 
     def __post_init__(self) -> None:
         for key, value in dataclasses.asdict(self).items():
-            if value not in _CHOICES:
-                raise NetworkError(f"rounding: {key} must be 'nearest' or 'stochastic', not {value!r}: choose one of the two")
+            choices = [*_CHOICES, *([FEEDBACK] if key == "weights" else [])]
+            if value not in choices:
+                listed = ", ".join(map(repr, choices[:-1]))
+                raise NetworkError(f"rounding: {key} must be {listed} or {choices[-1]!r}, not {value!r}: choose one of them")
 
     def __str__(self) -> str:
         return ",".join(f"{key}={value}" for key, value in dataclasses.asdict(self).items())
 
     def f(self, kind: Kind) -> int:
-        """F of the tensors of a kind that has an exponent of its own: 16 if they are rounded stochastically, else 8."""
+        """F of the tensors of a kind that has an exponent of its own: 8 if they are rounded to nearest alone, else 16."""
         return self._f(_KINDS[kind])
+
+    @property
+    def keeps_rests(self) -> bool:
+        """Whether weights have rests."""
+        return self.weights == FEEDBACK
 
     @property
     def xhat_f(self) -> int:
@@ -82,7 +91,7 @@ class Rounding:
         return dataclasses.replace(self, **changes)
 
     def _f(self, name: str) -> int:
-        return STOCHASTIC_F if getattr(self, name) == "stochastic" else NEAREST_F
+        return NEAREST_F if getattr(self, name) == "nearest" else STOCHASTIC_F
 
 
 def parse_rounding(text: str) -> dict[str, str]:

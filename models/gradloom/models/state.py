@@ -99,6 +99,8 @@ class State:
         weights, velocities and parameters are float32.
     masters : dict of int32 arrays
         Q.24 weights by layer name, in formats that have them; velocities are then int32 Q.24, too.
+    rests : dict of uint8 arrays
+        What rounding left of the weights, by layer name, where weights are rounded with error feedback.
     averages : dict of int64 arrays
         Sums of ``averaged`` weights and parameters, Q.24, by path (:mod:`~gradloom.models.golden.averaging`).
     """
@@ -116,6 +118,11 @@ class State:
     masters: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     averages: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     averaged: int = 0
+    rests: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def weight_tables(self) -> dict[str, dict[str, np.ndarray]]:
+        """What a step updates of the weights, by tensor and layer; a table without a layer has nothing of it."""
+        return {"w": self.weights, "v": self.velocities, "master": self.masters, "rest": self.rests}
 
     @classmethod
     def initial(cls, net: Network, seed: int, input_exponent: int) -> "State":
@@ -165,6 +172,8 @@ class State:
             self.velocities[name] = np.zeros(shape, np.int32)
         else:
             self.velocities[name] = np.zeros(shape, np.uint8)
+        if net.rounding.keeps_rests:
+            self.rests[name] = np.zeros(shape, np.uint8)
         return max(_EXPONENT_FLOOR, shift - WIDE_FRACTION)
 
     def copy(self) -> "State":
@@ -186,6 +195,7 @@ class State:
             {name: array.copy() for name, array in self.masters.items()},
             {path: total.copy() for path, total in self.averages.items()},
             self.averaged,
+            {name: array.copy() for name, array in self.rests.items()},
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -193,6 +203,7 @@ class State:
         found = {f"weights/{name}": array for name, array in self.weights.items()}
         found |= {f"velocities/{name}": array for name, array in self.velocities.items()}
         found |= {f"masters/{name}": array for name, array in self.masters.items()}
+        found |= {f"rests/{name}": array for name, array in self.rests.items()}
         found |= {f"averages/{path}": total for path, total in self.averages.items()}
         for title, tables in (
             ("parameters", self.parameters),
@@ -216,7 +227,8 @@ class State:
 
     @classmethod
     def load(cls, path: Path | str, net: Network) -> "State":
-        """Read a state that :meth:`save` wrote for ``net``.
+        """Read a state that :meth:`save` wrote for ``net``. Its rounding may be another one: rests that the file has not are 0, and
+        those that the network does not want are left out.
 
         Raises
         ------
@@ -235,6 +247,9 @@ class State:
         if bytes(form) != net.format.encode():
             raise StateError(f"{path} is a state of the format {bytes(form).decode(errors='replace')}, network {net.name!r} has "
                              f"{net.format}: give --format or a state of this format")
+        rounding = _saved_rounding(path, text)
+        rests = {name: np.zeros(array.shape, np.uint8) for name, array in state.weights.items()}
+        state.rests = rests if rounding.keeps_rests else {}
         expected = state.arrays()
         if int(arrays.get("averaged", np.zeros((), np.int64))):
             state.averages = _no_averages(state)
@@ -268,18 +283,19 @@ class State:
         _check_ranges(path, arrays)
         for name in state.weights:
             state.weights[name] = arrays[f"weights/{name}"]
-            for title, table in (("velocities", state.velocities), ("masters", state.masters)):
+            for title, table in (("velocities", state.velocities), ("masters", state.masters), ("rests", state.rests)):
                 if name in table:
                     table[name] = arrays[f"{title}/{name}"]
             for key in state.parameters[name]:
                 state.parameters[name][key] = arrays[f"parameters/{name}/{key}"]
                 state.parameter_velocities[name][key] = arrays[f"parameter_velocities/{name}/{key}"]
+        state.rests = {name: state.rests.get(name, rest) for name, rest in rests.items()} if net.rounding.keeps_rests else {}
         state.averages = {path: arrays[f"averages/{path}"] for path in state.averages}
         state.averaged = int(arrays["averaged"])
         state.exponents = exponents
         state.step, state.seed = int(arrays["step"]), int(arrays["seed"])
         state.calibrated = bool(arrays["calibrated"])
-        state.rounding = _saved_rounding(path, text)
+        state.rounding = rounding
         return state
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.arithmetic import activation, arith, conv, dither, frn, pint, pool, scale, softmax, update
+from gradloom.models.arithmetic import activation, arith, conv, dither, feedback, frn, pint, pool, scale, softmax, update
 
 __all__ = ["OPERATIONS", "generate", "write"]
 
@@ -89,6 +89,15 @@ def _encoder(draw: _Draw) -> Iterator[Case]:
         sh = min(max(a.bit_length() - draw.integer(1, 15), -10), 60)
         rnd = draw.integer(0, 1 << f) if i % 3 else None
         yield _case({"a": a, "sh": sh, "f": f, "rnd": rnd}, encoded=pint.encode(a, sh, f=f, rnd=rnd))
+
+
+def _feedback(draw: _Draw) -> Iterator[Case]:
+    for _ in range(500):
+        a, rnd = draw.wide(62), draw.integer(0, 1 << feedback.RANDOM_BITS)
+        sh = min(max(a.bit_length() - draw.integer(1, 15), -10), 60)
+        found = feedback.encode(a, sh, rnd)
+        yield _case({"a": a, "sh": sh, "rnd": rnd}, encoded=found.w, rest=feedback.rests_of(found.rest),
+                    joined=feedback.join(found.w.value, found.rest))
 
 
 def _dither(draw: _Draw) -> Iterator[Case]:
@@ -188,10 +197,18 @@ def _weights(draw: _Draw) -> Iterator[Case]:
                   for position, (low, high) in enumerate(((-30, -10), (12, 20), (-4, 12), (2, 10), (15, 18)))]
         rnd_v, rnd_w = draw.integers(0, 1 << 16, shape), draw.integers(0, 1 << 16, shape)
         momentum, lm, decay = draw.integer(0, 256), draw.integer(0, 256), bool(i & 1)
+        # Of legal rests: what a weight was rounded from lies within half a step of it.
+        rest = None if i % 3 == 0 else feedback.encode(w << 16, 16, rnd_w >> 8).rest
+        for _ in range(2 if rest is not None else 0):
+            moved = feedback.join(w, rest) << 8
+            found = feedback.encode(moved + draw.integers(-(1 << 24), 1 << 24, shape), 16, rnd_w >> 8)
+            w, rest = found.w.value, found.rest
+        more = {"mode_w": pint.Mode(16, rnd_w)} if rest is None else {"rest": rest, "rnd": rnd_w >> 8}
         result = update.weights(dw, w, v, inv=inv, momentum=momentum, lm=lm, shifts=shifts, decay=decay,
-                                mode_v=pint.Mode(16, rnd_v), mode_w=pint.Mode(16, rnd_w))
-        yield _case({"dw": dw, "w": w, "v": v, "inv": inv, "momentum": momentum, "lm": lm, "shifts": shifts,
-                     "decay": decay, "rnd_v": rnd_v, "rnd_w": rnd_w}, v_next=result.v, w_next=result.w)
+                                mode_v=pint.Mode(16, rnd_v), **more)
+        rests = (None, None) if rest is None else (feedback.rests_of(rest), feedback.rests_of(result.rest))
+        yield _case({"dw": dw, "w": w, "v": v, "rest": rests[0], "inv": inv, "momentum": momentum, "lm": lm, "shifts": shifts,
+                     "decay": decay, "rnd_v": rnd_v, "rnd_w": rnd_w}, v_next=result.v, w_next=result.w, rest_next=rests[1])
 
 
 def _parameter(draw: _Draw) -> Iterator[Case]:
@@ -211,6 +228,7 @@ OPERATIONS: dict[str, tuple[str, Callable[[_Draw], Iterator[Case]]]] = {
     "align": ("y = x 2^n in 64 bits, saturated or floored", _align),
     "reciprocal": ("inv = round(2^(15 + k) / n), k = ceil(log2 n)", _reciprocal),
     "encoder": ("PINT(8, 3) of a at shift sh, F = f; rnd null = nearest", _encoder),
+    "feedback": ("PINT(8, 3) and a rest of a at shift sh; joined in units of 2^-8", _feedback),
     "dither": ("seed of a tensor, 24-bit hash of an element, its top 16 bits", _dither),
     "scale": ("delayed scale", _scale),
     "conv": ("forward, backward and weight-gradient sums of values", _conv),
@@ -218,7 +236,7 @@ OPERATIONS: dict[str, tuple[str, Callable[[_Draw], Iterator[Case]]]] = {
     "activation": ("bias, ReLU, linear output, logits, error with a shortcut", _activation),
     "pool": ("maximum and average pools, wide results before the encoder", _pool),
     "softmax": ("probabilities (Q16), softmax and squared-error gradients of Q8 logits", _softmax),
-    "weight_update": ("shifts = SH0..SH4", _weights),
+    "weight_update": ("shifts = SH0..SH4; rest null = no error feedback, else rnd_w's upper 8 bits count", _weights),
     "parameter_update": ("gamma, beta, tau or bias in Q.24", _parameter),
 }
 """Operation -> (what its cases hold, their generator)."""

@@ -207,7 +207,9 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         "ETA's figures are those of its table III and section V-B, simulated by its authors; its batch size is not given.", "",
         *_overview(benches),
         "A network and batch end with the same parameters on every machine after as many steps. Schedule: the rules' of the "
-        "scheduler, or one that [gradloom tune](tuning.md) has found. Revision: the commit that was run. " + _starts(benches), "",
+        "scheduler, or one that [gradloom tune](tuning.md) has found. Revision: the commit that was run; before 2026-11-27 "
+        "weights had no rests, which change a step's bytes and cost cycles "
+        "([why](decisions/0043-error-feedback.md)). " + _starts(benches), "",
         *_twice(benches),
         "## Checked, and how fast", "",
         *_checks(benches),

@@ -1,6 +1,6 @@
 """The machine's arithmetic on plain Python integers, one value at a time; it shares no code with the golden model."""
 
-__all__ = ["MASK64", "align", "code_of", "decode", "encode", "hash24", "saturate", "wrap"]
+__all__ = ["MASK64", "align", "code_of", "decode", "encode", "encode_rest", "hash24", "saturate", "with_rest", "wrap"]
 
 MASK64 = (1 << 64) - 1
 
@@ -49,6 +49,30 @@ def encode(a: int, sh: int, f: int = 8, r: int | None = None) -> tuple[int, int,
         s = 0 if -8 <= t <= 7 else 3 if -512 <= t <= 511 else 6
         v = min((((g >> s) + (1 << f if r is None else 2 * r + 1)) >> (f + 1)) << s, 4032)
     return v, code_of(v), stat
+
+
+def encode_rest(a: int, sh: int, r: int) -> tuple[int, int, int, int]:
+    """(value, code, stat, rest byte) with error feedback; ``r`` = 8 random bits."""
+    g = align(a, 17 - sh)
+    t = g >> 17
+    if t >= 4096:
+        number, step = (63 << 8) + 127, 64
+    elif t < -4096:
+        number, step = -64 << 8, 64
+    else:
+        s = 0 if -8 <= t <= 7 else 3 if -512 <= t <= 511 else 6
+        number, step = (g >> s) + 2 * r + 1 >> 9, 1 << s
+        if step == 64:
+            number = min(number, (63 << 8) + 127)
+    v = (number + 128 >> 8) * step
+    return v, code_of(v), (g ^ (g >> 63)) & MASK64, number & 0xFF
+
+
+def with_rest(v: int, rest: int) -> int:
+    """A value and its rest byte as one number, in units of 2^-8."""
+    signed = wrap(rest, 8)
+    t = v - 1 if signed < 0 else v
+    return (v << 8) + signed * (1 if -8 <= t <= 7 else 8 if -512 <= t <= 511 else 64)
 
 
 def hash24(seed: int, idx: int) -> int:

@@ -79,8 +79,9 @@ def _attempt(rng: np.random.Generator, name: str) -> Network:
         b.add(FullyConnected, out=int(rng.integers(2, 12)), act=b.pick("relu", "none"))
     classes = int(rng.integers(2, 9))
     b.add(FullyConnected, out=classes)
-    kinds = ("activations", "normalised", "errors", "weights", "velocities")
-    rounding = Rounding(**{kind: b.pick("nearest", "stochastic") for kind in kinds})
+    rounding = Rounding(
+        **{kind: b.pick("nearest", "stochastic") for kind in ("activations", "normalised", "errors")},
+        weights=b.pick("nearest", "stochastic", "feedback", "feedback"), velocities=b.pick("nearest", "stochastic"))
     shape = (int(rng.integers(1, 5)), int(rng.integers(3, 12)), int(rng.integers(3, 12)))
     return Network(name, shape, classes, tuple(b.layers), loss=b.pick("softmax", "softmax", "squared"), rounding=rounding)
 

@@ -45,6 +45,11 @@ CONVERTER_BUGS = [
     (True, False, "x[7] & self.f16, 1)", 'x[7] & delayed(m, self.f16, "late"), 1)'),
     (False, False, '"whole", 3, reset=True', '"whole", 4, reset=True'),
     (False, True, "place3 = Signal(signed(9)), place[3]", "place3 = Signal(signed(9)), place[4]"),
+    # Rests.
+    (True, False, "Cat(below[:-1], ~below[-1])", "below"),
+    (True, True, "zero | (beyond & negative)", "zero"),
+    (True, True, "top & (total[_FRACTION:]", "(total[_FRACTION:]"),
+    (True, False, "both = [0, *x[16 - REST_BITS:]", "both = [1, *x[16 - REST_BITS:]"),
 ]
 
 
@@ -70,21 +75,22 @@ def test_multiplier_bug(kind, old, new):
     assert not run_formal(lambda: MultiplierSpec(kind, planted_bug("gradloom.rtl.ccore.mac", old, new)), "bmc", 1)
 
 
-@pytest.mark.parametrize(("f16", "left", "whole"), [
-    (False, False, True),
-    (True, True, True),
-    pytest.param(False, True, True, marks=LONG("each F and each direction is in one of the two others")),
-    pytest.param(True, False, True, marks=LONG("each F and each direction is in one of the two others")),
-    *(pytest.param(*case, False, marks=LONG("without the choice of an integer, as the same converter with it"))
-      for case in itertools.product((False, True), repeat=2)),
+@pytest.mark.parametrize(("f16", "left", "whole", "rests"), [
+    (False, False, True, True),
+    (True, True, True, True),
+    pytest.param(False, True, True, True, marks=LONG("each F and each direction is in one of the two others")),
+    pytest.param(True, False, True, True, marks=LONG("each F and each direction is in one of the two others")),
+    *(pytest.param(*case, False, rests, marks=LONG("without the choice of an integer, or of a rest, as the same converter with it"))
+      for rests in (False, True) for case in itertools.product((False, True), repeat=2)),
 ])
-def test_converter(f16, left, whole):
-    assert run_formal(lambda: ConverterSpec(f16=f16, left=left, whole=whole), "bmc", CONVERTER_DEPTH)
+def test_converter(f16, left, whole, rests):
+    assert run_formal(lambda: ConverterSpec(f16=f16, left=left, whole=whole, rests=rests), "bmc", CONVERTER_DEPTH)
 
 
-def test_neighbours_of_the_converters_results_may_differ_in_everything():
+@pytest.mark.parametrize("f16", [False, True])
+def test_neighbours_of_the_converters_results_may_differ_in_everything(f16):
     """What the proofs assume leaves room for results between cycles with other settings."""
-    assert run_formal(lambda: ConverterSpec(f16=False, left=False, cover=True), "cover", CONVERTER_DEPTH)
+    assert run_formal(lambda: ConverterSpec(f16=f16, left=False, cover=True), "cover", CONVERTER_DEPTH)
 
 
 @pytest.mark.parametrize(("f16", "left", "old", "new"), CONVERTER_BUGS)

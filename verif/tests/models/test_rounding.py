@@ -31,7 +31,8 @@ def stepped(network, steps=2, batch=3):
 
 def test_defaults_and_numbers_of_bits():
     rounding = Rounding()
-    assert str(rounding) == "activations=nearest,normalised=nearest,errors=nearest,weights=stochastic,velocities=stochastic"
+    assert str(rounding) == "activations=nearest,normalised=nearest,errors=nearest,weights=feedback,velocities=stochastic"
+    assert [Rounding(weights=how).keeps_rests for how in ("nearest", "stochastic", "feedback")] == [False, False, True]
     assert [rounding.f(kind) for kind in (Kind.W, Kind.V, Kind.Z, Kind.DZ, Kind.DX, Kind.DS)] == [16, 16, 8, 8, 8, 8]
     assert rounding.xhat_f == 8 and rounding.changed({"normalised": "stochastic"}).xhat_f == 16
 
@@ -41,7 +42,9 @@ def test_defaults_and_numbers_of_bits():
     [
         ("errors", "rounding: 'errors' must be KIND=nearest or KIND=stochastic: give both sides"),
         ("errors=nearest,errors=nearest", "rounding: errors is given twice: remove one"),
-        ("errors=up", "rounding: errors must be 'nearest' or 'stochastic', not 'up': choose one of the two"),
+        ("errors=up", "rounding: errors must be 'nearest' or 'stochastic', not 'up': choose one of them"),
+        ("errors=feedback", "rounding: errors must be 'nearest' or 'stochastic', not 'feedback': choose one of them"),
+        ("weights=up", "rounding: weights must be 'nearest', 'stochastic' or 'feedback', not 'up': choose one of them"),
         ("bias=nearest",
          "rounding: unknown key 'bias': the keys are activations, normalised, errors, weights, velocities"),
     ],
@@ -93,7 +96,7 @@ def test_xhat_draws_with_the_number_of_the_next_weights():
 @pytest.mark.parametrize("kind", ["activations", "normalised", "errors", "weights", "velocities"])
 def test_each_kind_changes_its_tensors_and_keeps_the_scales_close(kind):
     base = load_network(RESIDUAL)
-    other = "nearest" if kind in ("weights", "velocities") else "stochastic"
+    other = "nearest" if kind == "velocities" else "stochastic"
     network = base.rounded({kind: other})
     _, first, plain = stepped(base, steps=1)
     _, second, changed = stepped(network, steps=1)
@@ -107,6 +110,14 @@ def test_each_kind_changes_its_tensors_and_keeps_the_scales_close(kind):
     layer = first_affected[kind]
     tensor = {"errors": Kind.DZ, "weights": Kind.W_NEXT, "velocities": Kind.V_NEXT}.get(kind, Kind.Z)
     assert abs(first.exponents[base.tid(layer, tensor)] - second.exponents[base.tid(layer, tensor)]) <= 1
+
+
+@pytest.mark.parametrize("name", ["int8-shift", "bfp8", "pint8-master32", "pint(6,2)"])
+def test_other_formats_have_no_rests(name):
+    network = load_network(RESIDUAL).formatted(name)
+    assert network.rounding.weights == "stochastic"
+    with pytest.raises(NetworkError, match=r"have no rests: choose 'nearest' or 'stochastic' for weights, not 'feedback'$"):
+        network.rounded({"weights": "feedback"})
 
 
 def test_nearest_everywhere_needs_no_seed():

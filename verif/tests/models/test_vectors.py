@@ -3,8 +3,10 @@
 Nothing here uses the golden functions but the generator of the files.
 """
 
+import functools
 import itertools
 import json
+import operator
 
 import pytest
 
@@ -108,6 +110,30 @@ def check_encoder(i, o):
     assert decode(encoded["code"]) == encoded["value"]
 
 
+def segment(t):
+    return 0 if -8 <= t < 8 else 3 if -512 <= t < 512 else 6
+
+
+def joined(v, rest):
+    return (v << 8) + (rest << segment(v - (rest < 0)))
+
+
+def encode_rest(a, sh, r):
+    """(value, code, contribution to stat, rest)"""
+    g = align(a, 17 - sh)
+    t = g >> 17
+    s = segment(t)
+    number = clamp(((g >> s) + 2 * r + 1) >> 9, -64 * 256, 63 * 256 + 127 if s == 6 else MAX64)
+    v = ((number + 128) >> 8) << s
+    return v, encode(v, 0)[1], g ^ (g >> 63), ((number + 128) & 255) - 128
+
+
+def check_feedback(i, o):
+    v, code, stat, rest = encode_rest(i["a"], i["sh"], i["rnd"])
+    assert o["encoded"] == {"value": v, "code": code, "stat": stat}
+    assert (o["rest"], o["joined"]) == (rest, joined(v, rest))
+
+
 def check_dither(i, o):
     def mix(h):
         h &= 0xFFFFFFFF
@@ -172,7 +198,7 @@ def check_frn(i, o):
         sg = sum(map(int.__mul__, flat(plane), flat(o["xhat"][b][c])))
         sb = sum(flat(plane))
         assert (sg, sb, sum(flat(i["dz"][b][c])) - sb) == (o["sg"][b][c], o["sb"][b][c], o["st"][b][c])
-        mean[b][c] = (sg * inv) >> (15 + k) >> 4
+        mean[b][c] = (sg * inv + 2 ** (18 + k)) >> (19 + k)
         gl = (i["gamma"][c] * q[b][c]) >> 16
         wide[b][c] = each(lambda v, h, m=mean[b][c], g=gl: g * clamp(
             (v << 4) - ((h > 0) - (h < 0)) * m, -(1 << 17), (1 << 17) - 1), plane, o["xhat"][b][c])
@@ -239,8 +265,16 @@ def check_weight_update(i, o):
     t = each(lambda g, w, v: ((i["momentum"] * v) << 8) + align(g * i["inv"], sh[0])
              + (align(w, sh[2]) if i["decay"] else 0), i["dw"], i["w"], i["v"])
     assert encode_all(t, sh[1], 16, i["rnd_v"]) == o["v_next"]
-    u = each(lambda w, v: (w << 16) - align(i["lm"] * v, sh[3]), i["w"], o["v_next"]["value"])
-    assert encode_all(u, sh[4], 16, i["rnd_w"]) == o["w_next"]
+    if i["rest"] is None:
+        u = each(lambda w, v: (w << 16) - align(i["lm"] * v, sh[3]), i["w"], o["v_next"]["value"])
+        assert encode_all(u, sh[4], 16, i["rnd_w"]) == o["w_next"]
+        return
+    u = each(lambda w, rest, v: (joined(w, rest) << 8) - align(i["lm"] * v, sh[3]), i["w"], i["rest"], o["v_next"]["value"])
+    found = each(lambda a, r: encode_rest(a, sh[4], r >> 8), u, i["rnd_w"])
+    assert each(lambda four: four[0], found) == o["w_next"]["value"]
+    assert each(lambda four: four[1], found) == o["w_next"]["code"]
+    assert each(lambda four: four[3], found) == o["rest_next"]
+    assert functools.reduce(operator.or_, (four[2] for four in flat(found))) == o["w_next"]["stat"]
 
 
 def check_parameter_update(i, o):

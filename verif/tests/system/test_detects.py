@@ -56,6 +56,7 @@ def test_every_kind_of_tensor_is_among_them():
         "w",
         "parameters",
         "v",
+        "rest",
         "dz",
         "xhat",
         "reciprocals",

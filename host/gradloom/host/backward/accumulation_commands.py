@@ -98,7 +98,7 @@ def accumulate(
         fields |= plane_rounding(builder, name, Kind.DX, builder.network.shape(name), images, group, rows[0] if rows else 0)
         reads.append(("PBUF", fields["pl0"], count))
         tail = shifts(
-            SH1=relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(19 + k, (), ())
+            SH1=relative(builder.tid(name, Kind.DX), accumulator_zero(builder, layer)), SH3=(18 + k, (), ())
         )
     if not only_sums:
         fields["oa0"] = builder.ring["OA"].take(beats)

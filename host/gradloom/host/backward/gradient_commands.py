@@ -2,11 +2,13 @@
 
 import dataclasses
 import itertools
+from typing import NamedTuple
 
 from gradloom.host.backward.gradient_blocks import GradientShape
 from gradloom.host.backward.gradient_lines import Line
 from gradloom.host.backward.gradient_tiles import Operands, Tile
 from gradloom.host.backward.schedule_backward import dx_kind, dx_region_name
+from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import shape_of
 from gradloom.host.compilation.schedule_rounding import weight_rounding
 from gradloom.host.compilation.tiling import Builder, shifts
@@ -24,9 +26,20 @@ from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
-__all__ = ["GradientCommands"]
+__all__ = ["GradientCommands", "Streams"]
 
 _INDEX_MASK = (1 << 24) - 1
+
+
+class Streams(NamedTuple):
+    """First addresses of an update's streams by tensor; none where nothing is updated."""
+
+    loaded: dict[str, int]
+    stored: dict[str, int]
+
+    def behind(self, beats: int) -> "Streams":
+        """Of the tiles that come so many beats later."""
+        return Streams(*({tensor: first + beats for tensor, first in table.items()} for table in self))
 
 
 class GradientCommands:
@@ -46,6 +59,8 @@ class GradientCommands:
         self.builder, self.layer, self.line, self.dry = builder, layer, line, dry
         self.first, self.last = first, last
         self.store_dw = (export or not last) and not dry
+        self.rests = builder.network.rounding.keeps_rests and not dry
+        """Whether weights have rests, which a dry run does not ask for."""
         self.shape: Shape = shape_of(builder.network, layer, builder.config)
         self.stacked = stacked_sweep(self.shape, builder.config, pairs=False) if self.shape.stackable else None
         """Output groups one by one, with columns of the kernel on the taps, where that takes fewer commands than several do."""
@@ -186,6 +201,47 @@ class GradientCommands:
             return {"n0": len(part) * window.rows * window.cols * beats}, offset, boxes
         return {"n0": window.cols * beats, "n1": window.rows, "stride1": self.columns * block}, offset, boxes
 
+    @property
+    def _rest(self) -> tuple[str, ...]:
+        return ("rest",) if self.rests else ()
+
+    def _take_streams(self, beats: int) -> "Streams":
+        """Addresses of so many beats in every memory of an update.
+
+        Raises
+        ------
+        :exc:`~gradloom.host.compilation.fit.ScheduleError`
+            If a tile of weights and its rests do not fit.
+        """
+        ring, config, both = self.builder.ring, self.builder.config, self._with_rests(beats)
+        if both > config.abuf_depth:
+            what, way = ("a tile of weights and its rests take", ", or give --rounding weights=stochastic, which keeps no rests")
+            if not self.rests:
+                what, way = "a tile of weights takes", " or shrink the layer"
+            raise ScheduleError(
+                f"layer {self.layer.name!r}: {what} {both} beats of the A-Core's stream buffers, "
+                f"configuration {config.name!r} has {config.abuf_depth} (abuf_depth): raise it{way}"
+            )
+        loaded, stored = ({"w": ring[a].take(both), "v": ring[b].take(beats)} for a, b in (("AA", "AB"), ("OA", "OB")))
+        for streams in (loaded, stored) if self.rests else ():
+            streams["rest"] = streams["w"] + (beats | 1)
+        return Streams(loaded, stored)
+
+    def _with_rests(self, beats: int) -> int:
+        """Addresses of so many beats of weights and, behind them, their rests, which begin at an odd address if weights begin at an
+        even one: the machine reads and writes both at once, in different halves of a buffer."""
+        return (beats | 1) + beats if self.rests else beats
+
+    def _load_streams(self, part: list[Tile], streams: "Streams") -> None:
+        for tensor in ("w", "v", *self._rest):
+            dest = Dest.AB if tensor == "v" else Dest.AA
+            self._load_stream(dest, self.builder.memory[self.layer.name, tensor], part, streams.loaded[tensor])
+
+    def _store_streams(self, part: list[Tile], streams: "Streams") -> None:
+        for tensor in ("v", "w", *self._rest):
+            source = Source.OB if tensor == "v" else Source.OA
+            self._store_stream(source, self.builder.memory[self.layer.name, tensor], part, streams.stored[tensor])
+
     def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: int, scale: int = 1) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
         length = sum(self._beats(tile) for tile in part)
@@ -240,8 +296,8 @@ class GradientCommands:
                 writes=[Access("DW", ((dw, dw + drained),))],
             )
 
-    def _finish(self, part: list[Tile], dw: int, beats: int, streams: dict[str, int]) -> None:
-        """Update the weights of a drained set of tiles, or only export its sums."""
+    def _finish(self, part: list[Tile], dw: int, beats: int, streams: Streams) -> None:
+        """Update the weights of drained tiles, or only export their sums."""
         builder, tile = self.builder, part[0]
         rows, taps = self._extent(tile)
         planes = 1 if self.sweep.k1 else len(part)
@@ -273,11 +329,13 @@ class GradientCommands:
         fields |= {
             "inv": inv,
             **weight_rounding(builder, self.layer.name, dry=self.dry),
-            "sa0": streams["AA"],
-            "sb0": streams["AB"],
-            "oa0": streams["OA"],
-            "ob0": streams["OB"],
+            "sa0": streams.loaded["w"],
+            "sb0": streams.loaded["v"],
+            "oa0": streams.stored["w"],
+            "ob0": streams.stored["v"],
         }
+        if self.rests:
+            fields |= {"sm0": streams.loaded["rest"], "om0": streams.stored["rest"]}
         tail = shifts(
             SH0=(1 - k, (dx, source), (v,)),
             SH1=(16, (v_next,), (v,)),
@@ -285,14 +343,9 @@ class GradientCommands:
             SH3=(16, (v_next,), (1, w)),
             SH4=(16, (w_next,), (w,)),
         )
-        reads += [("AA", streams["AA"], beats), ("AB", streams["AB"], beats)]
-        builder.run(
-            "WU",
-            fields,
-            tail,
-            reads=reads,
-            writes=[*writes, ("OA", streams["OA"], beats), ("OB", streams["OB"], beats)],
-        )
+        reads += [("AB" if tensor == "v" else "AA", first, beats) for tensor, first in streams.loaded.items()]
+        writes += [("OB" if tensor == "v" else "OA", first, beats) for tensor, first in streams.stored.items()]
+        builder.run("WU_REST" if self.rests else "WU", fields, tail, reads=reads, writes=writes)
 
     def _indices(self, tile: Tile) -> dict[str, int]:
         """Element indices (logical OIHW positions) for stochastic rounding."""

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from gradloom.host.backward.gradient_blocks import choose_blocks, fitting
-from gradloom.host.backward.gradient_commands import GradientCommands
+from gradloom.host.backward.gradient_commands import GradientCommands, Streams
 from gradloom.host.backward.gradient_lines import GradientLines, updated
 from gradloom.host.backward.gradient_tiles import Block, Operands, Tile
 from gradloom.host.backward.schedule_backward import convolved, dx_region_name
@@ -228,7 +228,7 @@ class WeightUpdate(GradientCommands):
         tiles = [self._tile(step, outputs, 0) for step in range(low, high)]
         for _, alike in itertools.groupby(tiles, key=lambda tile: len(tile.inputs)):
             part = list(alike)
-            limit = self.builder.config.abuf_depth // _FULL_SETS // self._beats(part[0])
+            limit = self.builder.config.abuf_depth // _FULL_SETS // self._with_rests(self._beats(part[0]))
             yield from _lists(part, min(limit, self._at_once(part)) if self.sweep.k1 or self._drained(part[0]) else limit)
 
     def _at_once(self, part: list[Tile]) -> int:
@@ -251,7 +251,7 @@ class WeightUpdate(GradientCommands):
         """
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
-        streams = {"AA": 0, "AB": 0, "OA": 0, "OB": 0}
+        streams = Streams({}, {})
         later = builder.apart and final and self.first and self.last
         loads = part[-1 if apart else 0] if final and self.last and not later else None
         offset = 0
@@ -267,35 +267,37 @@ class WeightUpdate(GradientCommands):
                 if tile is not part[0]:
                     yield
                 if tile is loads:
-                    streams = {key: builder.ring[key].take(total) for key in streams}
-                    self._load_stream(Dest.AA, memory[name, "w"], part, streams["AA"])
-                    self._load_stream(Dest.AB, memory[name, "v"], part, streams["AB"])
+                    streams = self._take_streams(total)
+                    self._load_streams(part, streams)
                 self._accumulate(tile, operands, dw + place * step, gap, fresh)
             if later:
                 self._update_later(group, dw, beats)
             elif final:
-                self._finish(group, dw, beats, {key: addr + offset for key, addr in streams.items()})
+                self._finish(group, dw, beats, streams.behind(offset))
                 if self.store_dw:
                     self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
             offset += beats
         if final and self.last and not self.dry and not later:
-            self._store_stream(Source.OB, memory[name, "v"], part, streams["OB"])
-            self._store_stream(Source.OA, memory[name, "w"], part, streams["OA"])
+            self._store_streams(part, streams)
 
     def _update_later(self, group: list[Tile], dw: int, beats: int) -> None:
         """The update of some drained tiles as a work of the A-Core's own."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
 
+        def operands() -> Access:
+            """Where its weights will be loaded: works in parts keep theirs in the same buffer for long."""
+            count = self._with_rests(beats)
+            start = builder.ring["AA"].find(count)
+            return Access("AA", ((start, start + count),))
+
         def update(drained: Part, done: Part) -> Work:
-            yield Piece(Lane.ACORE, beats, (drained,), (done,), update=True)
-            streams = {key: builder.ring[key].take(beats) for key in ("AA", "AB", "OA", "OB")}
-            self._load_stream(Dest.AA, memory[name, "w"], group, streams["AA"])
-            self._load_stream(Dest.AB, memory[name, "v"], group, streams["AB"])
+            yield Piece(Lane.ACORE, beats, (drained,), (done,), update=True, takes=operands)
+            streams = self._take_streams(beats)
+            self._load_streams(group, streams)
             self._finish(group, dw, beats, streams)
             if self.store_dw:
                 self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
             if not self.dry:
-                self._store_stream(Source.OB, memory[name, "v"], group, streams["OB"])
-                self._store_stream(Source.OA, memory[name, "w"], group, streams["OA"])
+                self._store_streams(group, streams)
 
         self._later.append(builder.later(Access("DW", ((dw, dw + beats),)), update))

@@ -130,8 +130,8 @@ def format_argument(parser: argparse.ArgumentParser) -> None:
 def rounding_argument(parser: argparse.ArgumentParser, default: str = "the network's") -> None:
     """How each kind of tensor is rounded; ``default`` says in the help whose rounding is taken else."""
     parser.add_argument("--rounding", type=_rounding, metavar="KIND=HOW,...",
-                        help="nearest or stochastic rounding of activations, normalised, errors, weights, velocities "
-                             f"(default: {default})")
+                        help="nearest or stochastic rounding of activations, normalised, errors, weights, velocities; weights "
+                             f"also feedback: to nearest, and what that leaves is kept for the next step (default: {default})")
 
 
 def integers_argument(parser: argparse.ArgumentParser, default: str | None = "unit") -> None:

@@ -56,7 +56,7 @@ def xhat_rounding(builder: Builder, name: str, images: tuple[int, int], group: i
 
 
 def weight_rounding(builder: Builder, name: str, *, dry: bool) -> dict[str, int]:
-    """Converter 1 writes velocities, converter 2 weights; a dry run gathers the statistics of velocities only."""
+    """Converter 1 writes velocities, converter 2 weights (and rests); a dry run gathers the statistics of velocities only."""
     rounding = builder.network.rounding
     weights = _converter(2, builder.tid(name, Kind.W), rounding.f(Kind.W))
     if dry:

@@ -47,12 +47,12 @@ class Transfers:
     def __init__(self, config: Config, memory: MemoryMap, recorder: Recorder) -> None:
         self.config, self.memory, self.recorder = config, memory, recorder
         depth = config.abuf_depth
-        # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones.
-        self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB")} | {
+        # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones. So do
+        # outputs A, of which an update writes two at once.
+        self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB", "OA")} | {
             name: Ring(size)
             for name, size in (
                 ("AM", config.mbuf_depth),
-                ("OA", depth),
                 ("OB", depth),
                 ("OM", config.mbuf_depth),
                 ("LOGIT", config.logit_depth),

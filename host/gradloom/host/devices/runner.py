@@ -267,7 +267,7 @@ class ProgramRunner:
         if remember is None or key not in self.steady.memory:
             return None
         region = self.steady.memory[key]
-        weights = name in ("w", "v", "dw")
+        weights = name in ("w", "v", "rest", "dw")
         marked = np.zeros(self.network.weight_shape(layer) if weights else region.shape, np.int64)
         marked[index] = 1
         if weights:

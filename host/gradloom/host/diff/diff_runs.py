@@ -146,11 +146,11 @@ def _states(first: Run, second: Run) -> list[str]:
 
 
 def _arrays(network: Network, state: State) -> dict[tuple[str, str], np.ndarray]:
-    """Weights, velocities and parameters, the last layer first, as a step updates them."""
+    """Weights, what their updates keep, and parameters, the last layer first, as a step updates them."""
     found: dict[tuple[str, str], np.ndarray] = {}
     for layer in reversed(network.weighted):
         name = layer.name
-        for key, table in (("w", state.weights), ("v", state.velocities), ("master", state.masters)):
+        for key, table in state.weight_tables().items():
             if name in table:
                 found[name, key] = table[name]
         for key in network.parameters(name):

@@ -235,6 +235,8 @@ def memory_map(
                 memory.feature(name, "index", (1, ceil_div(geometry.in_shape[0], g) * g, *shape[2:]))
         if isinstance(layer, Conv | FullyConnected):
             memory.blocks(name, "v", weights, wide)
+            if network.rounding.keeps_rests:
+                memory.blocks(name, "rest", weights, wide)
             if layer.norm == "frn":
                 memory.feature(name, "xhat", shape)
                 memory.add(name, "reciprocals", "reciprocals", batch, groups, entry, shape[:2])

@@ -89,6 +89,8 @@ class LayerTensors:
             return fixed[tensor]
         if tensor == "dw":
             return self._used[net.dx_tid(name)] + self._used[net.z_tid(self._layer.input)]
+        if tensor == "rest":
+            return None
         if tensor in ("w", "v"):
             return self._after[net.tid(name, Kind.W if tensor == "w" else Kind.V)]
         tids = {"z": net.z_tid, "dz": net.dz_tid, "dx": net.dx_tid, "ds": net.ds_tid}

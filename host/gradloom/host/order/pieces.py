@@ -52,7 +52,7 @@ class Piece:
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
     idle : whether gradients may come before a piece that goes on, if they are through when it could start
-    takes : where it begins to gather gradients, nothing of which may wait for its update there
+    takes : where it begins to gather gradients, or loads operands: nothing there may be still to be used
     holds : whether its work has gathered gradients that wait for further spans, beside which no other work of its line has room
     passes : whether it may come before earlier works of its line that cannot
     silent : whether the A-Core gets nothing to do by it

@@ -16,8 +16,9 @@ _ROWS = {"FRN_ROWS", "FRN_ROWS_RES", "FRN_ROWS_LIN"}
 _NORMS = {"FRN_NORM", "FRN_NORM_ADD", "FRN_LAM"}
 _ROW_SUMS = {"FRN_SUM", "FRN_SUM_LIN", "FRN_ADD", "FRN_ADD_LIN"}
 _ROW_ERRORS = {"FRN_ERR", "FRN_ERR_LIN"}
-_READS_B = {"FRN_BWD", "FRN_BWD_LIN", "MAXPOOL_BWD", "WU", *_ROW_SUMS, *_ROW_ERRORS}
-_WRITES_B = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "MAXPOOL_FWD", "WU", *_ROWS}
+_UPDATES = {"WU", "WU_REST"}
+_READS_B = {"FRN_BWD", "FRN_BWD_LIN", "MAXPOOL_BWD", *_UPDATES, *_ROW_SUMS, *_ROW_ERRORS}
+_WRITES_B = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "MAXPOOL_FWD", *_UPDATES, *_ROWS}
 _READS_A = {
     "FRN_FWD_RES",
     "FRN_ROWS_RES",
@@ -29,7 +30,7 @@ _READS_A = {
     "FRN_BWD_LIN",
     "RELU_BWD",
     "LIN_BWD",
-    "WU",
+    *_UPDATES,
     "MAXPOOL_FWD",
     "MAXPOOL_BWD",
     "AVGPOOL_FWD",
@@ -72,17 +73,23 @@ def check_run(f: Instruction, config: Config) -> Iterator[str]:
         (_READS_BITS, "bitmap stream addresses", f["sm0"], bits, config.mbuf_depth),
         (set(TABLE) - _NO_OUTPUT_A, "output A addresses", f["oa0"], beats, config.abuf_depth),
         (_WRITES_B, "output B addresses", f["ob0"], beats, config.abuf_depth),
+        ({"WU_REST"}, "rest stream addresses", f["sm0"], beats, config.abuf_depth),
         (_WRITES_BITS, "output bitmap addresses", f["om0"], bits, config.mbuf_depth),
+        ({"WU_REST"}, "output rest addresses", f["om0"], beats, config.abuf_depth),
         (_LAMBDA, "reciprocal entries", f["pl0"], f["planes"], config.pbuf_depth),
-        (set(TABLE) - {"WU", "DW_EXPORT"} - _NORMS, "parameter entries", f["pb0"], _PARAMETERS, config.pbuf_depth),
+        (set(TABLE) - {*_UPDATES, "DW_EXPORT"} - _NORMS, "parameter entries", f["pb0"], _PARAMETERS, config.pbuf_depth),
         (_ROW_SUMS | _ROW_ERRORS, "parameter entries", f["pb0"], _PARAMETERS + 1, config.pbuf_depth),
-        ({"WU", "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], beats, config.dw_depth),
+        ({*_UPDATES, "DW_EXPORT"}, "weight-gradient beats", f["dwbase"], beats, config.dw_depth),
     ):
         if name in used:
             yield from within(what, first, count, size)
-    if name == "DW_EXPORT" or (name == "WU" and f["xin"]):
+    for memory, weights, rests in (("AA", "sa0", "sm0"), ("OA", "oa0", "om0")) if name == "WU_REST" else ():
+        if f[weights] % 2 == f[rests] % 2:
+            yield (f"{rests} {f[rests]} and {weights} {f[weights]} are both odd or both even: weights and rests are in different "
+                   f"halves of {memory}")
+    if name == "DW_EXPORT" or (name in _UPDATES and f["xin"]):
         yield from within("import and export beats", 0, beats, config.export_depth)
-    if name in ("WU", "DW_EXPORT"):
+    if name in {*_UPDATES, "DW_EXPORT"}:
         blocks = f["nr"] * f["nk"] * (f["side"] + 1)
         if f["nb"] != blocks * config.block_beats:
             yield f"nb must be that of {blocks} blocks, {blocks * config.block_beats}, not {f['nb']}"

@@ -180,7 +180,8 @@ def error(d: np.ndarray, normal: np.ndarray, sg: np.ndarray, gamma: Any, q: Any,
           mode: Quantiser = NEAREST) -> Encoded:
     """dx from the masked errors ``d`` and xhat of some positions of planes of ``n`` and their products' sums ``sg`` (B, C)."""
     inv, k = reciprocal(n)
-    mean = (multiply("gradient sums", sg, inv) >> (15 + k + 4))[:, :, None, None]
+    half = 1 << (15 + k + 3)
+    mean = ((multiply("gradient sums", sg, inv) + half) >> (15 + k + 4))[:, :, None, None]
     u = saturate((d << 4) - np.sign(normal) * mean, 18)
     gl = (_column(gamma) * np.asarray(q).astype(np.int64)[:, :, None, None]) >> 16
     return mode.encode(u * gl, sh0 + np.asarray(le).astype(np.int64)[:, :, None, None])

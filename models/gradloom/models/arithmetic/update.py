@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import feedback
 from .arith import INT64_MAX, add, align, multiply, saturate
 from .linear import bounds
 from .pint import NEAREST, Encoded, Quantiser
@@ -22,10 +23,12 @@ MASTER_WIDTH = 32
 
 
 class WeightUpdate(NamedTuple):
-    """New velocities and weights, both :class:`~gradloom.models.arithmetic.pint.Encoded` in the shape of the weights."""
+    """New velocities and weights, both :class:`~gradloom.models.arithmetic.pint.Encoded` in the shape of the weights, and, with
+    error feedback, rests (uint8)."""
 
     v: Encoded
     w: Encoded
+    rest: np.ndarray | None = None
 
 
 class ParameterUpdate(NamedTuple):
@@ -36,7 +39,8 @@ class ParameterUpdate(NamedTuple):
 
 
 def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts: Sequence[int],
-            decay: bool = False, mode_v: Quantiser = NEAREST, mode_w: Quantiser = NEAREST) -> WeightUpdate:
+            decay: bool = False, mode_v: Quantiser = NEAREST, mode_w: Quantiser = NEAREST, rest: Any = None,
+            rnd: Any = None) -> WeightUpdate:
     """New velocities and weights of one layer.
 
     Parameters
@@ -56,6 +60,8 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
         Add the weight decay 2^-n (in SH2)
     mode_v, mode_w : Quantiser
         Roundings of velocities and weights
+    rest, rnd : uint8 array and 8-bit random numbers of the same shape, or None
+        With error feedback: rests of the weights, and what rounds the new ones; ``mode_w`` plays no part then
 
     Raises
     ------
@@ -71,8 +77,10 @@ def weights(dw: Any, w: Any, v: Any, *, inv: int, momentum: int, lm: int, shifts
     new_v = mode_v.encode(t, sh1)
     # Negating -2^63 would wrap; one unit less is far outside any sum that fits.
     step = np.maximum(align(lm * new_v.value.astype(np.int64), sh3), -INT64_MAX)
-    u = add("weight", old_w << 16, -step)
-    return WeightUpdate(new_v, mode_w.encode(u, sh4))
+    if rest is None:
+        return WeightUpdate(new_v, mode_w.encode(add("weight", old_w << 16, -step), sh4))
+    u = add("weight", feedback.join(old_w, rest) << 16 - feedback.REST_BITS, -step)
+    return WeightUpdate(new_v, *feedback.encode(u, sh4, rnd))
 
 
 def parameter(master: Any, velocity: Any, total: Any, *, inv: int, shift: int, momentum: int, lm: int,

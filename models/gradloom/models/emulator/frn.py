@@ -162,7 +162,7 @@ def backward(dz: Tensor, xhat: Tensor, bit: Tensor | None, gamma: Tensor, q: Ten
     sb = _plane_sums(d)
     st = torch.zeros_like(sb) if bit is None else _plane_sums(dz).sub_(sb)
     inv, k = reciprocal(dz.shape[2] * dz.shape[3])
-    mean = (sg * inv).bitwise_right_shift_(15 + k + 4).neg_()
+    mean = (sg * inv).add_(1 << (15 + k + 3)).bitwise_right_shift_(15 + k + 4).neg_()
     # |mean| <= 2^20 and |16 d| <= 2^16: exact in float32.
     u = saturate(torch.sign(xhat).mul_(plane(mean.to(torch.float32))).add_(d, alpha=16), 18)
     gl = (gamma * q).bitwise_right_shift_(16)

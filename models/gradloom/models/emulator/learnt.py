@@ -17,11 +17,15 @@ class Learnt:
         Values of the format's codes.
     v : float32 values, or int64 (Q.24) in formats with masters; ``None`` in formats without velocities.
     master : int64 (Q.24) or ``None``
+    wide : float32 or ``None``
+        With error feedback: the numbers of 16 bits that ``w`` was rounded from, in units of 2^-8
+        (:func:`gradloom.models.arithmetic.feedback.join`).
     """
 
     w: Tensor
     v: Tensor | None = None
     master: Tensor | None = None
+    wide: Tensor | None = None
 
 
 @dataclasses.dataclass

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradloom.models.arithmetic import linear, pint
+from gradloom.models.arithmetic import feedback, linear, pint
 from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.formats import Coding, Linear, Pint
 from gradloom.models.rounding import NEAREST_F
 
 __all__ = ["EXACT_BITS", "PINT8", "Exponent", "Range", "add", "align", "align_int", "channels_last", "codes", "encode",
-           "ends_of", "factor", "largest", "place", "power_of_two", "random_increments", "read_ranges", "round_scaled",
-           "rounding_bits", "saturate", "split", "stat_of", "value_table"]
+           "ends_of", "factor", "largest", "place", "power_of_two", "random_increments", "read_ranges", "round_feedback",
+           "round_scaled", "rounding_bits", "saturate", "split", "stat_of", "value_table"]
 
 Exponent: TypeAlias = "int | Tensor"
 """Of a tensor, or int64 (B, 1, 1, 1) of its images."""
@@ -231,13 +231,41 @@ def _nearest(half: Tensor, dtype: torch.dtype, coding: Pint) -> Tensor:
     return table.index_select(0, rows.reshape(-1)).view(rows.shape).permute(0, 3, 1, 2)
 
 
-def _stochastic(g: Tensor, f: int, increment: Tensor, coding: Pint) -> Tensor:
-    """int32 PINT values of g, F + 1 fraction bits, cut to the format's range."""
+def _segments(g: Tensor, f: int, coding: Pint) -> Tensor:
+    """Logarithm of the step (int32) of the segment that holds g, F + 1 fraction bits."""
     k, d = coding.k, coding.d
     magnitude = g ^ (g >> 31)
     s = (magnitude >> (d + f + 1)).clamp_(max=1).mul_(d)
     magnitude >>= k - 2 + d + f + 1
-    s.add_(magnitude.clamp_(max=1).mul_(k - 2 - d))
+    return s.add_(magnitude.clamp_(max=1).mul_(k - 2 - d))
+
+
+def round_feedback(scaled: Tensor, increment: Tensor) -> tuple[Tensor, Tensor]:
+    """PINT(8, 3) values of A 2^-sh and the numbers that they are of, in units of 2^-8 (:mod:`gradloom.models.arithmetic.feedback`),
+    both float32.
+
+    Parameters
+    ----------
+    scaled : float64, times 2^17; overwritten
+    increment : int32
+        2 r + 1 of 8-bit random numbers r.
+    """
+    f, bits = feedback.FEEDBACK_F, feedback.REST_BITS
+    g = _limited(scaled.floor_(), f, PINT8).to(torch.int32)
+    s = _segments(g, f, PINT8)
+    g >>= s
+    g += increment
+    g >>= feedback.RANDOM_BITS + 1
+    values = g + (1 << bits - 1)
+    values >>= bits
+    values <<= s
+    g <<= s
+    return values.clamp_(max=_top(PINT8)).to(torch.float32), g.clamp_(max=feedback.LARGEST).to(torch.float32)
+
+
+def _stochastic(g: Tensor, f: int, increment: Tensor, coding: Pint) -> Tensor:
+    """int32 PINT values of g, F + 1 fraction bits, cut to the format's range."""
+    s = _segments(g, f, coding)
     v = (g >> s).add_(increment)
     v >>= f + 1
     v <<= s

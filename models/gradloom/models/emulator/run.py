@@ -192,10 +192,12 @@ class Run:
         """What stochastic rounding adds to a ``part`` of the first axis of a tensor (B, C, Y, X) or (M, C, Ky, Kx), int32;
         ``None`` for nearest rounding.
         """
-        if f == NEAREST_F:
-            return None
+        return None if f == NEAREST_F else self.increments_of(tid, shape, f, part)
+
+    def increments_of(self, tid: int, shape: tuple[int, ...], bits: int, part: slice = ALL) -> Tensor:
+        """2 r + 1 of random numbers r of so many bits."""
         index = indices(tuple(shape), str(self.device))[part]
-        return random_increments(self.tensor_seed(tid), index, f)
+        return random_increments(self.tensor_seed(tid), index, bits)
 
     def tensor_seed(self, tid: int) -> int:
         """32-bit seed of a tensor's random bits."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradloom.models.arithmetic import feedback
 from gradloom.models.arithmetic.arith import check_fits
 from gradloom.models.arithmetic.update import MASTER_BITS
 from gradloom.models.emulator.backward import backward
@@ -57,8 +58,10 @@ def _array(tensor: Tensor, dtype: type) -> np.ndarray:
 
 
 def _stored(form: Format, learnt: Learnt) -> dict[str, np.ndarray]:
-    """Weights, velocities and masters of a layer as a :class:`State` has them."""
+    """Weights, velocities, masters and rests of a layer as a :class:`State` has them."""
     found = {"w": codes(learnt.w, form.operand)}
+    if learnt.wide is not None:
+        found["rest"] = feedback.split(_array(learnt.w, np.int64), _array(learnt.wide, np.int64))
     if learnt.master is not None and learnt.v is not None:
         return found | {"v": _array(learnt.v, np.int32), "master": _array(learnt.master, np.int32)}
     return found if learnt.v is None else found | {"v": codes(learnt.v, form.operand)}
@@ -85,7 +88,7 @@ class _Tensors(Mapping[tuple[str, str], np.ndarray]):
             return codes(value[:, :, 0, 0] if name == "error" else value, self._coding(layer, name))
         if name == "dw":
             return _array(self._run.dw[layer], np.int64)
-        if name in ("w", "v", "master"):
+        if name in ("w", "v", "master", "rest"):
             return _stored(self._run.format, self._learnt[layer])[name]
         table, parameter = (self._speeds, name[1:]) if name.startswith("v") else (self._masters, name)
         return _array(table[layer][parameter], np.int32)
@@ -187,7 +190,10 @@ class Emulator:
         w = place(coding.decode(state.weights[name]), torch.float32)
         if name in state.masters:
             return Learnt(w, place(state.velocities[name], torch.int64), place(state.masters[name], torch.int64))
-        return Learnt(w, place(coding.decode(state.velocities[name]), torch.float32) if name in state.velocities else None)
+        rest = state.rests.get(name)
+        return Learnt(
+            w, place(coding.decode(state.velocities[name]), torch.float32) if name in state.velocities else None,
+            wide=None if rest is None else place(feedback.join(coding.decode(state.weights[name]), rest), torch.float32))
 
     def state(self) -> State:
         """The state after the latest step."""
@@ -195,10 +201,10 @@ class Emulator:
                                 for name, table in self.parameters.by_layer(vector).items()}
                                for vector in (self.parameters.master, self.parameters.velocity))
         stored = {name: _stored(self.net.arithmetic, learnt) for name, learnt in self.learnt.items()}
-        weights, speeds, wide = ({name: arrays[key] for name, arrays in stored.items() if key in arrays}
-                                 for key in ("w", "v", "master"))
+        weights, speeds, wide, rests = ({name: arrays[key] for name, arrays in stored.items() if key in arrays}
+                                        for key in ("w", "v", "master", "rest"))
         return State(weights, speeds, masters, velocities, dict(self._exponents), self._step, self._seed, self._calibrated,
-                     self._rounding, self.net.format, wide, dict(self._averages), self._averaged)
+                     self._rounding, self.net.format, wide, dict(self._averages), self._averaged, rests)
 
     @property
     def exponents(self) -> dict[int, int]:

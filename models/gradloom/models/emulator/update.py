@@ -33,9 +33,7 @@ def update_weights(run: Run, old: dict[str, Learnt], hyper: Hyper, batch: int) -
         return Updated(found, {})
     rules: dict[str, Velocity] = {}
     for name, layer in layers.items():
-        w, v = old[name].w, old[name].v
-        assert v is not None
-        rules[name] = Velocity(run, layer, w, v, hyper, batch)
+        rules[name] = Velocity.of(run, layer, old[name], hyper, batch)
     ranges = {name: Range(*ends_of(run.dw[name])) for name, rule in rules.items() if not run.calibrate and rule.limit > 0}
     joined = together(run, {name: rules[name] for name in ranges})
     found = {name: joined[name] if name in joined else rule.learnt() for name, rule in rules.items()}

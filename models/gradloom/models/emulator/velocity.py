@@ -8,10 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradloom.models.arithmetic import feedback
 from gradloom.models.arithmetic.arith import located, reciprocal
 from gradloom.models.arithmetic.scale import next_exponent
 from gradloom.models.emulator.learnt import Learnt
-from gradloom.models.emulator.numbers import add, align, encode, place, random_increments, round_scaled, rounding_bits, stat_of
+from gradloom.models.emulator.numbers import (
+    add,
+    align,
+    encode,
+    place,
+    random_increments,
+    round_feedback,
+    round_scaled,
+    rounding_bits,
+    stat_of,
+)
 from gradloom.models.emulator.run import ALL, Run, indices
 from gradloom.models.hyper import NO_DECAY, Hyper
 from gradloom.models.layers import Kind, Layer
@@ -31,7 +42,7 @@ _TERM_BITS = 50
 
 @dataclasses.dataclass(frozen=True)
 class Velocity:
-    """The update of a layer, for whatever numbers."""
+    """The update of a layer, for whatever numbers; ``wide`` with error feedback."""
 
     run: Run
     layer: Layer
@@ -39,6 +50,12 @@ class Velocity:
     v: Tensor
     hyper: Hyper
     batch: int
+    wide: Tensor | None = None
+
+    @classmethod
+    def of(cls, run: Run, layer: Layer, old: Learnt, hyper: Hyper, batch: int) -> "Velocity":
+        assert old.v is not None
+        return cls(run, layer, old.w, old.v, hyper, batch, old.wide)
 
     def tid(self, kind: Kind) -> int:
         return self.run.net.tid(self.layer.name, kind)
@@ -94,14 +111,23 @@ class Velocity:
         e[self.tid(Kind.V_NEXT)] = next_exponent(ev - 16, stat_of(low, high, f + 1), f, run.format.operand.value_bits)
         e[self.tid(Kind.W_NEXT)] = e[self.tid(Kind.W)]
 
-    def update(self, part: slice) -> tuple[Tensor, Tensor]:
+    def update(self, part: slice) -> Learnt:
         """New weights and velocities of the outputs ``part``."""
         velocity = self._encoded(Kind.V_NEXT, self.velocity(part), Kind.V, part)
         moved = _aligned(velocity, self.hyper.lm, self.step_shift, _VALUE)
         # Negating -2^63 would wrap; one unit less is far outside any sum that fits.
         moved = moved.neg_() if moved.dtype == torch.float64 else moved.clamp_(min=-_LARGEST).neg_()
-        u = _total("weight", [_aligned(self.w[part], 1, 16, _VALUE), moved])
-        return self._encoded(Kind.W_NEXT, u, Kind.W, part), velocity
+        if self.wide is None:
+            u = _total("weight", [_aligned(self.w[part], 1, 16, _VALUE), moved])
+            return Learnt(self._encoded(Kind.W_NEXT, u, Kind.W, part), velocity)
+        u = _total("weight", [_aligned(self.wide[part], 1, 16 - feedback.REST_BITS, _VALUE << feedback.REST_BITS), moved])
+        bits, sh = feedback.FEEDBACK_F + 1, self.coder_shift(Kind.W_NEXT)
+        self.run.note(self.tid(Kind.W_NEXT), u, bits - sh)
+        # What 64 bits lose as float64 lies beyond the format's range or below the fraction.
+        scaled = align(u, bits - sh).to(torch.float64) if u.dtype == torch.int64 else u.mul(math.ldexp(1, bits - sh))
+        increment = self.run.increments_of(self.tid(Kind.W), tuple(self.w.shape), feedback.RANDOM_BITS, part)
+        w, wide = round_feedback(scaled, increment)
+        return Learnt(w, velocity, wide=wide)
 
     def learnt(self) -> Learnt:
         """New weights and velocities at the exponents W_NEXT and V_NEXT, which a calibrating step finds first."""
@@ -109,10 +135,14 @@ class Velocity:
             self.run.forget(self.tid(Kind.W_NEXT), self.tid(Kind.V_NEXT))
             if self.run.calibrate:
                 self.calibrate()
-            w, v = torch.empty_like(self.w), torch.empty_like(self.v)
+            found = Learnt(torch.empty_like(self.w), torch.empty_like(self.v),
+                           wide=None if self.wide is None else torch.empty_like(self.wide))
             for part in self.parts():
-                w[part], v[part] = self.update(part)
-            return Learnt(w, v)
+                new = self.update(part)
+                for whole, piece in ((found.w, new.w), (found.v, new.v), (found.wide, new.wide)):
+                    if whole is not None and piece is not None:
+                        whole[part] = piece
+            return found
 
     def parts(self) -> list[slice]:
         """Outputs that are updated at once."""
@@ -139,12 +169,13 @@ def together(run: Run, rules: dict[str, Velocity]) -> dict[str, Learnt]:
 
     Exact where no gradient is beyond :attr:`Velocity.limit`, which nobody waits for here.
     """
-    made: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in rules}
+    made: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in rules}
     for pieces in _groups(rules):
-        for (name, _), pair in zip(pieces, _updated(run, rules, pieces), strict=True):
-            made[name].append(pair)
-    return {name: Learnt(*(_shaped(torch.cat(parts) if len(parts) > 1 else parts[0], rules[name].w)
-                           for parts in zip(*pairs, strict=True))) for name, pairs in made.items()}
+        for (name, _), new in zip(pieces, _updated(run, rules, pieces), strict=True):
+            made[name].append(new)
+    whole = {name: [_shaped(torch.cat(parts) if len(parts) > 1 else parts[0], rules[name].w) for parts in zip(*new, strict=True)]
+             for name, new in made.items()}
+    return {name: Learnt(w, v, wide=wide[0] if wide else None) for name, (w, v, *wide) in whole.items()}
 
 
 def _groups(rules: dict[str, Velocity]) -> list[list[_Piece]]:
@@ -195,8 +226,8 @@ def _joined(tensors: list[Tensor]) -> Tensor:
     return _flat(tensors[0]) if len(tensors) == 1 else torch.cat([_flat(x) for x in tensors])
 
 
-def _updated(run: Run, rules: dict[str, Velocity], pieces: list[_Piece]) -> list[tuple[Tensor, Tensor]]:
-    """New weights and velocities of the pieces, flat."""
+def _updated(run: Run, rules: dict[str, Velocity], pieces: list[_Piece]) -> list[tuple[Tensor, ...]]:
+    """New weights and velocities of the pieces, and with error feedback the numbers that weights were rounded from, flat."""
     every = [rules[name] for name, _ in pieces]
     hyper, device = every[0].hyper, every[0].w.device
     w, v = (_joined([getattr(rule, key)[part] for rule, (_, part) in zip(every, pieces, strict=True)]) for key in ("w", "v"))
@@ -212,26 +243,35 @@ def _updated(run: Run, rules: dict[str, Velocity], pieces: list[_Piece]) -> list
         [math.ldexp(1, bits[Kind.W] - rule.coder_shift(Kind.W_NEXT)) for rule in every],
     ], torch.float64, sizes, device)
 
-    def encoded(wide: Tensor, kind: Kind, draw: Kind, scale: Any) -> Tensor:
-        f = run.net.rounding.f(draw)
+    def increments(draw: Kind, f: int) -> Tensor:
+        seeds = [run.tensor_seed(rule.tid(draw)) for rule in every]
+        low, high = _spread([[seed & 0xFFFFFF for seed in seeds], [seed >> 24 for seed in seeds]], torch.int32, sizes, device)
+        parts = tuple((tuple(rule.w.shape), part.start, part.stop) for rule, (_, part) in zip(every, pieces, strict=True))
+        return random_increments((low, high), _places(parts, str(device)), f)
+
+    def scaled(wide: Tensor, kind: Kind, f: int, scale: Any) -> Tensor:
         for rule, part in zip(every, wide.split(sizes), strict=True):
             run.note(rule.tid(kind), part, f + 1 - rule.coder_shift(kind))
-        increment = None
-        if f != NEAREST_F:
-            seeds = [run.tensor_seed(rule.tid(draw)) for rule in every]
-            low, high = _spread([[seed & 0xFFFFFF for seed in seeds], [seed >> 24 for seed in seeds]], torch.int32, sizes, device)
-            parts = tuple((tuple(rule.w.shape), part.start, part.stop) for rule, (_, part) in zip(every, pieces, strict=True))
-            increment = random_increments((low, high), _places(parts, str(device)), f)
-        return round_scaled(wide.mul_(scale), f, increment, torch.float32, run.format.operand)
+        return wide.mul_(scale)
+
+    def encoded(wide: Tensor, kind: Kind, draw: Kind, scale: Any) -> Tensor:
+        f = run.net.rounding.f(draw)
+        increment = None if f == NEAREST_F else increments(draw, f)
+        return round_scaled(scaled(wide, kind, f, scale), f, increment, torch.float32, run.format.operand)
 
     old = w.to(torch.float64)
     t = dw.mul(gradient).floor_().add_(v.to(torch.float64), alpha=hyper.momentum << 8)
     if decays:
         t += old.mul(decay).floor_()
     new_v = encoded(t, Kind.V_NEXT, Kind.V, scale_v)
-    u = old.mul_(1 << 16).sub_(new_v.to(torch.float64).mul_(step).floor_())
-    new_w = encoded(u, Kind.W_NEXT, Kind.W, scale_w)
-    return list(zip(new_w.split(sizes), new_v.split(sizes), strict=True))
+    moved = new_v.to(torch.float64).mul_(step).floor_()
+    if not run.net.rounding.keeps_rests:
+        new_w = encoded(old.mul_(1 << 16).sub_(moved), Kind.W_NEXT, Kind.W, scale_w)
+        return list(zip(new_w.split(sizes), new_v.split(sizes), strict=True))
+    joined = _joined([rule.wide[part] for rule, (_, part) in zip(every, pieces, strict=True) if rule.wide is not None])
+    u = scaled(joined.to(torch.float64).mul_(1 << 16 - feedback.REST_BITS).sub_(moved), Kind.W_NEXT, feedback.FEEDBACK_F, scale_w)
+    new_w, wide = round_feedback(u, increments(Kind.W, feedback.RANDOM_BITS))
+    return list(zip(new_w.split(sizes), new_v.split(sizes), wide.split(sizes), strict=True))
 
 
 def _aligned(x: Tensor, factor: int, n: int, largest: int) -> Tensor:

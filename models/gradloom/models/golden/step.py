@@ -90,8 +90,9 @@ def expected_tensors(net: Network, *, export_dw: bool = True) -> list[tuple[str,
     ``z``, ``xhat``, ``dz``, ``dx``, ``ds``, ``w``, ``v``, ``error``: PINT codes; ``bit``: 0 or 1; ``q``,
     ``le``: reciprocals (B, C); ``index``: max pool's choice; ``logits``: int32 Q8; ``dw``: int64 sums (only
     written where they are exported); ``gamma``, ``beta``, ``tau`` and, with a ``v`` before, their velocities:
-    int32 Q.24. In other formats than pint8 codes are those of the format, int8-shift has no ``v``, and bfp8's ``v`` and
-    ``master`` are int32 Q.24. fp32 has weights, parameters and their velocities alone, float32.
+    int32 Q.24. With error feedback ``rest``: what rounding left of the weights, a byte each. In other formats than pint8
+    codes are those of the format, int8-shift has no ``v``, and bfp8's ``v`` and ``master`` are int32 Q.24.
+    fp32 has weights, parameters and their velocities alone, float32.
     """
     found = []
     if net.arithmetic.real:
@@ -118,7 +119,8 @@ def expected_tensors(net: Network, *, export_dw: bool = True) -> list[tuple[str,
         if isinstance(layer, Conv | FullyConnected):
             names += ["dw"] if export_dw else []
             parameters = net.parameters(layer.name)
-            names += [*_WEIGHT_TENSORS[net.arithmetic.update], *parameters, *(f"v{key}" for key in parameters)]
+            names += _WEIGHT_TENSORS[net.arithmetic.update]
+            names += [*(["rest"] if net.rounding.keeps_rests else []), *parameters, *(f"v{key}" for key in parameters)]
         found += [(layer.name, name) for name in names]
     return found
 
@@ -197,7 +199,7 @@ def train_step(
         with arith.located(layer.name, "WG + WU"):
             update_weights(net, state, layer, dw[layer.name], scales, hyper, len(labels))
             update_parameters(net, state, layer, sums, scales, hyper, len(labels))
-        for title, table in (("w", state.weights), ("v", state.velocities), ("master", state.masters)):
+        for title, table in state.weight_tables().items():
             if layer.name in table:
                 tensors[layer.name, title] = table[layer.name].copy()
         for parameter in net.parameters(layer.name):

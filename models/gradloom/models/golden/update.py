@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.arithmetic import arith, dither, scale, update
+from gradloom.models.arithmetic import arith, dither, feedback, scale, update
 from gradloom.models.formats import Quantiser, Update
 from gradloom.models.golden.averaging import encode_scaled
 from gradloom.models.hyper import NO_DECAY, Hyper
@@ -61,7 +61,11 @@ def _velocity(net: Network, state: State, layer: Layer, dw: np.ndarray, scales: 
     w_tid, v_tid, w_next, v_next = (net.tid(name, kind) for kind in (Kind.W, Kind.V, Kind.W_NEXT, Kind.V_NEXT))
     inv, k = arith.reciprocal(batch)
     ew, ev = e[w_tid], e[v_tid]
-    modes: Any = {f"mode_{kind.name.lower()}": _mode(net, state, name, kind, dw.shape) for kind in (Kind.W, Kind.V)}
+    modes: Any = {"mode_v": _mode(net, state, name, Kind.V, dw.shape)}
+    if net.rounding.keeps_rests:
+        modes |= {"rest": state.rests[name], "rnd": _random(state, w_tid, feedback.RANDOM_BITS, dw.shape)}
+    else:
+        modes["mode_w"] = _mode(net, state, name, Kind.W, dw.shape)
     coding = net.arithmetic.operand
 
     def operation() -> update.WeightUpdate:
@@ -87,10 +91,12 @@ def _velocity(net: Network, state: State, layer: Layer, dw: np.ndarray, scales: 
     if not state.calibrated:
         e[v_next], e[w_next] = ev - 16, ew
         e[v_next] = scale.next_exponent(e[v_next], operation().v.stat, net.rounding.f(Kind.V), coding.value_bits)
-    velocity, weight = operation()
+    velocity, weight, rest = operation()
     scales.stats[v_next], scales.stats[w_next] = velocity.stat, weight.stat
     state.velocities[name] = velocity.code.reshape(dw.shape)
     state.weights[name] = weight.code.reshape(dw.shape)
+    if rest is not None:
+        state.rests[name] = rest.reshape(dw.shape)
 
 
 def _shift(net: Network, state: State, layer: Layer, dw: np.ndarray, scales: Scales, hyper: Hyper, batch: int) -> None:

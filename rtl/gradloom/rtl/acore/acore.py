@@ -15,6 +15,7 @@ from gradloom.rtl.acore.first_pass import FirstPass
 from gradloom.rtl.acore.lanes import Lanes
 from gradloom.rtl.acore.microcode import MICRO_BITS, MICRO_WORDS, Kind, MicroLayout
 from gradloom.rtl.acore.microprograms import WORDS
+from gradloom.rtl.acore.outputs import OUTPUTS
 from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.acore.softmax import Softmax
 from gradloom.rtl.acore.sweep import Sweep
@@ -147,7 +148,7 @@ class ACore(wiring.Component):
             m.d.comb += [getattr(buffers, f"first_{name}_addr").eq(getattr(first, f"{name}_addr")),
                          getattr(first, f"{name}_data").eq(getattr(buffers, f"first_{name}_data"))]
         m.d.comb += [getattr(first, theirs).eq(getattr(self.sweep, ours))
-                     for theirs, ours in (("taken", "reads"), ("aa_odd", "aa_odd"), ("ab_odd", "ab_odd"))]
+                     for theirs, ours in (("taken", "reads"), ("both", "both"), ("aa_odd", "aa_odd"), ("ab_odd", "ab_odd"))]
         m.d.comb += [getattr(self, name).eq(getattr(prepare, name)) for name in (
             "srd_en", "srd_half", "srd_k", "srd_plane", "exp_en", "exp_tid", "seed_en", "seed_tid")]
         m.d.comb += [getattr(prepare, name).eq(getattr(self, name))
@@ -175,11 +176,11 @@ class ACore(wiring.Component):
         m.d.comb += [getattr(lanes, name).eq(getattr(self, name))
                      for name in ("prd_data", "drd_data", "lm", "momentum", "decay_off")]
         m.d.comb += [getattr(self, name).eq(getattr(lanes, name)) for name in ("stat_valid", "stat_tid", "stat_value")]
-        m.d.comb += [buffers.streams_en.eq(sweep.streams_en), sweep.drd_wait.eq(self.drd_wait)]
-        for name in ("aa", "ab", "am", "xin"):
+        m.d.comb += [buffers.streams_en.eq(sweep.streams_en), buffers.rests_en.eq(sweep.rests_en), sweep.drd_wait.eq(self.drd_wait)]
+        for name in ("aa", "rest", "ab", "am", "xin"):
             m.d.comb += [getattr(buffers, f"{name}_addr").eq(getattr(sweep, f"{name}_addr")),
                          getattr(lanes, f"{name}_data").eq(getattr(buffers, f"{name}_data"))]
-        for name in ("oa", "ob", "om", "xout", "logit"):
+        for name in (*OUTPUTS, "logit"):
             for part in ("we", "waddr", "wdata"):
                 m.d.comb += getattr(buffers, f"{name}_{part}").eq(getattr(lanes, f"{name}_{part}"))
         with m.If(softmax.oa_we):

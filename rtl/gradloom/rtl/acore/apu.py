@@ -22,7 +22,7 @@ from gradloom.rtl.acore.poolwalk import Tap
 from gradloom.rtl.acore.scalars import PlaneScalars
 from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
-from gradloom.rtl.pint import V_BITS, decode
+from gradloom.rtl.pint import V_BITS, all_equal, decode
 
 __all__ = ["ADD1", "ADD2", "BACK", "CHANNEL_BACK", "CHANNEL_FRONT", "CODE1", "CODE2", "CONVERTER_SHIFT_BITS", "LANES", "STAT1",
            "STAT2", "STEP_BITS", "Apu", "ChannelSettings", "Source", "front", "settings_layout"]
@@ -57,9 +57,10 @@ FRONT = {
     "c1": (_CONVERTER, ADD1 - 1), "c1le": (1, ADD1 - 1), "r1": (1, ADD1), "f1": (1, ADD1), "index": (1, CODE1)}
 """Settings by name: shape, and stage in which they are used."""
 BACK = {
-    "long": (1, 0), "m2a": (1, 0), "m2b": (2, 0), "lm": (8, 0), "based": (1, 2), "y2": (2, 3), "y3": (2, 2), "powery": (16, 2),
-    "overy": (STEP_BITS - 1, 2), "rowsy": (12, 3), "seed2": (32, 3), "base_t": (1, 4), "minus": (1, 4), "cmp": (2, ADD2),
-    "c2": (_CONVERTER, ADD2), "c2le": (1, ADD2), "r2": (1, ADD2 + 1), "f2": (1, ADD2 + 1), "whole": (1, ADD2 + 1)}
+    "long": (1, 0), "m2a": (1, 0), "m2b": (2, 0), "lm": (8, 0), "rests": (1, 1), "based": (1, 2), "y2": (2, 3), "y3": (2, 2),
+    "powery": (16, 2), "overy": (STEP_BITS - 1, 2), "rowsy": (12, 3), "seed2": (32, 3), "base_t": (1, 4), "minus": (1, 4),
+    "cmp": (2, ADD2), "c2": (_CONVERTER, ADD2), "c2le": (1, ADD2), "r2": (1, ADD2 + 1), "f2": (1, ADD2 + 1),
+    "feedback": (1, ADD2 + 1), "whole": (1, ADD2 + 1)}
 """The same, E stages."""
 CHANNEL_FRONT = {"offset1": (24, 6), "r": (signed(WIDE), 8)}
 CHANNEL_BACK = {"gamma": (signed(16), 0), "offset2": (24, 2), "beta": (signed(16), 3), "tau": (signed(16), ADD2)}
@@ -77,6 +78,18 @@ def front(config: Config) -> dict[str, tuple[ShapeLike, int]]:
 def settings_layout(config: Config) -> StructLayout:
     """All settings that are not a channel's."""
     return StructLayout({name: shape for name, (shape, _) in (front(config) | BACK).items()})
+
+
+def _scaled_rest(a: Value, rest: Value) -> Value:
+    """``rest`` of ``a`` in units of 2^-8: shifted by its segment, that of what was rounded to ``a``; combinational.
+
+    A negative rest lay below a, so where a is a bound of segments, in the one below it.
+    """
+    below = rest[-1]
+    bounds = [(bits, (a == 1 << bits) & below, (a == -(1 << bits)) & below) for bits in (3, 9)]
+    low, middle = ((all_equal(a[bits:]) | upper) & ~lower for bits, upper, lower in bounds)
+    signed_rest = rest.as_signed()
+    return Mux(low, signed_rest, Mux(middle, signed_rest << 3, signed_rest << 6)).as_signed()
 
 
 class Source(enum.Enum, shape=2):
@@ -102,7 +115,7 @@ class Apu(wiring.Component):
         :mod:`gradloom.rtl.acore.align` wants, of ADD1's product 1, of its third term 3, of ADD2's y.
         ``check``: x has to fit MUL1. ``t3``: align(d) is added. ``index``: output B is the position of the maximum.
         ``based``: MUL2's product is the base of y; ``base_t``: t is. ``minus``: the aligned product is subtracted.
-        ``whole``: the result is a logit.
+        ``whole``: the result is a logit. ``rests``: a has rests; ``feedback``: so has what encoder 2 gives.
     source : ``In(2)`` x 2
         x of a lane: :class:`Source`. Stage 0.
     turn, column : ``In``, ``In(1)``
@@ -114,6 +127,8 @@ class Apu(wiring.Component):
         Bytes of the streams.
     mask : ``In(2)``
         Bits of the bitmap stream.
+    rest : ``In(8)`` x 2
+        Its bytes.
     tap : ``In(Tap)``
         Pooling tap in ``a``, ``b``.
     plane : ``In(PlaneScalars)``
@@ -130,7 +145,7 @@ class Apu(wiring.Component):
         Stage E6.
     logit : ``Out(signed(24))``
         Integer of encoder 2 of lane 0; stage E``CODE2``.
-    code2 : ``Out(8)`` x 2
+    code2, rest2 : ``Out(8)`` x 2
         Stage E``CODE2``.
     stat1, stat2 : ``Out(7)``
         Larger ``length`` of both lanes' converters in stages ``STAT1`` and E``STAT2``.
@@ -146,10 +161,10 @@ class Apu(wiring.Component):
             "settings": In(settings_layout(config)), "channel": In(ChannelSettings), "source": In(ArrayLayout(Source, lanes)),
             "psum": In(ArrayLayout(signed(config.psum_width), lanes)), "dw": In(ArrayLayout(signed(config.wg_width), lanes)),
             "xin": In(ArrayLayout(signed(WIDE), lanes)),
-            "a": In(byte2), "b": In(byte2), "mask": In(lanes), "tap": In(Tap), "plane": In(PlaneScalars),
+            "a": In(byte2), "b": In(byte2), "rest": In(byte2), "mask": In(lanes), "tap": In(Tap), "plane": In(PlaneScalars),
             "idx1": In(ArrayLayout(24, lanes)), "idx2": In(ArrayLayout(24, lanes)), "enable1": In(lanes), "enable2": In(lanes),
             "wide": Out(ArrayLayout(WIDE, lanes)), "code1": Out(codes), "bit": Out(lanes), "logit": Out(signed(24)),
-            "code2": Out(codes), "stat1": Out(LENGTH_BITS), "stat2": Out(LENGTH_BITS),
+            "code2": Out(codes), "rest2": Out(codes), "stat1": Out(LENGTH_BITS), "stat2": Out(LENGTH_BITS),
             "wide_operand": Out(lanes), "lost_t": Out(lanes), "lost_y": Out(lanes),
             **({"turn": In(range(self.turns))} if self.turns > 1 else {}), **({"column": In(1)} if lanes < LANES else {})})
 
@@ -180,7 +195,10 @@ class Apu(wiring.Component):
 
         a2, b2, d2, t, encoder1 = self._front(m, lane, stage)
         a, b, d = (stage(value, f"{name}{ADD1}", ADD1 - 2) for value, name in ((a2, "a"), (b2, "b"), (d2, "d")))
-        encoder2 = self._back(m, lane, stage, a, b, d, t, encoder1)
+        rest = Mux(self.column, self.rest[1], self.rest[0]) if self.lanes < LANES else self.rest[lane]
+        # Only the long path has rests: this is e_a2's time there. On the short path it would be that of earlier bytes.
+        rest = stage(Mux(self.settings.rests, stage(rest, "rest", CODE1 + 1), 0), "e_rest2")
+        encoder2 = self._back(m, lane, stage, a, b, d, t, encoder1, rest)
         return encoder1, encoder2
 
     def _front(self, m: Module, lane: int, stage):
@@ -228,8 +246,8 @@ class Apu(wiring.Component):
         m.d.comb += self.code1[lane].eq(code1)
         return a2, b2, d2, t, encoder1
 
-    def _back(self, m: Module, lane: int, stage, a: Value, b: Value, d: Value, t: Value, encoder1) -> Converter:
-        """MUL2, ADD2, Compare, encoder 2; a, b, d and t are those of stage ``ADD1``."""
+    def _back(self, m: Module, lane: int, stage, a: Value, b: Value, d: Value, t: Value, encoder1, rest: Value) -> Converter:
+        """MUL2, ADD2, Compare, encoder 2; a, b, d and t are those of stage ``ADD1``, ``rest`` is of stage E2."""
         settings, channel = self.settings, self.channel
         multiplicand = Signal(signed(18), name=f"multiplicand_l{lane}", reset_less=True)
         multiplier = Signal(signed(16), name=f"multiplier_l{lane}", reset_less=True)
@@ -256,7 +274,9 @@ class Apu(wiring.Component):
                 m.d.comb += step2.eq(product2[:STEP_BITS].as_signed())
         aligny = self._align_narrow(m, f"aligny_l{lane}", STEP_BITS)
         m.d.comb += [aligny.x.eq(step2), *(getattr(aligny, name).eq(settings[f"{name}y"]) for name in ("power", "over", "rows"))]
-        product3, e_a3 = stage(Mux(settings.based, product2, 0).as_signed(), "product3"), stage(e_a2, "e_a3")
+        # A rest takes the place of a product that is no base: a << 16, to which it belongs, follows.
+        product3 = stage(Mux(settings.based, product2, _scaled_rest(e_a2, rest) << 8).as_signed(), "product3")
+        e_a3 = stage(e_a2, "e_a3")
         y2 = Mux(settings.y2 == Y2.BETA, channel.beta << 8, Mux(settings.y2 == Y2.A, e_a3 << 16, 0)).as_signed()
         narrow4 = stage(lean_sum(product3, y2), "narrow4")
         minus = settings.minus
@@ -272,7 +292,8 @@ class Apu(wiring.Component):
         m.d.comb += self.bit[lane].eq(stage(bit5, "bit6"))
         r6 = stage(Mux(bit5, y, Mux(tau, channel.tau << 8, 0)).as_signed(), "r6")
         encoder2 = self._encoder(m, 2, lane, r6, self.below2, whole=lane == 0)
-        m.d.comb += self.code2[lane].eq(encoder2.code)
+        m.d.comb += [self.code2[lane].eq(encoder2.code), self.rest2[lane].eq(encoder2.rest),
+                     encoder2.feedback.eq(settings.feedback)]
         if lane == 0:
             m.d.comb += [encoder2.whole.eq(settings.whole), self.logit.eq(encoder2.integer)]
         return encoder2
@@ -290,7 +311,9 @@ class Apu(wiring.Component):
 
     def _encoder(self, m: Module, which: int, lane: int, value: Value, below: Value, *, whole: bool = False) -> Converter:
         settings = self.settings
-        encoder = emit.add(m, f"encoder{which}_l{lane}", "converter_whole" if whole else "converter", Converter(whole=whole))
+        rests = which == 2
+        kind = "converter" + "_rests" * rests + "_whole" * whole
+        encoder = emit.add(m, f"encoder{which}_l{lane}", kind, Converter(whole=whole, rests=rests))
         dither = emit.add(m, f"dither{which}_l{lane}", "dither", Dither())
         idx = self.idx1 if which == 1 else self.idx2
         m.d.comb += [

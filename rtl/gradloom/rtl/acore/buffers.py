@@ -1,8 +1,8 @@
 """The A-Core's on-chip memories with their Loader and Storer sides (docs/machine.md section 3)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory, ReadPort
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.acore.turns import COLUMNS, Turns
@@ -30,6 +30,8 @@ class Buffers(wiring.Component):
         A memory listens to the bus of its channel (:mod:`gradloom.rtl.channels`).
     streams_en : ``In(1)``, aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
         Read side of the lanes.
+    rests_en : ``In(1)``, rest_addr : ``In(16)`` -> rest_data ``Out(16 G)``
+        Another address of AA, of the other parity than ``aa_addr``, in a cycle of ``streams_en`` and of no read of the first pass.
     first_aa_addr, first_ab_addr, first_am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
         Read side of the first pass; in a cycle of ``streams_en`` not at addresses of AA and AB of the same parity as the lanes'.
     xin_addr : ``In(16)`` -> ``xin_data`` ``Out(128 G)``
@@ -41,8 +43,9 @@ class Buffers(wiring.Component):
         Write channels of a PBUF entry, in a cycle of ``p_ready``.
     p_ready : ``Out(1)``
         The Loader is not writing PBUF in this cycle (it cannot wait, the A-Core can).
-    oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
+    oa, rest, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
         ``*_we`` but for om: a bit for each turn of a beat, whose parts are written (:class:`gradloom.rtl.acore.turns.Turns`).
+        Rests go to OA, too, with codes at an address of the other parity.
     xin, xout
         Not there if ``export_depth`` is 0: reads are 0, writes are lost.
     """
@@ -50,12 +53,12 @@ class Buffers(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config, self.turns = config, Turns(config)
         beat = config.beat_bytes * 8
-        self.widths = {"oa": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
+        self.widths = {"oa": beat, "rest": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
         members = {"load": In(LoadBus(config)).array(config.load_channels),
-                   "store": In(StoreBus(config)).array(config.store_channels), "streams_en": In(1), "p_ready": Out(1),
-                   "p_free": Out(1), "logit_free": Out(1)}
-        for name, width in (("aa", beat), ("ab", beat), ("am", beat), ("first_aa", beat), ("first_ab", beat), ("first_am", beat),
-                            ("xin", 8 * beat), ("label", 16), ("logit", 2 * beat), ("p", 4 * beat)):
+                   "store": In(StoreBus(config)).array(config.store_channels), "streams_en": In(1), "rests_en": In(1),
+                   "p_ready": Out(1), "p_free": Out(1), "logit_free": Out(1)}
+        for name, width in (("aa", beat), ("rest", beat), ("ab", beat), ("am", beat), ("first_aa", beat), ("first_ab", beat),
+                            ("first_am", beat), ("xin", 8 * beat), ("label", 16), ("logit", 2 * beat), ("p", 4 * beat)):
             members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
         for name, width in self.widths.items():
             enables = {"p": config.group, "om": 1}.get(name, self.turns.count)
@@ -76,8 +79,12 @@ class Buffers(wiring.Component):
             port = made.read_port()
             m.d.comb += [port.addr.eq(getattr(self, f"{name}_addr")), getattr(self, f"{name}_data").eq(port.data)]
 
+        def halves(name: str) -> list[Memory]:
+            """One for the even and one for the odd addresses."""
+            return [memory(f"{name}_{side}", beat, -(-config.abuf_depth // 2)) for side in ("even", "odd")]
+
         for name, dest in (("aa", Dest.AA), ("ab", Dest.AB)):
-            self._stream(m, name, dest, [memory(f"{name}_{side}", beat, -(-config.abuf_depth // 2)) for side in ("even", "odd")])
+            self._stream(m, name, dest, halves(name), rests=name == "aa")
         for name, dest, depth in (("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.export_depth),
                                   ("label", Dest.LABEL, config.max_planes)):
             if not depth:
@@ -94,7 +101,7 @@ class Buffers(wiring.Component):
                          write.data.eq(load.data[:width] if width <= beat else load.data.replicate(width // beat))]
 
         made = {name: memory(name, width, depth) for name, width, depth in (
-            ("oa", beat, config.abuf_depth), ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
+            ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
             ("xout", 8 * beat, config.export_depth), ("logit", 2 * beat, config.logit_depth),
             ("p", 4 * beat, config.pbuf_depth)) if depth}
         load = self._loader(Dest.PBUF)
@@ -102,51 +109,78 @@ class Buffers(wiring.Component):
         m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
         part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
         for name, of in made.items():
-            we, addr, data = (getattr(self, f"{name}_{suffix}") for suffix in ("we", "waddr", "wdata"))
-            whole_beats = name == "om" or self.turns.count == 1
-            write = of.write_port(granularity=part if name == "p" else None if whole_beats else self._value_bits(name))
+            we, addr, data = self._written(name)
             if name == "p":
+                write = of.write_port(granularity=part)
                 channels = Cat(bit.replicate(64 // part) for bit in we)
                 whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
                 m.d.comb += [write.addr.eq(Mux(to_p, load.addr, addr)),
                              write.en.eq(Mux(to_p, whole, channels)),
                              write.data.eq(Mux(to_p, load.data.replicate(4), data.replicate(config.group)))]
             else:
-                enable = we if whole_beats else Cat(we[part] for part in self.turns.parts()[:len(write.en)])
-                m.d.comb += [write.addr.eq(addr), write.en.eq(enable), write.data.eq(data)]
+                self._write(m, name, of, we, addr, data)
+        codes = halves("oa")
+        for odd, half in enumerate(codes):
+            # A code goes first: a rest comes with one, and to the other half.
+            mine = self.oa_waddr[0] == odd
+            we, addr, data = (Mux(mine, code, rest) for code, rest in zip(self._written("oa"), self._written("rest"), strict=True))
+            self._write(m, "oa", half, we, addr[1:], data)
         sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
                    "logit": Source.LOGIT}
         ports = {name: made[name].read_port() for name in sources if name in made}
+        code_ports = [half.read_port() for half in codes]
         for channel, bus in enumerate(self.store):
-            mine = {name: number for name, number in sources.items() if name in ports and store_channel(config, number) == channel}
+            mine = {name: number for name, number in sources.items()
+                    if (name == "oa" or name in ports) and store_channel(config, number) == channel}
+            read_data: dict[str, tuple[Source, Value]] = {}
             for name, number in mine.items():
+                if name == "oa":
+                    odd = Signal(name="oa_odd", reset_less=True)
+                    m.d.sync += odd.eq(bus.addr[0])
+                    m.d.comb += [port.addr.eq(bus.addr[1:]) for port in code_ports]
+                    read_data[name] = number, Mux(odd, code_ports[1].data, code_ports[0].data)
+                    continue
+                read_data[name] = number, ports[name].data
                 m.d.comb += ports[name].addr.eq(bus.addr)
                 if name in ("p", "logit"):
                     free = getattr(self, f"{name}_free")
                     m.d.comb += free.eq(~(bus.en & (bus.src == number)))
                     with m.If(free):
                         m.d.comb += ports[name].addr.eq(getattr(self, f"{name}_addr"))
-            self._store_side(m, bus, {name: (number, ports[name]) for name, number in mine.items()})
+            self._store_side(m, bus, read_data)
         m.d.comb += self.p_data.eq(ports["p"].data)
         m.d.sync += self.logit_data.eq(ports["logit"].data)
         return m
 
-    def _stream(self, m: Module, name: str, dest: Dest, halves: list[Memory]) -> None:
-        """One memory for the even and one for the odd addresses of a stream: the lanes read the one, the first pass the other."""
+    def _stream(self, m: Module, name: str, dest: Dest, halves: list[Memory], *, rests: bool) -> None:
+        """One memory for the even and one for the odd addresses of a stream: the lanes read the one, the first pass, or with
+        ``rests`` the lanes as well, the other."""
         load = self._loader(dest)
-        readers = {reader: getattr(self, f"{reader}_addr") for reader in (name, f"first_{name}")}
+        lanes, first = getattr(self, f"{name}_addr"), getattr(self, f"first_{name}_addr")
+        readers = {name: lanes, f"first_{name}": first} | ({"rest": self.rest_addr} if rests else {})
+        beside = Mux(self.streams_en & self.rests_en, self.rest_addr, first) if rests else first
         reads = []
         for odd, half in enumerate(halves):
             write, port = half.write_port(), half.read_port()
-            lanes, first = readers.values()
             m.d.comb += [write.addr.eq(load.addr[1:]), write.data.eq(load.data),
                          write.en.eq(load.valid & (load.dest == dest) & (load.addr[0] == odd)),
-                         port.addr.eq(Mux(self.streams_en & (lanes[0] == odd), lanes, first)[1:])]
+                         port.addr.eq(Mux(self.streams_en & (lanes[0] == odd), lanes, beside)[1:])]
             reads.append(port.data)
         for reader, addr in readers.items():
             odd = Signal(name=f"{reader}_odd", reset_less=True)
             m.d.sync += odd.eq(addr[0])
             m.d.comb += getattr(self, f"{reader}_data").eq(Mux(odd, reads[1], reads[0]))
+
+    def _written(self, name: str) -> tuple[Value, Value, Value]:
+        """Enables, address and data of an output."""
+        return getattr(self, f"{name}_we"), getattr(self, f"{name}_waddr"), getattr(self, f"{name}_wdata")
+
+    def _write(self, m: Module, name: str, memory: Memory, we: Value, addr: Value, data: Value) -> None:
+        """To ``memory``: of a beat in turns the parts of a turn."""
+        whole_beats = name == "om" or self.turns.count == 1
+        port = memory.write_port(granularity=None if whole_beats else self._value_bits(name))
+        enable = we if whole_beats else Cat(we[part] for part in self.turns.parts()[:len(port.en)])
+        m.d.comb += [port.addr.eq(addr), port.en.eq(enable), port.data.eq(data)]
 
     def _value_bits(self, name: str) -> int:
         """Bits of a value of an output, all of whose entries but LOGIT's have both columns."""
@@ -157,16 +191,15 @@ class Buffers(wiring.Component):
         channel, = load_channels(self.config, dest)
         return self.load[channel]
 
-    def _store_side(self, m: Module, store: StoreBus, ports: dict[str, tuple[Source, ReadPort]]) -> None:
+    def _store_side(self, m: Module, store: StoreBus, read: dict[str, tuple[Source, Value]]) -> None:
         """What one Storer has read from its memories."""
         beat = self.config.beat_bytes * 8
         source = Signal(4)
         sub = Signal(3)
         m.d.sync += [source.eq(store.src), sub.eq(store.sub)]
         with m.Switch(source):
-            for name, (number, port) in ports.items():
+            for name, (number, data) in read.items():
                 beats = self.widths[name] // beat
-                data = port.data
                 with m.Case(number):
                     m.d.sync += store.data.eq(
                         data.word_select(sub[:(beats - 1).bit_length()], beat) if beats > 1 else data)

@@ -14,7 +14,7 @@ from gradloom.rtl.acore.align import chosen, saturated, shifted_by
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import CODE_BITS, V_BITS, all_equal, code_of
 
-__all__ = ["BELOW_BITS", "LENGTH_BITS", "V_MAX", "V_MIN", "Converter", "Rounder", "below", "larger", "statistic"]
+__all__ = ["BELOW_BITS", "LENGTH_BITS", "REST_BITS", "V_MAX", "V_MIN", "Converter", "Rounder", "below", "larger", "statistic"]
 
 V_MAX = 4032
 V_MIN = -4096
@@ -22,6 +22,7 @@ _FRACTION = 17
 """F + 1 for F = 16. With F = 8 the lowest 8 of them stay as they are: nothing is added to them, so they never count."""
 BELOW_BITS = 8
 LENGTH_BITS = 7
+REST_BITS = 8
 _WHOLE_BITS = 24
 """Bits of an operand's window: 7 integer bits, as many as a segment has and a sign, and the fraction."""
 _WIDE = 64
@@ -88,6 +89,8 @@ class Converter(wiring.Component):
     ----------
     whole : :class:`bool`
         With the ports ``whole`` and ``integer``.
+    rests : :class:`bool`
+        With the ports ``feedback`` and ``rest``.
 
     Members
     -------
@@ -104,6 +107,8 @@ class Converter(wiring.Component):
     x24 : ``In(24)``
     whole : ``In(1)``
         ``integer`` is wanted, the code is not.
+    feedback : ``In(1)``
+        With ``f16``: round to 8 bits more than the code has, with the top 8 bits of ``x24``, and these to nearest.
     length : ``Out(7)``
         Bit length of A * 2^17 / 2^(e_out - e_A) (of -1 - it if negative), floored, at most 127; ``LENGTH_LATENCY`` cycles later.
     code : ``Out(8)``
@@ -111,17 +116,20 @@ class Converter(wiring.Component):
         Value of ``code``.
     integer : ``Out(signed(24))``
         A / 2^(e_out - e_A), floored and saturated; with the code.
+    rest : ``Out(8)``
+        The 8 bits more than the code has, signed; with the code.
     """
 
     LENGTH_LATENCY = 4
     LATENCY = 7
 
-    def __init__(self, *, whole: bool = False) -> None:
-        self.has_whole = whole
+    def __init__(self, *, whole: bool = False, rests: bool = False) -> None:
+        self.has_whole, self.has_rests = whole, rests
         super().__init__({
             "a": In(signed(_WIDE)), "enable": In(1), "below": In(signed(BELOW_BITS)), "f16": In(1), "stochastic": In(1),
             "x24": In(24), "length": Out(LENGTH_BITS), "code": Out(CODE_BITS), "v": Out(signed(V_BITS)),
-            **({"whole": In(1), "integer": Out(signed(_WHOLE_BITS))} if whole else {})})
+            **({"whole": In(1), "integer": Out(signed(_WHOLE_BITS))} if whole else {}),
+            **({"feedback": In(1), "rest": Out(REST_BITS)} if rests else {})})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -196,17 +204,31 @@ class Converter(wiring.Component):
         v = Signal(signed(V_BITS), reset_less=True)
         m.d.sync += v.eq(Mux(zero, 0, _rounded(total[_FRACTION:].as_signed(), low, middle, beyond, negative)))
         m.d.comb += [self.v.eq(v), self.code.eq(code_of(v))]
+        if self.has_rests:
+            self._rest(m, total, ~low & ~middle, beyond, negative, zero)
         if self.has_whole:
             integer = delayed(m, Mux(zero, 0, scaled), "integer")
             limit = Cat((~negative).replicate(_WHOLE_BITS - 1), negative)
             over, limit7 = delayed(m, beyond, "over"), delayed(m, limit, "limit")
             m.d.comb += self.integer.eq(Mux(over, limit7, integer).as_signed())
 
+    def _rest(self, m: Module, total: Value, top: Value, beyond: Value, negative: Value, zero: Value) -> None:
+        """What lies below the rounded integer, of which half a unit was added; at the ends what belongs to them."""
+        below = total[_FRACTION - REST_BITS:_FRACTION]
+        most = (1 << REST_BITS - 1) - 1
+        rest = Signal(REST_BITS, reset_less=True)
+        highest = beyond | (top & (total[_FRACTION:].as_signed() == 1 << _TOP - 6))
+        m.d.sync += rest.eq(Mux(zero | (beyond & negative), 0, Mux(highest, most, Cat(below[:-1], ~below[-1]))))
+        m.d.comb += self.rest.eq(rest)
+
     def _addend(self, m: Module) -> Value:
-        """Half a unit, or random bits and a one below them, less 1; in cycle 6."""
+        """Half a unit, or random bits and a one below them, or both, less 1; in cycle 6."""
         x = self.x24[24 - _FRACTION + 1:]
         bits = [~(self.stochastic & self.f16), *(x[i] | ~(self.stochastic & self.f16) for i in range(7)),
                 Mux(self.stochastic, x[7] & self.f16, 1), *(x[i] | ~self.stochastic for i in range(8, 15)), x[15] & self.stochastic]
+        if self.has_rests:
+            both = [0, *x[16 - REST_BITS:], *[0] * (_FRACTION - REST_BITS - 2), 1]
+            bits = [Mux(self.feedback, *pair) for pair in zip(both, bits, strict=True)]
         return delayed(m, delayed(m, Cat(*bits), "addend1"), "addend", self.LATENCY - 2, reset=True)
 
 

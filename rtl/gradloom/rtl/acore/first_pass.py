@@ -130,8 +130,8 @@ class FirstPass(wiring.Component):
         Begin; d = a whatever the bitmap says.
     ready : ``Out(1)``
         The sums of the last sweep are complete, ``7`` cycles after its last beat was issued; low in the cycle after ``start``.
-    taken, aa_odd, ab_odd : ``In(1)``
-        The lanes' sweep issues a beat in this cycle, whose streams lie at odd addresses.
+    taken, both, aa_odd, ab_odd : ``In(1)``
+        The lanes' sweep issues a beat in this cycle, which reads all of AA; whose streams lie at odd addresses.
     take : ``In(1)``
         Put the sums where the next stage reads them; while ``ready``.
     aa_addr, ab_addr, am_addr : ``Out(16)`` -> ``*_data`` ``In(16 G)`` in the next cycle
@@ -150,7 +150,8 @@ class FirstPass(wiring.Component):
         beat = 8 * config.beat_bytes
         served = {name: In(range(self.turns.channels)) for name in ("channel", "total_channel")} if self.turns.channels > 1 else {}
         super().__init__({
-            "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1), "taken": In(1), "aa_odd": In(1), "ab_odd": In(1),
+            "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1), "taken": In(1), "both": In(1),
+            "aa_odd": In(1), "ab_odd": In(1),
             **{f"{name}_addr": Out(16) for name in ("aa", "ab", "am")}, **{f"{name}_data": In(beat) for name in ("aa", "ab", "am")},
             "plane": In(7), "sums": Out(ArrayLayout(signed(PLANE_BITS), config.group)),
             "totals": Out(ArrayLayout(Totals, config.group)), **served})
@@ -165,7 +166,7 @@ class FirstPass(wiring.Component):
         drain = Signal(range(9))
         issue = Signal(Beat)
         begin = Signal()
-        met = self.taken & ((self.aa_odd == f.sa0[0] ^ walk.offset[0]) | (self.ab_odd == f.sb0[0] ^ walk.offset[0]))
+        met = self.taken & (self.both | (self.aa_odd == f.sa0[0] ^ walk.offset[0]) | (self.ab_odd == f.sb0[0] ^ walk.offset[0]))
         step = Signal()
         beat_done = step
         if turns.count > 1:

@@ -32,7 +32,7 @@ from gradloom.rtl.acore.apu import (
 )
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, larger, statistic
 from gradloom.rtl.acore.microcode import Y3, Base, Factor, Operand, OutB, Term3
-from gradloom.rtl.acore.outputs import Outputs
+from gradloom.rtl.acore.outputs import OUTPUTS, Outputs
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.acore.scalars import PlaneScalars
 from gradloom.rtl.acore.sweep import FETCH, issue_layout, prepared
@@ -62,7 +62,7 @@ class Lanes(wiring.Component):
     -------
     go, present, issue : ``In``
         From :class:`gradloom.rtl.acore.sweep.Sweep`.
-    aa_data, ab_data, am_data, xin_data : ``In``
+    aa_data, rest_data, ab_data, am_data, xin_data : ``In``
         Two cycles after the issue.
     prd_data, drd_data : ``In(signed)`` x 2 x G
         ``FETCH`` cycles after the issue.
@@ -71,7 +71,7 @@ class Lanes(wiring.Component):
     stat_valid, stat_tid, stat_value : ``Out(1)``, ``Out(11)``, ``Out(64)``
     done, fault : ``Out(1)``, ``Out(8)``
         The command's last output is written; the fault is not 0 in this cycle if there was one.
-    oa, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``Out``
+    oa, rest, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``Out``
     """
 
     def __init__(self, config: Config) -> None:
@@ -79,10 +79,10 @@ class Lanes(wiring.Component):
         group, beat = config.group, 8 * config.beat_bytes
         self.outputs = Outputs(config)
         writes = {f"{name}_{part}": self.outputs.signature.members[f"{name}_{part}"]
-                  for name in ("oa", "ob", "om", "xout", "logit") for part in ("we", "waddr", "wdata")}
+                  for name in (*OUTPUTS, "logit") for part in ("we", "waddr", "wdata")}
         super().__init__({
             "go": In(1), "present": In(prepared(config)), "issue": In(issue_layout(config)),
-            "aa_data": In(beat), "ab_data": In(beat), "am_data": In(beat), "xin_data": In(8 * beat),
+            "aa_data": In(beat), "rest_data": In(beat), "ab_data": In(beat), "am_data": In(beat), "xin_data": In(8 * beat),
             "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
             "drd_data": In(ArrayLayout(ArrayLayout(signed(config.wg_width), group), LANES)),
             "at": Out(8), "planes": In(ArrayLayout(PlaneScalars, group)),
@@ -147,6 +147,7 @@ class Lanes(wiring.Component):
         values = {name: op[name] for name in ("keep", "t2", "c1le", "long", "m2a", "m2b", "y2", "y3", "cmp", "c2le")}
         values |= {name: present[name] for name in ("c1", "c2", "seed1", "seed2")}
         values |= {
+            "rests": op.rest, "feedback": op.rest,
             "pool_max": (run.pool == 1) & run.pmax, "pool_match": (run.pool == 2) & run.pmax, "scaled": op.factor == Factor.Q,
             "factor": inverse if lut else inverse << present.sh1[:3],
             "octet1": present.sh1[3:6], "fraction1": product_fraction(present.sh1), "low1": present.sh1[:3],
@@ -198,6 +199,7 @@ class Lanes(wiring.Component):
         bytes_a, bytes_b, bits, addend = (Signal.like(value, name=f"{name}_operand", reset_less=True)
                                           for name, value in data.items())
         m.d.sync += [bytes_a.eq(data["a"]), bytes_b.eq(data["b"]), bits.eq(data["m"]), addend.eq(Mux(adds, data["xin"], 0))]
+        rests = delayed(m, turns.picked(self.rest_data, 8, before, whole=True), "rests_operand")
         slot, zeros = slots[FETCH] if turns.count == 1 else 0, Line(m, self.issue.zeros, "zeros")[FETCH]
         tap = Line(m, self.issue.tap, "tap", reset=True)[FETCH]
         mask = Signal(turns.lanes * len(self.apus))
@@ -220,7 +222,8 @@ class Lanes(wiring.Component):
                         apu.psum[lane].eq(psum[lane]), apu.dw[lane].eq(dw[lane]),
                         apu.xin[lane].eq(addend[64 * at:64 * at + 64]),
                     ]
-                m.d.comb += [apu.a[lane].eq(bytes_a[8 * at:8 * at + 8]), apu.b[lane].eq(bytes_b[8 * at:8 * at + 8])]
+                m.d.comb += [port[lane].eq(of[8 * at:8 * at + 8])
+                             for port, of in ((apu.a, bytes_a), (apu.b, bytes_b), (apu.rest, rests))]
                 if lane < turns.lanes:
                     m.d.comb += apu.mask[lane].eq(mask[at])
 
@@ -264,6 +267,7 @@ class Lanes(wiring.Component):
         enable_a = self._e_at(m, CODE2, op.wa, "wa")
         last, bit_last = self.e_turn(CODE2), self.e_turn(_BIT_STAGE)
         connect("oa", e_go[CODE2], run.oa0, self.e_beat(CODE2), last, enable_a, "code2")
+        connect("rest", e_go[CODE2], run.om0, self.e_beat(CODE2), last, self._e_at(m, CODE2, op.rest, "rest"), "rest2")
         connect("ob", go(CODE1), run.ob0, self.beat(CODE1), self.turn(CODE1), enable_b, "code1")
         connect("om", e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), bit_last, self._e_at(m, _BIT_STAGE, op.wm, "wm"), "bit")
         connect("xout", go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self.turn(_WIDE_STAGE),

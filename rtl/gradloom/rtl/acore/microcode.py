@@ -130,6 +130,7 @@ class ScalarTerm(enum.IntEnum):
     MASTER = 2   #: master in the entry
     TOTAL = 3    #: sum of the first pass over all planes that belongs to ``reg``: d b (SG, PLANE), d, a - d
     EPSILON = 4  #: register epsilon
+    ONE = 5      #: 1: half of what a MEAN's unit is
 
 
 class ScalarDestination(enum.IntEnum):
@@ -140,7 +141,7 @@ class ScalarDestination(enum.IntEnum):
     PARAMETER = 2  #: the entry = {R[``r``], t}, 28 bits (a master stays within -2^27 .. 2^27 - 1); not when dry
     ENTRY = 3    #: the entry, 64 bits; not when dry
     EPSILON = 4  #: register epsilon, at least 1; there is one for all channels, and the SCALAR is computed once
-    MEAN = 5     #: plane register mean, 24 bits (u is the same for any wider mean)
+    MEAN = 5     #: plane register mean = t >> 1, 24 bits (u is the same for any wider mean)
     SCALE = 6    #: plane register scale, the low 16 bits (q or gamma q fits), and le of the entry to plane register le
     DIVIDE = 7   #: q, le of n / t to plane registers scale, le; {le, q} to the entry, not when dry
 
@@ -211,7 +212,7 @@ class Y2(enum.IntEnum):
 
     NONE = 0
     BETA = 1  #: beta << 8
-    A = 2     #: a << 16
+    A = 2     #: a << 16, with ``rest`` and its rest: a number of 16 bits
 
 
 class Y3(enum.IntEnum):
@@ -283,6 +284,7 @@ FIELDS: dict[str, MicroField] = {field.name: field for field in (
     MicroField("wm", 79, 1, "output bitmap = bit"),
     MicroField("wx", 80, 1, "wide output = x"),
     MicroField("wl", 81, 1, "LOGIT[ob0 + plane om0] = encoder 2's aligned value of the plane's first position, 24 bits"),
+    MicroField("rest", 82, 1, "AA at sm0 and OA at om0 hold rests, of a and of encoder 2, which rounds with error feedback"),
 )}
 """Every field, in order."""
 

@@ -79,7 +79,8 @@ def _add_sums(first: Register, count: int) -> list[Micro]:
 
 
 _SCALE: Micro = _PLANES | {"sx": ScalarOperand.Q, "sf": ScalarFactor.GAMMA, "ssh": Shift.RIGHT16, "sdst": ScalarDestination.SCALE}
-_MEAN: Micro = {"sf": ScalarFactor.INV, "ssh": Shift.SH3, "sright": 1, "sdst": ScalarDestination.MEAN, "chain": 1}
+_MEAN: Micro = {"sf": ScalarFactor.INV, "ssh": Shift.SH3, "sright": 1, "st2": ScalarTerm.ONE, "sdst": ScalarDestination.MEAN,
+                "chain": 1}
 
 
 def _frn_error(keep: int) -> Micro:
@@ -136,6 +137,10 @@ def _update(*parameters: Register) -> list[Micro]:
     return [_SCALAR | step(register) | {"r": 1 + register, "chain": 1} for step in steps for register in parameters]
 
 
+_WEIGHTS: Micro = _IN | {
+    "wx": 1, "factor": Factor.INV, "sh1": Shift.SH0, "t2": Term2.MOMENTUM, "t3": Term3.DECAY, "sh3": Shift.SH2,
+    "keep": 1, "c1": Shift.SH1, "wb": OutB.CODE1, "long": 1, "m2a": Multiplicand.V, "m2b": Multiplier.LM,
+    "base": Base.ZERO, "y2": Y2.A, "y3": Y3.PRODUCT, "shy": Shift.SH3, "c2": Shift.SH4, "wa": 1}
 _AVERAGE: Micro = {"kind": Kind.SWEEP, "x": Operand.POOL, "factor": Factor.INV} | _ENCODE
 
 PROGRAMS: dict[str, list[Micro]] = {
@@ -170,10 +175,8 @@ PROGRAMS: dict[str, list[Micro]] = {
     "LIN_BWD": [{"kind": Kind.SUMS, "keep": 1}, *_add_sums(Register.SB, 1)],
     "PARAM_UPD": _update(Register.GAMMA, Register.BETA, Register.TAU),
     "BIAS_UPD": _update(Register.BETA),
-    "WU": [_IN | {
-        "wx": 1, "factor": Factor.INV, "sh1": Shift.SH0, "t2": Term2.MOMENTUM, "t3": Term3.DECAY, "sh3": Shift.SH2,
-        "keep": 1, "c1": Shift.SH1, "wb": OutB.CODE1, "long": 1, "m2a": Multiplicand.V, "m2b": Multiplier.LM,
-        "base": Base.ZERO, "y2": Y2.A, "y3": Y3.PRODUCT, "shy": Shift.SH3, "c2": Shift.SH4, "wa": 1}],
+    "WU": [_WEIGHTS],
+    "WU_REST": [_WEIGHTS | {"rest": 1}],
     "DW_EXPORT": [_IN | {"wx": 1}],
     "MAXPOOL_FWD": [{"kind": Kind.SWEEP, "x": Operand.POOL, "wb": OutB.INDEX} | _ENCODE],
     "MAXPOOL_BWD": [{"kind": Kind.SWEEP, "x": Operand.POOL} | _ENCODE],

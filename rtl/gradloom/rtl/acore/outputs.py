@@ -1,4 +1,4 @@
-"""The A-Core's outputs: beats of the lanes to successive addresses of OA, OB, OM, XOUT and LOGIT."""
+"""The A-Core's outputs: beats of the lanes to successive addresses of OA (codes and rests), OB, OM, XOUT and LOGIT."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from gradloom.rtl.config import Config
 __all__ = ["OUTPUTS", "Outputs"]
 
 LANES = 2
-OUTPUTS = {"oa": 8, "ob": 8, "om": 1, "xout": 64}
+OUTPUTS = {"oa": 8, "rest": 8, "ob": 8, "om": 1, "xout": 64}
 """Outputs of both lanes, with the bits of a value."""
 
 
@@ -23,7 +23,7 @@ class Outputs(wiring.Component):
 
     Members
     -------
-    For oa, ob, om, xout and logit, each at the time at which its values leave the lanes:
+    For oa, rest, ob, om, xout and logit, each at the time at which its values leave the lanes:
 
     ``*_go`` : ``In(1)``
         A command begins: its first beat comes in the next cycle or later.
@@ -57,7 +57,7 @@ class Outputs(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        for name in ("oa", "ob", "xout"):
+        for name in ("oa", "rest", "ob", "xout"):
             self._count(m, name, getattr(self, f"{name}_beat").v, 1)
             m.d.comb += getattr(self, f"{name}_wdata").eq(Cat(*self._gathered(name)))
 
@@ -86,8 +86,8 @@ class Outputs(wiring.Component):
     def _gathered(self, name: str) -> Sequence[Value]:
         """Values lane by lane, 0 where the lane is not valid; of a turn, every place has the value that belongs to one of them."""
         beat, values, bits = getattr(self, f"{name}_beat"), getattr(self, f"{name}_data"), OUTPUTS[name]
-        # Codes of such a lane are 0 already; weight gradients always have both lanes, unless G = 1.
-        masked = {"oa": False, "xout": self.config.group == 1}.get(name, True)
+        # Codes and rests of such a lane are 0 already; weight gradients always have both lanes, unless G = 1.
+        masked = {"oa": False, "rest": False, "xout": self.config.group == 1}.get(name, True)
         return [values[c // self.turns.channels][lane % self.turns.lanes] &
                 (beat.v1 if lane and masked else Const(1, 1)).replicate(bits)
                 for lane in range(LANES) for c in range(self.config.group)]

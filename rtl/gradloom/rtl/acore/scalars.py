@@ -239,6 +239,8 @@ class Scalars(wiring.Component):
                 m.d.comb += term.eq(total)
             with m.Case(ScalarTerm.EPSILON):
                 m.d.comb += term.eq(self.epsilon)
+            with m.Case(ScalarTerm.ONE):
+                m.d.comb += term.eq(1)
         exact = Signal(signed(WIDE + 1), reset_less=True)
         minus = op(ready).minus
         product = align.y ^ minus.replicate(WIDE).as_signed()
@@ -295,7 +297,7 @@ class Scalars(wiring.Component):
         values = {
             "scale": (16, scaled | self.divided, Mux(self.divided, self.quotient[:16], t[:16])),
             "le": (8, scaled | self.divided, Mux(self.divided, self.quotient[16:], entry[16:24])),
-            "mean": (24, valid & (op.destination == ScalarDestination.MEAN), saturated(t, 24)),
+            "mean": (24, valid & (op.destination == ScalarDestination.MEAN), saturated(t[1:].as_signed(), 24)),
         }
         for name, (width, enable, value) in values.items():
             memory = Memory(shape=width * group, depth=2 << bits, init=[])

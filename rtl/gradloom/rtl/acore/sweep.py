@@ -77,9 +77,9 @@ class Sweep(wiring.Component):
     present : ``Out(prepared(config))``
         The command, from ``go`` on for at least 33 cycles and while its beats are issued.
     issue : ``Out(issue_layout(config))``
-    reads, aa_odd, ab_odd : ``Out(1)``
-        With the issue: the beat reads the streams, at an odd address.
-    aa_addr, ab_addr, am_addr, xin_addr : ``Out(16)``, streams_en ``Out(1)``
+    reads, both, aa_odd, ab_odd : ``Out(1)``
+        With the issue: the beat reads the streams, AA at an even and an odd address (rests), at an odd address.
+    aa_addr, rest_addr, ab_addr, am_addr, xin_addr : ``Out(16)``, streams_en, rests_en ``Out(1)``
         One cycle after the issue.
     prd_*, drd_*
         Reads of the C-Core's buffers, one cycle after the issue.
@@ -91,8 +91,9 @@ class Sweep(wiring.Component):
         self.config, self.turns = config, Turns(config)
         super().__init__({
             "i": In(Prepared(config)), "go": Out(1), "present": Out(prepared(config)), "issue": Out(issue_layout(config)),
-            "reads": Out(1), "aa_odd": Out(1), "ab_odd": Out(1),
-            "aa_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16), "streams_en": Out(1),
+            "reads": Out(1), "both": Out(1), "aa_odd": Out(1), "ab_odd": Out(1),
+            "aa_addr": Out(16), "rest_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16),
+            "streams_en": Out(1), "rests_en": Out(1),
             "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
             "prd_bank1": Out(2), "prd_addr1": Out(16), "drd_en": Out(1), "drd_addr": Out(16), "drd_wait": In(1)})
 
@@ -197,10 +198,11 @@ class Sweep(wiring.Component):
         offset = Mux(pooling, pool.addr, walk.offset)
         wide = step & (op.x == Operand.IN)
         m.d.comb += [self.reads.eq(Mux(pooling, tapping, step)), self.aa_odd.eq(run.sa0[0] ^ offset[0]),
-                     self.ab_odd.eq(run.sb0[0] ^ offset[0])]
+                     self.ab_odd.eq(run.sb0[0] ^ offset[0]), self.both.eq(op.rest)]
         m.d.sync += [
             self.streams_en.eq(self.reads),
-            self.aa_addr.eq(run.sa0 + offset), self.ab_addr.eq(run.sb0 + offset), self.am_addr.eq(run.sm0 + walk.bits_addr),
+            self.aa_addr.eq(run.sa0 + offset), self.ab_addr.eq(run.sb0 + offset),
+            self.am_addr.eq(run.sm0 + walk.bits_addr), self.rest_addr.eq(run.sm0 + walk.offset), self.rests_en.eq(op.rest),
             self.xin_addr.eq(run.dwbase + walk.offset),
             self.prd_en.eq(wide & from_psum), self.prd_half.eq(run.half), self.prd_wpu.eq(walk.psum.wpu),
             self.prd_bank0.eq(walk.psum.bank0), self.prd_addr0.eq(walk.psum.addr0),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gradloom.verif.acore import acore_frn
 from gradloom.verif.acore.acore_memories import AuxMemories
-from gradloom.verif.plain_arith import align, decode, saturate, wrap
+from gradloom.verif.plain_arith import align, decode, saturate, with_rest, wrap
 
 __all__ = ["AuxReference"]
 
@@ -97,14 +97,21 @@ def _weights(ref: AuxMemories, name: str, c: int) -> None:
             continue
         w = decode(ref.byte(ref.aa, f["sa0"] + at, lane, c))
         v = decode(ref.byte(ref.ab, f["sb0"] + at, lane, c))
-        code1 = code2 = 0
+        code1 = code2 = rest = 0
         if valid:
             total = (ref.momentum * v << 8) + align(dw * f["inv"], sh[0])
             total += 0 if ref.decay_off else align(w, sh[2])
             value, code1 = ref.convert(1, wrap(total), sh[1], index, c)
-            _, code2 = ref.convert(2, wrap((w << 16) - align(ref.lm * value, sh[3])), sh[4], index, c)
+            step = align(ref.lm * value, sh[3])
+            if name == "WU_REST":
+                exact = with_rest(w, ref.byte(ref.aa, f["sm0"] + at, lane, c))
+                code2, rest = ref.convert_rest(wrap((exact << 8) - step), sh[4], index, c)
+            else:
+                _, code2 = ref.convert(2, wrap((w << 16) - step), sh[4], index, c)
         ref.put(ref.ob, f["ob0"] + at, lane, c, code1)
         ref.put(ref.oa, f["oa0"] + at, lane, c, code2)
+        if name == "WU_REST":
+            ref.put(ref.oa, f["om0"] + at, lane, c, rest)
 
 
 def _pool(ref: AuxMemories, name: str) -> None:
@@ -155,7 +162,7 @@ PROGRAMS: dict[str, Callable[[AuxMemories, str, int], None]] = {
     **dict.fromkeys(("RELU_FWD", "LIN_FWD", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD"), _plain),
     **dict.fromkeys(("RELU_BWD", "LIN_BWD"), _relu_backward),
     **dict.fromkeys(("PARAM_UPD", "BIAS_UPD"), _update),
-    **dict.fromkeys(("WU", "DW_EXPORT"), _weights),
+    **dict.fromkeys(("WU", "WU_REST", "DW_EXPORT"), _weights),
     "LOGITS": _logits,
 }
 """By name of the microprogram, what it does in one channel; pools are not among them."""

@@ -6,13 +6,15 @@ from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import COMMANDS, SHIFT_FIELDS, Opcode, PsumLayout, XSource
 
-__all__ = ["NORMS", "ROWS", "TILE", "WINDOWS", "any_run", "command", "plane_fields", "pool_fields", "reciprocal", "shared_fields",
-           "shift_sum", "shift_word", "update_tiles"]
+__all__ = ["NORMS", "ROWS", "TILE", "UPDATES", "WINDOWS", "any_run", "command", "plane_fields", "pool_fields", "reciprocal",
+           "shared_fields", "shift_sum", "shift_word", "update_tiles"]
 
 NORMS = ("FRN_NORM", "FRN_NORM_ADD", "FRN_NORM_ADD", "FRN_LAM")
 """Sums of several tiles become lambda."""
 ROWS = ("FRN_SUM", "FRN_ADD", "FRN_ERR", "FRN_SUM_LIN", "FRN_ADD_LIN", "FRN_ADD", "FRN_ERR_LIN")
 """Backward of a plane in tiles of rows."""
+UPDATES = ("WU", "WU_REST", "DW_EXPORT")
+"""Sweeps over weight gradients."""
 TILE = {"planes": 1, "pl0": 22}
 """Fields of the commands of ``NORMS``."""
 WINDOWS = ((2, 2, 0), (3, 2, 1), (3, 1, 1), (3, 2, 0), (2, 3, 0), (1, 1, 0), (5, 3, 2), (1, 2, 0))
@@ -115,10 +117,10 @@ def any_run(config: Config, rng: random.Random, slot: int) -> tuple[str, dict[st
     inv, k = reciprocal(fields["n"])
     shifts = shift_sum(0, rng.randint(-12, 4)) + shift_sum(1, rng.randint(8, 20)) + shift_sum(2, rng.randint(-4, 12))
     if name.startswith("FRN_BWD"):
-        shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 19 + k)
+        shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 18 + k)
     elif name in ROWS:
         fields |= {"planes": 1, "pb0": 0}
-        shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 19 + k)
+        shifts = shift_sum(1, rng.randint(-12, -4)) + shift_sum(3, 18 + k)
     elif name.startswith("FRN"):
         fields |= TILE if name in NORMS else {}
         fields |= {"r1": rng.randint(0, 1), "s_k": rng.getrandbits(16)}
@@ -128,19 +130,20 @@ def any_run(config: Config, rng: random.Random, slot: int) -> tuple[str, dict[st
     elif name.endswith("UPD"):
         fields |= {"planes": 1, "nb": 1, "xe": 1}
         shifts = shift_sum(0, rng.randint(-20, -2) - k) + shift_sum(1, rng.randint(-12, -2) - k) + shift_sum(2, 0, -1)
-    elif name in ("WU", "DW_EXPORT"):
+    elif name in UPDATES:
         nr, nk = rng.randint(1, 3), rng.randint(1, 3)
         planes, side = update_tiles(config, rng, nr, nk)
         nb = nr * nk * (side + 1) * config.block_beats
         fields |= {"planes": planes, "nb": nb, "xe": nb, "xodd": 0, "nr": nr, "nk": nk, "side": side, "r1": 1, "f1": 16,
                    "xin": rng.randint(0, 1), "s_k": rng.getrandbits(20), "s_t": rng.getrandbits(12), "s_lane": rng.getrandbits(8)}
         shifts += shift_sum(3, rng.randint(-4, 8)) + shift_sum(4, 16)
+        fields |= {"r2": 1, "f2": 16, "sm0": fields["sa0"] + 11, "om0": fields["oa0"] + 201} if name == "WU_REST" else {}
     elif name == "LOGITS":
         fields |= {"nb": 1, "xe": 1, "py": 1, "xodd": 1, "layout": PsumLayout.K1, "pj": 1, "ob0": 0, "om0": 1, "t1": 0, "t2": 0}
         shifts = shift_sum(0, rng.randint(-6, 6)) + shift_sum(1, rng.randint(-12, 4))
     if "BWD" in name or "UPD" in name or name in ROWS:
         fields["xsrc"] = XSource.NONE
-    elif name in ("WU", "DW_EXPORT"):
+    elif name in UPDATES:
         fields["xsrc"] = XSource.DW
     else:
         fields |= shared_fields(rng, config.wpus, fields)

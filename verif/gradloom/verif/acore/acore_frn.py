@@ -117,7 +117,7 @@ def _errors(ref: AuxMemories, c: int, s1: list[int], values: list[tuple]) -> Non
     for plane, at, lane, valid, index, d, xhat in values:
         lam = ref.entry(f["pl0"] + plane, c, signed=False)
         q, le = lam & 0xFFFF, lam >> 16 & 0xFF
-        mean = s1[plane] * f["inv"] >> sh[3]
+        mean = (s1[plane] * f["inv"] >> sh[3]) + 1 >> 1
         gl = gamma * q >> 16
         u = saturate((d << 4) - ((xhat > 0) - (xhat < 0)) * mean, 18)
         code = ref.convert(2, u * gl, sh[1] + le, index, c)[1] if valid else 0

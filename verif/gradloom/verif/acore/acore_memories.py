@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import PsumLayout, XSource
-from gradloom.verif.plain_arith import MASK64, encode, hash24, saturate, wrap
+from gradloom.verif.plain_arith import MASK64, encode, encode_rest, hash24, saturate, wrap
 
 __all__ = ["AuxMemories"]
 
@@ -144,14 +144,20 @@ class AuxMemories:
 
     def convert(self, which: int, a: int, sh: int, index: int, channel: int) -> tuple[int, int]:
         """(value, code) that converter ``which`` gives of ``a`` at shift ``sh``."""
-        f = self.f
-        bits = f[f"f{which}"]
-        r = None
-        if f[f"r{which}"]:
-            r = hash24(self.seeds[f[f"t{which}"]], index + channel * f["s_ch"] & 0xFFFFFF) >> (24 - bits)
+        bits = self.f[f"f{which}"]
+        r = self._random(which, index, channel) >> (24 - bits) if self.f[f"r{which}"] else None
         v, code, stat = encode(a, sh, bits, r)
         self.outputs[which] |= stat
         return v, code
+
+    def convert_rest(self, a: int, sh: int, index: int, channel: int) -> tuple[int, int]:
+        """(code, rest) that converter 2 gives with error feedback."""
+        _, code, stat, rest = encode_rest(a, sh, self._random(2, index, channel) >> 16)
+        self.outputs[2] |= stat
+        return code, rest
+
+    def _random(self, which: int, index: int, channel: int) -> int:
+        return hash24(self.seeds[self.f[f"t{which}"]], index + channel * self.f["s_ch"] & 0xFFFFFF)
 
     def x(self, plane: int, beat: int, lane: int, channel: int) -> int:
         """The wide operand."""

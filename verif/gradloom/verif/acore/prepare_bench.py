@@ -134,6 +134,7 @@ class Reference:
         term = {
             ScalarTerm.NONE: 0, ScalarTerm.R: r[channel], ScalarTerm.MASTER: wrap(entry, 32),
             ScalarTerm.TOTAL: self.totals[channel][kind], ScalarTerm.EPSILON: self.epsilon,
+            ScalarTerm.ONE: 1,
         }[ScalarTerm(_get(micro, "st2"))]
         t = saturate(exact := term + (-product if _get(micro, "sminus") else product), 64)
         if t != exact and micro["sdst"] != ScalarDestination.DIVIDE:
@@ -153,7 +154,7 @@ class Reference:
         elif destination == ScalarDestination.EPSILON:
             self.epsilon = t | (t == 0)
         elif destination == ScalarDestination.MEAN:
-            register["mean"] = saturate(t, 24)
+            register["mean"] = saturate(t >> 1, 24)
         elif destination == ScalarDestination.SCALE:
             register |= {"scale": wrap(t, 16), "le": entry >> 16 & 0xFF}
         else:

@@ -85,11 +85,14 @@ class IntegerLearner(Emulator):
         # Values have 16 bits at most.
         return {"learnt": {name: tuple(value.to(torch.int16) for value in (found.w, found.v) if value is not None)
                            for name, found in self.learnt.items()},
+                "wide": {name: found.wide.to(torch.int32) for name, found in self.learnt.items() if found.wide is not None},
                 "parameters": (self.parameters.master, self.parameters.velocity), "exponents": self._exponents, "step": self._step,
                 "calibrated": self._calibrated, "masters": dict(self.masters)}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.learnt = {name: Learnt(*(value.to(torch.float32) for value in pair)) for name, pair in saved["learnt"].items()}
+        wide = {name: value.to(torch.float32) for name, value in saved["wide"].items()}
+        pairs = {name: [value.to(torch.float32) for value in pair] for name, pair in saved["learnt"].items()}
+        self.learnt = {name: Learnt(w, v, wide=wide.get(name)) for name, (w, v) in pairs.items()}
         master, velocity = saved["parameters"]
         self.parameters = Parameters(master, velocity, self.parameters.places)
         self._exponents, self._step, self._calibrated = saved["exponents"], saved["step"], saved["calibrated"]

@@ -84,6 +84,10 @@ network, initial weights (int8-shift: uniform over its range), images, order and
 [formats.md](formats.md) defines the formats; **the machine runs PINT8, the others are software.** FP32 is float32 with the same
 L1-FRN and TLU; "FP32, batch norm" has batch normalisation and ReLU in their place. An empty cell
 is a run that has not been made yet.
+
+**PINT8 on this page is the arithmetic until 2026-11-27**: weights rounded stochastically, and a mean in the normalisation's
+backward pass that was floored. What the machine computes since ([error feedback](decisions/0043-error-feedback.md)) follows from
+the first section, and its own long runs are not made yet.
 """
 _RADIO = """\
 `python -m gradloom.verif.experiments.radio`. Fox et al., section V: an auto-encoder (64-32-16-32-64, ReLU) learns online to
@@ -124,7 +128,7 @@ lie in 0..0.8 (the loader gives them a standard deviation of 1). The learning ra
 _ABLATIONS = """\
 `python -m gradloom.verif.experiments.classify ablations`: `digits-cnn` on scikit-learn's digits. The learning rate was chosen
 on this test split for PINT8 (there is no validation split), so its figures are optimistic; one test image is 0.28 points.
-Stochastic against nearest rounding of every kind of tensor (the default: weights and velocities stochastic, all else nearest);
+Stochastic against nearest rounding of every kind of tensor (the default then: weights and velocities stochastic, all else nearest);
 the scale of features and errors from the tensor itself against that of the step before; wide weights and velocities from which
 8-bit weights are encoded, against 8-bit ones; PINT(k, d). What stands out of the spread: nearest rounding in the update of
 8-bit weights costs three points (BFP8, whose masters are wide, does not mind), and formats of fewer than 8 bits lose."""

@@ -36,7 +36,8 @@ _FINER = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What departs from PINT8; by default nothing.
+    """How the product's PINT8 is departed from; by default to what it was when weights were rounded stochastically and kept no
+    rests, and the mean was floored, which is where all other variants begin.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ class Plan:
 
     @property
     def in_normalisation(self) -> bool:
-        return self.floors or self.mean != "floor" or self.direct or self.xhat_bits != 0 or bool(self.wide & _ERRORS)
+        return self.floors or self.mean != "nearest" or self.direct or self.xhat_bits != 0 or bool(self.wide & _ERRORS)
 
 
 _DZ, _DX = frozenset({Kind.DZ, Kind.DS}), frozenset({Kind.DX})
@@ -86,6 +87,8 @@ _ACTIVATIONS = frozenset({Kind.Z})
 
 TOKENS: dict[str, dict[str, Any]] = {
     "pint8": {},
+    "product": {"mean": "nearest", "weights": "feedback"},
+    "feedback": {"weights": "feedback"},
     "mean": {"mean": "nearest"},
     "meanfine": {"mean": "exact"},
     "floors": {"mean": "nearest", "floors": True},

@@ -76,7 +76,7 @@ class MultiplierSpec(wiring.Component):
 
 class ConverterSpec(wiring.Component):
     """Every operand that enters the converter leaves it by the rules, ``LATENCY`` cycles later, with the settings of its own cycle:
-    as a code, where it is wanted as an integer; not enabled, as 0.
+    as a code, with error feedback also a rest, where it is wanted as an integer; not enabled, as 0.
 
     The pipeline has no feedback: a result depends on nothing that enters more than ``LATENCY`` cycles before it. So the bounded
     check, at depth ``CONVERTER_DEPTH``, of one cycle with ``LATENCY`` cycles before and behind it, in each of which all inputs are
@@ -86,21 +86,21 @@ class ConverterSpec(wiring.Component):
     ----------
     f16, left : :class:`bool`
         The case, of that one cycle: F = 16 or 8; the operand is shifted left (or not at all) or right. The four cases cover all.
-    whole : :class:`bool`
-        Of a converter that makes integers, too.
+    whole, rests : :class:`bool`
+        Of a converter that makes integers, rests, too.
     cover : :class:`bool`
         Reach results between neighbours with another F, another distance and another kind of result, or not enabled.
     """
 
-    def __init__(self, *, f16: bool, left: bool, whole: bool = True, design: types.ModuleType = converter,
+    def __init__(self, *, f16: bool, left: bool, whole: bool = True, rests: bool = True, design: types.ModuleType = converter,
                  cover: bool = False) -> None:
-        self.case_f16, self.left, self.has_whole, self.design, self.cover = f16, left, whole, design, cover
+        self.case_f16, self.left, self.has_whole, self.has_rests, self.design, self.cover = f16, left, whole, rests, design, cover
         super().__init__({"a": In(signed(64)), "sh": In(signed(9)), "stochastic": In(1), "x24": In(24), "enable": In(1),
-                          "f16": In(1), "whole": In(1)})
+                          "f16": In(1), "whole": In(1), "feedback": In(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = self.design.Converter(whole=self.has_whole)
+        m.submodules.dut = dut = self.design.Converter(whole=self.has_whole, rests=self.has_rests)
         latency = self.design.Converter.LATENCY
         fraction = 17 if self.case_f16 else 9
         below = Mux(self.sh < -110, -128, Mux(self.sh > 145, 127, self.sh - 18))
@@ -114,8 +114,8 @@ class ConverterSpec(wiring.Component):
                 value = register
             return value
 
-        given, enable, sh, f16, whole, stochastic, x24 = map(
-            history, (self.a, self.enable, self.sh, self.f16, self.whole, self.stochastic, self.x24))
+        given, enable, sh, f16, whole, stochastic, x24, feedback = map(
+            history, (self.a, self.enable, self.sh, self.f16, self.whole, self.stochastic, self.x24, self.feedback))
         a, g, t, rounded, v = (Signal(signed(64), name=name) for name in ("operand", "g", "t", "rounded", "v"))
         s, add, code, distance = Signal(3), Signal(18), Signal(8), Signal(9)
         m.d.comb += a.eq(Mux(enable, given, 0))
@@ -148,10 +148,16 @@ class ConverterSpec(wiring.Component):
         with m.If(age == 2 * latency):
             m.d.comb += [Assume(f16 == self.case_f16), Assume((sh <= fraction) == self.left),
                          Assert(self.design.statistic(length, Const(self.case_f16)) == expected)]
-            with m.If(~whole if self.has_whole else 1):
+            wanted = ~whole if self.has_whole else Const(1)
+            with m.If(wanted & ~(feedback if self.has_rests else 0)):
                 m.d.comb += [Assert(dut.v == v), Assert(dut.code == code)]
+            if self.has_rests and self.case_f16:
+                with m.If(wanted & feedback):
+                    self._feedback(m, dut, g, t, s, x24)
         with m.Else():
             m.d.sync += age.eq(age + 1)
+        if self.has_rests:
+            m.d.comb += dut.feedback.eq(self.feedback)
         if self.has_whole:
             limit = 1 << 23
             m.d.comb += dut.whole.eq(self.whole)
@@ -162,4 +168,17 @@ class ConverterSpec(wiring.Component):
             other = [(theirs[0] != f16) & (theirs[1] != sh) & ((theirs[2] != whole) | ~theirs[3]) for theirs in around]
             with m.If((age == 2 * latency) & other[0] & other[1]):
                 m.d.comb += [Cover(~whole & (dut.v == 3 << 6)), Cover(whole & (dut.integer == 12345))]
+                if self.has_rests and self.case_f16:
+                    m.d.comb += Cover(~whole & feedback & (dut.rest == 77))
         return m
+
+    def _feedback(self, m: Module, dut: wiring.Component, g: Value, t: Value, s: Value, x24: Value) -> None:
+        """The number of 16 bits, its nearest value, and what that leaves."""
+        number, largest = Signal(signed(64)), (63 << 8) + 127
+        rounded = ((g >> s) + 2 * x24[16:] + 1) >> 9
+        inside = Mux((s == 6) & (rounded > largest), largest, rounded)
+        m.d.comb += number.eq(Mux(t >= 4096, largest, Mux(t < -4096, -64 << 8, inside)))
+        step = Mux((t < -4096) | (t >= 4096), 6, s)
+        nearest, v = (number + 128) >> 8, Signal(signed(64))
+        m.d.comb += [v.eq(nearest << step), Assert(dut.v == v), Assert(code_value(dut.code) == v),
+                     Assert(dut.rest.as_signed() == number - (nearest << 8))]

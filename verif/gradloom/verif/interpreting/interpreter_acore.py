@@ -134,6 +134,7 @@ def run(machine: Any, instruction: Instruction) -> None:
         "PARAM_UPD": lambda: update.parameters(command, (0, 1, 2)),
         "BIAS_UPD": lambda: update.parameters(command, (1,)),
         "WU": lambda: update.weight_gradient(command, export=False),
+        "WU_REST": lambda: update.weight_gradient(command, export=False, rests=True),
         "DW_EXPORT": lambda: update.weight_gradient(command, export=True),
         "MAXPOOL_FWD": lambda: _pool(command, maximum=True),
         "MAXPOOL_BWD": lambda: _pool(command, maximum=True),

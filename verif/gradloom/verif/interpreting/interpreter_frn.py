@@ -72,7 +72,7 @@ def backward(run: Run, *, threshold: bool, sums: str, sweep: bool) -> None:
     """``sums``: "plane" of each plane, "first" and "add" of a tile of rows, "" none but the one that tiles have left."""
     f = run.f
     inv, k = arith.reciprocal(f["n"])
-    if sweep and (f["inv"] != inv or run.sh[3] != 19 + k):
+    if sweep and (f["inv"] != inv or run.sh[3] != 18 + k):
         raise ValueError("FRN_BWD: inv or SH3 do not belong to the plane's size")
     if sums == "plane" and f["n"] != f["py"] * run.x_columns:
         raise ValueError(f"FRN_BWD over {f['n']} positions of a plane of {f['py']} x {run.x_columns}")

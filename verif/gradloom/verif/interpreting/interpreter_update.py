@@ -1,8 +1,10 @@
 """The microprograms that change weights and parameters on numpy memories, and the export of weight gradients."""
 
+from typing import Any
+
 import numpy as np
 
-from gradloom.models.arithmetic import pint, update
+from gradloom.models.arithmetic import feedback, pint, update
 from gradloom.verif.interpreting.interpreter_run import Run
 
 __all__ = ["parameters", "weight_gradient"]
@@ -26,8 +28,9 @@ def parameters(run: Run, numbers: tuple[int, ...]) -> None:
         words[:, 0], words[:, 1] = np.asarray(result.master), np.asarray(result.velocity)
 
 
-def weight_gradient(run: Run, *, export: bool) -> None:
-    """Weight gradients, with those of XIN if asked for, to XOUT and, but for ``export``, into weights and velocities."""
+def weight_gradient(run: Run, *, export: bool, rests: bool = False) -> None:
+    """Weight gradients, with those of XIN if asked for, to XOUT and, but for ``export``, into weights and velocities; ``rests``:
+    with error feedback."""
     f, g, bb = run.f, run.g, run.m.config.block_beats
     if f["nb"] != f["nr"] * f["nk"] * (f["side"] + 1) * bb:
         raise ValueError("a sweep over weight gradients that is not nr nk blocks of each tile long")
@@ -53,7 +56,14 @@ def weight_gradient(run: Run, *, export: bool) -> None:
         + i * f["s_ch"]
     )
     valid = slice(0, 1) if g == 1 else slice(0, 2)
-    mode_v, mode_w = (run.mode(c, idx.reshape(dw.shape)[:, valid]) for c in (1, 2))
+    places = idx.reshape(dw.shape)[:, valid]
+    rounding = run.mode(2, places)
+    more: dict[str, Any] = {"mode_w": rounding}
+    if rests:
+        if rounding.rnd is None:
+            raise ValueError("WU_REST: r2 must be 1, as rests are rounded by random bits")
+        more |= {"rest": run.chip.aa[f["sm0"] : f["sm0"] + beats][:, valid],
+                 "rnd": rounding.rnd >> feedback.FEEDBACK_F - feedback.RANDOM_BITS}
     arrays = [
         array[:, valid]
         for array in (
@@ -71,15 +81,15 @@ def weight_gradient(run: Run, *, export: bool) -> None:
         lm=run.m.lm,
         shifts=[run.sh[j] for j in range(5)],
         decay=run.m.exponent(3) != 255,
-        mode_v=mode_v,
-        mode_w=mode_w,
+        mode_v=run.mode(1, places),
+        **more,
     )
     run.statistic(1, result.v.stat)
     run.statistic(2, result.w.stat)
-    for memory, addr, codes in (
-        (run.chip.ob, f["ob0"], result.v.code),
-        (run.chip.oa, f["oa0"], result.w.code),
-    ):
+    outputs = [(run.chip.ob, f["ob0"], result.v.code), (run.chip.oa, f["oa0"], result.w.code)]
+    if result.rest is not None:
+        outputs.append((run.chip.oa, f["om0"], result.rest))
+    for memory, addr, codes in outputs:
         full = np.zeros((beats, 2, g), np.uint8)
         full[:, valid] = codes
         run.place(memory, addr, full)

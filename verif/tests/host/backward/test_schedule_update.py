@@ -1,9 +1,12 @@
-"""Weight gradients of output groups that are left over by threes: steps against the golden model."""
+"""Weight gradients of output groups that are left over by threes, and tiles that just fit, against the golden model."""
 
 import dataclasses
+import re
 
 import pytest
 
+from gradloom.host.compilation.fit import ScheduleError
+from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, Rounding
 from gradloom.rtl.config import PRESETS
 from gradloom.rtl.isa import Opcode, Pattern
@@ -24,10 +27,11 @@ def gradients(plan):
 )
 @pytest.mark.parametrize("parts", [1, 2])
 def test_output_groups_that_are_left_over(kernel, stride, out, left, parts):
-    """One by one with three columns of the kernel on the taps; also in parts of a batch, with stochastic rounding."""
+    """One by one with three columns of the kernel on the taps; also in parts of a batch. Weights with error feedback, in parts with
+    stochastic rounding."""
     conv = Conv(name="stem", out=out, kernel=kernel, stride=stride, pad=(kernel - 1) // 2)
     layers = (conv, MaxPool(name="pool", kernel=2, stride=2), FullyConnected(name="fc", out=4))
-    rounding = Rounding(weights="stochastic", velocities="stochastic")
+    rounding = Rounding(weights="stochastic" if parts == 2 else "feedback")
     network = Network("stem", (3, 10 * stride, 12 * stride), 4, layers, rounding=rounding)
     plans = check_steps(network, ETA, batch=2, order=1, parts=parts)
     commands = gradients(plans[-1])
@@ -35,3 +39,24 @@ def test_output_groups_that_are_left_over(kernel, stride, out, left, parts):
     assert sum(i["pattern"] == Pattern.K3 for i in commands) == parts * left * windows
     whole = [i for i in commands if i["pattern"] == Pattern.K1]
     assert len(whole) == parts * kernel * (-(-out // 8 // 3) - (left > 0) * (left // 2))
+
+
+SMALL = PRESETS["small"]
+PLAIN = Network("plain", (5, 4, 4), 3, (
+    Conv(name="first", out=6, kernel=3, pad=1), Conv(name="second", out=7, kernel=3, pad=1), FullyConnected(name="fc", out=3)))
+
+
+@pytest.mark.parametrize(("rounding", "beats"), [("feedback", 18), ("stochastic", 9)])
+def test_a_tile_of_weights_that_does_not_fit_is_refused(rounding, beats):
+    """Also where it just fits."""
+    network = PLAIN.rounded({"weights": rounding})
+    tight = dataclasses.replace(SMALL, name="tight", abuf_depth=beats)
+    check_steps(network, tight, batch=2)
+    what, way = {
+        "feedback": ("a tile of weights and its rests take", ", or give --rounding weights=stochastic, which keeps no rests"),
+        "stochastic": ("a tile of weights takes", " or shrink the layer"),
+    }[rounding]
+    text = (f"layer 'fc': {what} {beats} beats of the A-Core's stream buffers, configuration 'tight' has {beats - 1} (abuf_depth): "
+            f"raise it{way}")
+    with pytest.raises(ScheduleError, match=f"^{re.escape(text)}$"):
+        compile_network(network, dataclasses.replace(tight, abuf_depth=beats - 1), 2, calibrate=False)

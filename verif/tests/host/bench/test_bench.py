@@ -102,13 +102,13 @@ def test_every_transfer_has_a_purpose():
 
 
 def test_weights_and_updates_are_told_apart():
-    """A weight byte is read once a tile in FP, and with its velocity once in the update, which writes both."""
+    """A weight byte is read once a tile in FP, and with its velocity and its rest once in the update, which writes all three."""
     rows = {(row["layer"], row["phase"]): row["dram_bytes"] for row in measured()["layers"]}
     update, forward = rows["conv2", "WG + WU"], rows["conv2", "FP"]
     blocks = 1
     for size in DIGITS.weight_shape("conv2"):
         blocks *= size
-    assert update["WrWU"] == update["RdWU"] == 2 * blocks and forward["RdWt"] >= blocks and not forward["RdWU"]
+    assert update["WrWU"] == update["RdWU"] == 3 * blocks and forward["RdWt"] >= blocks and not forward["RdWU"]
     assert update["RdAct"] and forward["WrOut"] and forward["WrFRN"] and rows["conv2", "norm BP"]["RdFRN"]
 
 

@@ -135,7 +135,7 @@ def test_tensors_are_real_numbers_of_the_step():
     assert tensors["conv1"].bit.dtype == torch.int64 and tensors["conv1"].scale["weight"] < 0
     with pytest.raises(AttributeError) as caught:
         _ = tensors["fc2"].xhat
-    assert str(caught.value) == "layer 'fc2' has no tensor 'xhat': it has z, dz, dw, weight, velocity, beta, vbeta"
+    assert str(caught.value) == "layer 'fc2' has no tensor 'xhat': it has z, dz, dw, weight, velocity, rest, beta, vbeta"
     with pytest.raises(UserError, match=r"^there is no layer 'conv9': the layers are conv1, max_pool2d, "):
         _ = tensors["conv9"]
     model.step(x, y)

@@ -40,7 +40,7 @@ def test_rounding_is_recorded_resumed_and_evaluated(tmp_path, monkeypatch, capsy
     assert cut["epochs"][-1]["sha256"] == record["epochs"][-1]["sha256"]
     refused(capsys, ["train", "--resume", "cut", *option], "--rounding")
     (tmp_path / "cut" / "run.json").write_text(json.dumps(cut | {"rounding": {"weights": "up"}}))
-    refused(capsys, ["train", "--resume", "cut"], "weights must be 'nearest' or 'stochastic'")
+    refused(capsys, ["train", "--resume", "cut"], "weights must be 'nearest', 'stochastic' or 'feedback'")
     found = []
     for name, more in (("own.json", []), ("same.json", option), ("other.json", ["--rounding", "activations=nearest"])):
         assert cli.main(["eval", *GOOD, "--weights", "whole", *more, "--out", name]) == 0

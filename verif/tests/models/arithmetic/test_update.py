@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models.arithmetic import arith, dither, pint, scale, update
+from gradloom.models.arithmetic import arith, dither, feedback, pint, scale, update
 
 SHAPE = (4, 3, 3, 3)
 BATCH = 12
@@ -29,7 +29,7 @@ def test_weights_follow_momentum_sgd(decay):
     e = {"e_g": -30, "e_v": -12, "e_v1": -11, "e_w": -13, "e_w1": -12, "n": 4, "le": 11}
     inv, k = arith.reciprocal(BATCH)
     mu, lm = 230, 205
-    new_v, new_w = update.weights(dw, w, v, inv=inv, momentum=mu, lm=lm, shifts=shifts(**e, k=k), decay=decay)
+    new_v, new_w, _ = update.weights(dw, w, v, inv=inv, momentum=mu, lm=lm, shifts=shifts(**e, k=k), decay=decay)
     real_v = mu / 256 * v * 2.0 ** e["e_v"] + dw * 2.0 ** e["e_g"] / BATCH
     if decay:
         real_v += w * 2.0 ** (e["e_w"] - e["n"])
@@ -40,6 +40,31 @@ def test_weights_follow_momentum_sgd(decay):
     got_w = new_w.value * 2.0 ** e["e_w1"]
     step = np.where(np.abs(real_w) < 500 * 2.0 ** e["e_w1"], 4, 32) * 2.0 ** e["e_w1"]
     assert np.all(np.abs(got_w - real_w) <= step * 1.01)
+
+
+def test_rests_move_on_with_the_weights():
+    """With error feedback w' and its rest together lie within a 256th of a step of w and its rest less eta v', and w' is the
+    nearest value; without a step both stay, whatever is drawn."""
+    w, v, dw = case(2)
+    e = {"e_g": -30, "e_v": -12, "e_v1": -11, "e_w": -13, "e_w1": -12, "n": 4, "le": 11}
+    inv, k = arith.reciprocal(BATCH)
+    rng = np.random.default_rng(3)
+    rest = feedback.encode((w << 16) + rng.integers(-(1 << 14), 1 << 14, w.shape), 16, np.zeros(w.shape)).rest
+    rates = {"inv": inv, "momentum": 230, "shifts": shifts(**e, k=k)}
+    new_v, new_w, new_rest = update.weights(dw, w, v, lm=205, rest=rest, rnd=rng.integers(0, 256, w.shape), **rates)
+    real = feedback.join(w, rest) * 2.0 ** (e["e_w"] - 8) - 205 * 2.0 ** -e["le"] * new_v.value * 2.0 ** e["e_v1"]
+    inside = np.abs(real) < 4000 * 2.0 ** e["e_w1"]
+    unit = 2.0 ** e["e_w1"]
+    step = np.where(np.abs(real) < 7 * unit, 1, np.where(np.abs(real) < 511 * unit, 8, 64)) * unit
+    got = feedback.join(new_w.value, new_rest) * 2.0 ** (e["e_w1"] - 8)
+    assert inside.mean() > 0.5
+    assert np.all(np.abs(got - real)[inside] <= 1.01 / 256 * step[inside] + 2.0 ** (e["e_w1"] - 8))
+    assert np.all(np.abs(new_w.value * 2.0 ** e["e_w1"] - got) <= step / 2)
+
+    still = update.weights(dw, w, v, lm=0, rest=rest, rnd=rng.integers(0, 256, w.shape),
+                           **rates | {"shifts": shifts(**e | {"e_w1": e["e_w"]}, k=k)})
+    np.testing.assert_array_equal(still.w.value, w)
+    np.testing.assert_array_equal(still.rest, rest)
 
 
 def test_stochastic_update_is_unbiased_over_seeds():

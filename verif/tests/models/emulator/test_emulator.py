@@ -116,7 +116,8 @@ def test_the_random_networks_have_everything():
     assert {network.loss for network in networks} == {"softmax", "squared"}
     assert any(network.sends_ds(layer.name) for network in networks for layer in network.layers)
     for kind in KINDS:
-        assert {getattr(network.rounding, kind) for network in networks} == {"nearest", "stochastic"}
+        found = {getattr(network.rounding, kind) for network in networks}
+        assert found == {"nearest", "stochastic", *(["feedback"] if kind == "weights" else [])}
 
 
 @pytest.mark.parametrize("rounding", ["default", "stochastic"])

@@ -43,7 +43,7 @@ BAD_FILES = [
     ),
     (
         HEAD + TAIL + "[rounding]\nweights = 1\n",
-        "rounding: weights must be 'nearest' or 'stochastic', not 1: choose one of the two",
+        "rounding: weights must be 'nearest', 'stochastic' or 'feedback', not 1: choose one of them",
     ),
     (
         HEAD + TAIL + "[train]\nrate = 1\n",

@@ -218,7 +218,7 @@ REFUSALS = [
     ),
     (
         lambda: net(rounding=Rounding(errors="up")),
-        "rounding: errors must be 'nearest' or 'stochastic', not 'up': choose one of the two",
+        "rounding: errors must be 'nearest' or 'stochastic', not 'up': choose one of them",
     ),
     (
         lambda: net().rounded({"gradients": "nearest"}),

@@ -115,7 +115,7 @@ async def shared_vectors(dut):
             assert ref.entry(8, 0) == vector["q"] | vector["le"] << 16
         inv, k = reciprocal(n)
         await bench.run("FRN_BWD", TABLE["FRN_BWD"], fields | {"xsrc": XSource.NONE, "inv": inv},
-                        shift_sum(1, vector["sh0"]) + shift_sum(3, 19 + k))
+                        shift_sum(1, vector["sh0"]) + shift_sum(3, 18 + k))
         assert await codes(Source.OA) == vector["dx"]
         assert [ref.entry(entry, 0) for entry in (3, 4, 5)] == [vector["sg"], vector["sb"], vector["st"]]
     assert forwards >= 10

@@ -34,13 +34,27 @@ def definition(a: int, sh: int, f: int, x24: int | None) -> tuple[int, int, int]
     return v, low if -8 <= v < 8 else middle if -512 <= v < 512 else top, (g ^ g >> 63).bit_length()
 
 
+def with_feedback(a: int, sh: int, x24: int) -> tuple[int, int, int, int]:
+    """(v, code, bit length of stat, rest) with error feedback: eight bits more, rounded, then their nearest value."""
+    _, _, stat = definition(a, sh, 16, None)
+    n = 17 - sh
+    g = max(INT64[0], min(INT64[1], a << n)) if n >= 0 else a >> -n
+    if not -4096 <= g >> 17 < 4096:
+        return (4032, 63, stat, 127) if g > 0 else (-4096, 64, stat, 0)
+    t = g >> 17
+    s = 0 if -8 <= t < 8 else 3 if -512 <= t < 512 else 6
+    number = min((g >> s) + 2 * (x24 >> 16) + 1 >> 9, 16255 if s == 6 else 1 << 20)
+    v = (number + 128 >> 8) << s
+    low, middle, top = v & 127, 128 | v >> 3 & 127, v >> 6 & 127
+    return v, low if -8 <= v < 8 else middle if -512 <= v < 512 else top, stat, number & 255
+
+
 async def check(dut, cases: list[tuple]) -> None:
     """Stream (a, sh, f, x24, expected) through the converter, one a cycle."""
     Clock(dut.clk, 10, unit="ns").start()
     dut.rst.value = 0
     dut.enable.value = 1
-    if hasattr(dut, "whole"):
-        dut.whole.value = 0
+    _off(dut)
     await RisingEdge(dut.clk)
     lengths: list[int] = []
     for cycle in range(len(cases) + Converter.LATENCY):
@@ -60,6 +74,12 @@ async def check(dut, cases: list[tuple]) -> None:
             got = dut.v.value.to_signed(), int(dut.code.value), max(0, min(63, length))
             assert got == expected, f"{case}: {got}, expected {expected}"
         await RisingEdge(dut.clk)
+
+
+def _off(dut) -> None:
+    for name in ("whole", "feedback"):
+        if hasattr(dut, name):
+            getattr(dut, name).value = 0
 
 
 def with_expected(cases: list[tuple]) -> list[tuple]:
@@ -122,8 +142,7 @@ async def disabled(dut):
     dut.below.value, dut.f16.value, dut.stochastic.value = -13, 1, 1
     enabled = [rng.getrandbits(1) for _ in range(200)]
     seen = []
-    if hasattr(dut, "whole"):
-        dut.whole.value = 0
+    _off(dut)
     for enable in [*enabled, *[0] * Converter.LATENCY]:
         dut.a.value, dut.x24.value, dut.enable.value = 1 << 40 | rng.getrandbits(40), rng.getrandbits(24), enable
         await FallingEdge(dut.clk)
@@ -139,6 +158,7 @@ async def integers(dut):
     if not hasattr(dut, "integer"):
         return
     Clock(dut.clk, 10, unit="ns").start()
+    _off(dut)
     rng = random.Random(5)
     dut.enable.value, dut.stochastic.value = 1, 0
     cases = [(rng.choice((1, -1)) * (1 << rng.randrange(63)) + rng.choice((-1, 0, 1)), rng.randrange(-40, 60)) for _ in range(4000)]
@@ -158,12 +178,12 @@ async def integers(dut):
 
 @cocotb.test()
 async def neighbours(dut):
-    """Every value with settings of its own: number of random bits, rounding, shift, whether it counts and whether it is wanted
-    as an integer change from cycle to cycle; codes, lengths and integers at the limits of each, one below and one beyond, up and
-    down."""
+    """Every value with settings of its own: number of random bits, rounding, error feedback, shift, whether it counts and whether
+    it is wanted as an integer change from cycle to cycle; codes, rests, lengths and integers at the limits of each, one below and
+    one beyond, up and down."""
     Clock(dut.clk, 10, unit="ns").start()
     rng = random.Random(6)
-    has_whole = hasattr(dut, "whole")
+    has_whole, has_rests = hasattr(dut, "whole"), hasattr(dut, "feedback")
     limits = [(1 << 23) - 1, 1 << 23, 4032, 4096, 4095, 512, 511, 8, 7, 0]
     cases = []
     for cycle in range(9000):
@@ -173,22 +193,26 @@ async def neighbours(dut):
             a = rng.getrandbits(64) - (1 << 63) >> rng.randrange(64)
         a, f = max(INT64[0], min(INT64[1], a)), rng.choice((8, 16))
         x24 = rng.choice((None, 0, (1 << 24) - 1, rng.getrandbits(24)))
-        cases.append((a, sh, f, x24, rng.random() < 0.8, has_whole and rng.random() < 0.5))
+        feedback = has_rests and x24 is not None and rng.random() < 0.5
+        cases.append((a, sh, 16 if feedback else f, x24, rng.random() < 0.8, has_whole and not feedback and rng.random() < 0.5,
+                      feedback))
     lengths: list[int] = []
     for cycle in range(len(cases) + Converter.LATENCY):
-        a, sh, f, x24, enable, whole = cases[min(cycle, len(cases) - 1)]
+        a, sh, f, x24, enable, whole, feedback = cases[min(cycle, len(cases) - 1)]
         dut.a.value, dut.below.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255
         dut.f16.value, dut.stochastic.value = f == 16, x24 is not None
         dut.x24.value = rng.getrandbits(24) if x24 is None else x24
         dut.enable.value = enable
         if has_whole:
             dut.whole.value = whole
+        if has_rests:
+            dut.feedback.value = feedback
         await FallingEdge(dut.clk)
         if cycle >= Converter.LENGTH_LATENCY:
             lengths.append(int(dut.length.value))
         if cycle >= Converter.LATENCY:
-            a, sh, f, x24, enable, whole = case = cases[cycle - Converter.LATENCY]
-            v, code, stat = definition(a, sh, f, x24) if enable else (0, 0, 0)
+            a, sh, f, x24, enable, whole, feedback = case = cases[cycle - Converter.LATENCY]
+            v, code, stat, *rest = (with_feedback(a, sh, x24) if feedback else definition(a, sh, f, x24)) if enable else [0] * 4
             length = lengths[cycle - Converter.LATENCY] - (0 if f == 16 else 8)
             assert max(0, min(63, length)) == stat, case
             if whole:
@@ -196,9 +220,37 @@ async def neighbours(dut):
                 assert dut.integer.value.to_signed() == max(-(1 << 23), min((1 << 23) - 1, exact)), case
             else:
                 assert (dut.v.value.to_signed(), int(dut.code.value)) == (v, code), case
+            if feedback:
+                assert int(dut.rest.value) == rest[0], case
         await RisingEdge(dut.clk)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_converter(tmp_path, whole):
-    assert run_cocotb(lambda: Converter(whole=whole), __file__, tmp_path) == 6
+@cocotb.test()
+async def rests(dut):
+    """Error feedback at every representable value, every midpoint and both limits of the range, just below, at and above them."""
+    if not hasattr(dut, "feedback"):
+        return
+    Clock(dut.clk, 10, unit="ns").start()
+    _off(dut)
+    rng = random.Random(8)
+    dut.enable.value, dut.stochastic.value, dut.f16.value, dut.feedback.value = 1, 1, 1, 1
+    values = sorted([*range(-8, 8), *range(-512, 512, 8), *range(-4096, 4096, 64), 4096])
+    halves = sorted({a + b for a, b in itertools.pairwise(values)} | {2 * v for v in values})
+    cases = [((half << 16) + around, 17, rng.choice((0, (1 << 24) - 1, rng.getrandbits(24))))
+             for half in halves for around in (-(1 << 8), -2, -1, 0, 1, 1 << 9)]
+    cases += [(rng.getrandbits(64) - (1 << 63) >> rng.randrange(64), rng.randrange(-40, 60), rng.getrandbits(24))
+              for _ in range(2000)]
+    for cycle in range(len(cases) + Converter.LATENCY):
+        a, sh, x24 = cases[min(cycle, len(cases) - 1)]
+        dut.a.value, dut.below.value, dut.x24.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255, x24
+        await FallingEdge(dut.clk)
+        if cycle >= Converter.LATENCY:
+            case = cases[cycle - Converter.LATENCY]
+            v, code, _, rest = with_feedback(*case)
+            assert (dut.v.value.to_signed(), int(dut.code.value), int(dut.rest.value)) == (v, code, rest), case
+        await RisingEdge(dut.clk)
+
+
+@pytest.mark.parametrize(("whole", "rests"), [(False, False), (False, True), (True, True)])
+def test_converter(tmp_path, whole, rests):
+    assert run_cocotb(lambda: Converter(whole=whole, rests=rests), __file__, tmp_path) == 7

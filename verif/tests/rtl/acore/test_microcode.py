@@ -27,7 +27,7 @@ from gradloom.verif.acore.prepare_bench import conflict
 NAMES = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "LOGITS", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD",
          "FRN_NORM", "FRN_NORM_ADD", "FRN_LAM", "FRN_ROWS", "FRN_ROWS_RES", "FRN_ROWS_LIN",
          "FRN_SUM", "FRN_SUM_LIN", "FRN_ADD", "FRN_ADD_LIN", "FRN_ERR", "FRN_ERR_LIN",
-         "FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "WU", "DW_EXPORT", "MAXPOOL_FWD",
+         "FRN_BWD", "FRN_BWD_LIN", "RELU_BWD", "LIN_BWD", "PARAM_UPD", "BIAS_UPD", "WU", "WU_REST", "DW_EXPORT", "MAXPOOL_FWD",
          "MAXPOOL_BWD", "AVGPOOL_FWD", "AVGPOOL_BWD"}
 
 

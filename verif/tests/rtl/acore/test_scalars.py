@@ -163,7 +163,7 @@ def test_operand_beyond_48_bits():
 
 
 def test_plane_registers():
-    """scale and le from an entry, mean from a plane's sum, in either half."""
+    """scale and le from an entry, mean from a plane's sum, rounded to nearest, in either half."""
     async def body(bench: Bench) -> None:
         ctx, dut, rng = bench.ctx, bench.dut, bench.rng
         gamma = [rng.randint(-(1 << 15), (1 << 15) - 1) for _ in range(GROUP)]
@@ -174,13 +174,13 @@ def test_plane_registers():
             ctx.set(dut.bank, bank)
             shift = rng.randint(-26, -16)
             await bench.each(planes=4, operand=Operand.Q, entry=8, factor=Factor.GAMMA, shift=-16, destination=To.SCALE)
-            await bench.each(planes=4, operand=Operand.PLANE, factor=Factor.INV, shift=shift, destination=To.MEAN)
+            await bench.each(planes=4, operand=Operand.PLANE, factor=Factor.INV, shift=shift, term=Term.ONE, destination=To.MEAN)
             await bench.settle()
             for plane in range(4):
                 for c in range(GROUP):
                     entry = bench.entries[8 + plane][c]
                     expected[bank, plane, c] = (gamma[c] * (entry & 0xFFFF) >> 16, entry >> 16 & 0xFF,
-                                                saturate(align(bench.sums[plane][c] * inv, shift), 24))
+                                                saturate(align(bench.sums[plane][c] * inv, shift) + 1 >> 1, 24))
             bench.sums.reverse()
             bench.entries[8:12] = bench.entries[12:16]
         for (bank, plane, c), values in expected.items():
@@ -289,10 +289,10 @@ def test_a_busy_parameter_buffer_loses_nothing():
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(("destination", "bits"), [(To.R32, 32), (To.PARAMETER, 28), (To.MEAN, 24), (To.R, 64), (To.ENTRY, 64)])
+@pytest.mark.parametrize(("destination", "bits"), [(To.R32, 32), (To.PARAMETER, 28), (To.MEAN, 25), (To.R, 64), (To.ENTRY, 64)])
 def test_saturation_of_each_destination(destination, bits, sign):
-    """One below the limit, the limit, one and much beyond it, in each channel alone: saturated at that width, and a fault only
-    where 64 bits are left."""
+    """One below the limit, the limit, one and much beyond it, in each channel alone: saturated at that width (a mean is half of
+    25 bits), and a fault only where 64 bits are left."""
     async def body(bench: Bench) -> None:
         ctx, dut = bench.ctx, bench.dut
         edge = sign * (1 << bits - 1) - (sign > 0)
@@ -319,6 +319,8 @@ def test_saturation_of_each_destination(destination, bits, sign):
                 found = [wrap(bench.entries[5][c], 32 if destination == To.PARAMETER else 64) for c in range(GROUP)]
             expected = [sign * 7] * GROUP
             expected[channel] = saturate(value, bits)
+            if destination == To.MEAN:
+                expected = [t >> 1 for t in expected]
             assert found == expected, (channel, beyond)
             assert bench.overflow == int(bits == 64 and beyond > 0), (channel, beyond)
 

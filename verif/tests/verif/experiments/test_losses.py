@@ -66,12 +66,12 @@ def differing(text, count=1):
     return {key for key in plain if not torch.equal(plain[key].to(torch.float64), found[key].to(torch.float64))}
 
 
-def test_pint8_is_the_emulator():
+def test_the_product_is_the_emulator():
     net = network()
     emulator = Emulator(net, State.initial(net, 1, EXPONENT))
     for codes, labels in batches(net)[:2]:
         step = emulator.train_step(codes, labels, HYPER)
-    found, _ = steps("pint8")
+    found, _ = steps("product")
     assert dict(found.exponents) == dict(step.exponents) and found.loss == step.loss
     for key in step.tensors:
         assert np.array_equal(step.tensors[key], found.tensors[key]), key
@@ -193,7 +193,7 @@ def test_sums_in_float32_are_nearly_the_exact_ones(text):
 
 
 def test_unknown_and_contradicting_variants_are_told():
-    with pytest.raises(ValueError, match=r"there is no variant 'fast': join some of pint8, mean, "):
+    with pytest.raises(ValueError, match=r"there is no variant 'fast': join some of pint8, product, "):
         parse_plan("mean+fast")
     with pytest.raises(ValueError, match=r"'mean\+meanfine' asks for mean 'nearest' and 'exact': leave one of the two"):
         parse_plan("mean+meanfine")
@@ -264,7 +264,7 @@ def test_a_stopped_run_goes_on(tmp_path, variant):
 
 
 def test_the_learner_does_the_products_step():
-    net, plan = load_network(str(NETWORKS / "tiny-residual.toml")), Plan()
+    net, plan = load_network(str(NETWORKS / "tiny-residual.toml")), parse_plan("product")
     emulator = Emulator(net, State.initial(net, 1, EXPONENT))
     learner = losses.IntegerLearner(net, plan, {}, seed=1, exponent=EXPONENT, device="cpu")
     for codes, labels in batches(net):
@@ -277,7 +277,7 @@ def test_the_learner_does_the_products_step():
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["--variants", "mean,fast"], "there is no variant 'fast': join some of pint8, mean, "),
+    (["--variants", "mean,fast"], "there is no variant 'fast': join some of pint8, product, "),
     (["--variants", "mean+meanfine"], "'mean+meanfine' asks for mean 'nearest' and 'exact': leave one of the two"),
     (["--data", "nothing"], "nothing is neither CIFAR-10 nor an .npz file with x, y, x_test and y_test: give one of the two"),
     (["--data", "absent.npz"], "absent.npz cannot be read (No such file or directory): give CIFAR-10 or an .npz file"),

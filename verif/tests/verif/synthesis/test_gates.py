@@ -143,7 +143,7 @@ def test_a_bench_runs_on_the_netlist(planted, tmp_path, monkeypatch):
 
 def test_the_converter_in_gates(tmp_path):
     """The others run with ``nox -s synth``."""
-    assert run_cocotb(Converter, str(TESTS / "rtl/acore/test_converter.py"), tmp_path, netlist=["all"]) == 6
+    assert run_cocotb(Converter, str(TESTS / "rtl/acore/test_converter.py"), tmp_path, netlist=["all"]) == 7
 
 
 def test_every_bench_is_there():
