@@ -26,20 +26,24 @@ from gradloom.models.network import Conv, FullyConnected
 from gradloom.rtl.config import PE_ROWS, PE_TAPS
 from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
-__all__ = ["GradientCommands", "Streams"]
+__all__ = ["GradientCommands", "UpdateStreams"]
 
 _INDEX_MASK = (1 << 24) - 1
+_OPERANDS = {"w": Dest.AA, "v": Dest.AB, "rest": Dest.AA}
+"""Where an update reads its tensors, in the order of the loads."""
+_RESULTS = {"v": Source.OB, "w": Source.OA, "rest": Source.OA}
+"""Where it writes them, in the order of the stores."""
 
 
-class Streams(NamedTuple):
-    """First addresses of an update's streams by tensor; none where nothing is updated."""
+class UpdateStreams(NamedTuple):
+    """First addresses of an update's streams by tensor, in the order of loads and of stores; none where nothing is updated."""
 
     loaded: dict[str, int]
     stored: dict[str, int]
 
-    def behind(self, beats: int) -> "Streams":
+    def behind(self, beats: int) -> "UpdateStreams":
         """Of the tiles that come so many beats later."""
-        return Streams(*({tensor: first + beats for tensor, first in table.items()} for table in self))
+        return UpdateStreams(*({tensor: first + beats for tensor, first in table.items()} for table in self))
 
 
 class GradientCommands:
@@ -201,11 +205,7 @@ class GradientCommands:
             return {"n0": len(part) * window.rows * window.cols * beats}, offset, boxes
         return {"n0": window.cols * beats, "n1": window.rows, "stride1": self.columns * block}, offset, boxes
 
-    @property
-    def _rest(self) -> tuple[str, ...]:
-        return ("rest",) if self.rests else ()
-
-    def _take_streams(self, beats: int) -> "Streams":
+    def _take_streams(self, beats: int) -> UpdateStreams:
         """Addresses of so many beats in every memory of an update.
 
         Raises
@@ -222,25 +222,26 @@ class GradientCommands:
                 f"layer {self.layer.name!r}: {what} {both} beats of the A-Core's stream buffers, "
                 f"configuration {config.name!r} has {config.abuf_depth} (abuf_depth): raise it{way}"
             )
-        loaded, stored = ({"w": ring[a].take(both), "v": ring[b].take(beats)} for a, b in (("AA", "AB"), ("OA", "OB")))
+        loaded, stored = (
+            {tensor: ring[memories[tensor].name].take(both if tensor == "w" else beats) for tensor in memories if tensor != "rest"}
+            for memories in (_OPERANDS, _RESULTS)
+        )
         for streams in (loaded, stored) if self.rests else ():
             streams["rest"] = streams["w"] + (beats | 1)
-        return Streams(loaded, stored)
+        return UpdateStreams(loaded, stored)
 
     def _with_rests(self, beats: int) -> int:
         """Addresses of so many beats of weights and, behind them, their rests, which begin at an odd address if weights begin at an
         even one: the machine reads and writes both at once, in different halves of a buffer."""
         return (beats | 1) + beats if self.rests else beats
 
-    def _load_streams(self, part: list[Tile], streams: "Streams") -> None:
-        for tensor in ("w", "v", *self._rest):
-            dest = Dest.AB if tensor == "v" else Dest.AA
-            self._load_stream(dest, self.builder.memory[self.layer.name, tensor], part, streams.loaded[tensor])
+    def _load_streams(self, part: list[Tile], streams: UpdateStreams) -> None:
+        for tensor, first in streams.loaded.items():
+            self._load_stream(_OPERANDS[tensor], self.builder.memory[self.layer.name, tensor], part, first)
 
-    def _store_streams(self, part: list[Tile], streams: "Streams") -> None:
-        for tensor in ("v", "w", *self._rest):
-            source = Source.OB if tensor == "v" else Source.OA
-            self._store_stream(source, self.builder.memory[self.layer.name, tensor], part, streams.stored[tensor])
+    def _store_streams(self, part: list[Tile], streams: UpdateStreams) -> None:
+        for tensor, first in streams.stored.items():
+            self._store_stream(_RESULTS[tensor], self.builder.memory[self.layer.name, tensor], part, first)
 
     def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: int, scale: int = 1) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
@@ -296,7 +297,7 @@ class GradientCommands:
                 writes=[Access("DW", ((dw, dw + drained),))],
             )
 
-    def _finish(self, part: list[Tile], dw: int, beats: int, streams: Streams) -> None:
+    def _finish(self, part: list[Tile], dw: int, beats: int, streams: UpdateStreams) -> None:
         """Update the weights of drained tiles, or only export their sums."""
         builder, tile = self.builder, part[0]
         rows, taps = self._extent(tile)
@@ -343,8 +344,8 @@ class GradientCommands:
             SH3=(16, (v_next,), (1, w)),
             SH4=(16, (w_next,), (w,)),
         )
-        reads += [("AB" if tensor == "v" else "AA", first, beats) for tensor, first in streams.loaded.items()]
-        writes += [("OB" if tensor == "v" else "OA", first, beats) for tensor, first in streams.stored.items()]
+        reads += [(_OPERANDS[tensor].name, first, beats) for tensor, first in streams.loaded.items()]
+        writes += [(_RESULTS[tensor].name, first, beats) for tensor, first in streams.stored.items()]
         builder.run("WU_REST" if self.rests else "WU", fields, tail, reads=reads, writes=writes)
 
     def _indices(self, tile: Tile) -> dict[str, int]:

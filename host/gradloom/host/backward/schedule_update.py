@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from gradloom.host.backward.gradient_blocks import choose_blocks, fitting
-from gradloom.host.backward.gradient_commands import GradientCommands, Streams
+from gradloom.host.backward.gradient_commands import GradientCommands, UpdateStreams
 from gradloom.host.backward.gradient_lines import GradientLines, updated
 from gradloom.host.backward.gradient_tiles import Block, Operands, Tile
 from gradloom.host.backward.schedule_backward import convolved, dx_region_name
@@ -251,7 +251,7 @@ class WeightUpdate(GradientCommands):
         """
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
         total = sum(self._beats(tile) for tile in part)
-        streams = Streams({}, {})
+        streams = UpdateStreams({}, {})
         later = builder.apart and final and self.first and self.last
         loads = part[-1 if apart else 0] if final and self.last and not later else None
         offset = 0

@@ -84,13 +84,12 @@ class LayerTensors:
 
     def _exponent(self, tensor: str) -> int | None:
         net, name = self._network, self._layer.name
-        fixed = {"xhat": -8, "logits": -8, "error": net.error_exponent, "bit": None, "index": None, "q": None, "le": None}
+        fixed = {"xhat": -8, "logits": -8, "error": net.error_exponent, "bit": None, "index": None, "q": None, "le": None,
+                 "rest": None}
         if tensor in fixed:
             return fixed[tensor]
         if tensor == "dw":
             return self._used[net.dx_tid(name)] + self._used[net.z_tid(self._layer.input)]
-        if tensor == "rest":
-            return None
         if tensor in ("w", "v"):
             return self._after[net.tid(name, Kind.W if tensor == "w" else Kind.V)]
         tids = {"z": net.z_tid, "dz": net.dz_tid, "dx": net.dx_tid, "ds": net.ds_tid}

@@ -85,8 +85,8 @@ def check_run(f: Instruction, config: Config) -> Iterator[str]:
             yield from within(what, first, count, size)
     for memory, weights, rests in (("AA", "sa0", "sm0"), ("OA", "oa0", "om0")) if name == "WU_REST" else ():
         if f[weights] % 2 == f[rests] % 2:
-            yield (f"{rests} {f[rests]} and {weights} {f[weights]} are both odd or both even: weights and rests are in different "
-                   f"halves of {memory}")
+            yield (f"{rests} {f[rests]} and {weights} {f[weights]} are both odd or both even: weights and rests must be in "
+                   f"different halves of {memory}, its even and its odd addresses")
     if name == "DW_EXPORT" or (name in _UPDATES and f["xin"]):
         yield from within("import and export beats", 0, beats, config.export_depth)
     if name in {*_UPDATES, "DW_EXPORT"}:

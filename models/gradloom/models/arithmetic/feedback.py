@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradloom.models.arithmetic.arith import align
-from gradloom.models.arithmetic.pint import MAX_VALUE, Encoded, code_of
+from gradloom.models.arithmetic.pint import MAX_VALUE, MIN_VALUE, Encoded, code_of, segment, statistic
 
 __all__ = ["FEEDBACK_F", "LARGEST", "RANDOM_BITS", "REST_BITS", "Feedback", "encode", "join", "rests_of", "split"]
 
@@ -19,10 +19,10 @@ RANDOM_BITS = 8
 """Random bits of an element, below the rest's."""
 FEEDBACK_F = REST_BITS + RANDOM_BITS
 """Fraction bits of the statistics, less one."""
-LARGEST = (MAX_VALUE << REST_BITS) + (127 << 6)
+_TOP_STEP = 6
+"""Logarithm of the step of the top segment."""
+LARGEST = (MAX_VALUE << REST_BITS) + (127 << _TOP_STEP)
 """The largest number that :func:`join` makes of an encoded weight."""
-_LOW, _MIDDLE, _TOP = 3, 9, 12
-"""Bits without sign of the values of each segment."""
 
 
 class Feedback(NamedTuple):
@@ -45,13 +45,6 @@ def rests_of(rest: Any) -> np.ndarray:
     return np.asarray(rest, np.uint8).astype(np.int8).astype(np.int64)
 
 
-def _segment(t: np.ndarray) -> np.ndarray:
-    """Logarithm of the step of the segment that holds the integer t."""
-    low = (t >= -(1 << _LOW)) & (t < 1 << _LOW)
-    middle = (t >= -(1 << _MIDDLE)) & (t < 1 << _MIDDLE)
-    return np.where(low, 0, np.where(middle, 3, 6))
-
-
 def join(values: Any, rest: Any) -> np.ndarray:
     """Numbers of 16 significant bits, in units of 2^-8: w 2^8 + rest 2^s.
 
@@ -67,13 +60,13 @@ def join(values: Any, rest: Any) -> np.ndarray:
     s is the segment of what was rounded: a negative rest means that it lay below the value, on a bound in the segment below.
     """
     w, left = np.asarray(values).astype(np.int64), rests_of(rest)
-    return (w << REST_BITS) + (left << _segment(w - (left < 0)))
+    return (w << REST_BITS) + (left << segment(w - (left < 0)))
 
 
 def split(values: Any, joined: Any) -> np.ndarray:
     """Rests (uint8) of numbers that :func:`join` made of these values."""
     w, wide = np.asarray(values).astype(np.int64), np.asarray(joined).astype(np.int64)
-    return ((wide - (w << REST_BITS)) >> _segment(wide >> REST_BITS)).astype(np.int8).view(np.uint8)
+    return ((wide - (w << REST_BITS)) >> segment(wide, REST_BITS)).astype(np.int8).view(np.uint8)
 
 
 def encode(a: Any, sh: Any, rnd: Any) -> Feedback:
@@ -91,13 +84,12 @@ def encode(a: Any, sh: Any, rnd: Any) -> Feedback:
     """
     f = FEEDBACK_F
     g = align(a, f + 1 - np.asarray(sh, dtype=np.int64))
-    stat = int(np.bitwise_or.reduce(g ^ (g >> 63), axis=None)) if g.size else 0
-    limit = 1 << _TOP + f + 1
+    stat, limit = statistic(g), -MIN_VALUE << f + 1
     g = np.clip(g, -limit, limit - 1)
-    s = _segment(g >> (f + 1))
+    s = segment(g, f + 1)
     q = ((g >> s) + 2 * np.asarray(rnd).astype(np.int64) + 1) >> (RANDOM_BITS + 1)
     # In the top segment a number that would round to 4096 stays the largest one.
-    q = np.where(s == _TOP - 6, np.minimum(q, LARGEST >> 6), q)
+    q = np.where(s == _TOP_STEP, np.minimum(q, LARGEST >> _TOP_STEP), q)
     half = 1 << REST_BITS - 1
     v = (((q + half) >> REST_BITS) << s).astype(np.int32)
     rest = ((q + half) & 255) - half

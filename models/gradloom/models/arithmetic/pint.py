@@ -12,7 +12,7 @@ import numpy as np
 from .arith import align
 
 __all__ = ["MAX_VALUE", "MIN_VALUE", "NEAREST", "Encoded", "Mode", "Quantiser", "code_of", "code_of_kd", "decode", "encode",
-           "encode_kd", "is_legal"]
+           "encode_kd", "is_legal", "segment", "statistic"]
 
 MIN_VALUE = -4096
 MAX_VALUE = 4032
@@ -115,6 +115,17 @@ def _codes(k: int, d: int) -> np.ndarray:
     return table
 
 
+def segment(g: np.ndarray, fraction: int = 0, k: int = 8, d: int = 3) -> np.ndarray:
+    """Logarithm of the step of PINT(k, d)'s segment that holds the integer part of ``g``, which has ``fraction`` bits below it."""
+    low, middle = 1 << (d + fraction), 1 << (k - 2 + d + fraction)
+    return np.where((g >= -low) & (g < low), 0, np.where((g >= -middle) & (g < middle), d, k - 2))
+
+
+def statistic(g: np.ndarray) -> int:
+    """``stat`` of aligned numbers (int64), docs/arithmetic.md section 4: all of g, of -1 - g where it is negative, joined by or."""
+    return int(np.bitwise_or.reduce(g ^ (g >> 63), axis=None)) if g.size else 0
+
+
 def encode_kd(a: Any, sh: Any, k: int, d: int, *, f: int = 8, rnd: Any = None) -> Encoded:
     """Encode wide integers in PINT(k, d); the arguments are those of :func:`encode`.
 
@@ -128,13 +139,12 @@ def encode_kd(a: Any, sh: Any, k: int, d: int, *, f: int = 8, rnd: Any = None) -
     limit = 1 << (2 * k - 4)
     top = limit - (1 << (k - 2))
     g = align(a, f + 1 - np.asarray(sh, dtype=np.int64))
-    stat = int(np.bitwise_or.reduce(g ^ (g >> 63), axis=None)) if g.size else 0
+    stat = statistic(g)
     # Clipped to the format's range, g rounds to the bounds by itself and mostly fits 32 bits, which are faster.
     bits = 2 * k - 4 + f + 1
     narrow = np.int32 if bits <= 30 else np.int64
     g = np.clip(g, -(1 << bits), (1 << bits) - 1).astype(narrow)
-    low, middle = 1 << (d + f + 1), 1 << (k - 2 + d + f + 1)
-    s = np.where((g >= -low) & (g < low), 0, np.where((g >= -middle) & (g < middle), d, k - 2)).astype(narrow)
+    s = segment(g, f + 1, k, d).astype(narrow)
     increment = narrow(1 << f) if rnd is None else (2 * np.asarray(rnd) + 1).astype(narrow)
     v = np.minimum((((g >> s) + increment) >> narrow(f + 1)) << s, narrow(top)).astype(np.int32, copy=False)
     return Encoded(v, _codes(k, d)[v + limit] if k <= 8 else code_of_kd(v, k, d), stat)

@@ -209,6 +209,17 @@ def test_a_shared_row_group_needs_its_own_sums():
     assert text in _of(config, Instruction(Opcode.CONV, fields)), "three row groups: one of three rows, two of one"
 
 
+@pytest.mark.parametrize(("field", "text"), [
+    ("sm0", "sm0 6 and sa0 4 are both odd or both even: weights and rests must be in different halves of AA"),
+    ("om0", "om0 6 and oa0 4 are both odd or both even: weights and rests must be in different halves of OA"),
+])
+def test_rests_lie_beside_weights(field, text):
+    run = {"planes": 1, "nb": 1, "xe": 1, "py": 1, "nr": 1, "nk": 1, "sa0": 4, "oa0": 4, "sm0": 7, "om0": 7,
+           "uprog": TABLE["WU_REST"]}
+    assert _of(CONFIG, Instruction(Opcode.RUN, run)) == []
+    assert [f"byte 24: RUN: {text}, its even and its odd addresses"] == _of(CONFIG, Instruction(Opcode.RUN, run | {field: 6}))
+
+
 @pytest.mark.parametrize("fields", [{"shared": 3}, {"sbeats": 0}, {"sbeats": 2}])
 def test_shared_rows_of_a_sweep(fields):
     run = {"planes": 1, "nb": 8, "xe": 4, "py": 2, "shared": 2, "sbeats": 1, "uprog": TABLE["BP_OUT"]}

@@ -15,38 +15,55 @@ from gradloom.verif.cocotb_run import run_cocotb
 
 FILE = VECTORS / "encoder.json"
 INT64 = (-(1 << 63), (1 << 63) - 1)
+_BOUNDS = sorted([*range(-8, 8), *range(-512, 512, 8), *range(-4096, 4096, 64), 4096])
+HALVES = sorted({a + b for a, b in itertools.pairwise(_BOUNDS)} | {2 * v for v in _BOUNDS})
+"""Twice every representable value, every midpoint between two, and the upper limit."""
+
+
+def aligned(a: int, sh: int, f: int) -> int:
+    n = f + 1 - sh
+    return max(INT64[0], min(INT64[1], a << n)) if n >= 0 else a >> -n
+
+
+def step_of(t: int) -> int:
+    """Logarithm of the step of the segment of t."""
+    return 0 if -8 <= t < 8 else 3 if -512 <= t < 512 else 6
+
+
+def code_of(v: int) -> int:
+    low, middle, top = v & 127, 128 | v >> 3 & 127, v >> 6 & 127
+    return (low, middle, top)[step_of(v) // 3]
+
+
+def operand(dut, a: int, sh: int) -> None:
+    dut.a.value, dut.below.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255
 
 
 def definition(a: int, sh: int, f: int, x24: int | None) -> tuple[int, int, int]:
     """(v, code, bit length of stat) by the rules, in unbounded integers."""
-    n = f + 1 - sh
-    g = max(INT64[0], min(INT64[1], a << n)) if n >= 0 else a >> -n
+    g = aligned(a, sh, f)
     t = g >> f + 1
     if t >= 4096:
         v = 4032
     elif t < -4096:
         v = -4096
     else:
-        s = 0 if -8 <= t < 8 else 3 if -512 <= t < 512 else 6
+        s = step_of(t)
         add = 1 << f if x24 is None else 2 * (x24 >> 24 - f) + 1
         v = min(((g >> s) + add >> f + 1) << s, 4032)
-    low, middle, top = v & 127, 128 | v >> 3 & 127, v >> 6 & 127
-    return v, low if -8 <= v < 8 else middle if -512 <= v < 512 else top, (g ^ g >> 63).bit_length()
+    return v, code_of(v), (g ^ g >> 63).bit_length()
 
 
 def with_feedback(a: int, sh: int, x24: int) -> tuple[int, int, int, int]:
     """(v, code, bit length of stat, rest) with error feedback: eight bits more, rounded, then their nearest value."""
     _, _, stat = definition(a, sh, 16, None)
-    n = 17 - sh
-    g = max(INT64[0], min(INT64[1], a << n)) if n >= 0 else a >> -n
+    g = aligned(a, sh, 16)
     if not -4096 <= g >> 17 < 4096:
         return (4032, 63, stat, 127) if g > 0 else (-4096, 64, stat, 0)
-    t = g >> 17
-    s = 0 if -8 <= t < 8 else 3 if -512 <= t < 512 else 6
+    s = step_of(g >> 17)
     number = min((g >> s) + 2 * (x24 >> 16) + 1 >> 9, 16255 if s == 6 else 1 << 20)
     v = (number + 128 >> 8) << s
-    low, middle, top = v & 127, 128 | v >> 3 & 127, v >> 6 & 127
-    return v, low if -8 <= v < 8 else middle if -512 <= v < 512 else top, stat, number & 255
+    return v, code_of(v), stat, number & 255
 
 
 async def check(dut, cases: list[tuple]) -> None:
@@ -60,8 +77,7 @@ async def check(dut, cases: list[tuple]) -> None:
     for cycle in range(len(cases) + Converter.LATENCY):
         if cycle < len(cases):
             a, sh, f, x24, _ = cases[cycle]
-            dut.a.value = a & (1 << 64) - 1
-            dut.below.value = max(-128, min(127, sh - 18)) & 255
+            operand(dut, a, sh)
             dut.f16.value = f == 16
             dut.stochastic.value = x24 is not None
             dut.x24.value = x24 or 0
@@ -98,12 +114,10 @@ async def vectors(dut):
 async def boundaries(dut):
     """Just below, at and above every representable value, every midpoint and both limits of the range."""
     rng = random.Random(2)
-    values = sorted([*range(-8, 8), *range(-512, 512, 8), *range(-4096, 4096, 64), 4096])
-    halves = sorted({a + b for a, b in itertools.pairwise(values)} | {2 * v for v in values})
     cases = []
     for f in (8, 16):
         for sh in (f + 1, f - 2, f + 4, 40):
-            for half in halves:
+            for half in HALVES:
                 for around in (-1, 0, 1):
                     g = (half << f) + around
                     n = f + 1 - sh
@@ -165,7 +179,7 @@ async def integers(dut):
     cases += [(a, sh) for a in (*INT64, 0, 1, -1) for sh in range(-256, 256)]
     for cycle in range(len(cases) + Converter.LATENCY):
         a, sh = cases[min(cycle, len(cases) - 1)]
-        dut.a.value, dut.below.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255
+        operand(dut, a, sh)
         dut.whole.value, dut.f16.value = cycle % 5 != 0, cycle % 3 != 0
         await FallingEdge(dut.clk)
         then = cycle - Converter.LATENCY
@@ -199,7 +213,7 @@ async def neighbours(dut):
     lengths: list[int] = []
     for cycle in range(len(cases) + Converter.LATENCY):
         a, sh, f, x24, enable, whole, feedback = cases[min(cycle, len(cases) - 1)]
-        dut.a.value, dut.below.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255
+        operand(dut, a, sh)
         dut.f16.value, dut.stochastic.value = f == 16, x24 is not None
         dut.x24.value = rng.getrandbits(24) if x24 is None else x24
         dut.enable.value = enable
@@ -234,15 +248,14 @@ async def rests(dut):
     _off(dut)
     rng = random.Random(8)
     dut.enable.value, dut.stochastic.value, dut.f16.value, dut.feedback.value = 1, 1, 1, 1
-    values = sorted([*range(-8, 8), *range(-512, 512, 8), *range(-4096, 4096, 64), 4096])
-    halves = sorted({a + b for a, b in itertools.pairwise(values)} | {2 * v for v in values})
     cases = [((half << 16) + around, 17, rng.choice((0, (1 << 24) - 1, rng.getrandbits(24))))
-             for half in halves for around in (-(1 << 8), -2, -1, 0, 1, 1 << 9)]
+             for half in HALVES for around in (-(1 << 8), -2, -1, 0, 1, 1 << 9)]
     cases += [(rng.getrandbits(64) - (1 << 63) >> rng.randrange(64), rng.randrange(-40, 60), rng.getrandbits(24))
               for _ in range(2000)]
     for cycle in range(len(cases) + Converter.LATENCY):
         a, sh, x24 = cases[min(cycle, len(cases) - 1)]
-        dut.a.value, dut.below.value, dut.x24.value = a & (1 << 64) - 1, max(-128, min(127, sh - 18)) & 255, x24
+        operand(dut, a, sh)
+        dut.x24.value = x24
         await FallingEdge(dut.clk)
         if cycle >= Converter.LATENCY:
             case = cases[cycle - Converter.LATENCY]
