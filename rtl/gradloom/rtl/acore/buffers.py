@@ -1,5 +1,7 @@
 """The A-Core's on-chip memories with their Loader and Storer sides (docs/machine.md section 3)."""
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -13,6 +15,13 @@ from gradloom.rtl.memories import make_memory
 from gradloom.rtl.memory_path.buses import LoadBus, StoreBus
 
 __all__ = ["Buffers"]
+
+
+class _Read(NamedTuple):
+    """How a memory is read: the data of an address follow it by a cycle."""
+
+    addr: Signal
+    data: Value
 
 
 class Buffers(wiring.Component):
@@ -68,89 +77,94 @@ class Buffers(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        config = self.config
-        beat = config.beat_bytes * 8
+        self._loaded(m)
+        stored = self._stored(m)
+        sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
+                   "logit": Source.LOGIT}
+        for channel, bus in enumerate(self.store):
+            mine = {name: number for name, number in sources.items()
+                    if name in stored and store_channel(self.config, number) == channel}
+            for name, number in mine.items():
+                addr: Value = bus.addr
+                if name in ("p", "logit"):
+                    free = getattr(self, f"{name}_free")
+                    m.d.comb += free.eq(~(bus.en & (bus.src == number)))
+                    addr = Mux(free, getattr(self, f"{name}_addr"), bus.addr)
+                m.d.comb += stored[name].addr.eq(addr)
+            self._store_side(m, bus, {name: (number, stored[name].data) for name, number in mine.items()})
+        m.d.comb += self.p_data.eq(stored["p"].data)
+        m.d.sync += self.logit_data.eq(stored["logit"].data)
+        return m
 
-        def memory(name: str, width: int, depth: int) -> Memory:
-            m.submodules[name] = made = make_memory(width, max(depth, 2), config.lutram_bits)
-            return made
-
-        def read(made: Memory, name: str) -> None:
-            port = made.read_port()
-            m.d.comb += [port.addr.eq(getattr(self, f"{name}_addr")), getattr(self, f"{name}_data").eq(port.data)]
-
-        def halves(name: str) -> list[Memory]:
-            """One for the even and one for the odd addresses."""
-            return [memory(f"{name}_{side}", beat, -(-config.abuf_depth // 2)) for side in ("even", "odd")]
-
+    def _loaded(self, m: Module) -> None:
+        """The memories that the A-Core only reads."""
+        config, beat = self.config, self.config.beat_bytes * 8
         for name, dest in (("aa", Dest.AA), ("ab", Dest.AB)):
-            self._stream(m, name, dest, halves(name), rests=name == "aa")
+            self._stream(m, name, dest, self._halves(m, name), rests=name == "aa")
         for name, dest, depth in (("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.export_depth),
                                   ("label", Dest.LABEL, config.max_planes)):
             if not depth:
                 continue
             width = len(getattr(self, f"{name}_data"))
-            made = memory(name, width, depth)
-            read(made, name)
-            if name == "am":
-                read(made, "first_am")
+            made = self._memory(m, name, width, depth)
+            for reader in (name, "first_am") if name == "am" else (name,):
+                port = made.read_port()
+                m.d.comb += [port.addr.eq(getattr(self, f"{reader}_addr")), getattr(self, f"{reader}_data").eq(port.data)]
             write = made.write_port(granularity=min(width, beat))
             load = self._loader(dest)
             taken = load.valid & (load.dest == dest)
             m.d.comb += [write.addr.eq(load.addr), write.en.eq(taken << (load.sub[:3] if dest == Dest.XIN else 0)),
                          write.data.eq(load.data[:width] if width <= beat else load.data.replicate(width // beat))]
 
-        made = {name: memory(name, width, depth) for name, width, depth in (
-            ("ob", beat, config.abuf_depth), ("om", beat, config.mbuf_depth),
-            ("xout", 8 * beat, config.export_depth), ("logit", 2 * beat, config.logit_depth),
-            ("p", 4 * beat, config.pbuf_depth)) if depth}
-        load = self._loader(Dest.PBUF)
+    def _stored(self, m: Module) -> dict[str, _Read]:
+        """The memories that a Storer reads, with their sides that write; how each is read."""
+        config, beat = self.config, self.config.beat_bytes * 8
+        read: dict[str, _Read] = {}
+        for name, depth in (("ob", config.abuf_depth), ("om", config.mbuf_depth), ("xout", config.export_depth),
+                            ("logit", config.logit_depth)):
+            if depth:
+                made = self._memory(m, name, self.widths[name], depth)
+                self._write(m, name, made, *self._written(name))
+                port = made.read_port()
+                read[name] = _Read(port.addr, port.data)
+        return read | {"p": self._sums(m, beat), "oa": self._codes(m)}
+
+    def _sums(self, m: Module, beat: int) -> _Read:
+        """PBUF, which the Loader writes as well."""
+        config, load = self.config, self._loader(Dest.PBUF)
+        made = self._memory(m, "p", self.widths["p"], config.pbuf_depth)
         to_p = Signal()
-        m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p)]
         part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
-        for name, of in made.items():
-            we, addr, data = self._written(name)
-            if name == "p":
-                write = of.write_port(granularity=part)
-                channels = Cat(bit.replicate(64 // part) for bit in we)
-                whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
-                m.d.comb += [write.addr.eq(Mux(to_p, load.addr, addr)),
-                             write.en.eq(Mux(to_p, whole, channels)),
-                             write.data.eq(Mux(to_p, load.data.replicate(4), data.replicate(config.group)))]
-            else:
-                self._write(m, name, of, we, addr, data)
-        codes = halves("oa")
-        for odd, half in enumerate(codes):
-            # A code goes first: a rest comes with one, and to the other half.
-            mine = self.oa_waddr[0] == odd
-            we, addr, data = (Mux(mine, code, rest) for code, rest in zip(self._written("oa"), self._written("rest"), strict=True))
-            self._write(m, "oa", half, we, addr[1:], data)
-        sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
-                   "logit": Source.LOGIT}
-        ports = {name: made[name].read_port() for name in sources if name in made}
-        code_ports = [half.read_port() for half in codes]
-        for channel, bus in enumerate(self.store):
-            mine = {name: number for name, number in sources.items()
-                    if (name == "oa" or name in ports) and store_channel(config, number) == channel}
-            read_data: dict[str, tuple[Source, Value]] = {}
-            for name, number in mine.items():
-                if name == "oa":
-                    odd = Signal(name="oa_odd", reset_less=True)
-                    m.d.sync += odd.eq(bus.addr[0])
-                    m.d.comb += [port.addr.eq(bus.addr[1:]) for port in code_ports]
-                    read_data[name] = number, Mux(odd, code_ports[1].data, code_ports[0].data)
-                    continue
-                read_data[name] = number, ports[name].data
-                m.d.comb += ports[name].addr.eq(bus.addr)
-                if name in ("p", "logit"):
-                    free = getattr(self, f"{name}_free")
-                    m.d.comb += free.eq(~(bus.en & (bus.src == number)))
-                    with m.If(free):
-                        m.d.comb += ports[name].addr.eq(getattr(self, f"{name}_addr"))
-            self._store_side(m, bus, read_data)
-        m.d.comb += self.p_data.eq(ports["p"].data)
-        m.d.sync += self.logit_data.eq(ports["logit"].data)
-        return m
+        write, port = made.write_port(granularity=part), made.read_port()
+        channels = Cat(bit.replicate(64 // part) for bit in self.p_we)
+        whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
+        m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p),
+                     write.addr.eq(Mux(to_p, load.addr, self.p_waddr)), write.en.eq(Mux(to_p, whole, channels)),
+                     write.data.eq(Mux(to_p, load.data.replicate(4), self.p_wdata.replicate(config.group)))]
+        return _Read(port.addr, port.data)
+
+    def _codes(self, m: Module) -> _Read:
+        """OA. A code goes first: a rest comes with one, and to the other half."""
+        addr, odd = Signal(16, name="oa_addr"), Signal(name="oa_odd", reset_less=True)
+        m.d.sync += odd.eq(addr[0])
+        reads = []
+        for side, half in enumerate(self._halves(m, "oa")):
+            mine = self.oa_waddr[0] == side
+            we, waddr, data = (Mux(mine, code, rest) for code, rest in zip(self._written("oa"), self._written("rest"), strict=True))
+            self._write(m, "oa", half, we, waddr[1:], data)
+            port = half.read_port()
+            m.d.comb += port.addr.eq(addr[1:])
+            reads.append(port.data)
+        return _Read(addr, Mux(odd, reads[1], reads[0]))
+
+    def _memory(self, m: Module, name: str, width: int, depth: int) -> Memory:
+        m.submodules[name] = made = make_memory(width, max(depth, 2), self.config.lutram_bits)
+        return made
+
+    def _halves(self, m: Module, name: str) -> list[Memory]:
+        """One for the even and one for the odd addresses."""
+        return [self._memory(m, f"{name}_{side}", self.config.beat_bytes * 8, -(-self.config.abuf_depth // 2))
+                for side in ("even", "odd")]
 
     def _stream(self, m: Module, name: str, dest: Dest, halves: list[Memory], *, rests: bool) -> None:
         """One memory for the even and one for the odd addresses of a stream: the lanes read the one, the first pass, or with
