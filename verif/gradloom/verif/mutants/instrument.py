@@ -20,9 +20,10 @@ from amaranth.hdl._ast import Assign, Concat, Const, Statement, Switch, _Stateme
 
 import gradloom.rtl.config
 from gradloom.rtl import emit
+from gradloom.sim import verilog
 from gradloom.verif.mutants import operators
 
-__all__ = ["INVALID", "NUMBER", "REACHED", "RTL", "Mutant", "Place", "install", "listening", "select"]
+__all__ = ["INVALID", "NUMBER", "REACHED", "RTL", "Mutant", "Place", "install", "listening", "select", "tell"]
 
 NUMBER = "GRADLOOM_MUTANT"
 """Environment variable: number of the active mutant, from 1; 0 or none: the design as it is."""
@@ -32,20 +33,25 @@ RTL = Path(gradloom.rtl.config.__file__).parent
 REACHED = "GRADLOOM_MUTANTS_REACHED"
 """Environment variable: a file that gets a line with the number of each mutant whose change was, in any cycle, another value than
 the original at a place that was in force. A mutant that is not in it computes the same in that run. Without it nothing is told."""
-_TELL = ("{ static bool told = false; const char* name; FILE* file; "
-         f'if (!told && (name = getenv(\\"{REACHED}\\")) && (file = fopen(name, \\"a\\"))) '
+_TELLS = f'$c32("(getenv(\\"{REACHED}\\") ? 1 : 0)") != 0'
+_TELL = (f'{{ static bool told = false; FILE* file; if (!told && (file = fopen(getenv(\\"{REACHED}\\"), \\"a\\"))) '
          '{ told = true; fprintf(file, \\"%d\\\\n\\", ')
+# "tells" is asked once a machine: a look into the environment at every difference takes most of a simulation's time.
 _SELECTOR = f"""module gradloom_mutant(output reg [15:0] select);
   initial begin
     select = $c32("(getenv(\\"{NUMBER}\\") ? atoi(getenv(\\"{NUMBER}\\")) : 0)");
-    $c("{_TELL}0); fclose(file); }} }}");
+    if ({_TELLS}) $c("{_TELL}0); fclose(file); }} }}");
   end
 endmodule
-
-module gradloom_mutant_reached #(parameter NUMBER = 0) (input differs);
-  always @(*) if (differs) $c("{_TELL}", NUMBER, "); fclose(file); }} }}");
+"""
+_REACHED = "module gradloom_mutant_reached #(parameter NUMBER = 0) (input differs);\n"
+_TELLER = f"""
+{_REACHED}  reg tells;
+  initial tells = {_TELLS};
+  always @(*) if (tells && differs) $c("{_TELL}", NUMBER, "); fclose(file); }} }}");
 endmodule
 """
+_MUTE = f"\n{_REACHED}endmodule\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +132,12 @@ def select(number: int) -> None:
     os.environ[NUMBER] = str(number)
 
 
+def tell(file: Path) -> None:
+    """From now on ``file`` hears which mutants are reached (:data:`REACHED`)."""
+    os.environ[REACHED] = str(file)
+    verilog.machine_verilog.cache_clear()
+
+
 class listening:
     """While this context is open, ``listener`` hears of every statement of the RTL that is elaborated."""
 
@@ -161,20 +173,24 @@ def _hook() -> None:
 
     def convert_mutated(build: Callable[[], Any], name: str) -> str:
         text = convert(build, name)
-        return text + "\n" + _SELECTOR if " gradloom_mutant " in text else text
+        return "\n".join((text, _SELECTOR, _teller(name))) if " gradloom_mutant " in text else text
 
     Module.elaborate = elaborate_mutated  # type: ignore[method-assign]
     emit.convert = convert_mutated
 
-    from gradloom.sim import verilog
-
     digest = verilog._digest
 
     def digest_mutated(config: Any) -> str:
-        mutants = hashlib.sha256(repr((_state.mutants, _SELECTOR)).encode()).hexdigest() if _state.mutants else ""
-        return hashlib.sha256((digest(config) + mutants + _sources()).encode()).hexdigest() if mutants else digest(config)
+        if not _state.mutants:
+            return digest(config)
+        return hashlib.sha256(repr((digest(config), _state.mutants, _teller(verilog.TOP), _sources())).encode()).hexdigest()
 
     verilog._digest = digest_mutated
+
+
+def _teller(name: str) -> str:
+    """What tells. In a whole machine of which nobody wants to hear it, nothing: a simulation takes half of the time then."""
+    return _MUTE if name == verilog.TOP and REACHED not in os.environ else _TELLER
 
 
 def _sources() -> str:

@@ -351,7 +351,7 @@ def _child(number: int, test: str, baseline: _Baseline, folder: Path) -> int:
     _cycles.update(taken=0, limit=_CYCLE_LIMIT * baseline.cycles + _SPARE_CYCLES if baseline.cycles else 1 << 40)
     instrument.select(number)
     if number == 0:
-        os.environ[instrument.REACHED] = str(folder / "reached")
+        instrument.tell(folder / "reached")
     code = int(pytest.main(_arguments(test, str(folder))))
     (folder / "cycles").write_text(str(_cycles["taken"]))
     sys.stdout.flush()
