@@ -1,7 +1,6 @@
 """Parts of memories that commands read and write, and what has been accessed of each memory, found by place."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 
 from gradloom.rtl.channels import Unit
@@ -51,63 +50,71 @@ class Past:
 
 class Space:
     """What has been accessed of one memory or tensor, found by place: cells of some addresses or indices in the first two
-    dimensions. An access lies in every cell that it touches, and is met once for each that a search has in common with it."""
+    dimensions, and in a cell by engine. An access lies in every cell that it touches, and is met once for each that a search has in
+    common with it. They are added in the order of the program."""
 
     def __init__(self, dimensions: int, *, on_chip: bool) -> None:
         self._dimensions = dimensions
         self._sizes = (_CELL_ADDRESSES if on_chip else _CELL_INDICES, _CELL_INDICES)
-        self._cells: dict[tuple[int, ...], list[Past]] = {}
+        self._cells: dict[tuple[int, ...], dict[Unit, list[Past]]] = {}
 
-    def _keys(self, box: Box) -> Iterator[tuple[int, ...]]:
+    def _keys(self, box: Box) -> list[tuple[int, ...]]:
         if len(box) != self._dimensions:
             raise ValueError(f"an access of {len(box)} dimensions to a memory of {self._dimensions}")
-        return itertools.product(
-            *(range(low // size, (high - 1) // size + 1) for size, (low, high) in zip(self._sizes, box, strict=False))
-        )
+        (low, high), size = box[0], self._sizes[0]
+        first = range(low // size, (high - 1) // size + 1)
+        if len(box) == 1:
+            return [(key,) for key in first]
+        (low, high), size = box[1], self._sizes[1]
+        second = range(low // size, (high - 1) // size + 1)
+        return [(key, other) for key in first for other in second]
 
     def conflicts(self, box: Box, *, write: bool) -> Iterator[Past]:
         """What an access has to come behind, some of it more than once: writes, and reads if it is a ``write`` itself."""
         cells = self._cells
         for key in self._keys(box):
-            for past in cells.get(key, ()):
-                if past.live and (write or past.write) and overlap(past.box, box):
-                    yield past
+            for accessed in cells.get(key, {}).values():
+                for past in accessed:
+                    if past.live and (write or past.write) and overlap(past.box, box):
+                        yield past
 
     def latest(self, box: Box, engine: Unit, needs: dict[Unit, int], *, write: bool) -> None:
         """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind."""
-        # As `conflicts`; an eighth of the compiler's time goes by here, and most that is near is older than what has been found.
+        # As `conflicts`, from the last access of each engine back to what is known already.
         cells = self._cells
         for key in self._keys(box):
-            for past in cells.get(key, ()):
-                other = past.engine
-                if (
-                    past.live
-                    and (write or past.write)
-                    and past.position > needs.get(other, -1)
-                    and other != engine
-                    and overlap(past.box, box)
-                ):
-                    needs[other] = past.position
+            for other, accessed in cells.get(key, {}).items():
+                if other == engine:
+                    continue
+                known = needs.get(other, -1)
+                for past in reversed(accessed):
+                    if past.position <= known:
+                        break
+                    if past.live and (write or past.write) and overlap(past.box, box):
+                        needs[other] = past.position
+                        break
 
     def add(self, new: Past) -> None:
         """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
         write, engine, box, cells = new.write, new.engine, new.box, self._cells
         first, end = box[0]
         for key in self._keys(box):
-            cell = cells.setdefault(key, [])
-            dead = 0
-            for past in cell:
-                if not past.live:
-                    dead += 1
-                elif write or (not past.write and past.engine == engine):
-                    # Most of what is near lies outside in the first dimension.
-                    low, high = past.box[0]
-                    if first <= low and high <= end and _inside(past.box, box):
-                        past.live = False
+            cell = cells.setdefault(key, {})
+            mine = cell.setdefault(engine, [])
+            for accessed in cell.values() if write else (mine,):
+                dead = 0
+                for past in accessed:
+                    if not past.live:
                         dead += 1
-            if 2 * dead > len(cell):
-                cell[:] = [past for past in cell if past.live]
-            cell.append(new)
+                    elif write or not past.write:
+                        # Most of what is near lies outside in the first dimension.
+                        low, high = past.box[0]
+                        if first <= low and high <= end and _inside(past.box, box):
+                            past.live = False
+                            dead += 1
+                if 2 * dead > len(accessed):
+                    accessed[:] = [past for past in accessed if past.live]
+            mine.append(new)
 
 
 def overlap(a: Box, b: Box) -> bool:

@@ -107,8 +107,12 @@ class Pool:
         return self._lowest(count)
 
     def _lowest(self, count: int) -> int | None:
-        starts = [0, *sorted(start + length for start, length in self._taken.items())]
-        return next((start for start in starts if self._fits(start, count)), None)
+        end = 0
+        for start, length in sorted(self._taken.items()):
+            if end + count <= start:
+                return end
+            end = start + length
+        return end if end + count <= self.size else None
 
     def _fits(self, start: int, count: int) -> bool:
         return start + count <= self.size and all(

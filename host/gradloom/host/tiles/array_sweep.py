@@ -4,6 +4,7 @@ Contracts: docs/machine.md sections 3 and 4. Which sweep a phase of a layer take
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -99,11 +100,16 @@ class Sweep:
 
     def read(self, first: int, last: int) -> tuple[int, int]:
         """Stored rows that the units ``first`` to ``last`` of one image read, at least one."""
-        reach = [1 if self.pattern == Pattern.BP2 else 0 if self.dealt else window.rows - 1 for window in self.windows]
-        low = first * self.ystep + min(self.y0)
-        high = (last - 1) * self.ystep + max(y0 + more for y0, more in zip(self.y0, reach, strict=True)) + 1
+        above, below = self._reach
+        low, high = first * self.ystep + above, (last - 1) * self.ystep + below
         start = min(max(0, low), self.rows - 1)
         return start, max(start + 1, min(self.rows, high))
+
+    @functools.cached_property
+    def _reach(self) -> tuple[int, int]:
+        """First row that unit 0 reads in any window, and the end of its last one."""
+        more = [1 if self.pattern == Pattern.BP2 else 0 if self.dealt else window.rows - 1 for window in self.windows]
+        return min(self.y0), max(y0 + rows for y0, rows in zip(self.y0, more, strict=True)) + 1
 
     @property
     def unit_rows(self) -> int:

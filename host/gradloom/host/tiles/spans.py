@@ -6,6 +6,7 @@ those of an image behind those of the one before.
 """
 
 import dataclasses
+import functools
 
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.tiles.array_sweep import Sweep, row_banks_conflict
@@ -54,7 +55,7 @@ class Span:
     def units(self) -> int:
         return self.last - self.first
 
-    @property
+    @functools.cached_property
     def images(self) -> Range:
         """Images that have units in it."""
         return self.first // self.sweep.upi, ceil_div(self.last, self.sweep.upi)
@@ -69,7 +70,7 @@ class Span:
         """Its units."""
         return self._pieces(self.left_out, (self.last - 1) % self.sweep.upi + 1, self.sweep.upi)
 
-    @property
+    @functools.cached_property
     def inputs(self) -> list[Rows]:
         """Stored rows that are on chip."""
         return self._pieces(self._first_row, self._last_image[1], self.sweep.rows)
@@ -80,7 +81,7 @@ class Span:
         only = self.images[1] - self.images[0] == 1
         return self.sweep.read(self.left_out if only else 0, (self.last - 1) % self.sweep.upi + 1)
 
-    @property
+    @functools.cached_property
     def _first_row(self) -> int:
         """The first stored row of the first image that is on chip."""
         return self.sweep.read(self.left_out, self.sweep.upi)[0]
@@ -99,7 +100,7 @@ class Span:
             skipped += part[1] - part[0]
         return found
 
-    @property
+    @functools.cached_property
     def rows(self) -> int:
         """Stored rows on chip."""
         return sum(piece.count for piece in self.inputs)
