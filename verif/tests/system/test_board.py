@@ -98,6 +98,16 @@ def test_bench_on_a_simulated_board(test_board, tmp_path, capsys):
         check_frame(drawing)
 
 
+def test_who_calibrates_a_board_changes_nothing(test_board, tmp_path):
+    found = []
+    for who in ("device", "golden"):
+        asked = ["bench", "--network", str(NETWORKS / "tiny-relu.toml"), "--batch", "2", "--steps", "1", "--calibrate", who]
+        assert cli.main([*asked, "--device", "sim:test-board", "--out", str(tmp_path / who)]) == 0
+        found.append(json.loads((tmp_path / who / "bench.json").read_text()))
+    device, golden = found
+    assert all(device[key] == golden[key] for key in ("parameters", "check", "program")) and device["check"]["tensors"]
+
+
 def test_a_lost_byte_changes_nothing(capsys):
     """A byte of a write of the state is lost on the cable: the frame is sent again, and the step is golden."""
     case = make_case("tiny-relu", 2, 1)

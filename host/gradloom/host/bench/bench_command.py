@@ -155,7 +155,8 @@ def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, {batch} images a "
           f"step, {options.steps} steps a start", flush=True)
     try:
-        found = measure_board(network, config, steps, seed=options.seed, choice=choice, check=options.check, choices=choices)
+        found = measure_board(network, config, steps, seed=options.seed, choice=choice, check=options.check,
+                              calibrate=options.calibrate, choices=choices)
     except CheckFailed as error:
         print(f"gradloom: DIFFERENT: {error}")
         return 1

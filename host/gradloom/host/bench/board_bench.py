@@ -10,6 +10,7 @@ from gradloom.host.choices import Choices
 from gradloom.host.cost_model.sdram_cost import sdram_cost
 from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.devices.device import csr_batch
+from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions, board_runner
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.files import UserError
@@ -31,8 +32,7 @@ ALONE = 2
 
 def refuse(options: argparse.Namespace, memory: MemoryOptions) -> None:
     """Raises :exc:`UserError` for options that only the simulated machine has."""
-    for given, name in ((options.trace, "--trace"), (options.what_if, "--what-if"),
-                        (options.calibrate == "golden", "--calibrate golden"), (options.check == "all", "--check all"),
+    for given, name in ((options.trace, "--trace"), (options.what_if, "--what-if"), (options.check == "all", "--check all"),
                         (memory != MemoryOptions(), "an option of the DRAM model"),
                         (options.clock_mhz is not None, "--clock-mhz")):
         if given:
@@ -61,7 +61,7 @@ def _read(runner: ProgramRunner) -> _Reading:
 
 
 def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, choice: BoardChoice, check: str,
-                  choices: Choices) -> dict[str, Any]:
+                  calibrate: str, choices: Choices) -> dict[str, Any]:
     """Calibrate, take a step in a start of its own, then the others in one start, which is what is reported.
 
     Parameters
@@ -70,6 +70,8 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
         :data:`ALONE` and those of the start.
     check : :class:`str`
         "last" or "off": whether the last step is compared with the golden model.
+    calibrate : :class:`str`
+        "device", or "golden": the golden model takes the calibrating step, and the board begins with the state behind it.
 
     Returns
     -------
@@ -89,7 +91,11 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
     runner = board_runner(choice, network, config, batch, count, export_dw=False, choices=choices)
     assert isinstance(runner.device, BoardDevice)
     link, state = runner.device.link, State.initial(network, seed, steps.exponent)
-    progress = StepProgress(len(steps.labels))
+    given = int(calibrate == "golden")
+    if given:
+        with told("step 0"):
+            golden.train_step(network, state, steps.images[0], steps.labels[0], hypers[0], widths=sum_widths(network, config))
+    progress = StepProgress(len(steps.labels), given)
 
     def train(first: int, last: int) -> None:
         def report(done: float) -> None:
@@ -101,7 +107,8 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
     checked = {"steps": 0, "tensors": 0, "bytes": 0}
     try:
         runner.load(state)
-        train(0, 1)
+        if not given:
+            train(0, 1)
         alone = runner.cycles
         train(1, ALONE)
         alone = runner.cycles - alone

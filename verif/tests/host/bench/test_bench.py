@@ -242,8 +242,7 @@ def test_model_run_writes_record_page_and_trace(tmp_path, capsys):
     (["--data", "nosuch.npz", "--device", "rtl"], ["nosuch.npz"]),
     (["--device", "sim:nosuch"], ["nosuch", "ulx3s-85f"]),
     *((["--device", "sim:ulx3s-85f", *options], [options[0], "with a board"]) for options in (
-        ["--trace", "step.json"], ["--what-if"], ["--calibrate", "golden"], ["--check", "all"],
-        ["--clock-mhz", "50"])),
+        ["--trace", "step.json"], ["--what-if"], ["--check", "all"], ["--clock-mhz", "50"])),
     *((["--device", "sim:ulx3s-85f", *options], ["an option of the DRAM model", "with a board"]) for options in (
         ["--dram-latency", "12"], ["--dram-bytes-per-cycle", "2"], ["--stalls", "0.1"])),
     (["--out", "full"], ["full", "not empty"]),
