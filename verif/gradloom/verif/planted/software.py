@@ -11,8 +11,8 @@ FAULTS = (
     Fault(
         "scheduler orders no write after a read",
         f"{_HOST}/order/accesses.py",
-        "                    and (write or past.write)\n",
-        "                    and past.write\n",
+        "(write or past.write) and overlap(past.box, box):\n                        needs[other]",
+        "past.write and overlap(past.box, box):\n                        needs[other]",
         f"{_TESTS}/host/order/test_token_order.py",
     ),
     Fault(
