@@ -48,6 +48,7 @@ def test_no_choice_changes_a_byte(name, machine, seed):
     network = load_network(str(TESTS / "networks" / f"{name}.toml"))
     config = PRESETS.get(machine) or load_config(str(TESTS / "configs" / f"{machine}.toml"))
     dice, choices = random.Random(seed), Choices()
+    # What `estimated_cycles` compiles, without the estimate.
     offer = compile_network(network, config, 3, slots=2, table=2, choices=choices).offer
     for _ in range(5):
         tried = _changed(choices, offer, dice)

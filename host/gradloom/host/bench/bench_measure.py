@@ -25,7 +25,8 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
 
-__all__ = ["CheckFailed", "Measured", "Steps", "check_last", "dram_cost", "estimate", "estimate_parts", "measure"]
+__all__ = ["CheckFailed", "Measured", "Steps", "check_last", "dram_cost", "estimate", "estimate_parts", "golden_step",
+           "measure"]
 
 
 class CheckFailed(Exception):
@@ -113,6 +114,13 @@ class _Bench:
             self.checked[key] += value
 
 
+def golden_step(network: Network, config: Config, state: State, steps: Steps, hypers: Sequence[golden.Hyper], step: int,
+                ) -> golden.StepResult:
+    """A step of the run by the golden model, with sums as wide as the machine's, from ``state``, which goes with it."""
+    return golden.train_step(network, state, steps.images[step], steps.labels[step], hypers[step],
+                             widths=sum_widths(network, config))
+
+
 def check_last(runner: ProgramRunner, state: State, steps: Steps, hypers: Sequence[golden.Hyper], first: int, last: int,
                ) -> dict[str, int]:
     """Golden steps ``first`` to ``last`` (excluded) from ``state``, which goes with them; the tensors of the last one are compared
@@ -126,8 +134,7 @@ def check_last(runner: ProgramRunner, state: State, steps: Steps, hypers: Sequen
     network = runner.network
     for step in range(first, last):
         with told(f"golden model beside the device, step {step}"):
-            result = golden.train_step(network, state, steps.images[step], steps.labels[step], hypers[step],
-                                       widths=sum_widths(network, runner.config))
+            result = golden_step(network, runner.config, state, steps, hypers, step)
     comparison = compare_tensors(network, last - 1, result, state, runner)
     if comparison.difference is not None:
         raise CheckFailed(str(comparison.difference))
@@ -176,8 +183,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     given = int(calibrate == "golden")
     if given:
         with told("step 0"):
-            golden.train_step(network, bench.state, steps.images[0], steps.labels[0], bench.hypers[0],
-                              widths=sum_widths(network, config))
+            golden_step(network, config, bench.state, steps, bench.hypers, 0)
     progress = StepProgress(len(steps.labels), given)
     try:
         if built > 2:

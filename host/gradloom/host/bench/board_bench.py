@@ -5,12 +5,12 @@ import dataclasses
 import time
 from typing import Any
 
-from gradloom.host.bench.bench_measure import Steps, check_last, estimate
+from gradloom.host.bench.bench_measure import Steps, check_last, estimate, golden_step
 from gradloom.host.choices import Choices
 from gradloom.host.cost_model.sdram_cost import sdram_cost
 from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.devices.device import csr_batch
-from gradloom.host.devices.limits import sum_widths, told
+from gradloom.host.devices.limits import told
 from gradloom.host.devices.opening import MemoryOptions, board_runner
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.files import UserError
@@ -94,7 +94,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
     given = int(calibrate == "golden")
     if given:
         with told("step 0"):
-            golden.train_step(network, state, steps.images[0], steps.labels[0], hypers[0], widths=sum_widths(network, config))
+            golden_step(network, config, state, steps, hypers, 0)
     progress = StepProgress(len(steps.labels), given)
 
     def train(first: int, last: int) -> None:

@@ -71,9 +71,9 @@ class Span:
         return self._pieces(self.left_out, (self.last - 1) % self.sweep.upi + 1, self.sweep.upi)
 
     @functools.cached_property
-    def inputs(self) -> list[Rows]:
+    def inputs(self) -> tuple[Rows, ...]:
         """Stored rows that are on chip."""
-        return self._pieces(self._first_row, self._last_image[1], self.sweep.rows)
+        return tuple(self._pieces(self._first_row, self._last_image[1], self.sweep.rows))
 
     @property
     def _last_image(self) -> Range:

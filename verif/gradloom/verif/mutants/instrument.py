@@ -3,8 +3,8 @@
 :func:`install` hooks ``Module.elaborate``. What is elaborated for Verilog (:func:`gradloom.rtl.emit.convert`) holds every mutant
 of the list, and a module of three lines reads at run time, from the environment variable :data:`NUMBER`, which of them is active:
 one build serves them all. It also tells, in the file that :data:`REACHED` names, which mutants have made a difference where they
-stand: a test passes with any other without being run. What is elaborated for Amaranth's simulator or a proof holds the active
-mutant alone.
+stand: a test passes with any other without being run; whole machines have a build of their own for that (:func:`tell`). What is
+elaborated for Amaranth's simulator or a proof holds the active mutant alone.
 """
 
 import dataclasses
