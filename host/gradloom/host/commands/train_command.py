@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import importlib.metadata
 import platform
 import time
@@ -209,6 +210,7 @@ class _Trainer:
             progress.update(first + fraction, loss=self._recent("loss"), accuracy=self._recent("accuracy"),
                             cycles=session.cycles_total(self.previous))
 
+        session.expect(functools.partial(self._following, first + count))
         outcomes = session.train([x for x, _ in batches], [y for _, y in batches], self.hypers[first : first + count], report)
         self.state = session.state()
         for offset, outcome in enumerate(outcomes):
@@ -226,6 +228,13 @@ class _Trainer:
             self._end_epoch(session, progress)
         report(count)
         return True
+
+    def _following(self, step: int) -> list[np.ndarray]:
+        """Images of the start behind this many steps, or of the evaluation there."""
+        if step % self.per_epoch == 0 or step == self.total:
+            return [self.data.test_x[:self.batch]] if len(self.data.test_y) else []
+        last = min(self.total, step + STEPS_PER_START, (step // self.per_epoch + 1) * self.per_epoch)
+        return [self._batch(following)[0] for following in range(step, last)]
 
     def _recent(self, key: str) -> float | None:
         values = [entry[key] for entry in self.record["steps"][-self.per_epoch // 4 :]]

@@ -34,6 +34,9 @@ class ModelDevice:
     def state(self) -> State:
         return self._model.state()
 
+    def expect(self, images: Callable[[], Sequence[np.ndarray]]) -> None:
+        """Images cost a model nothing to bring."""
+
     def train(self, images: Sequence[np.ndarray], labels: Sequence[np.ndarray], hypers: Sequence[Hyper],
               report: Callable[[float], None] | None = None) -> list[Outcome]:
         outcomes: list[Outcome] = []

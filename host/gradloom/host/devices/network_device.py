@@ -43,6 +43,11 @@ class NetworkDevice(Protocol):
     def state(self) -> State:
         """A copy of the device's state."""
 
+    def expect(self, images: Callable[[], Sequence[np.ndarray]]) -> None:
+        """Tell what will be given behind the next :meth:`train` or :meth:`evaluate`: batches of codes (N, C, Y, X), of at most a
+        batch of images each. A device behind a cable asks for them while it computes, and has them when they are needed; others
+        never ask."""
+
     def train(self, images: Sequence[np.ndarray], labels: Sequence[np.ndarray], hypers: Sequence[Hyper],
               report: Callable[[float], None] | None = None) -> list[Outcome]:
         """One step for each batch of codes (B, C, Y, X) and class numbers (B,); ``report`` hears how many steps are done.

@@ -100,11 +100,13 @@ class ProgramRunner:
             raise UserError(str(error)) from None
         self._limit = base + self._forward.size
         self.device = open_device(self._limit)
-        self._programs, self._images = Programs(), Images(self.device, self.steady, self._limit)
+        self._programs, self._images = Programs(), Images(self.device, self.steady, self._limit, slots * batch)
         self.kind: str = getattr(self.device, "kind", "simulated")
         """What its cycles are called."""
         self.cycles = 0
         """Cycles in which a program ran, since the device was opened."""
+        self._expected: Callable[[], Sequence[np.ndarray]] = tuple
+        """Batches that come behind the next start."""
         self._step, self._seed, self._calibrated = 0, 0, False
         self._failed = False
         """Whether a program has stopped with an error since a state was loaded: what is in memory then is no step's."""
@@ -121,8 +123,8 @@ class ProgramRunner:
             self.device.csr_write(offset(name), value)
 
     def cost(self) -> str | None:
-        own: Callable[[int], str] | None = getattr(self.device, "cost", None)
-        return None if own is None else own(self.cycles)
+        own: Callable[[int, int], str] | None = getattr(self.device, "cost", None)
+        return None if own is None else own(self.cycles, self._images.ahead)
 
     def close(self) -> None:
         self.device.close()
@@ -167,6 +169,10 @@ class ProgramRunner:
 
     # Programs
 
+    def expect(self, images: Callable[[], Sequence[np.ndarray]]) -> None:
+        """What comes behind the next start; it travels while the machine computes."""
+        self._expected = images
+
     def train(self, images: Sequence[np.ndarray], labels: Sequence[np.ndarray], hypers: Sequence[Hyper],
               report: Callable[[float], None] | None = None) -> list[Outcome]:
         """One step per batch. The first step of a run calibrates the exponents and takes a start of its own."""
@@ -180,7 +186,9 @@ class ProgramRunner:
             plan.write_hyper(self.device, hypers[place:place + count])
             self._programs.place(self.device, plan, self._step)
             ranges = [*plan.logits_ranges(count), *plan.state_ranges()]
-            self._snapshot = found = self._run(plan, count, functools.partial(_shifted, report, place) if report else None, ranges)
+            following = images[place + count:place + count + self.slots]
+            self._snapshot = found = self._run(plan, count, functools.partial(_shifted, report, place) if report else None, ranges,
+                                               following)
             self._step += count
             self._calibrated = True
             for slot in range(count):
@@ -192,20 +200,26 @@ class ProgramRunner:
 
     def logits(self, images: np.ndarray) -> np.ndarray:
         """Logits (N, classes), int32 Q8, of at most a batch of images with the state that is loaded; the state stays."""
-        batch = np.zeros((self.batch, *self.network.input_shape), np.uint8)
-        batch[:len(images)] = images
         plan = self._forward
-        self._images.place(plan, 0, batch, np.zeros(self.batch, np.int64))
+        self._images.place(plan, 0, self._whole(images), np.zeros(self.batch, np.int64))
         self._programs.place(self.device, plan, 0)
         return plan.read_logits(self._run(plan, 1, None, plan.logits_ranges(1)))[:len(images)]
+
+    def _whole(self, images: np.ndarray) -> np.ndarray:
+        """A batch of at most as many images, with black ones behind them."""
+        batch = np.zeros((self.batch, *self.network.input_shape), np.uint8)
+        batch[:len(images)] = images
+        return batch
 
     def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Evaluation:
         """Loss and correct images of at most a batch; the state stays."""
         logits = self.logits(images)
         return Evaluation(*golden.score(self.network, logits, labels), logits)
 
-    def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None, ranges: Sequence[tuple[int, int]]) -> Snapshot:
-        """Start a program and wait for its end; bytes of these ranges of the memory then."""
+    def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None, ranges: Sequence[tuple[int, int]],
+             following: Sequence[np.ndarray] = ()) -> Snapshot:
+        """Start a program and wait for its end, bringing the images that follow meanwhile; bytes of these ranges of the memory
+        then."""
         device = self.device
         if self._failed:
             raise MachineError("the machine has stopped with an error before, and its memory holds half a step: load a state first")
@@ -214,6 +228,8 @@ class ProgramRunner:
         control = register("CONTROL")
         self._exponents = None
         device.csr_write(offset("CONTROL"), control.field("start").mask | control.field("irq_enable").mask)
+        expected, self._expected = self._expected, tuple
+        self._images.bring(lambda: map(self._whole, following or expected()))
         # What is asked of the machine when it has ended. A device on a cable tells its end by itself and answers all in one round
         # trip; of others only STATUS is read before.
         accesses = [*((offset(name), None) for name in ("STATUS", "CYCLES_LOW", "CYCLES_HIGH")), *self._exponent_accesses()]

@@ -5,6 +5,7 @@ common: batches of an evaluation, warnings, cycles over sessions.
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -50,6 +51,11 @@ def check_fit(network: Network, data: Dataset, batch: int) -> None:
         )
     if batch > len(data.train_y):
         raise UserError(f"--batch {batch} is more than the {len(data.train_y)} training images of {data.name}")
+
+
+def _batches(images: np.ndarray) -> list[np.ndarray]:
+    """A batch of these images, if there are any."""
+    return [images] if len(images) else []
 
 
 def _print_warning(text: str) -> None:
@@ -126,6 +132,10 @@ class Session:
         """The device's state."""
         return self._device.state()
 
+    def expect(self, images: Callable[[], Sequence[np.ndarray]]) -> None:
+        """Tell what images come behind the next :meth:`train`; a device may fetch them while it computes."""
+        self._device.expect(images)
+
     def train(
         self,
         images: Sequence[np.ndarray],
@@ -172,7 +182,8 @@ class Session:
         """Forward passes over all images; the state stays as it is."""
         loss, correct, extreme = 0.0, 0, 0
         for start in range(0, len(labels), self._batch):
-            part = slice(start, start + self._batch)
+            part, following = slice(start, start + self._batch), images[start + self._batch:start + 2 * self._batch]
+            self._device.expect(functools.partial(_batches, following))
             found = self._device.evaluate(images[part], labels[part])
             loss, correct = loss + found.loss * len(labels[part]), correct + found.correct
             extreme += saturated(found.logits)

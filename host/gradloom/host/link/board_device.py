@@ -142,8 +142,11 @@ class BoardDevice:
     # Registers
 
     def csr_write(self, offset: int, value: int) -> None:
-        """Write a register; at the latest before the next access of anything else."""
-        self._add(write(offset, value))
+        """Write a register; a start at once, others at the latest before the next access of anything else."""
+        access = write(offset, value)
+        self._add(access)
+        if self._quiets(access):
+            self._send_script()
 
     def csr_read(self, offset: int) -> int:
         """Read a register, with all writes before it in one round trip."""
@@ -218,12 +221,14 @@ class BoardDevice:
         """What so many bytes take at the cable's rate, ten bits each, if nothing overlaps."""
         return _BITS_A_BYTE * count / self._baud
 
-    def cost(self, cycles: int) -> str:
-        """What a run of so many machine cycles took, or would take, of a board: time of the machine and of the cable."""
+    def cost(self, cycles: int, ahead: int) -> str:
+        """What a run of so many machine cycles took, or would take, of a board: time of the machine and of the cable. So many bytes
+        there travelled while the machine computed."""
         clock, seen = self.link.identity.clock, self.link.statistics
         seconds = self.cable_seconds(seen.bytes_sent + seen.bytes_received)
-        return (f"{cycles / clock:.1f} s at {clock / 1e6:g} MHz; cable: {seen.bytes_sent:,} bytes there, {seen.bytes_received:,} "
-                f"back, {seen.round_trips:,} round trips, {seconds:.1f} s at {self._baud / 1e6:g} Mbaud if nothing overlaps")
+        return (f"{cycles / clock:.1f} s at {clock / 1e6:g} MHz; cable: {seen.bytes_sent:,} bytes there ({ahead:,} of images "
+                f"while it computed), {seen.bytes_received:,} back, {seen.round_trips:,} round trips, "
+                f"{seconds:.1f} s at {self._baud / 1e6:g} Mbaud if nothing overlaps")
 
     def close(self) -> None:
         """Finish what is under way and give up the board."""

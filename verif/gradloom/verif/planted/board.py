@@ -32,9 +32,23 @@ FAULTS = (
     Fault(
         "a batch is gathered in the order in which its images came first",
         f"{_HOST}/devices/residence.py",
-        "[self._numbers[key] for key in keys]",
-        "sorted(self._numbers[key] for key in keys)",
+        "[self._places[key] for key, _ in run]",
+        "sorted(self._places[key] for key, _ in run)",
         f"{_TESTS}/host/devices/test_residence.py::test_new_images_beside_known_ones",
+    ),
+    Fault(
+        "images that passed count as there although others took their place",
+        f"{_HOST}/devices/residence.py",
+        "if place < self._kept}",
+        "if place < self._room}",
+        f"{_TESTS}/host/devices/test_residence.py::test_a_full_memory_takes_batches_as_they_are",
+    ),
+    Fault(
+        "images that come ahead are sent before the machine starts",
+        f"{_HOST}/link/board_device.py",
+        "        if self._quiets(access):\n            self._send_script()\n",
+        "",
+        f"{_TESTS}/host/link/test_board_device.py::test_a_start_is_sent_at_once",
     ),
     Fault(
         "a program counts as there although the machine has failed since",

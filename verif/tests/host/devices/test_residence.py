@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from gradloom.host.devices.residence import Snapshot, _differences
+from gradloom.host.devices.residence import Images, Snapshot, _differences
 from gradloom.host.devices.runner import ProgramRunner, compile_programs, largest_batch
 from gradloom.rtl.config import PRESETS
+from gradloom.rtl.regmap import offset
 from gradloom.verif.link.software_backend import IdleDevice, software_board
 from gradloom.verif.system_bench import make_case
 
@@ -18,9 +19,10 @@ class Cable:
     """A runner on a board whose programs do nothing, and what its cable carries."""
 
     def __init__(self, case, memory=MEMORY):
-        self.device = software_board(IdleDevice(SMALL, memory), memory)
-        self.runner = ProgramRunner(case.network, SMALL, case.batch, SLOTS, self.opened)
+        self.backend = IdleDevice(SMALL, memory)
+        self.device = software_board(self.backend, memory)
         self.needed = 0
+        self.runner = ProgramRunner(case.network, SMALL, case.batch, SLOTS, self.opened)
 
     def opened(self, size):
         self.needed = size
@@ -80,21 +82,62 @@ def test_new_images_beside_known_ones(case):
         cable.device.link.drain()
         address, data = runner.steady.batch_images(1, images)
         assert cable.device.read(address, len(data)) == data
-    assert len(runner._images._numbers) == len({image.tobytes() for image in np.concatenate(case.images[:2])})
+    assert len(runner._images._places) == len({image.tobytes() for image in np.concatenate(case.images[:2])})
+
+
+class Log:
+    """Writes of a device's memory, and where among them the machine was started and asked for its state."""
+
+    def __init__(self, cable, monkeypatch):
+        self.entries = []
+        write, csr_write = cable.backend.write, cable.backend.csr_write
+        monkeypatch.setattr(cable.backend, "write", lambda addr, data: (self.entries.append(addr), write(addr, data))[1])
+        monkeypatch.setattr(cable.backend, "csr_write", lambda place, value: (
+            self.entries.append("start") if place == offset("CONTROL") else None, csr_write(place, value))[1])
+
+    def behind_the_start(self, first):
+        """Writes from an address on, behind the latest start."""
+        last = len(self.entries) - self.entries[::-1].index("start")
+        return [addr for addr in self.entries[last:] if addr >= first]
+
+
+def test_images_of_the_next_start_travel_while_the_machine_computes(case, monkeypatch):
+    """They are sent behind START, before the end is waited for, and the start that takes them sends none; those of a call's own
+    further starts without being told."""
+    cable = Cable(case)
+    runner = cable.runner
+    runner.load(case.initial())
+    log = Log(cable, monkeypatch)
+    image = runner.steady.image_bytes
+    runner.expect(lambda: case.images[1:1 + SLOTS])
+    runner.train(case.images[:1], case.labels[:1], case.hypers[:1])
+    assert log.behind_the_start(cable.needed) and runner._images.ahead == SLOTS * case.batch * image
+    _, there, _ = cable.spent(lambda: runner.train(case.images[1:], case.labels[1:], case.hypers[1:]))
+    images = SLOTS * case.batch * image
+    assert runner._images.ahead == 2 * images and there < len(runner.steady.program(0)) + images + 4000
+    _, there, _ = cable.spent(lambda: runner.train(case.images[-1:], case.labels[-1:], case.hypers[-1:]))
+    assert not log.behind_the_start(cable.needed) and there < 3000
 
 
 def test_a_full_memory_takes_batches_as_they_are(case):
-    """No room for all images: what does not fit travels every time, and nothing is written beyond the memory."""
-    plans = compile_programs(case.network, SMALL, case.batch, SLOTS, export_dw=True)
-    limit = 1 << (plans[2].size - 1).bit_length()
-    cable = Cable(case, limit)
-    runner = cable.runner
-    runner._images._most = case.batch + 1
-    for images in case.images[:3]:
-        runner._images.place(runner.steady, 0, images, case.labels[0])
-        address, data = runner.steady.batch_images(0, images)
-        assert cable.device.read(address, len(data)) == data
-    assert len(runner._images._numbers) <= case.batch + 1
+    """No room for all images: what neither stays nor came ahead travels with its batch, what came ahead is gathered from where it
+    passes, and nothing is written beyond the memory."""
+    cable = Cable(case)
+    runner, start = cable.runner, SLOTS * case.batch
+    image = runner.steady.image_bytes
+    for room in (1, case.batch, start - 1, start, start + case.batch + 1):
+        cable.device._limit = cable.needed + room * image + image // 2
+        kept = Images(cable.device, runner.steady, cable.needed, start)
+        for first in (0, 1, 0, 5):
+            coming = case.images[first:first + SLOTS]
+            kept.bring(lambda coming=coming: coming)
+            # The evaluation between start and start, and images that nobody told of.
+            for plan, slot, images in ((runner._forward, 0, case.images[4]), *((runner.steady, slot, images)
+                                       for slot, images in enumerate(coming)), (runner.steady, 1, case.images[-1][::-1])):
+                kept.place(plan, slot, images, case.labels[0])
+                address, data = plan.batch_images(slot, images)
+                assert cable.device.read(address, len(data)) == data, (room, first, slot)
+        assert len(kept._places) <= room and kept._kept == max(0, room - start)
 
 
 def test_a_failed_program_is_written_anew(case):

@@ -17,11 +17,11 @@ from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
-from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.checkout import NETWORKS as CHECKED
 
 NETWORKS = [
     "digits-cnn",
-    *(str(path) for path in sorted(NETWORKS.glob("*.toml"))),
+    *(str(path) for path in sorted(CHECKED.glob("*.toml"))),
 ]
 STEPS, BATCH, SEED = 4, 3, 11
 
@@ -157,3 +157,16 @@ def test_flipped_tensors_are_told_by_name():
         state.exponents[tid] += 1
         assert compare_tensors(network, 0, result, state, runner).difference is not None
         state.exponents[tid] -= 1
+
+
+def test_an_evaluation_tells_what_comes(monkeypatch):
+    """Each batch but the last one is followed by the next."""
+    told = []
+    network = load_network(str(CHECKED / "tiny-relu.toml"))
+    with Session(network, PRESETS["small"], 4, "golden", 0, 0, MemoryOptions()) as session:
+        session.load(State.initial(network, 0, 0))
+        images, labels, _ = synthetic_images(network, 10, SEED)
+        session.train([images[:4]], [labels[:4]], golden.schedule_table(network.train, 1))
+        monkeypatch.setattr(session._device, "expect", lambda images: told.append([len(batch) for batch in images()]))
+        session.evaluate(images, labels)
+    assert told == [[4], [2], []]

@@ -41,6 +41,15 @@ def test_writes_wait_for_nothing_and_a_read_for_all_of_them(device, backend):
     assert device.read(0x100, 0) == b""
 
 
+def test_a_start_is_sent_at_once(device, backend):
+    """With what was written before it, so that the machine computes while the host prepares what comes next."""
+    device.csr_write(0x10, 7)
+    assert not backend.writes
+    device.csr_write(offset("CONTROL"), register("CONTROL").field("start").mask)
+    device.link.transport.read(0.0)
+    assert backend.writes == [(0x10, 7), (offset("CONTROL"), 1)] and trips(device) == 0
+
+
 def test_a_table_of_registers_is_one_round_trip(device):
     accesses = [access for tid in range(300) for access in ((offset("EXP_INDEX"), tid), (offset("EXP_VALUE"), None))]
     assert csr_batch(device, accesses) == [0] * 300
