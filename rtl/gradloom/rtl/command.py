@@ -45,7 +45,8 @@ class CommandPort(wiring.Signature):
     Members
     -------
     start : ``Out(1)``
-        One cycle; ``cmd`` holds the head of a whole validated command from here until the next ``start``.
+        One cycle; ``cmd`` holds the head of a whole validated command from here until the next ``start`` may come: ``done`` of
+        the command where none overlap, ``free`` behind the cycle of ``start`` otherwise. Between them it is undefined.
     cmd : ``Out(32 * HEAD_WORDS)``
         The first words of the command, word 0 lowest. Words beyond its length are undefined.
     done : ``In(1)``

@@ -10,6 +10,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite
 
 from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode
+from gradloom.verif.program_case import ANY_COMMAND
 
 __all__ = [
     "MEMORY_BYTES",
@@ -92,6 +93,8 @@ async def run_command(bench: Any, opcode: Opcode, fields: dict[str, int], limit:
     began = bench.cycle
     for _ in range(limit):
         await RisingEdge(dut.clk)
+        if int(dut.port__free.value) and not int(dut.port__start.value):
+            dut.port__cmd.value = ANY_COMMAND
         if bench.fault:
             return 0
         if bench.done:
@@ -111,6 +114,8 @@ async def stream_commands(bench: Any, opcode: Opcode, commands: list[dict[str, i
     dut = bench.dut
     started, began, wait = 0, bench.cycle, False
     for _ in range(limit):
+        if int(dut.port__free.value) and not wait:
+            dut.port__cmd.value = ANY_COMMAND
         free = int(dut.port__free.value) and not wait and started - len(bench.ends) < in_flight
         wait = bool(free and started < len(commands))
         if wait:

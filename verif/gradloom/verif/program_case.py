@@ -1,8 +1,10 @@
 """Small programs for tests of the Sequencer and of the whole machine, encoded straight from the encoding's tables."""
 
+import random
 import struct
 from collections.abc import Iterable
 
+from gradloom.rtl.command import HEAD_BITS
 from gradloom.rtl.config import Config
 from gradloom.rtl.isa import (
     COMMANDS,
@@ -15,7 +17,10 @@ from gradloom.rtl.isa import (
     pairs,
 )
 
-__all__ = ["command", "next_exponent", "program", "shift", "size", "tensor_seed"]
+__all__ = ["ANY_COMMAND", "command", "next_exponent", "program", "shift", "size", "tensor_seed"]
+
+ANY_COMMAND = random.Random(1).getrandbits(HEAD_BITS)
+"""What an engine that is free, and whose command has not just been started, may find in its queue's ``cmd``: anything."""
 
 
 def _put(words: list[int], field: Field, value: int) -> None:

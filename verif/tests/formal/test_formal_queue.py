@@ -15,6 +15,7 @@ BUG_DEPTH = 14
 BUGS = [
     (1, "last.eq((count == (length + 1) >> 1) & (count > 1))", "last.eq((count == length >> 1) & (count > 1))"),
     (2, "self.port.free & ~self.port.start & under_way.i.ready", "self.port.free & ~self.port.start"),
+    (2, "with m.If(self.request):", "with m.If(full):"),
 ]
 
 

@@ -153,7 +153,7 @@ class WeightUpdate(GradientCommands):
                     sweeps=drained,
                     target=target,
                     silent=block.span != last,
-                    takes=takes if block.span == first else None,
+                    takes=takes if block.span == first else tuple,
                     holds=several and not (block.span == first and part is parts[0]),
                     passes=not several,
                 )
@@ -185,15 +185,13 @@ class WeightUpdate(GradientCommands):
         """Beats of gradients of a set's first tiles, which one command of the A-Core updates."""
         return sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
 
-    def _takes(self, first: int, total: int, *, together: bool) -> Access:
+    def _takes(self, first: int, total: int, *, together: bool) -> tuple[Access]:
         """Where ``total`` beats of gradients may go: ``together`` to successive addresses, which stay taken over several spans,
         else from the next address for the ``first`` of them on, or anywhere if that is not enough."""
         ring = self.line.ring
         start = ring.find(total if together else first)
-        if together:
-            return Access("DW", ((start, start + total),))
         end = ring.first + ring.size
-        return Access("DW", ((start, start + total) if start + total <= end else (ring.first, end),))
+        return (Access("DW", ((start, start + total) if together or start + total <= end else (ring.first, end),)),)
 
     def _drained(self, tile: Tile) -> bool:
         """Whether gradients leave the array more slowly than it makes them, in any span."""
@@ -284,11 +282,11 @@ class WeightUpdate(GradientCommands):
         """The update of some drained tiles as a work of the A-Core's own."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
 
-        def operands() -> Access:
-            """Where its weights will be loaded: works in parts keep theirs in the same buffer for long."""
-            count = self._with_rests(beats)
-            start = builder.ring["AA"].find(count)
-            return Access("AA", ((start, start + count),))
+        def operands() -> tuple[Access, ...]:
+            """Where its weights and velocities will be loaded: works in parts keep theirs in the same buffers for long."""
+            counts = {"AA": self._with_rests(beats), "AB": beats}
+            starts = {ring: builder.ring[ring].find(count) for ring, count in counts.items()}
+            return tuple(Access(ring, ((start, start + counts[ring]),)) for ring, start in starts.items())
 
         def update(drained: Part, done: Part) -> Work:
             yield Piece(Lane.ACORE, beats, (drained,), (done,), update=True, takes=operands)

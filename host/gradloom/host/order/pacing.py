@@ -280,7 +280,7 @@ class Pacer:
             piece = stream.head
             between = piece.inside or _between(stream) or piece.apart()
             outside = inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap))
-            if outside or (piece.takes and self._recorder.waits_for_use(piece.takes())):
+            if outside or any(self._recorder.waits_for_use(access) for access in piece.takes()):
                 (lines if stream.line and piece.holds else waiting).add(stream.line)
                 continue
             if stream.line and stream.line in waiting and not piece.passes:

@@ -79,7 +79,7 @@ class Piece:
     sweeps: int = 0
     inside: bool = False
     idle: bool = False
-    takes: Callable[[], Access] | None = None
+    takes: Callable[[], Sequence[Access]] = tuple
     holds: bool = False
     passes: bool = False
     silent: bool = False

@@ -100,34 +100,34 @@ class ColumnWalk(wiring.Component):
             row_end.eq(fire & final),
             self.ready.eq(~active | row_end)]
 
+        # Not in the condition below, or the decision to take the group would go through all of these adders.
+        command = group.command
+        k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
+        begins = []
+        for w in range(config.wpus):
+            unit = group.unit[w]
+            # Not a multiplier: Yosys takes one of the few of ECP5.
+            first = (unit.b[:2] << 1) + unit.b[:2] if of_cells else PE_ROWS * unit.b[:2]
+            begins += [mask[w].eq(unit.valid), slots[w].eq(unit.slot), opens[w].eq(unit.opens)]
+            for r in range(PE_ROWS):
+                i = PE_ROWS * w + r
+                offset = Mux(k1_row, 0, Mux(bp2_row, 1 if r == 0 else 0, r))
+                row = Signal(signed(16), name=f"row{i}")
+                sum_ = Signal(5, name=f"bank_sum{i}")
+                wrap = Signal(name=f"wrap{i}")
+                m.d.comb += [row.eq(unit.row + offset), sum_.eq(unit.b + offset), wrap.eq(~k1_row & (sum_ >= config.row_banks))]
+                begins += [
+                    present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < command.yin)),
+                    bank[i].eq(Mux(k1_row, first + r, Mux(wrap, sum_ - config.row_banks, sum_))),
+                    addr[i].eq(unit.a + Mux(wrap, command.xe, 0))]
+
         with m.If(self.ready):
             m.d.sync += active.eq(self.valid)
         with m.If(self.ready & self.valid):
-            m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par)]
-            m.d.sync += [row_flags[name].eq(group[name])
-                         for name in row_flags.shape().members]
-            m.d.sync += f.eq(group.command)
-            command = group.command
+            m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par), f.eq(command), *begins,
+                         *(row_flags[name].eq(group[name]) for name in row_flags.shape().members)]
             if of_cells:
                 m.d.sync += ending.eq(command.cols == 1)
-            k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
-            for w in range(config.wpus):
-                unit = group.unit[w]
-                # Not a multiplier: Yosys takes one of the few of ECP5.
-                first = (unit.b[:2] << 1) + unit.b[:2] if of_cells else PE_ROWS * unit.b[:2]
-                m.d.sync += [mask[w].eq(unit.valid), slots[w].eq(unit.slot), opens[w].eq(unit.opens)]
-                for r in range(PE_ROWS):
-                    i = PE_ROWS * w + r
-                    offset = Mux(k1_row, 0, Mux(bp2_row, 1 if r == 0 else 0, r))
-                    row = Signal(signed(16), name=f"row{i}")
-                    sum_ = Signal(5, name=f"bank_sum{i}")
-                    wrap = Signal(name=f"wrap{i}")
-                    m.d.comb += [row.eq(unit.row + offset), sum_.eq(unit.b + offset),
-                                 wrap.eq(~k1_row & (sum_ >= config.row_banks))]
-                    m.d.sync += [
-                        present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < command.yin)),
-                        bank[i].eq(Mux(k1_row, first + r, Mux(wrap, sum_ - config.row_banks, sum_))),
-                        addr[i].eq(unit.a + Mux(wrap, command.xe, 0))]
         with m.Elif(fire):
             m.d.sync += [head.eq(0), entry.eq(entry + token.shift)]
             with m.If(window):

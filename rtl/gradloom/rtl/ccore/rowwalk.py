@@ -134,17 +134,26 @@ class RowWalk(wiring.Component):
         further, part_a, entries = Signal(), Signal(16), Signal(9)
         place = Mux(further, part_a, a + f.soff)
         m.d.comb += entries.eq(Mux(f.s2, f.scols, (f.scols + 1) >> 1) + 1)
-        unit = (y, row, b, a, slot)
+        # Not in the condition below, or the decision to take a group would go through all of these adders.
+        units = [(y, row, b, a, slot)]
+        for w in range(wpus):
+            units.append(advance(w, *units[w]))
+        following = tuple(Mux(sharing, one, every) for one, every in zip(units[1], units[wpus], strict=True))
+        half_cols, words = Signal(12), Signal(13)
+        m.d.comb += half_cols.eq((f.cols + 1) >> 1)
+        with m.Switch(f.pattern):
+            with m.Case(Pattern.BP2, Pattern.PAIR):
+                m.d.comb += words.eq(f.cols)
+            with m.Case(Pattern.K1):
+                m.d.comb += words.eq(half_cols << 1)
+            with m.Default():
+                m.d.comb += words.eq(half_cols)
         with m.If(taken):
-            for w in range(wpus):
+            for w, unit in enumerate(units[:wpus]):
                 m.d.sync += [out.unit[w].valid.eq((left > w) | sharing), out.unit[w].row.eq(Mux(sharing, row, unit[1])),
                              out.unit[w].b.eq(Mux(sharing, f.sbank + PE_ROWS * w, unit[2])),
                              out.unit[w].a.eq(Mux(sharing, place, unit[3])), out.unit[w].slot.eq(Mux(sharing, slot, unit[4])),
                              out.unit[w].opens.eq(((unit[0] < wpus) & ~sharing | step_first) & ~f.sacc)]
-                unit = advance(w, *unit)
-                if not w:
-                    after_one = unit
-            unit = tuple(Mux(sharing, one, every) for one, every in zip(after_one, unit, strict=True))
             limits = (f.rlim0, f.rlim1, f.rlim2)
             m.d.sync += [
                 *(out.rows[r].eq(Mux(k1, step < limits[r], f.nr > r)) for r in range(PE_ROWS)),
@@ -159,19 +168,9 @@ class RowWalk(wiring.Component):
             with m.If(sharing):
                 m.d.sync += [out.command.cols.eq(f.scols), out.command.xe.eq(entries), out.command.preload.eq(1),
                              further.eq(1), part_a.eq(place + entries)]
-            m.d.sync += [y.eq(unit[0]), row.eq(unit[1]), b.eq(unit[2]), a.eq(unit[3]), slot.eq(unit[4]),
+            m.d.sync += [*(register.eq(value) for register, value in zip(units[0], following, strict=True)),
                          left.eq(left - Mux(sharing, 1, wpus)),
                          group.eq(group + 1), ea.eq(ea + f.ee), first.eq(0), step_first.eq(0)]
-            half_cols = Signal(12)
-            m.d.comb += half_cols.eq((f.cols + 1) >> 1)
-            words = Signal(13)
-            with m.Switch(f.pattern):
-                with m.Case(Pattern.BP2, Pattern.PAIR):
-                    m.d.comb += words.eq(f.cols)
-                with m.Case(Pattern.K1):
-                    m.d.comb += words.eq(half_cols << 1)
-                with m.Default():
-                    m.d.comb += words.eq(half_cols)
             # K3 and PAIR: two row groups share their addresses.
             with m.If(group[0] | (f.pattern == Pattern.BP2) | k1):
                 m.d.sync += pa.eq(pa + words)

@@ -28,7 +28,8 @@ class CommandQueue(wiring.Component):
     commands have been checked by the Sequencer.
 
     The first words of a command, which an engine sees at once, are registers, twice: those of the next command and those of
-    the one that has started last. All words of longer ones also go to a memory, from which the engine reads them.
+    the one that has started last, or will be next. All words of longer ones also go to a memory, from which the engine reads
+    them.
 
     Parameters
     ----------
@@ -134,7 +135,8 @@ class CommandQueue(wiring.Component):
             self.fault.eq(self.port.fault),
         ]
         m.d.sync += self.port.start.eq(self.grant)
-        with m.If(self.grant):
+        # From the request on, not with the grant, which comes late and has more to do: nobody looks at them before ``start``.
+        with m.If(self.request):
             m.d.sync += [target.eq(source) for target, source in zip(words, next_words, strict=True)]
         for n, source in enumerate(words):
             m.d.comb += self.port.cmd[32 * n:32 * n + 32].eq(source)

@@ -12,6 +12,7 @@ from gradloom.rtl.isa import FIRST_SHIFT_WORD, Dest, Opcode, Source
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import TailMemory, head
+from gradloom.verif.program_case import ANY_COMMAND
 
 __all__ = ["Bench", "Driver", "bench_config", "fill"]
 
@@ -150,9 +151,9 @@ class Bench:
         ends: list[int] = []
         for now in range(limit):
             await d.settle()
-            # Two cycles lie between two starts, and what runs sees its words until the next start.
-            start = (started < len(commands) and started - len(faults) < in_flight and d.get("port__free")
-                     and not d.get("port__start"))
+            # Two cycles lie between two starts, and what runs sees its words as long as the A-Core is not free.
+            free = d.get("port__free") and not d.get("port__start")
+            start = started < len(commands) and started - len(faults) < in_flight and free
             if d.get("port__done"):
                 faults.append(d.get("port__fault"))
                 ends.append(now)
@@ -171,6 +172,8 @@ class Bench:
                 started += 1
                 # The next command is collected at once.
                 slot = self.tails.put(commands[started]) if started < len(commands) else slot
+            elif free:
+                d.set("port__cmd", ANY_COMMAND)
             if len(faults) == len(commands):
                 self.ends = ends
                 return faults

@@ -17,6 +17,7 @@ from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import bank_conflict, encode_conv
 from gradloom.verif.ccore.conv_tile import ConvCase, Layer
 from gradloom.verif.ccore.shared_rows import dealt
+from gradloom.verif.program_case import ANY_COMMAND
 
 __all__ = ["Bench", "Trace", "drain_cycles", "fits", "overhead", "row_groups", "tokens"]
 
@@ -78,6 +79,8 @@ class Bench:
             if int(dut.port__done.value):
                 break
             assert int(dut.busy.value), "busy fell before done"
+            if cycles > 2 and int(dut.port__free.value):
+                dut.port__cmd.value = ANY_COMMAND
             await FallingEdge(dut.clk)
             cycles += 1
             assert cycles < limit, f"command {command:#x} does not end"
@@ -95,6 +98,8 @@ class Bench:
         waiting = list(commands)
         cycle, last_start, last_done = 0, -apart, -2
         while len(trace.done) < len(commands):
+            if not int(dut.port__start.value) and int(dut.port__free.value):
+                dut.port__cmd.value = ANY_COMMAND
             dut.port__start.value = 0
             if waiting and int(dut.port__free.value) and cycle - last_start >= apart \
                     and len(trace.start) - len(trace.done) < CCore.IN_FLIGHT and (rng is None or rng.integers(4)):

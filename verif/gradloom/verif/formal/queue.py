@@ -94,7 +94,10 @@ class QueueSpec(wiring.Component):
         known = [whole_length > n for n in range(_WORDS)]
         with m.If(dut.request & (granted == self.follow)):
             m.d.comb += Assert(dut.needs == command[32:64])
-        with m.If((port.start & (started == self.follow)) | (~port.start & (started == self.follow + 1))):
+        # The engine reads its command from ``start`` until another one may start.
+        held = Signal()
+        m.d.sync += held.eq(port.start | (held & ~(self.done if self.in_flight == 1 else self.free)))
+        with m.If((port.start & (started == self.follow)) | (~port.start & held & (started == self.follow + 1))):
             m.d.comb += [Assert(~known[n] | (port.cmd[32 * n:32 * n + 32] == command[32 * n:32 * n + 32])) for n in range(_WORDS)]
         with m.If((under_way != 0) & (ended == self.follow)):
             m.d.comb += [Assert(dut.tag == command[16:32]), Assert(dut.offset == offset),

@@ -81,7 +81,7 @@ def test_a_later_work_of_a_line_passes_one_that_cannot_come(passes):
 
 def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
     """A work has passed another one whose gradients would go where its own wait for their update."""
-    bench, space = Bench(), Access("DW", ((0, 36),))
+    bench, space, free = Bench(), Access("DW", ((0, 36),)), Access("AB", ((0, 36),))
 
     def later():
         yield array(22, sweeps=36, passes=True)
@@ -92,7 +92,7 @@ def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
         bench.recorder.emit(Opcode.RUN, {"uprog": TABLE["WU"], "planes": 1, "nb": 36, "pool": 0}, reads=[space])
 
     bench.pacer.add(bench.work("a", array(80), array(80, inside=True)))
-    bench.pacer.add(bench.work("w", array(1000, takes=lambda: space)), line="gradients")
+    bench.pacer.add(bench.work("w", array(1000, takes=lambda: (free, space))), line="gradients")
     bench.pacer.add(later(), line="gradients")
     bench.pacer.finish()
     assert bench.log == ["a0", "v0", "a1", "v1", "w0"]
