@@ -114,17 +114,18 @@ def _equivalent(mutants: Sequence[Mutant], *, named: bool) -> int:
     living = [mutant for mutant in mutants if named or mutant.name in lived]
     different: list[Mutant] = []
     for surroundings in (None, SURROUNDINGS):
-        for mutant, both in equivalence.miters(living if surroundings is None else different, surroundings=surroundings):
-            if surroundings and not both.relies:
+        for mutant, found in equivalence.miters(living if surroundings is None else different, surroundings=surroundings):
+            relies = "; ".join(dict.fromkeys(both.relies for both in found if both.relies))
+            if surroundings and not relies:
                 continue
-            verdict = equivalence.show(both)
+            verdict = equivalence.show_all(found)
             if verdict.how is not None:
-                shown[mutant.name] = page.Shown(mutant.name, verdict.how, f"{verdict.how}, as {both.relies}" if both.relies else "")
+                shown[mutant.name] = page.Shown(mutant.name, verdict.how, f"{verdict.how}, as {relies}" if relies else "")
                 page.write_shown(shown.values())
             elif surroundings is None:
                 different.append(mutant)
             said = verdict.how or ("not shown" if verdict.differs is None else f"differs in cycle {verdict.differs}")
-            print(_said(mutant, f"{said}, as {both.relies}" if both.relies else said), flush=True)
+            print(_said(mutant, f"{said}, as {relies}" if relies else said), flush=True)
     return 0
 
 

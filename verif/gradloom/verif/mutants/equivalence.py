@@ -32,7 +32,7 @@ from gradloom.verif.mutants.instrument import Mutant
 from gradloom.verif.mutants.plan import machine
 from gradloom.verif.mutants.surroundings import Surroundings
 
-__all__ = ["Miter", "ToolError", "Verdict", "miter", "miters", "show"]
+__all__ = ["Miter", "ToolError", "Verdict", "miter", "miters", "show", "show_all"]
 
 REACHABILITY, INDUCTION = "property-directed reachability", "induction over equal registers"
 """How a proof was found: ABC's ``scorr`` and ``pdr``, or Yosys' ``equiv_struct`` and ``equiv_induct``."""
@@ -134,51 +134,57 @@ def _alone(fragment: Fragment) -> Fragment:
 
 
 def miters(mutants: Iterable[Mutant], build: Callable[[], wiring.Component] | None = None,
-           surroundings: Mapping[str, Sequence[Surroundings]] | None = None) -> Iterator[tuple[Mutant, Miter]]:
-    """Both forms of the first module that holds it for every mutant, in its configuration or in what ``build`` makes; a machine is
-    elaborated once. With ``surroundings``, by file, only as far as they let the module differ.
+           surroundings: Mapping[str, Sequence[Surroundings]] | None = None) -> Iterator[tuple[Mutant, tuple[Miter, ...]]]:
+    """Both forms of every module that holds it for every mutant, in its configuration or in what ``build`` makes: modules of one
+    place in the sources may differ, and a mutant changes all of them. A machine is elaborated once. With ``surroundings``, by file,
+    only as far as they let a module differ.
 
     Raises
     ------
     :exc:`ValueError`
         If no module holds a mutant.
     """
-    machines: dict[str, tuple[wiring.Component, Fragment, dict[str, Fragment]]] = {}
+    machines: dict[str, tuple[wiring.Component, Fragment, dict[str, list[Fragment]]]] = {}
     for mutant in mutants:
         if mutant.config not in machines:
             machines[mutant.config] = _elaborate(build or functools.partial(Accelerator, machine(mutant.config)))
         top, design, owners = machines[mutant.config]
-        if mutant.place.owner not in owners:
-            raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
-        original = owners[mutant.place.owner]
-        mutated = _alone(original)
-        instrument.install([mutant])
-        instrument.select(1)
-        try:
-            instrument._Body(mutant.place.owner).rewrite(mutated)
-        finally:
-            found = 1 in instrument._state.found
-            instrument.select(0)
-            instrument.install([])
+        known = (surroundings or {}).get(mutant.place.owner.rsplit(":", 1)[0], ())
+        found = dict.fromkeys(_convert(design, mutated, original, top, known)
+                              for original in owners.get(mutant.place.owner, ())
+                              if (mutated := _mutated(original, mutant)) is not None)
         if not found:
             raise ValueError(f"no module of {mutant.config} holds {mutant.what} at {mutant.place}")
-        known = (surroundings or {}).get(mutant.place.owner.rsplit(":", 1)[0], ())
-        yield mutant, _convert(design, mutated, original, top, known)
+        yield mutant, tuple(found)
+
+
+def _mutated(original: Fragment, mutant: Mutant) -> Fragment | None:
+    """A module with the mutant, if it holds it."""
+    mutated = _alone(original)
+    instrument.install([mutant])
+    instrument.select(1)
+    try:
+        instrument._Body(mutant.place.owner).rewrite(mutated)
+        return mutated if 1 in instrument._state.found else None
+    finally:
+        instrument.select(0)
+        instrument.install([])
 
 
 def miter(mutant: Mutant, build: Callable[[], wiring.Component] | None = None,
           surroundings: Mapping[str, Sequence[Surroundings]] | None = None) -> Miter:
-    """The same of one mutant."""
-    return next(miters([mutant], build, surroundings))[1]
+    """The same of one mutant that one module holds."""
+    (both,) = next(miters([mutant], build, surroundings))[1]
+    return both
 
 
-def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component, Fragment, dict[str, Fragment]]:
-    """A component, what it elaborates to, and the first fragment of every ``Module()``."""
-    owners: dict[str, Fragment] = {}
+def _elaborate(build: Callable[[], wiring.Component]) -> tuple[wiring.Component, Fragment, dict[str, list[Fragment]]]:
+    """A component, what it elaborates to, and the fragments of every ``Module()`` of the sources."""
+    owners: dict[str, list[Fragment]] = {}
     rewrite = instrument._Body.rewrite
 
     def keep(self: Any, fragment: Fragment) -> None:
-        owners.setdefault(self.owner, _alone(fragment))
+        owners.setdefault(self.owner, []).append(_alone(fragment))
 
     instrument._Body.rewrite = keep  # type: ignore[method-assign]
     try:
@@ -306,6 +312,18 @@ def show(both: Miter, *, timeout: int = 60) -> Verdict:
         if (found := re.search(r"was asserted in frame (\d+)", said)) is not None:
             return Verdict(differs=int(found[1]))
         return Verdict(how=INDUCTION if _yosys(folder, _INDUCE, timeout) else None)
+
+
+def show_all(found: Sequence[Miter], *, timeout: int = 60) -> Verdict:
+    """Whether the two forms of all of these modules compute the same, as :func:`show`: how each was shown, or the first that was
+    not."""
+    ways: dict[str, None] = {}
+    for both in found:
+        verdict = show(both, timeout=timeout)
+        if verdict.how is None:
+            return verdict
+        ways[verdict.how] = None
+    return Verdict(how=", ".join(ways))
 
 
 def _abc(folder: str, timeout: int) -> str:

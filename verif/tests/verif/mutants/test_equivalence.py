@@ -46,6 +46,38 @@ class Counter(wiring.Component):
         return m
 
 
+class Sized(wiring.Component):
+    """Counts to ``last`` and then from 0; up and down only where it is told which."""
+
+    def __init__(self, last, both=False):
+        self.last, self.both = last, both
+        super().__init__({"at": Out(2)})
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.If(self.at == self.last):
+            m.d.sync += self.at.eq(0)
+        with m.Else():
+            m.d.sync += self.at.eq(self.at + 1)
+        if self.both:
+            down = Signal()
+            m.d.sync += down.eq(~down)
+        return m
+
+
+class Pair(wiring.Component):
+    """Two modules of one place in the sources that are not alike."""
+
+    def __init__(self):
+        super().__init__({"first": Out(2), "second": Out(2)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.wraps, m.submodules.stops = wraps, stops = Sized(3), Sized(2, both=True)
+        m.d.comb += [self.first.eq(wraps.at), self.second.eq(stops.at)]
+        return m
+
+
 @pytest.fixture(autouse=True)
 def own_sources(monkeypatch):
     monkeypatch.setattr(instrument, "RTL", instrument.Path(__file__).parent)
@@ -135,6 +167,17 @@ def test_surroundings_of_another_module_are_left_out():
     """Those that speak of signals that the module lacks."""
     free = miter(mutants()[ANY, "boolean", "| becomes &"], Ring)
     assert miter(mutants()[ANY, "boolean", "| becomes &"], Ring, {instrument.Path(__file__).name: [ANSWERED, LATER]}) == free
+
+
+def test_every_module_that_holds_a_mutant_is_looked_at():
+    """The first one wraps by itself, so that its end may be missed: not the second one. One holds what the other has not."""
+    found = mutants(Pair)
+    [(_, both)] = equivalence.miters([found["with m.If(self.at == self.last):", "condition", "always false"]], Pair)
+    assert len(both) == 2
+    assert show(both[0]).how is not None and show(both[1]).how is None
+    assert equivalence.show_all(both) == show(both[1]) and equivalence.show_all(both[:1]) == show(both[0])
+    [(_, alone)] = equivalence.miters([found["m.d.sync += down.eq(~down)", "statement", "left out"]], Pair)
+    assert len(alone) == 1
 
 
 @pytest.mark.parametrize(("what", "how"), [("second operand of & left out", INDUCTION), ("& becomes |", None)])
