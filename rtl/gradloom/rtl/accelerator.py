@@ -1,6 +1,6 @@
 """The whole machine: an AXI4 manager per DMA channel, one AXI4-Lite subordinate, one interrupt, one clock, one reset."""
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
@@ -38,8 +38,8 @@ class Accelerator(wiring.Component):
     """Sequencer, queues, engines and memories behind their bus interfaces.
 
     Everything that a fault must bring back to its initial state lives in the clock domain ``engine``: the same clock,
-    and a reset that :class:`gradloom.rtl.registers.control.Control` adds to the machine's own. Registers and counters live in
-    ``sync``.
+    and a reset from a register of :class:`gradloom.rtl.registers.control.Control`, which the machine's own reset sets. That one is
+    synchronous and must last two cycles or more. Registers and counters live in ``sync``.
 
     Members
     -------
@@ -69,10 +69,7 @@ class Accelerator(wiring.Component):
         config = self.config
         m.domains.engine = engine_domain = ClockDomain()
         m.submodules.control = control = Control()
-        m.d.comb += [
-            engine_domain.clk.eq(ClockSignal()),
-            engine_domain.rst.eq(ResetSignal() | control.engine_reset),
-        ]
+        m.d.comb += [engine_domain.clk.eq(ClockSignal()), engine_domain.rst.eq(control.engine_reset)]
         m.submodules.csr = csr = Csr(config)
         m.submodules.counters = counters = Counters(config)
 

@@ -36,7 +36,8 @@ private:
     std::string text_;
 };
 
-// Reset: VALID is low in it (from its second cycle on: the machine's is synchronous) and in the first cycle behind it (A3.1.2).
+// Reset: VALID is low in it (from its third cycle on: the machine's is synchronous, its engines' a cycle later) and in the first cycle
+// behind it (A3.1.2).
 enum class Phase { RESET_BEGINS, RESET, FIRST_CYCLE, RUNS };
 
 // What a channel offers must stay until it is taken (A3.2.1).
@@ -125,8 +126,9 @@ public:
 
     // Once a cycle, when all signals have settled before the rising edge.
     void check(uint64_t cycle, bool reset) {
-        const Phase now = !reset ? (in_reset_ ? Phase::FIRST_CYCLE : Phase::RUNS) : in_reset_ ? Phase::RESET : Phase::RESET_BEGINS;
-        in_reset_ = reset;
+        const Phase now = !reset ? (reset_cycles_ ? Phase::FIRST_CYCLE : Phase::RUNS)
+                                 : reset_cycles_ < 2 ? Phase::RESET_BEGINS : Phase::RESET;
+        reset_cycles_ = reset ? reset_cycles_ + 1 : 0;
         if (now != Phase::RUNS) return silent(cycle, now);
         for (Reader& reader : readers_) reader.ar.check(cycle, seen_, fence_, fence_limit_);
         for (Writer& writer : writers_) check(writer, cycle);
@@ -267,7 +269,7 @@ private:
     }
 
     uint32_t beat_;
-    bool in_reset_ = false;
+    uint64_t reset_cycles_ = 0;
     uint64_t fence_ = 0, fence_limit_ = ~uint64_t{0};
     std::vector<Reader> readers_;
     std::vector<Writer> writers_;

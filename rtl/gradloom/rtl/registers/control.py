@@ -51,7 +51,9 @@ class Control(wiring.Component):
     watchdog, steps : ``In(32)``, loop : ``In(1)``, last_step : ``Out(1)``
     halt : ``Out(1)``
         Freezes the Sequencer; no command starts.
-    flush, engine_reset : ``Out(1)``
+    flush : ``Out(1)``
+    engine_reset : ``Out(1)``
+        From a register, which the machine's own reset sets: 1 from its second cycle to the one behind it.
     irq : ``Out(1)``
     running : ``Out(1)``
     status, error, error_offset, error_state : ``Out(32)``
@@ -80,9 +82,10 @@ class Control(wiring.Component):
         done, failed, pending = Signal(), Signal(), Signal()
         stopping = Signal()
         # FLUSH and RESET, and RESET, in registers of their own: what is granted, and all that follows from it, begins with the
-        # first, and the second reaches every register of the engines.
+        # first, and the second reaches every register of the engines. It is all that resets them: 1 from the machine's own reset
+        # to the cycle behind it, so that no gate lies between, and no wire from wherever the machine's reset is made.
         ending = Signal()
-        resetting = Signal()
+        resetting = Signal(init=1)
         m.d.comb += [self.halt.eq(ending), self.flush.eq(ending), self.engine_reset.eq(resetting)]
         m.d.sync += resetting.eq(0)
 

@@ -46,6 +46,8 @@ class ControlSpec(wiring.Component):
         constant(m, self.watchdog)
         idle, hold, run, flush, reset = states = [Signal(name=name, init=name == "at_rest") for name in
                                                   ("at_rest", "held", "runs", "flushes", "resets")]
+        fresh = Signal(init=1)
+        m.d.sync += fresh.eq(0)
         code, unit = self._first(m)
         found = Signal()
         begins, goes = idle & self.start, hold & ~self.hold
@@ -57,7 +59,7 @@ class ControlSpec(wiring.Component):
         m.d.comb += [
             Assert(sum(states) == 1), Assert(dut.running == ~idle), Assert(dut.seq_start == goes),
             Assert(dut.counting == (run | flush)), Assert(dut.flush == (flush | reset)), Assert(dut.halt == (flush | reset)),
-            Assert(dut.engine_reset == reset),
+            Assert(dut.engine_reset == (reset | fresh)),
         ]
 
         error, offset, state = Signal(32), Signal(32), Signal(32)
