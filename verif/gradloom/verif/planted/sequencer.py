@@ -86,6 +86,20 @@ FAULTS = (
         f"{_TESTS}/rtl/sequencer/test_scale_events.py::test_seeds_of_all_numbers_beside_reads_of_others",
     ),
     Fault(
+        "a queue shows its engine the next command while the engine runs",
+        f"{_RTL}/sequencer/queue.py",
+        "with m.If(self.request):",
+        "with m.If(full):",
+        f"{_TESTS}/rtl/sequencer/test_queue.py",
+    ),
+    Fault(
+        "the machine's own reset leaves the engines as they are",
+        f"{_RTL}/registers/control.py",
+        "resetting = Signal(init=1)",
+        "resetting = Signal()",
+        f"{_TESTS}/formal/test_formal_control.py::test_control",
+    ),
+    Fault(
         "several signals of one cycle count once",
         f"{_RTL}/sequencer/semaphores.py",
         "change.eq(_ones(list(signals)) -",
