@@ -122,7 +122,8 @@ class Tools:
             self.lost -= 1
             raise Hopeless("routing comes to no end")
         files = {"synthesis": {"top.json": json.dumps({"modules": {"top": {"cells": self.cells}}})},
-                 "placement": {"placed.json": PLACED},
+                 "placement": {"placed.json": PLACED} if "placed.json" in command else {
+                     "placed-again.json": PLACED.replace('"7"', '"8"')},
                  "routing": {"top.config": "config", "top.sdf": SDF, "nextpnr.json": json.dumps({
                      "utilization": {}, "fmax": {"clk": {"achieved": 21.5, "constraint": 25}}, "critical_paths": []})},
                  "bitstream": {"top.bit": "bits"}}
@@ -170,23 +171,35 @@ def test_placement_is_routed_as_it_is(tools, tmp_path):
         "netnames": {"a": {"bits": [2], "attributes": {"src": "a.v"}}, "b": {"bits": [3]}}}}}
 
 
-def test_a_routing_without_an_end_is_done_without_timing(tools, tmp_path):
-    """The report has the command that came to an end, and another build does nothing of it again."""
+def test_a_placement_that_does_not_route_is_made_anew(tools, tmp_path):
+    """From another seed, the same for everybody; the report has its command, and another build does nothing of it again."""
     tools.lost, told = 1, []
     result = build.build(tmp_path, REQUEST, report=lambda stage, text: told.append(text))
-    assert [("--no-tmdriv" in call) for call in tools.calls if call[0] == "routing"] == [False, True]
-    assert "ever more wires are wanted twice: once more, without regard to timing" in told
-    assert "--no-tmdriv" in result.commands[2] and "--no-tmdriv" not in result.commands[1]
+    seeds = [call[call.index("--seed") + 1] for call in tools.calls if call[0] in ("placement", "routing")]
+    assert tools.names[1:5] == ["placement", "routing", "placement", "routing"] and seeds == ["1", "1", "1001", "1001"]
+    assert "ever more wires are wanted twice: cells are placed anew" in told
+    assert [command.count("1001") for command in result.commands] == [0, 0, 1, 1, 0]
+    assert json.loads((tmp_path / "routable.json").read_text())["modules"]["top"]["settings"]["seed"] == "8"
     tools.calls.clear()
     assert build.build(tmp_path, REQUEST, report=quiet).commands == result.commands
     assert tools.names == ["bitstream"]
 
 
-def test_a_routing_without_any_end(tools, tmp_path):
-    tools.lost = 2
+def test_what_does_not_route_twice_is_done_without_timing(tools, tmp_path):
+    tools.lost, told = 2, []
+    result = build.build(tmp_path, REQUEST, report=lambda stage, text: told.append(text))
+    assert [("--no-tmdriv" in call) for call in tools.calls if call[0] == "routing"] == [False, False, True]
+    assert tools.names.count("placement") == 2
+    assert "ever more wires are wanted twice: once more, without regard to timing" in told
+    assert ["--no-tmdriv" in command for command in result.commands] == [False, False, False, True, False]
+
+
+@pytest.mark.parametrize(("options", "tries"), [((), 3), (("--no-tmdriv",), 2)])
+def test_a_routing_without_any_end(tools, tmp_path, options, tries):
+    tools.lost = tries
     with pytest.raises(BuildError, match="routing comes to no end: give another --seed"):
-        build.build(tmp_path, REQUEST, report=quiet)
-    assert tools.names.count("routing") == 2
+        build.build(tmp_path, dataclasses.replace(REQUEST, router=(*build.ROUTER_OPTIONS, *options)), report=quiet)
+    assert tools.names.count("routing") == tries
 
 
 def test_clock_not_reached(tools, tmp_path):
