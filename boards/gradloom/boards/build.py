@@ -37,8 +37,8 @@ ROUTER_OPTIONS = ("--router", "router2")
 NO_TIMING = "--no-tmdriv"
 """Where nets on the longest paths keep each other from an end, in two placements. It is reached then, at a slower clock."""
 SECOND_SEED = 1000
-"""What is added to the seed of a placement that does not route. Of six placements of a machine five did, and another one costs a
-quarter of an hour: without timing a clock is some 5 MHz slower."""
+"""What is added to the seed of a placement that does not route with timing, as one in four or so does not. Another one costs a
+quarter of an hour; without timing a clock is some 5 MHz slower."""
 MARGIN = 12
 """Tiles by which a net may leave its bounding box. With nextpnr's own number, 3, the last of a machine's nets did not find their
 way."""
