@@ -71,7 +71,8 @@ def test_commands_on_a_simulated_board(test_board, tmp_path, capsys):
     told = capsys.readouterr().out
     assert re.search(r"verifying tiny-relu on nano \(9 MACs\), device sim:test-board", told)
     assert re.search(r"0 differences: .* simulated cycles", told)
-    assert re.search(r"on the board: [\d.]+ s at 50 MHz; cable: [\d,]+ bytes there, .* s at 3 Mbaud", told)
+    assert re.search(r"on the board: [\d.]+ s at 50 MHz; cable: [\d,]+ bytes there \([\d,]+ of images while it computed\), .* s at "
+                     r"3 Mbaud", told)
 
 
 def test_bench_on_a_simulated_board(test_board, tmp_path, capsys):

@@ -103,7 +103,10 @@ ring take, 6.7 ms. FTDI's latency timer is 16 ms unless it is set; then less tha
 
 Programs stay in the board's memory; of one that is there the next start writes the 4 bytes that name its first step. The forward
 pass of an evaluation reads the weights where training left them. An image travels once, to behind the memory that the machine may
-touch, and batches are gathered from there.
+touch, and batches are gathered from there; those of the next start while the machine computes (START is sent at once, images
+behind it). The last part of that memory, as large as the images of a start, keeps none: when a data set is larger than the rest,
+what comes ahead passes through it, and is gathered before it is needed. So a data set of any size costs its cable's time only
+where the machine is faster than the cable.
 
 In a script a read takes 2 bytes there and 4 back, a write 6, a poll 14 and 4. A batch that lies in the board's memory as part of a
 data set costs 8 bytes an image (GATHER) instead of the image.
