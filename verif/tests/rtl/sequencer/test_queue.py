@@ -195,6 +195,26 @@ def test_semaphores_order_two_engines():
             assert place["p", "start", n] > place["c", "end", n - 2]
 
 
+def test_a_command_that_waits_leaves_the_fifo_to_the_next_ones():
+    """Its words and the offset of the one behind it are out of the FIFO before it is granted."""
+    depth, taken = 8, 0
+    dut = CommandQueue(depth=depth, words=4)
+    words = [3 << 8, 1, 0, 0]  # three words, a semaphore that never comes
+
+    async def testbench(ctx):
+        nonlocal taken
+        ctx.set(dut.i.valid, 1)
+        for _ in range(40):
+            place = taken % 3  # offset, two pairs
+            ctx.set(dut.i.payload, 8 * taken if place == 0 else words[2 * place - 2] | words[2 * place - 1] << 32)
+            ready = ctx.get(dut.i.ready)
+            await ctx.tick()
+            taken += ready
+
+    run(dut, testbench)
+    assert taken == 3 + 1 + depth // 2
+
+
 def test_semaphores_against_a_model():
     rng = random.Random(6)
     requesters = 5
