@@ -222,10 +222,10 @@ def test_equivalence_without_its_tool_is_one_sentence(tmp_path, monkeypatch, cap
     monkeypatch.setattr(command, "read_results", lambda stale=False: {mutants[0].name: _result(mutants[0], "lives")})
     monkeypatch.setattr(page, "read_shown", dict)
 
-    def missing(both):
+    def missing(found):
         raise command.equivalence.ToolError("equivalence needs ABC: install it")
 
-    monkeypatch.setattr(command.equivalence, "show", missing)
+    monkeypatch.setattr(command.equivalence, "show_all", missing)
     assert command.main(["--equivalent"]) == 1
     assert capsys.readouterr().err == "error: equivalence needs ABC: install it\n"
 
