@@ -174,10 +174,17 @@ class _Build:
         self.commands.append(" ".join([tool, *arguments]))
 
         def work() -> None:
-            run_tool(stage, [tool_path(tool), *arguments], self.folder, progress, lambda line: self.report(stage, line))
+            self._call(stage, tool, arguments, progress)
 
         if not self.stages.run(stage, [self.versions.get(tool, ""), *arguments], inputs, outputs, work):
             self.report(stage, "done before")
+
+    def _call(self, stage: str, tool: str, arguments: list[str], progress: str, *, log: str = "",
+              hopeless: Callable[[str], bool] = lambda line: False) -> str:
+        """One call of a tool within a stage, with its output in ``log`` (by default of the stage); returns the command."""
+        run_tool(log or stage, [tool_path(tool), *arguments], self.folder, progress, lambda line: self.report(stage, line),
+                 hopeless)
+        return " ".join([tool, *arguments])
 
     def sources(self) -> None:
         self.report("sources", f"{self.request.config.name} for {self.request.board.name} at {self.request.clock / 1e6:g} MHz, "
@@ -217,32 +224,28 @@ class _Build:
     def _route(self) -> dict[str, list[str]]:
         """Commands that led to an end: of the placement, of another one if nothing else did, without regard to timing at last."""
         request, again = self.request, self.request.seed + SECOND_SEED
-        attempts = {"": (request.seed, request.router), "cells are placed anew": (again, request.router)}
+        attempts = [("", request.seed, request.router), ("cells are placed anew", again, request.router)]
         if NO_TIMING not in request.router:
-            attempts["once more, without regard to timing"] = (again, (*request.router, NO_TIMING))
+            attempts.append(("once more, without regard to timing", again, (*request.router, NO_TIMING)))
         placed, commands = {request.seed: "placed.json"}, list[str]()
         hopeless: Hopeless | None = None
-        for why, (seed, options) in attempts.items():
+        for why, seed, options in attempts:
             if why:
                 self.report("routing", f"ever more wires are wanted twice: {why}")
             if seed not in placed:
                 placed[seed] = "placed-again.json"
-                commands.append(self._nextpnr_run("placement", self._placing(seed, placed[seed])))
+                commands.append(self._call("routing", "nextpnr-ecp5", self._placing(seed, placed[seed]), _NEXTPNR_PROGRESS,
+                                           log="placement"))
             ready = routable(read_json(self.folder / placed[seed]), request.margin)
             (self.folder / "routable.json").write_text(json.dumps(ready))
             try:
-                commands.append(self._nextpnr_run("routing", self._routing(seed, options), Diverges()))
+                commands.append(self._call("routing", "nextpnr-ecp5", self._routing(seed, options), _NEXTPNR_PROGRESS,
+                                           hopeless=Diverges()))
             except Hopeless as error:
                 hopeless = error
             else:
                 return {"commands": commands}
         raise BuildError(f"{hopeless}: give another --seed")
-
-    def _nextpnr_run(self, name: str, arguments: list[str], hopeless: Callable[[str], bool] = lambda line: False) -> str:
-        """One call inside the stage of routing; returns the command."""
-        run_tool(name, [tool_path("nextpnr-ecp5"), *arguments], self.folder, _NEXTPNR_PROGRESS,
-                 lambda line: self.report("routing", line), hopeless)
-        return " ".join(["nextpnr-ecp5", *arguments])
 
     def result(self, modules: dict[str, dict[str, int]]) -> BuildReport:
         request = self.request

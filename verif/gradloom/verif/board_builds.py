@@ -96,10 +96,13 @@ def page() -> str:
                 f"| {name} | {report.seed} | {report.clock_mhz:g}, {report.reached_mhz:.2f}{missed} | "
                 f"{_use(report, 'TRELLIS_COMB')} | {_use(report, 'TRELLIS_FF')} | {_use(report, 'DP16KD')} | "
                 f"{_use(report, 'MULT18X18D')} | {sum(report.seconds.values()) / 60:.0f} |")
-    lines += ["", "| design, seed | slowest path | SHA-256 of the bitstream | tools |", "|---|---|---|---|"]
+    lines += ["", "A bitstream is that of the sources as they were: `gradloom build` prints the number of a checkout's, and where "
+              "it is another one, so are clock and bitstream ([what has changed](ecp5.md#the-whole-machine-on-an-lfe5u-85f)).", "",
+              "| design, seed | build | slowest path | SHA-256 of the bitstream | tools |", "|---|---|---|---|---|"]
     for name, reports in found.items():
         for report in reports:
-            lines.append(f"| {name}, {report.seed} | {_slowest(report)} | `{report.files.get('top.bit', 'none')[:16]}` | "
+            bitstream = report.files.get("top.bit", "none")[:16]
+            lines.append(f"| {name}, {report.seed} | `{report.build}` | {_slowest(report)} | `{bitstream}` | "
                          f"{', '.join(report.versions)} |")
     lines += ["", "The commands, each from the root of a checkout with `pip install -e '.[boards]'`:", ""]
     lines += [f"    gradloom build {' '.join(case.options)} --seed {seed}" for case in CASES for seed in case.seeds]

@@ -114,10 +114,10 @@ async def stream_commands(bench: Any, opcode: Opcode, commands: list[dict[str, i
     dut = bench.dut
     started, began, wait = 0, bench.cycle, False
     for _ in range(limit):
-        if int(dut.port__free.value) and not wait:
+        free = int(dut.port__free.value) and not wait
+        if free:
             dut.port__cmd.value = ANY_COMMAND
-        free = int(dut.port__free.value) and not wait and started - len(bench.ends) < in_flight
-        wait = bool(free and started < len(commands))
+        wait = bool(free and started - len(bench.ends) < in_flight and started < len(commands))
         if wait:
             dut.port__cmd.value = command_bits(opcode, **commands[started])
             started += 1

@@ -17,11 +17,11 @@ from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import PRESETS
-from gradloom.verif.checkout import NETWORKS as CHECKED
+from gradloom.verif.checkout import NETWORKS as NETWORK_FOLDER
 
 NETWORKS = [
     "digits-cnn",
-    *(str(path) for path in sorted(CHECKED.glob("*.toml"))),
+    *(str(path) for path in sorted(NETWORK_FOLDER.glob("*.toml"))),
 ]
 STEPS, BATCH, SEED = 4, 3, 11
 
@@ -162,7 +162,7 @@ def test_flipped_tensors_are_told_by_name():
 def test_an_evaluation_tells_what_comes(monkeypatch):
     """Each batch but the last one is followed by the next."""
     told = []
-    network = load_network(str(CHECKED / "tiny-relu.toml"))
+    network = load_network(str(NETWORK_FOLDER / "tiny-relu.toml"))
     with Session(network, PRESETS["small"], 4, "golden", 0, 0, MemoryOptions()) as session:
         session.load(State.initial(network, 0, 0))
         images, labels, _ = synthetic_images(network, 10, SEED)

@@ -47,7 +47,7 @@ class Counter(wiring.Component):
 
 
 class Sized(wiring.Component):
-    """Counts to ``last`` and then from 0; up and down only where it is told which."""
+    """Counts to ``last`` and then from 0; with ``both`` another register beside it."""
 
     def __init__(self, last, both=False):
         self.last, self.both = last, both
@@ -169,6 +169,7 @@ def test_surroundings_of_another_module_are_left_out():
     assert miter(mutants()[ANY, "boolean", "| becomes &"], Ring, {instrument.Path(__file__).name: [ANSWERED, LATER]}) == free
 
 
+@needs_abc
 def test_every_module_that_holds_a_mutant_is_looked_at():
     """The first one wraps by itself, so that its end may be missed: not the second one. One holds what the other has not."""
     found = mutants(Pair)
