@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from gradloom.boards.board import BOARDS
 from gradloom.host.commands.cli_arguments import (
+    augment_argument,
     bench_device,
     clock_mhz,
     decay,
@@ -19,6 +20,7 @@ from gradloom.host.commands.cli_arguments import (
     machine_arguments,
     memory_arguments,
     momentum,
+    normalise_argument,
     positive,
     rate,
     rounding_argument,
@@ -124,6 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="train a network on the simulated hardware, the golden model or the emulator")
     machine_arguments(train)
     integers_argument(train)
+    normalise_argument(train)
+    augment_argument(train)
     train.add_argument("--batch", type=positive, help="images a step (default: the network's)")
     length = train.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive, help="stop after this many steps")
@@ -147,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser("eval", help="accuracy of trained weights on the test images, forward passes only")
     machine_arguments(evaluate)
     integers_argument(evaluate, None)
+    normalise_argument(evaluate, "as in the training")
     evaluate.add_argument("--weights", type=Path, required=True, metavar="DIR|FILE", help="a run's folder or its checkpoint.npz")
     format_argument(evaluate)
     rounding_argument(evaluate, "that of the training")

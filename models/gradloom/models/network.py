@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gradloom.models.arithmetic.frn import XHAT_EXPONENT
 from gradloom.models.formats import NORMALISED_BITS, Coding, Format, Scale, find_format
+from gradloom.models.images import ImageSettings
 from gradloom.models.layers import (
     INPUT,
     AvgPool,
@@ -72,6 +73,8 @@ class Network:
     rounding : :class:`Rounding`
     format : :class:`str`
         Number format (:data:`~gradloom.models.formats.FORMATS`).
+    data : :class:`~gradloom.models.images.ImageSettings`
+        What a run does with its images unless it is told otherwise.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class Network:
     train: Training = dataclasses.field(default_factory=Training)
     rounding: Rounding = dataclasses.field(default_factory=Rounding)
     format: str = "pint8"
+    data: ImageSettings = dataclasses.field(default_factory=ImageSettings)
     _geometry: dict[str, Geometry] = dataclasses.field(init=False, repr=False, compare=False)
     _number: dict[str, int] = dataclasses.field(init=False, repr=False, compare=False)
 
@@ -297,7 +301,8 @@ class Network:
     def to_toml(self) -> str:
         """The network as TOML; :func:`load_network` reads it back to an equal network."""
         return network_file.write(
-            self.name, self.input_shape, self.classes, self.layers, self.loss, self.train, self.rounding, self.format
+            self.name, self.input_shape, self.classes, self.layers, self.loss, self.train, self.rounding, self.format,
+            self.data,
         )
 
 

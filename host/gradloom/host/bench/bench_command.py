@@ -20,7 +20,7 @@ from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.trace import chrome_trace
 from gradloom.host.cost_model.what_if import PARTS
 from gradloom.host.cost_model.workload import layer_phase
-from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
+from gradloom.host.datasets.data import Preparation, epoch_order, load_dataset
 from gradloom.host.devices.board_choice import BoardChoice, board_choice, machine_config
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import check_fit
@@ -52,7 +52,7 @@ def _steps(options: argparse.Namespace, network: Network, batch: int, count: int
         images, labels, exponent = synthetic_images(network, batch * count, options.seed)
         source = f"hashed images, seed {options.seed}"
     else:
-        data = load_dataset(options.data, divisor=asked_divisor(options.integers))
+        data = load_dataset(options.data, preparation=Preparation.asked(options.integers, network.data.normalise))
         check_fit(network, data, batch)
         orders = [epoch_order(len(data.train_y), options.seed, epoch) for epoch in range(1 + batch * count // len(data.train_y))]
         chosen = np.concatenate(orders)[: batch * count]

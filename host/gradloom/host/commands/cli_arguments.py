@@ -12,11 +12,13 @@ from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
 from gradloom.models.formats import FORMATS, find_format
+from gradloom.models.images import NORMALISATIONS, Augmentation
 from gradloom.models.network import NetworkError
 from gradloom.models.rounding import parse_rounding
 from gradloom.rtl.config import PRESETS
 
 __all__ = [
+    "augment_argument",
     "bench_device",
     "clock_mhz",
     "decay",
@@ -27,6 +29,7 @@ __all__ = [
     "machine_arguments",
     "memory_arguments",
     "momentum",
+    "normalise_argument",
     "positive",
     "rate",
     "rounding_argument",
@@ -139,6 +142,29 @@ def integers_argument(parser: argparse.ArgumentParser, default: str | None = "un
     parser.add_argument("--integers", choices=("unit", "raw"), default=default,
                         help="images of whole numbers, such as bytes: divided by a power of two so that they lie in -1..1 "
                              f"(unit), or taken as they are (raw) (default: {default or 'as in the training'})")
+
+
+def normalise_argument(parser: argparse.ArgumentParser, default: str = "the network's, else none") -> None:
+    """Whether channels are normalised; ``default`` says in the help what is done else."""
+    parser.add_argument("--normalise", choices=NORMALISATIONS, default=None,
+                        help="channel: of every channel its mean over the training images is subtracted, and it is divided by its "
+                             f"standard deviation (default: {default})")
+
+
+def _augment(text: str) -> str:
+    try:
+        return str(Augmentation.parse(text))
+    except NetworkError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("augment: ")) from None
+
+
+def augment_argument(parser: argparse.ArgumentParser) -> None:
+    """How training images are moved, and how many are held out."""
+    parser.add_argument("--augment", type=_augment, default=None, metavar="HOW,...",
+                        help="crop or crop=N: training images are moved by up to N (4) rows and columns; flip: every other one is "
+                             "mirrored, as a hash of seed, epoch and image decides; none (default: the network's, else none)")
+    parser.add_argument("--validation", type=positive, default=None, metavar="N",
+                        help="training images held out and evaluated after every epoch; the test images then after the last alone")
 
 
 def machine_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,13 +3,13 @@
 import argparse
 import dataclasses
 
-from gradloom.host.datasets.data import asked_divisor, load_dataset
+from gradloom.host.datasets.data import load_dataset
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError, write_json
-from gradloom.host.runs.run_folder import load_checkpoint, trained_divisor
+from gradloom.host.runs.run_folder import load_checkpoint, trained_preparation
 from gradloom.models import digests
 from gradloom.models.network import Kind, load_network
 
@@ -24,8 +24,12 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_output_file(options.out)
     check_device(options.device, config, options.trace_fst)
-    divisor = trained_divisor(options.weights) if options.integers is None else asked_divisor(options.integers)
-    data = load_dataset(options.data, divisor=divisor)
+    preparation = trained_preparation(options.weights)
+    if options.integers is not None:
+        preparation = dataclasses.replace(preparation, divisor=1 if options.integers == "raw" else None)
+    if options.normalise is not None:
+        preparation = dataclasses.replace(preparation, normalise=options.normalise, channels=())
+    data = load_dataset(options.data, preparation=preparation)
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
     state = load_checkpoint(options.weights, network)
@@ -59,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
                 "number_format": network.format,
                 "rounding": dataclasses.asdict(network.rounding),
                 "divisor": data.divisor,
+                "channels": data.channels,
                 "steps": state.step,
                 "test_accuracy": outcome.correct / outcome.images,
                 "test_loss": outcome.loss,

@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.choices import Choices, choose
-from gradloom.host.datasets.data import Dataset, asked_divisor, epoch_order, load_dataset
+from gradloom.host.datasets.batches import RunBatches, check_augmentation
+from gradloom.host.datasets.data import Dataset, Preparation, load_dataset
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import LimitReached, sum_widths, told
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
-from gradloom.host.devices.session import Session, check_fit
+from gradloom.host.devices.session import Score, Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.environment import check_device, check_output_folder
 from gradloom.host.files import UserError
 from gradloom.host.runs.progress import StepProgress
-from gradloom.host.runs.run_folder import RUN_FORMAT, RunFolder, load_checkpoint, recorded_divisor
+from gradloom.host.runs.run_folder import RUN_FORMAT, RunFolder, load_checkpoint
 from gradloom.models import digests
 from gradloom.models.golden import step as golden
+from gradloom.models.images import Augmentation
 from gradloom.models.network import Network, Training, load_network
 from gradloom.models.state import State
 from gradloom.rtl.config import Config
@@ -43,7 +45,10 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
     path = options.out or RunFolder.free_name(Path("runs"), f"{network.name}-{config.name}")
     RunFolder.check_free(path)
     check_device(options.device, config, options.trace_fst)
-    data = load_dataset(options.data, divisor=asked_divisor(options.integers))
+    augmentation = Augmentation.parse(network.data.augment if options.augment is None else options.augment)
+    preparation = Preparation.asked(options.integers, options.normalise or network.data.normalise, options.validation)
+    data = load_dataset(options.data, preparation=preparation)
+    check_augmentation(augmentation, data, network)
     batch = options.batch or network.train.batch
     check_fit(network, data, batch)
     train = dataclasses.replace(
@@ -62,7 +67,8 @@ def _begin(options: argparse.Namespace) -> tuple[RunFolder, dict[str, Any]]:
         "configuration": dataclasses.asdict(config),
         "macs": config.macs,
         "data": {"name": data.name, "source": str(options.data), "sha256": data.digest(),
-                 "train": len(data.train_y), "test": len(data.test_y), "whole": data.whole, "divisor": data.divisor},
+                 "train": len(data.train_y), "test": len(data.test_y), "whole": data.whole, "divisor": data.divisor,
+                 "channels": data.channels, "augment": str(augmentation), "validation": len(data.valid_y)},
         "device": options.device,
         "batch": batch,
         "total_steps": steps,
@@ -102,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     if options.resume:
         check_output_folder(folder.path, "folder to --resume, or copy this one to where it can be")
         check_device(record["device"], config, options.trace_fst)
-    data = load_dataset(record["data"]["source"], divisor=recorded_divisor(record))
+    data = load_dataset(record["data"]["source"], preparation=Preparation.recorded(record))
     if data.digest() != record["data"]["sha256"]:
         raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to resume")
     checkpoint = folder.path / "checkpoint.npz"
@@ -141,6 +147,12 @@ def schedule(record: dict[str, Any], network: Network) -> list[golden.Hyper]:
     return golden.schedule_table(Training(**settings), total, average=network.arithmetic.average)
 
 
+def _shown(name: str, found: Score | None) -> dict[str, float | None]:
+    """Accuracy and loss of an evaluation for the record."""
+    return {f"{name}_accuracy": None if found is None else found.correct / found.images,
+            f"{name}_loss": None if found is None else found.loss}
+
+
 class _Trainer:
     def __init__(
         self, folder: RunFolder, record: dict[str, Any], network: Network, config: Config, data: Dataset, state: State
@@ -149,7 +161,7 @@ class _Trainer:
         self.data, self.state = data, state
         self.batch, self.total, self.per_epoch = record["batch"], record["total_steps"], record["steps_per_epoch"]
         self.hypers = schedule(record, network)
-        self.order: tuple[int, np.ndarray] | None = None
+        self.batches = RunBatches(data, self.batch, state.seed, Augmentation.parse(record["data"].get("augment", "none")))
         self.previous: dict[str, Any] | None = None
 
     def run(self, memory: MemoryOptions) -> int:
@@ -184,13 +196,6 @@ class _Trainer:
         self._conclude(kind, cost)
         return 0
 
-    def _batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        epoch, position = divmod(step, self.per_epoch)
-        if self.order is None or self.order[0] != epoch:
-            self.order = (epoch, epoch_order(len(self.data.train_y), self.state.seed, epoch))
-        chosen = self.order[1][position * self.batch : (position + 1) * self.batch]
-        return self.data.train_x[chosen], self.data.train_y[chosen]
-
     def _start(self, session: Session, progress: StepProgress) -> bool:
         """One start of the machine: up to the epoch's end, the calibration step alone, a checked step alone."""
         first = self.state.step
@@ -202,7 +207,7 @@ class _Trainer:
             count -= 1
             check_last = False
         checked = self.record["device"] != "golden" and (check_all or check_last)
-        batches = [self._batch(step) for step in range(first, first + count)]
+        batches = [self.batches.of(step) for step in range(first, first + count)]
         before = self.state.copy() if checked else None
         cycles = session.cycles
 
@@ -232,9 +237,10 @@ class _Trainer:
     def _following(self, step: int) -> list[np.ndarray]:
         """Images of the start behind this many steps, or of the evaluation there."""
         if step % self.per_epoch == 0 or step == self.total:
-            return [self.data.test_x[:self.batch]] if len(self.data.test_y) else []
+            seen = self.data.valid_x if len(self.data.valid_y) else self.data.test_x
+            return [seen[:self.batch]] if len(seen) else []
         last = min(self.total, step + STEPS_PER_START, (step // self.per_epoch + 1) * self.per_epoch)
-        return [self._batch(following)[0] for following in range(step, last)]
+        return [self.batches.of(following)[0] for following in range(step, last)]
 
     def _recent(self, key: str) -> float | None:
         values = [entry[key] for entry in self.record["steps"][-self.per_epoch // 4 :]]
@@ -253,18 +259,22 @@ class _Trainer:
     def _end_epoch(self, session: Session, progress: StepProgress) -> None:
         epoch = (self.state.step - 1) // self.per_epoch
         entries = [entry for entry in self.record["steps"] if entry["step"] // self.per_epoch == epoch]
-        test = session.evaluate(self.data.test_x, self.data.test_y) if len(self.data.test_y) else None
+        data, last = self.data, self.state.step == self.total
+        valid = session.evaluate(data.valid_x, data.valid_y) if len(data.valid_y) else None
+        # Whoever holds images out for validation chooses by them, and looks at the test images once.
+        test = session.evaluate(data.test_x, data.test_y) if len(data.test_y) and (valid is None or last) else None
         summary = {
             "epoch": epoch,
             "steps": self.state.step,
             "train_accuracy": float(np.mean([entry["accuracy"] for entry in entries])),
-            "test_accuracy": None if test is None else test.correct / test.images,
-            "test_loss": None if test is None else test.loss,
+            **_shown("validation", valid),
+            **_shown("test", test),
             "cycles": session.cycles_total(self.previous),
             "sha256": digests.parameters_digest(self.network, self.state),
         }
         self.record["epochs"].append(summary)
-        accuracy = "" if test is None else f", test accuracy {100 * summary['test_accuracy']:.2f} %"
+        accuracy = "".join(f", {name} accuracy {100 * found.correct / found.images:.2f} %"
+                           for name, found in (("validation", valid), ("test", test)) if found is not None)
         progress.note(
             f"epoch {epoch + 1}: training accuracy {100 * summary['train_accuracy']:.2f} %{accuracy}, "
             f"parameters {summary['sha256'][:16]}"

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 
 from gradloom.host.choices import choose
-from gradloom.host.datasets.data import asked_divisor, epoch_order, load_dataset
+from gradloom.host.datasets.data import Preparation, epoch_order, load_dataset
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions
@@ -61,7 +61,8 @@ def material(options: argparse.Namespace) -> Material:
     """Network, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
     network = load_network(options.network).formatted(options.format).rounded(options.rounding)
     needed = options.batch * options.steps
-    data = None if options.data == "random" else load_dataset(options.data, divisor=asked_divisor(options.integers))
+    preparation = Preparation.asked(options.integers, network.data.normalise)
+    data = None if options.data == "random" else load_dataset(options.data, preparation=preparation)
     if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:
         check_fit(network, data, options.batch)
         order = np.concatenate([epoch_order(len(data.train_y), options.seed, e) for e in range(1 + needed // len(data.train_y))])

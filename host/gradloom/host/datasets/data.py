@@ -2,8 +2,8 @@
 
 Every source becomes a :class:`Dataset` of PINT(8, 3) codes with one exponent. Images of whole numbers (bytes above all) are
 divided by the least power of two that brings them into -1..1, which changes the exponent alone; real numbers stay as they are.
-The order of the images of an epoch and the split of sources without test images come from the project's own hash, so they are the
-same with every library version.
+On demand every channel is normalised instead. The order of the images of an epoch and the split of sources without test images
+come from the project's own hash, so they are the same with every library version.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,17 @@ from gradloom.host.files import UserError
 from gradloom.models import digits
 from gradloom.models.arithmetic import dither, pint
 
-__all__ = ["DAMAGED", "Dataset", "asked_divisor", "epoch_order", "load_dataset", "make_dataset", "quantise"]
+__all__ = ["DAMAGED", "Dataset", "Preparation", "RawImages", "channel_statistics", "epoch_order", "load_dataset", "make_dataset",
+           "normalise", "quantise"]
 
 DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 """What numpy, zipfile and gzip raise on files that are no archive, damaged, encrypted or larger than the memory."""
 _EXPONENTS = range(-64, 128)
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+Channels = tuple[tuple[float, float], ...]
+"""Mean and standard deviation of every channel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +49,11 @@ class Dataset:
     whole : :class:`bool`
         Whether the source holds whole numbers.
     divisor : :class:`int`
-        Power of two by which these are divided; 1 for real numbers and for the built-in digits.
+        Power of two by which these are divided; 1 for real numbers, for the built-in digits, and where channels are normalised.
+    channels : tuple of pairs of floats
+        Mean and standard deviation of every channel by which it was normalised; none if it was not.
+    valid_x, valid_y : arrays as of the others
+        Training images that are held out (:meth:`held_out`), none unless asked for.
     """
 
     name: str
@@ -54,17 +64,42 @@ class Dataset:
     exponent: int
     whole: bool = False
     divisor: int = 1
+    channels: Channels = ()
+    valid_x: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 1, 1, 1), np.uint8))
+    valid_y: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
     def divided(self, divisor: int) -> "Dataset":
         """The same images divided by another power of two; real numbers stay as they are."""
-        if not self.whole:
+        if not self.whole or self.channels:
             return self
         exponent = self.exponent + self.divisor.bit_length() - divisor.bit_length()
         return dataclasses.replace(self, exponent=exponent, divisor=divisor)
 
+    def held_out(self, count: int) -> "Dataset":
+        """The same images, ``count`` of the training images held out for validation: the first of ``epoch_order(N, 0, -2)``.
+
+        The choice is one for all runs, so that they can be compared; the rest stays in its order.
+
+        Raises
+        ------
+        :exc:`UserError`
+            If none would be left to train with.
+        """
+        if count == 0:
+            return self
+        if count >= len(self.train_y):
+            raise UserError(f"{count} of the {len(self.train_y)} training images of {self.name} cannot be held out for validation, "
+                            f"none would be left: give a smaller --validation")
+        order = epoch_order(len(self.train_y), 0, -2)
+        held, kept = order[:count], np.sort(order[count:])
+        return dataclasses.replace(self, train_x=self.train_x[kept], train_y=self.train_y[kept], valid_x=self.train_x[held],
+                                   valid_y=self.train_y[held])
+
     @property
     def note(self) -> str:
         """What was done with the images, a clause for messages; empty if nothing."""
+        if self.channels:
+            return "every channel normalised to mean 0 and standard deviation 1"
         return f"images of whole numbers, divided by {self.divisor} to lie in -1..1" if self.divisor > 1 else ""
 
     @property
@@ -79,7 +114,8 @@ class Dataset:
     def digest(self) -> str:
         """SHA-256 over images, class numbers and exponent."""
         digest = hashlib.sha256(f"{self.train_x.shape} {self.test_x.shape} {self.exponent}".encode())
-        for array in (self.train_x, self.train_y, self.test_x, self.test_y):
+        held_out = (self.valid_x, self.valid_y) if len(self.valid_y) else ()
+        for array in (self.train_x, self.train_y, self.test_x, self.test_y, *held_out):
             digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
@@ -107,34 +143,111 @@ def quantise(images: np.ndarray) -> tuple[np.ndarray, int]:
     return pint.encode(wide, fraction_bits).code, exponent
 
 
-def asked_divisor(integers: str) -> int | None:
-    """``divisor`` of :func:`load_dataset` for the option ``--integers``: "unit" or "raw"."""
-    return 1 if integers == "raw" else None
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """What is done with the numbers of a data set before anything trains on them.
+
+    Parameters
+    ----------
+    divisor : :class:`int`, optional
+        Power of two by which images of whole numbers are divided, 1 to take them as they are; default: :func:`make_dataset`'s.
+    normalise : :class:`str`
+        "none", or "channel" (:func:`normalise`), which leaves nothing to divide.
+    channels : tuple of pairs of floats
+        Mean and standard deviation to normalise every channel by; default: those of the training images.
+    validation : :class:`int`
+        Training images that are held out (:meth:`Dataset.held_out`).
+    """
+
+    divisor: int | None = None
+    normalise: str = "none"
+    channels: Channels = ()
+    validation: int = 0
+
+    @classmethod
+    def asked(cls, integers: str, normalise: str = "none", validation: int | None = None) -> "Preparation":
+        """By the options ``--integers`` ("unit" or "raw"), ``--normalise`` and ``--validation``."""
+        return cls(1 if integers == "raw" else None, normalise, validation=validation or 0)
+
+    @classmethod
+    def recorded(cls, record: dict[str, Any]) -> "Preparation":
+        """Of the run with this record. Runs before divisors were recorded took whole numbers as they are."""
+        data = record["data"]
+        channels = tuple((float(mean), float(deviation)) for mean, deviation in data.get("channels", ()))
+        return cls(int(data.get("divisor", 1)), "channel" if channels else "none", channels, data.get("validation", 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class RawImages:
+    """What a source holds, as it is: images (N, C, Y, X), class numbers (N,), and these two for testing if it has them."""
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    test: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     """Permutation of ``range(count)`` for one epoch: indices sorted by a hash of (seed, epoch, index)."""
     start = dither.mix32(seed + 0x51ED2701 * (epoch + 1))
-    keys = np.array([dither.mix32(start + index) for index in range(count)], np.int64)
-    return np.argsort(keys, kind="stable")
+    return np.argsort(dither.mix32(np.arange(count, dtype=np.int64) + start), kind="stable")
 
 
-def make_dataset(
-    name: str, x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray] | None = None, *, seed: int = 0
-) -> Dataset:
-    """Images (N, C, Y, X) and class numbers (N,) to a data set with one exponent.
+def channel_statistics(x: np.ndarray) -> tuple[tuple[float, float], ...]:
+    """Mean and standard deviation of every channel of images (N, C, Y, X); of one that is all the same 1 as the latter."""
+    found = []
+    for channel in np.moveaxis(x, 1, 0):
+        # By levels: millions of bytes as float64 would take eight times their memory.
+        levels, counts = (np.arange(256.0), np.bincount(channel.ravel(), minlength=256)) if x.dtype == np.uint8 else (
+            channel.ravel().astype(np.float64), None)
+        mean = float(np.average(levels, weights=counts))
+        deviation = float(np.sqrt(np.average((levels - mean) ** 2, weights=counts)))
+        found.append((mean, deviation or 1.0))
+    return tuple(found)
 
-    Images of an integer type are divided by the least power of two that is not below their largest magnitude.
+
+def normalise(x: np.ndarray, test: np.ndarray, channels: Channels) -> tuple[np.ndarray, np.ndarray, int]:
+    """Images (N, C, Y, X) of any numbers, every channel less its mean, by its standard deviation.
+
+    Returns
+    -------
+    codes of both, uint8 arrays, and their exponent
+    """
+    mean, deviation = np.array(channels).T[:, :, None, None]
+    if x.dtype == np.uint8 and test.dtype == np.uint8:
+        # A table of the 256 bytes for each channel.
+        codes, exponent = quantise(((np.arange(256.0) - mean) / deviation)[:, 0])
+        own = np.arange(x.shape[1])[None, :, None, None]
+        return codes[own, x], codes[own, test], exponent
+    codes, exponent = quantise((np.concatenate([x, test]) - mean) / deviation)
+    return codes[: len(x)], codes[len(x) :], exponent
+
+
+def make_dataset(raw: RawImages, *, seed: int = 0, preparation: Preparation | None = None) -> Dataset:
+    """A source's images as a data set with one exponent; none are held out for validation.
+
+    Images of an integer type are divided by the least power of two that is not below their largest magnitude, unless the
+    ``preparation`` has another divisor or normalises every channel.
     Without ``test`` a fifth of the images, the first ones in the order ``epoch_order(N, seed, -1)``, is held out for testing.
     """
+    x, y, test = raw.x, raw.y, raw.test
     if test is None:
         order = epoch_order(len(x), seed, -1)
         held_out, kept = order[: len(x) // 5], order[len(x) // 5 :]
         x, y, test = x[kept], y[kept], (x[held_out], y[held_out])
+    preparation = preparation or Preparation()
+    if preparation.normalise == "channel":
+        channels = preparation.channels or channel_statistics(x)
+        if len(channels) != x.shape[1]:
+            raise UserError(f"{raw.name} has {x.shape[1]} channels, the training {len(channels)}: give images like its own")
+        codes, test_codes, exponent = normalise(x, test[0], channels)
+        return Dataset(raw.name, codes, y, test_codes, test[1], exponent, whole=x.dtype.kind in "iu", channels=channels)
     images = np.concatenate([x, test[0]])
     codes, exponent = quantise(images)
-    data = Dataset(name, codes[: len(x)], y, codes[len(x) :], test[1], exponent, whole=images.dtype.kind in "iu")
-    return data.divided(_unit(images)) if data.whole else data
+    data = Dataset(raw.name, codes[: len(x)], y, codes[len(x) :], test[1], exponent, whole=images.dtype.kind in "iu")
+    if not data.whole:
+        return data
+    return data.divided(_unit(images) if preparation.divisor is None else preparation.divisor)
 
 
 def _unit(images: np.ndarray) -> int:
@@ -143,32 +256,35 @@ def _unit(images: np.ndarray) -> int:
     return 1 << (peak - 1).bit_length()
 
 
-def load_dataset(source: str, *, seed: int = 0, divisor: int | None = None) -> Dataset:
+def load_dataset(source: str, *, seed: int = 0, preparation: Preparation = Preparation()) -> Dataset:
     """A built-in data set (``digits``), an ``.npz`` file, MNIST idx files, CIFAR-10, or a folder of images (docs/bench.md).
 
     Parameters
     ----------
-    divisor : :class:`int`, optional
-        Power of two by which images of whole numbers are divided, 1 to take them as they are; default: :func:`make_dataset`'s.
+    preparation : :class:`Preparation`
 
     Raises
     ------
     :exc:`UserError`
         If there is no such data, or its arrays cannot be used.
     """
-    data = _load(source, seed)
-    return data if divisor is None else data.divided(divisor)
+    data = _digits(preparation) if source == "digits" else make_dataset(_read(source), seed=seed, preparation=preparation)
+    return data.held_out(preparation.validation)
 
 
-def _load(source: str, seed: int) -> Dataset:
-    if source == "digits":
-        try:
-            train_x, train_y, test_x, test_y, exponent = digits.load_digits_split()
-        except ImportError:
-            raise UserError(
-                "the digits come with scikit-learn, which is not installed: pip install 'gradloom[data]'"
-            ) from None
-        return Dataset("digits", train_x, np.asarray(train_y, np.int64), test_x, np.asarray(test_y, np.int64), exponent)
+def _digits(preparation: Preparation) -> Dataset:
+    try:
+        train_x, train_y, test_x, test_y, exponent = digits.load_digits_split()
+    except ImportError:
+        raise UserError("the digits come with scikit-learn, which is not installed: pip install 'gradloom[data]'") from None
+    labels = np.asarray(train_y, np.int64), np.asarray(test_y, np.int64)
+    if preparation.normalise == "channel":
+        real = (np.ldexp(pint.decode(codes).astype(np.float64), exponent) for codes in (train_x, test_x))
+        return make_dataset(RawImages("digits", next(real), labels[0], (next(real), labels[1])), preparation=preparation)
+    return Dataset("digits", train_x, labels[0], test_x, labels[1], exponent)
+
+
+def _read(source: str) -> RawImages:
     path = Path(source)
     if not path.exists():
         raise UserError(f"there is no data {source!r}: give digits, an .npz file, or a folder of MNIST idx files, of CIFAR-10 "
@@ -176,13 +292,13 @@ def _load(source: str, seed: int) -> Dataset:
     from gradloom.host.datasets import data_cifar, data_images
 
     if data_cifar.recognises(path):
-        return data_cifar.load(path, seed)
+        return data_cifar.load(path)
     if data_images.recognises(path):
-        return data_images.load(path, seed)
+        return data_images.load(path)
     if path.is_dir() or "idx" in path.name:
         return _from_idx(path)
     if path.suffix == ".npz":
-        return _from_npz(path, seed)
+        return _from_npz(path)
     raise UserError(f"{path} is no .npz file, MNIST idx file or CIFAR-10 batch: convert it to .npz with arrays x and y")
 
 
@@ -212,7 +328,7 @@ def _labels(name: str, y: np.ndarray, count: int) -> np.ndarray:
     return y.astype(np.int64)
 
 
-def _from_npz(path: Path, seed: int) -> Dataset:
+def _from_npz(path: Path) -> RawImages:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
@@ -235,8 +351,8 @@ def _from_npz(path: Path, seed: int) -> Dataset:
             raise UserError(
                 f"{path}: images of x_test are {test_x.shape[1:]}, those of x are {x.shape[1:]}: make them equal"
             )
-        return make_dataset(path.stem, x, y, (test_x, test_y))
-    return make_dataset(path.stem, x, y, seed=seed)
+        return RawImages(path.stem, x, y, (test_x, test_y))
+    return RawImages(path.stem, x, y)
 
 
 def _read_idx(path: Path) -> np.ndarray:
@@ -267,7 +383,7 @@ def _read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, dtype, offset=4 + 4 * dims).reshape(shape)
 
 
-def _from_idx(path: Path) -> Dataset:
+def _from_idx(path: Path) -> RawImages:
     folder = path if path.is_dir() else path.parent
     found: dict[str, np.ndarray] = {}
     for part in ("train-images", "train-labels", "t10k-images", "t10k-labels"):
@@ -286,4 +402,4 @@ def _from_idx(path: Path) -> Dataset:
         raise UserError(
             f"{folder}: training images are {train_x.shape[1:]}, test images {test_x.shape[1:]}: they must be equal"
         )
-    return make_dataset(folder.name or "idx", train_x, train_y, (test_x, test_y))
+    return RawImages(folder.name or "idx", train_x, train_y, (test_x, test_y))

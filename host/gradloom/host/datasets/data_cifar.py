@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.host.datasets.data import DAMAGED, Dataset, make_dataset
+from gradloom.host.datasets.data import DAMAGED, RawImages
 from gradloom.host.files import UserError
 
 __all__ = ["load", "recognises"]
@@ -26,10 +26,10 @@ def recognises(path: Path) -> bool:
     return _is_batch(path)
 
 
-def load(path: Path, seed: int) -> Dataset:
-    """Training images from every ``data_batch_N`` in order of N, test images from ``test_batch``; a fifth of a single file."""
+def load(path: Path) -> RawImages:
+    """Training images from every ``data_batch_N`` in order of N, test images from ``test_batch``; a single file has none."""
     if path.is_file():
-        return make_dataset(path.name, *_read(path), seed=seed)
+        return RawImages(path.name, *_read(path))
     folder = path if _batches(path) else _inner(path) or path
     train, tests = _batches(folder), [file for file in folder.iterdir() if file.name.removesuffix(".bin") == _TEST]
     if len(tests) != 1:
@@ -41,7 +41,7 @@ def load(path: Path, seed: int) -> Dataset:
         raise UserError(f"{folder} holds binary and Python batches: leave the files of one format")
     parts = [_read(file) for file in train]
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return make_dataset("cifar-10", x, y, _read(tests[0]))
+    return RawImages("cifar-10", x, y, _read(tests[0]))
 
 
 def _is_batch(path: Path) -> bool:

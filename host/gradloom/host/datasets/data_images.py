@@ -6,7 +6,7 @@ from types import ModuleType
 
 import numpy as np
 
-from gradloom.host.datasets.data import Dataset, make_dataset
+from gradloom.host.datasets.data import RawImages
 from gradloom.host.files import UserError
 
 __all__ = ["load", "recognises"]
@@ -32,8 +32,8 @@ def recognises(path: Path) -> bool:
     return path.suffix.lower() in _SUFFIXES
 
 
-def load(path: Path, seed: int) -> Dataset:
-    """Classes are numbered by their folders' names in order. Without a test folder a fifth of the images is held out.
+def load(path: Path) -> RawImages:
+    """Classes are numbered by their folders' names in order. Without a test folder there are no test images.
 
     Raises
     ------
@@ -46,14 +46,14 @@ def load(path: Path, seed: int) -> Dataset:
     names = {entry.name for entry in _classes(path)}
     tests = [name for name in _TESTS if name in names]
     if "train" not in names or not tests:
-        return make_dataset(path.name, *_read(pillow, path, None, None), seed=seed)
+        return RawImages(path.name, *_read(pillow, path, None, None))
     if len(names) > 2:
         extra = ", ".join(sorted(names - {"train", tests[0]}))
         raise UserError(f"{path} holds train, {tests[0]} and {extra}: leave train and one of test and val there")
     classes = [entry.name for entry in _classes(path / "train")]
     train = _read(pillow, path / "train", classes, None)
     test = _read(pillow, path / tests[0], classes, train[0].shape[1:])
-    return make_dataset(path.name, *train, test)
+    return RawImages(path.name, *train, test)
 
 
 def _pillow() -> ModuleType:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.commands.train_command import schedule
-from gradloom.host.datasets.data import epoch_order, load_dataset
+from gradloom.host.datasets.batches import RunBatches
+from gradloom.host.datasets.data import Preparation, load_dataset
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.tensor_order import element_text, phase
 from gradloom.host.diff.diff_live import Batches, Side
 from gradloom.host.files import UserError
-from gradloom.host.runs.run_folder import RunFolder, load_checkpoint, recorded_divisor
+from gradloom.host.runs.run_folder import RunFolder, load_checkpoint
+from gradloom.models.images import Augmentation
 from gradloom.models.layers import NetworkError
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
@@ -89,11 +91,16 @@ def compare_runs(first: Run, second: Run) -> Evidence:
     settings = [key for key in _SETTINGS if a[key] != b[key]]
     settings += ["network"] if a["network"]["toml"] != b["network"]["toml"] else []
     settings += ["data"] if a["data"]["sha256"] != b["data"]["sha256"] else []
+    settings += ["augment"] if _augmentation(a) != _augmentation(b) else []
     step, lines = _steps(a, b)
     lines += _epochs(a, b)
     if a["network"]["toml"] == b["network"]["toml"] and a["number_format"] == b["number_format"]:
         lines += _states(first, second)
     return Evidence(tuple(settings), step, tuple(lines))
+
+
+def _augmentation(record: dict[str, Any]) -> Augmentation:
+    return Augmentation.parse(record["data"].get("augment", "none"))
 
 
 def _steps(a: dict[str, Any], b: dict[str, Any]) -> tuple[int | None, list[str]]:
@@ -168,17 +175,14 @@ def replay(first: Run, second: Run, steps: int) -> tuple[Batches, tuple[Side, Si
         If the data has changed or the configuration is of another version.
     """
     record = first.record
-    data = load_dataset(record["data"]["source"], divisor=recorded_divisor(record))
+    data = load_dataset(record["data"]["source"], preparation=Preparation.recorded(record))
     if data.digest() != record["data"]["sha256"]:
         raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to replay")
-    batch, per_epoch = record["batch"], record["steps_per_epoch"]
-    order = np.concatenate([
-        epoch_order(len(data.train_y), record["seed"], epoch)[: per_epoch * batch] for epoch in range((steps - 1) // per_epoch + 1)
-    ])
-    chosen = [order[step * batch : (step + 1) * batch] for step in range(steps)]
+    drawn = RunBatches(data, record["batch"], record["seed"], _augmentation(record))
+    images, labels = zip(*(drawn.of(step) for step in range(steps)), strict=True)
     hypers = schedule(record, first.network)[:steps]
     initial = State.initial(first.network, record["seed"], data.exponent)
-    batches = Batches(first.network, initial, [data.train_x[n] for n in chosen], [data.train_y[n] for n in chosen], hypers)
+    batches = Batches(first.network, initial, list(images), list(labels), hypers)
     return batches, (_side(first, "A"), _side(second, "B"))
 
 

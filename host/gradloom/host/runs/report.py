@@ -114,6 +114,11 @@ def _key(entries: Iterable[tuple[str, str]], y: float, x: float = _LEFT) -> str:
     return body
 
 
+_SETS = (("train_accuracy", "#7a8fa6", "training images"), ("validation_accuracy", "#b0568a", "validation images"),
+         ("test_accuracy", "#2f7f79", "test images"))
+"""Key in the records, colour and name of images that an accuracy is of."""
+
+
 def _training_drawings(run: dict[str, Any]) -> list[_Drawing]:
     steps = [(record["step"] + 1, record["loss"]) for record in run["steps"] if record.get("loss") is not None]
     if not steps:
@@ -134,7 +139,7 @@ def _training_drawings(run: dict[str, Any]) -> list[_Drawing]:
     if epochs:
         x_top = float(len(epochs))
         body = _frame(x_top, [0, 20, 40, 60, 80, 100], "epoch", "{} %")
-        sets = (("train_accuracy", "#7a8fa6", "training images"), ("test_accuracy", "#2f7f79", "test images"))
+        sets = [entry for entry in _SETS if any(e.get(entry[0]) is not None for e in epochs)]
         for key, colour, _ in sets:
             body += _curve(
                 [(e["epoch"] + 1, 100 * e[key]) for e in epochs if e.get(key) is not None], x_top, 100.0, colour, True
@@ -148,13 +153,16 @@ def _epochs(run: dict[str, Any]) -> str:
     epochs = run["epochs"]
     if not epochs:
         return ""
+    # The test images' column stands there even if it is empty.
+    sets = {key: name.removesuffix(" images") for key, _, name in _SETS
+            if key == "test_accuracy" or any(e.get(key) is not None for e in epochs)}
     rows = "".join(
-        f"<tr><td>{e['epoch'] + 1}</td><td>{_percent(e.get('train_accuracy'))}</td>"
-        f"<td>{_percent(e.get('test_accuracy'))}</td><td>{e.get('cycles') or 0:,}</td>"
+        f"<tr><td>{e['epoch'] + 1}</td>{''.join(f'<td>{_percent(e.get(key))}</td>' for key in sets)}"
+        f"<td>{e.get('cycles') or 0:,}</td>"
         f"<td><code>{e['sha256'][:16]}</code></td></tr>"
         for e in epochs
     )
-    heads = "".join(f"<th>{head}</th>" for head in ("epoch", "training", "test", "cycles", "parameters (SHA-256)"))
+    heads = "".join(f"<th>{head}</th>" for head in ("epoch", *sets.values(), "cycles", "parameters (SHA-256)"))
     return f"<table><tr>{heads}</tr>{rows}</table>"
 
 
@@ -245,6 +253,15 @@ def picture(run: dict[str, Any]) -> str:
             f'<rect width="100%" height="100%" fill="#fff"/>{body}</svg>\n')
 
 
+def _data(data: dict[str, Any]) -> str:
+    """Name, and what was done with the images."""
+    found = [data["name"]]
+    found += ["every channel normalised"] if data.get("channels") else []
+    found += [f"moved at random ({data['augment']})"] if data.get("augment", "none") != "none" else []
+    found += [f"{data['validation']} training images held out for validation"] if data.get("validation") else []
+    return ", ".join(found)
+
+
 def render(run: dict[str, Any]) -> str:
     """The page for the dictionary that ``run.json`` holds."""
     config = run["configuration"]
@@ -252,7 +269,7 @@ def render(run: dict[str, Any]) -> str:
         ("network", run["network"]["name"]),
         ("configuration", f"{config['name']}, {run['macs']} MACs"),
         ("device", run["device"]),
-        ("data", run["data"]["name"]),
+        ("data", _data(run["data"])),
         ("batch", run["batch"]),
         ("seed", run["seed"]),
         ("steps", len(run["steps"])),

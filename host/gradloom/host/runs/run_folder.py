@@ -5,12 +5,14 @@ and measured. A record of a step that the checkpoint does not hold yet is droppe
 """
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from gradloom.host.datasets.data import Preparation
 from gradloom.host.environment import check_output_folder
 from gradloom.host.files import UserError, write_json, write_text, write_with
 from gradloom.host.runs.report import picture, render
@@ -19,7 +21,7 @@ from gradloom.models.golden.averaging import averaged
 from gradloom.models.network import Network
 from gradloom.models.state import State, StateError
 
-__all__ = ["RunFolder", "load_checkpoint", "recorded_divisor", "trained_divisor"]
+__all__ = ["RunFolder", "load_checkpoint", "trained_preparation"]
 
 RUN_FORMAT = 3
 _KEYS = ("network", "configuration", "macs", "data", "device", "batch", "total_steps", "steps_per_epoch", "seed", "check",
@@ -37,21 +39,17 @@ def load_checkpoint(path: Path, network: Network) -> State:
         raise UserError(str(error)) from None
 
 
-def recorded_divisor(record: dict[str, Any]) -> int:
-    """By what a run divides images of whole numbers. Runs before this was recorded took them as they are."""
-    return int(record["data"].get("divisor", 1))
+def trained_preparation(weights: Path) -> Preparation:
+    """What the run did with its images that the weights (its folder, or a file in it) come from; none are held out.
 
-
-def trained_divisor(weights: Path) -> int | None:
-    """By what the run divided whole numbers that the weights (its folder, or a file in it) come from.
-
-    ``None`` where this is not known: there is no record, or the run's images were real numbers.
+    By the defaults where this is not known: there is no record, or the run's images were real numbers and have no divisor.
     """
     folder = weights if weights.is_dir() else weights.parent
     if not (folder / "run.json").is_file():
-        return None
+        return Preparation()
     record = RunFolder(folder).read()
-    return recorded_divisor(record) if record["data"].get("whole", True) else None
+    found = dataclasses.replace(Preparation.recorded(record), validation=0)
+    return found if record["data"].get("whole", True) else dataclasses.replace(found, divisor=None)
 
 
 class RunFolder:

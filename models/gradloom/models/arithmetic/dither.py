@@ -1,6 +1,6 @@
 """Random bits as a hash of (run seed, step, tensor, element) (docs/arithmetic.md, section 7)."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,12 +12,16 @@ _MASK24 = (1 << 24) - 1
 _MASK32 = (1 << 32) - 1
 
 
-def mix32(x: int) -> int:
-    """Final mixer of murmur3: a bijection of the 32-bit numbers."""
-    x &= _MASK32
-    x ^= x >> 16
+_Numbers = TypeVar("_Numbers", bound=Any)
+
+
+def mix32(x: _Numbers) -> _Numbers:
+    """Final mixer of murmur3, a bijection of the 32-bit numbers: of an int, or of an array or a tensor of int64."""
+    x = x & _MASK32
+    x = x ^ (x >> 16)
+    # What a product of int64 loses lies above the 32 bits that are kept.
     x = (x * 0x85EBCA6B) & _MASK32
-    x ^= x >> 13
+    x = x ^ (x >> 13)
     x = (x * 0xC2B2AE35) & _MASK32
     return x ^ (x >> 16)
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradloom.models.formats import find_format
+from gradloom.models.images import ImageSettings
 from gradloom.models.layers import LAYER_TYPES, Layer, NetworkError, Training
 from gradloom.models.rounding import Rounding
 
 __all__ = ["parse", "write"]
 
-_KEYS = ("name", "input", "classes", "loss", "layers", "train", "rounding", "format")
+_KEYS = ("name", "input", "classes", "loss", "layers", "train", "rounding", "format", "data")
 
 
 def parse(table: dict[str, Any], default_name: str) -> dict[str, Any]:
@@ -39,6 +40,7 @@ def parse(table: dict[str, Any], default_name: str) -> dict[str, Any]:
         "train": Training(**_settings(table, "train", Training)),
         "rounding": find_format(name).rounding.changed(_settings(table, "rounding", Rounding)),
         "format": name,
+        "data": ImageSettings(**_settings(table, "data", ImageSettings)),
     }
 
 
@@ -79,6 +81,7 @@ def write(
     train: Training,
     rounding: Rounding,
     format_name: str,
+    data: ImageSettings,
 ) -> str:
     """The TOML file that :func:`parse` reads back to the same arguments."""
     lines = [f'name = "{name}"', f"input = {list(input_shape)}", f"classes = {classes}", f'loss = "{loss}"',
@@ -87,6 +90,8 @@ def write(
         kind = next(key for key, cls in LAYER_TYPES.items() if type(layer) is cls)
         lines += ["", "[[layers]]", f'type = "{kind}"', *_pairs(layer)]
     lines += ["", "[train]", *_pairs(train), "", "[rounding]", *_pairs(rounding)]
+    if data != ImageSettings():
+        lines += ["", "[data]", *_pairs(data)]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradloom.host.datasets.data import Dataset, epoch_order, load_dataset
+from gradloom.host.datasets.data import Dataset, Preparation, epoch_order, load_dataset
 from gradloom.host.devices.models import check_torch_device
 from gradloom.host.files import UserError
 from gradloom.models.layers import Conv, FullyConnected, Layer, Training
@@ -191,7 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
         source = "MNIST" if options.experiment == "mnist" else "CIFAR-10"
         raise UserError(f"experiment {options.experiment} trains on {source}: give its folder with --data")
     # Bytes as they are, as in the results that are kept; Experiment.exponent scales them where it matters.
-    data = load_dataset(options.data or experiment.data or "", divisor=1)
+    data = load_dataset(options.data or experiment.data or "", preparation=Preparation(divisor=1))
     shape = data.train_x.shape[1:]
     if options.experiment == "logistic":
         experiment = dataclasses.replace(experiment, network=dataclasses.replace(experiment.network, input_shape=shape))

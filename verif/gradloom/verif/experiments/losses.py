@@ -209,9 +209,8 @@ def train(run: Run, learner: Learner, data: Pictures, out: Path, *, ends: float 
                         f"--batch")
     device = str(data.train.device)
     settings = dataclasses.asdict(run) | {"images": len(data.train), "test_images": len(data.test), "input_exponent": data.exponent}
-    record: dict[str, Any] = settings | {
-        "torch": torch.__version__, "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
-        "test_accuracy": None, "curve": []}
+    machine = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"}
+    record: dict[str, Any] = settings | machine | {"test_accuracy": None, "curve": []}
     path = out / f"run-{run.name}.json"
     if path.with_suffix(".pt").exists():
         found = torch.load(path.with_suffix(".pt"), map_location=device, weights_only=False)
@@ -219,6 +218,8 @@ def train(run: Run, learner: Learner, data: Pictures, out: Path, *, ends: float 
             raise UserError(f"{path} holds a run of other settings: move it away, or restore the settings")
         record = found["record"]
         learner.restore(found["learner"])
+    # A run that has gone on elsewhere says so of every epoch that was trained there.
+    elsewhere = {key: value for key, value in machine.items() if record[key] != value}
     hypers, curve = run.table(len(data.train)), record["curve"]
     steps, latest, spent = len(hypers) // run.epochs, 0.0, curve[-1]["seconds"] if curve else 0.0
     for epoch in range(len(curve), run.epochs):
@@ -231,7 +232,8 @@ def train(run: Run, learner: Learner, data: Pictures, out: Path, *, ends: float 
         latest = time.monotonic() - began
         spent += latest
         rate = steps * run.batch / latest
-        curve.append({"epoch": epoch + 1, "loss": loss, "images_per_second": round(rate, 1), "seconds": round(spent, 2)})
+        curve.append({"epoch": epoch + 1, "loss": loss, "images_per_second": round(rate, 1), "seconds": round(spent, 2)}
+                     | elsewhere)
         if epoch + 1 == run.epochs:
             record["test_accuracy"] = _accuracy(learner, data)
         _save(path, record, learner)

@@ -13,18 +13,14 @@ import torch
 from torch import Tensor
 
 from gradloom.host.datasets import data_cifar
-from gradloom.host.datasets.data import quantise
+from gradloom.host.datasets.data import channel_statistics, epoch_order, normalise
 from gradloom.host.files import UserError
-from gradloom.models.arithmetic.dither import mix32
+from gradloom.models.images import epoch_moves
 
-__all__ = ["PAD", "Pictures", "epoch_choices", "load_pictures", "mixed"]
+__all__ = ["PAD", "Pictures", "epoch_choices", "load_pictures"]
 
 PAD = 4
 """Rows and columns that an image may be moved by, either way."""
-_MASK32 = (1 << 32) - 1
-_ORDER, _MOVES = 0x51ED2701, 0x2F3B6A15
-"""By which the epoch's number is multiplied for the order of images (that of
-:func:`~gradloom.host.datasets.data.epoch_order`) and for their crops."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,24 +61,11 @@ class Pictures:
         return found, self.train_y[order]
 
 
-def mixed(x: Tensor) -> Tensor:
-    """:func:`gradloom.models.arithmetic.dither.mix32` of int64 numbers."""
-    x = x & _MASK32
-    x = x ^ (x >> 16)
-    # What a product of int64 loses lies above the 32 bits that are kept.
-    x = (x * 0x85EBCA6B) & _MASK32
-    x = x ^ (x >> 13)
-    x = (x * 0xC2B2AE35) & _MASK32
-    return x ^ (x >> 16)
-
-
 def epoch_choices(count: int, seed: int, epoch: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Order of an epoch, and of every image in it rows and columns that its crop leaves out, and whether it is flipped."""
-    index = torch.arange(count, device=device)
-    order = torch.argsort(mixed(index + mix32(seed + _ORDER * (epoch + 1))), stable=True)
-    moves = mixed(order + mix32(seed + _MOVES * (epoch + 1)))
-    places = 2 * PAD + 1
-    return order, (moves & 0x7FFF) % places, ((moves >> 15) & 0x7FFF) % places, ((moves >> 30) & 1).to(torch.bool)
+    order = torch.from_numpy(epoch_order(count, seed, epoch)).to(device)
+    down, right, flips = epoch_moves(order, seed, epoch, PAD)
+    return order, down, right, flips.to(torch.bool)
 
 
 def _raw(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -104,23 +87,13 @@ def _raw(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return (x, y, *data_cifar._read(test))
 
 
-def _normal(counts: np.ndarray) -> np.ndarray:
-    """The 256 levels less their mean, by their standard deviation."""
-    levels = np.arange(256, dtype=np.float64)
-    mean = np.average(levels, weights=counts)
-    return (levels - mean) / np.sqrt(np.average((levels - mean) ** 2, weights=counts))
-
-
 def load_pictures(path: Path, device: str, images: int | None = None) -> Pictures:
     """CIFAR-10 from its batches or from an ``.npz`` file of bytes, the first ``images`` (of the tests a fifth of that, too)."""
     x, y, test_x, test_y = _raw(path)
     if images is not None:
         x, y, test_x, test_y = x[:images], y[:images], test_x[: max(1, images // 5)], test_y[: max(1, images // 5)]
-    # A table of the 256 bytes for each channel, so that all have one exponent.
-    counts = [np.bincount(x[:, channel].ravel(), minlength=256) for channel in range(x.shape[1])]
-    codes, exponent = quantise(np.stack([_normal(found) for found in counts]))
-    channel = np.arange(x.shape[1])[None, :, None, None]
+    codes, test_codes, exponent = normalise(x, test_x, channel_statistics(x))
     padded = np.zeros((len(x), x.shape[1], x.shape[2] + 2 * PAD, x.shape[3] + 2 * PAD), np.uint8)
-    padded[:, :, PAD:-PAD, PAD:-PAD] = codes[channel, x]
-    train, train_y, test, answers = (torch.from_numpy(array).to(device) for array in (padded, y, codes[channel, test_x], test_y))
+    padded[:, :, PAD:-PAD, PAD:-PAD] = codes
+    train, train_y, test, answers = (torch.from_numpy(array).to(device) for array in (padded, y, test_codes, test_y))
     return Pictures(train, train_y, test, answers, exponent)

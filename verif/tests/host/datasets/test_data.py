@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.host.datasets.data import epoch_order, load_dataset, quantise
+from gradloom.host.datasets.data import Preparation, epoch_order, load_dataset, quantise
 from gradloom.host.files import UserError
 from gradloom.models.arithmetic import pint
 
@@ -199,15 +199,64 @@ def test_whole_numbers_are_divided_by_a_power_of_two(tmp_path, images, divisor, 
 
 def test_another_divisor(mnist):
     """1 is how integers were taken before; a run's own divisor holds whatever images it is asked for later."""
-    unit, raw, dim = (load_dataset(str(mnist), divisor=divisor) for divisor in (None, 1, 1024))
+    unit, raw, dim = (load_dataset(str(mnist), preparation=Preparation(divisor)) for divisor in (None, 1, 1024))
     assert (unit.divisor, raw.divisor, dim.divisor) == (256, 1, 1024)
     assert (unit.exponent, raw.exponent, dim.exponent) == (-12, -4, -14)
     assert all(np.array_equal(data.train_x, raw.train_x) for data in (unit, dim))
-    assert load_dataset("digits", divisor=1).digest() == load_dataset("digits").digest()
+    assert load_dataset("digits", preparation=Preparation(1)).digest() == load_dataset("digits").digest()
 
 
 def test_the_digits_keep_their_digest():
     assert load_dataset("digits").digest() == "8fff151961e678947b485db3ce8a45daf4f373ffb2eccfda539100ef25e78543"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+def test_channels_are_normalised(tmp_path, dtype):
+    """By the training images alone, the same numbers whatever type holds them."""
+    rng = np.random.default_rng(6)
+    x = np.concatenate([rng.normal(70, 20, (60, 1, 4, 4)), rng.normal(150, 5, (60, 1, 4, 4)), np.full((60, 1, 4, 4), 9.0)], axis=1)
+    x = np.rint(x).astype(dtype)
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(60) % 3, x_test=x[:20] + dtype(30), y_test=np.arange(20) % 3)
+    data = load_dataset(str(tmp_path / "d.npz"), preparation=Preparation(normalise="channel"))
+    mean, deviation = x.mean((0, 2, 3), np.float64), x.std((0, 2, 3), np.float64)
+    deviation[2] = 1.0  # a channel that is all the same
+    assert np.allclose(data.channels, np.stack([mean, deviation], 1), rtol=1e-12) and data.divisor == 1
+    for codes, given in ((data.train_x, x), (data.test_x, x[:20] + dtype(30))):
+        wanted = (given - mean[:, None, None]) / deviation[:, None, None]
+        # PINT's step is 64 beyond a fourth of the range, half of it is lost.
+        assert np.abs(values(codes, data.exponent) - wanted).max() <= np.ldexp(32.0, data.exponent)
+    assert data.title == "d, every channel normalised to mean 0 and standard deviation 1"
+
+
+def test_channels_of_the_training_hold_for_other_images(mnist, tmp_path):
+    """Dark images are dark for a network that was trained on bright ones."""
+    bright = load_dataset(str(mnist), preparation=Preparation(normalise="channel"))
+    np.savez(tmp_path / "dark.npz", x=np.full((4, 1, 5, 4), 3, np.uint8), y=np.arange(4))
+    dark = load_dataset(str(tmp_path / "dark.npz"), preparation=Preparation(normalise="channel", channels=bright.channels))
+    mean, deviation = bright.channels[0]
+    assert np.allclose(values(dark.train_x, dark.exponent), (3 - mean) / deviation, rtol=0.04)
+    np.savez(tmp_path / "colours.npz", x=np.zeros((4, 3, 5, 4), np.uint8), y=np.arange(4))
+    with pytest.raises(UserError, match="colours has 3 channels, the training 1: give images like its own"):
+        load_dataset(str(tmp_path / "colours.npz"), preparation=Preparation(normalise="channel", channels=bright.channels))
+
+
+def test_digits_are_normalised():
+    data = load_dataset("digits", preparation=Preparation(normalise="channel"))
+    real = values(data.train_x, data.exponent)
+    assert abs(real.mean()) < 0.01 and abs(real.std() - 1) < 0.01 and data.channels[0][0] == pytest.approx(0.305, abs=0.01)
+
+
+def test_images_held_out_for_validation(mnist):
+    """They leave the training images, whose order stays; all runs hold out the same."""
+    whole, data = load_dataset("digits"), load_dataset("digits", preparation=Preparation(validation=200))
+    assert (len(data.train_y), len(data.valid_y), len(data.test_y)) == (1237, 200, 360)
+    held = epoch_order(1437, 0, -2)[:200]
+    assert np.array_equal(data.valid_x, whole.train_x[held]) and np.array_equal(data.valid_y, whole.train_y[held])
+    kept = np.setdiff1d(np.arange(1437), held)
+    assert np.array_equal(data.train_x, whole.train_x[kept]) and np.array_equal(data.train_y, whole.train_y[kept])
+    assert data.digest() != whole.digest()
+    with pytest.raises(UserError, match="1437 of the 1437 training images of digits cannot be held out for validation"):
+        load_dataset("digits", preparation=Preparation(validation=1437))
 
 
 def test_quantise():

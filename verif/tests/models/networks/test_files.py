@@ -1,9 +1,11 @@
 """Networks as files: every one survives a round trip, and a bad one is told with the fix."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from gradloom.models.images import ImageSettings
 from gradloom.models.network import (
     NetworkError,
     load_network,
@@ -31,7 +33,7 @@ TAIL = '[[layers]]\ntype = "fully_connected"\nname = "fc"\nout = 3\n'
 BAD_FILES = [
     (
         "wrong = 1\n" + HEAD + TAIL,
-        "unknown key 'wrong': the keys are name, input, classes, loss, layers, train, rounding, format",
+        "unknown key 'wrong': the keys are name, input, classes, loss, layers, train, rounding, format, data",
     ),
     ("classes = 3\n" + TAIL, "key 'input' is missing: give it"),
     (HEAD + "layers = 3\n", "layers must be a list of tables: write each layer under [[layers]]"),
@@ -94,4 +96,20 @@ def test_missing_and_unreadable_files(tmp_path):
         load_network(str(file))
     file.write_text("name = = 3")
     with pytest.raises(NetworkError, match=r"bad\.toml is not a TOML file: "):
+        load_network(str(file))
+
+
+def test_what_is_done_with_images(tmp_path):
+    """A table of its own, written only where it says something: files without it stay as they are."""
+    network = load_network("digits-cnn")
+    assert "[data]" not in network.to_toml()
+    asked = dataclasses.replace(network, data=ImageSettings("channel", "crop=2"))
+    file = tmp_path / "asked.toml"
+    file.write_text(asked.to_toml())
+    assert load_network(str(file)) == asked and asked.to_toml().startswith(network.to_toml())
+    file.write_text(network.to_toml() + '[data]\nnormalise = "image"\n')
+    with pytest.raises(NetworkError, match=r"asked\.toml: data: normalise must be one of none, channel, not 'image': change it"):
+        load_network(str(file))
+    file.write_text(network.to_toml() + "[data]\nmirror = true\n")
+    with pytest.raises(NetworkError, match="data: unknown key 'mirror': the keys are normalise, augment"):
         load_network(str(file))
