@@ -110,6 +110,7 @@ def _diff_arguments(diff: argparse.ArgumentParser) -> None:
     diff.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
     diff.add_argument("--data", default="digits", metavar="NAME|FILE", help="as of verify (default: digits)")
     integers_argument(diff)
+    normalise_argument(diff)
     step_arguments(diff)
     diff.add_argument("--trace", type=Path, default=None, metavar="FILE",
                       help="write an FST waveform of the cycles around the first difference")
@@ -162,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="run golden model and device side by side and compare every tensor of every step")
     machine_arguments(verify)
     integers_argument(verify)
+    normalise_argument(verify)
     step_arguments(verify)
     schedule_argument(verify)
     memory_arguments(verify)

@@ -14,9 +14,10 @@ from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.environment import check_device
 from gradloom.host.runs.progress import StepProgress
+from gradloom.host.runs.run_folder import load_checkpoint, trained_preparation
 from gradloom.models import digests
 from gradloom.models.golden import step as golden
-from gradloom.models.network import Network, load_network
+from gradloom.models.network import Kind, Network, load_network
 from gradloom.models.state import State
 
 __all__ = ["Material", "material", "run"]
@@ -47,6 +48,8 @@ class Material:
         Where the images come from.
     hypers : list of :class:`~gradloom.models.golden.step.Hyper`
         One a step.
+    state : :class:`~gradloom.models.state.State`
+        Before the first.
     """
 
     network: Network
@@ -55,13 +58,20 @@ class Material:
     exponent: int
     title: str
     hypers: list[golden.Hyper]
+    state: State
 
 
 def material(options: argparse.Namespace) -> Material:
-    """Network, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
-    network = load_network(options.network).formatted(options.format).rounded(options.rounding)
+    """Network, state, batches and hyperparameters of the command line; hashed images where the data does not fit the network."""
+    network = load_network(options.network).formatted(options.format)
+    preparation = Preparation.asked(options.integers, options.normalise or network.data.normalise)
+    if options.weights is not None:
+        network = dataclasses.replace(network, rounding=load_checkpoint(options.weights, network).rounding)
+        found = trained_preparation(options.weights)
+        if options.normalise is None and found.normalise != "none":
+            preparation = found
+    network = network.rounded(options.rounding)
     needed = options.batch * options.steps
-    preparation = Preparation.asked(options.integers, network.data.normalise)
     data = None if options.data == "random" else load_dataset(options.data, preparation=preparation)
     if data is not None and data.train_x.shape[1:] == network.input_shape and data.classes <= network.classes:
         check_fit(network, data, options.batch)
@@ -77,7 +87,12 @@ def material(options: argparse.Namespace) -> Material:
         weight_decay=network.train.weight_decay if options.weight_decay is None else options.weight_decay,
     )
     hypers = golden.schedule_table(train, options.steps, average=network.arithmetic.average)
-    return Material(network, images, labels, exponent, title, hypers)
+    state = State.initial(network, options.seed, exponent)
+    if options.weights is not None:
+        # Once more: rests are kept, or not, as the rounding wants it.
+        state = dataclasses.replace(load_checkpoint(options.weights, network), rounding=network.rounding)
+        state.exponents[Kind.Z] = exponent
+    return Material(network, images, labels, exponent, title, hypers, state)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,10 +106,11 @@ def verify(options: argparse.Namespace) -> tuple[int, str]:
     check_device(options.device, config, options.trace_fst)
     given = material(options)
     network, images, labels, exponent, hypers = given.network, given.images, given.labels, given.exponent, given.hypers
-    state = State.initial(network, options.seed, exponent)
+    state, first = given.state, given.state.step
+    trained = f", from step {first} on" if options.weights else ""
     print(
         f"gradloom: verifying {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
-        f"{options.steps} steps of {options.batch} images ({given.title}), seed {options.seed}",
+        f"{options.steps} steps of {options.batch} images ({given.title}){trained}, seed {state.seed}",
         flush=True,
     )
     tensors = size = 0
@@ -107,10 +123,10 @@ def verify(options: argparse.Namespace) -> tuple[int, str]:
             for step in range(options.steps):
                 chosen = slice(step * options.batch, (step + 1) * options.batch)
                 outcome = session.train([images[chosen]], [labels[chosen]], [hypers[step]])[0]
-                with told(f"golden model beside the device, step {step}"):
+                with told(f"golden model beside the device, step {first + step}"):
                     result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step],
                                                widths=sum_widths(network, config))
-                comparison = compare_tensors(network, step, result, state, session)
+                comparison = compare_tensors(network, first + step, result, state, session)
                 tensors, size = tensors + comparison.tensors, size + comparison.bytes
                 if comparison.difference is not None:
                     progress.close()

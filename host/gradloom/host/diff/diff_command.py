@@ -9,7 +9,6 @@ from gradloom.host.diff.diff_live import Batches, Side, TraceRequest, compare_de
 from gradloom.host.diff.diff_runs import compare_runs, read_run, replay
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError
-from gradloom.models.state import State
 
 __all__ = ["run"]
 
@@ -74,7 +73,7 @@ def _live(options: argparse.Namespace) -> int:
     parts = [slice(step * options.batch, (step + 1) * options.batch) for step in range(options.steps)]
     batches = Batches(
         given.network,
-        State.initial(given.network, options.seed, given.exponent),
+        given.state,
         [given.images[part] for part in parts],
         [given.labels[part] for part in parts],
         given.hypers,

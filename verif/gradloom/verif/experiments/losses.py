@@ -3,7 +3,9 @@
 ``python -m gradloom.verif.experiments.losses --data FOLDER|FILE.npz --variants fp32,mean,mean+acts16 --seed 1 --out FOLDER`` trains
 a network in every variant, one after the other. All begin at the same weights and see the same images, cropped and flipped by a
 hash (:mod:`~gradloom.verif.experiments.pictures`), in the same order. A run writes ``FOLDER/run-VARIANT-SEED.json`` after every
-epoch, and a checkpoint from which the same command goes on. The variants: :mod:`~gradloom.verif.experiments.variants`.
+epoch, and a checkpoint from which the same command goes on; of the variant "product" at the end also the state that every device
+of ``gradloom`` goes on from (``run-product-SEED.npz``, for ``eval --weights`` and ``verify --weights``). The variants:
+:mod:`~gradloom.verif.experiments.variants`.
 """
 
 import argparse
@@ -41,6 +43,8 @@ __all__ = ["FloatLearner", "IntegerLearner", "Learner", "Run", "main", "train"]
 _EVALUATION = 500
 """Images of an evaluation's batch."""
 _LOGIT_UNIT = 2.0**-8
+_PRODUCT = "product"
+"""The variant that departs from nothing."""
 
 
 class Learner(Protocol):
@@ -261,7 +265,11 @@ def _one(run: Run, data: Pictures, out: Path, ends: float) -> dict[str, Any]:
     if plan is None:
         return train(run, FloatLearner(network, **made), data, out, ends=ends, say=say)
     with applied(plan, run.sums) as masters:
-        return train(run, IntegerLearner(network, plan, masters, **made), data, out, ends=ends, say=say)
+        learner = IntegerLearner(network, plan, masters, **made)
+        record = train(run, learner, data, out, ends=ends, say=say)
+        if run.variant == _PRODUCT and record["test_accuracy"] is not None:
+            learner.state().save(out / f"run-{run.name}.npz")
+        return record
 
 
 @told_in_a_sentence

@@ -120,3 +120,27 @@ def test_what_cannot_be_done(desk, capsys, arguments, message):
 def test_digits_are_not_mirrored(desk, capsys):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'gradloom[data]')")
     refused(capsys, ["train", "--device", "golden", "--augment", "flip"], "digits cannot be mirrored, a mirrored 2 is no 2")
+
+
+def test_verification_begins_at_a_trained_state(desk, capsys):
+    """With the training's images, and the emulator and the golden model go the same way from there."""
+    run = train("run", "--device", "golden", "--normalise", "channel")
+    steps = str(run["total_steps"])
+    capsys.readouterr()
+    trained = ["verify", *COMMON, "--device", "golden", "--weights", "run", "--steps", "2"]
+    assert cli.main(trained) == 0
+    said = capsys.readouterr().out
+    assert f"every channel normalised to mean 0 and standard deviation 1), from step {steps} on, seed 1" in said
+    assert cli.main([*trained, "--normalise", "none"]) == 0
+    assert "normalised" not in capsys.readouterr().out
+    assert cli.main(["verify", *COMMON, "--device", "golden", "--steps", "2", "--normalise", "channel"]) == 0
+    # Initial weights end elsewhere.
+    assert capsys.readouterr().out.split("parameters ")[-1] != said.split("parameters ")[-1]
+    assert cli.main(["diff", *COMMON, "--device", "golden", "--device", "golden", "--weights", "run", "--steps", "1"]) == 0
+    refused(capsys, ["verify", *COMMON, "--device", "golden", "--weights", "nowhere.npz"], "there is no nowhere.npz: give a run's")
+
+
+def test_a_state_of_another_rounding_keeps_its_own(desk, capsys):
+    train("run", "--device", "golden", "--rounding", "weights=stochastic")
+    for more in ([], ["--rounding", "weights=feedback"]):
+        assert cli.main(["verify", *COMMON, "--device", "golden", "--weights", "run", "--steps", "1", *more]) == 0
