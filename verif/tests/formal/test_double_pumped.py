@@ -81,7 +81,7 @@ class Bench(wiring.Component):
         subprocess.run([yosys_path(), "-q", "pair.ys"], cwd=self.folder, check=True, capture_output=True)
         library = emit.current_library()
         assert library is not None
-        library.sources["pair"] = (self.folder / "flat.v").read_text()
+        library.add_verilog("pair", (self.folder / "flat.v").read_text())
         inputs = {f"i_{name}": getattr(self, name) for name in (*CONTROLS, *FACTORS)}
         m.submodules.pair = Instance("pair", **inputs, **{f"o_{name}": getattr(self, name) for name in SUMS})
         return m

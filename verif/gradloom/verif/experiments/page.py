@@ -7,7 +7,7 @@ from typing import Any
 
 from gradloom.host.files import write_text
 from gradloom.verif.experiments.curves import draw
-from gradloom.verif.experiments.losses_page import losses_section
+from gradloom.verif.experiments.losses_page import SECTIONS, losses_section
 from gradloom.verif.experiments.results import DOCS, RESULTS, load_results
 from gradloom.verif.experiments.titles import TITLES
 
@@ -85,9 +85,8 @@ network, initial weights (int8-shift: uniform over its range), images, order and
 L1-FRN and TLU; "FP32, batch norm" has batch normalisation and ReLU in their place. An empty cell
 is a run that has not been made yet.
 
-**PINT8 on this page is the arithmetic until 2026-11-27**: weights rounded stochastically, and a mean in the normalisation's
-backward pass that was floored. What the machine computes since ([error feedback](decisions/0043-error-feedback.md)) follows from
-the first section, and its own long runs are not made yet.
+**The first section is today's arithmetic. PINT8 in all others is that until 2026-11-27**: weights rounded stochastically, and a
+mean in the normalisation's backward pass that was floored ([error feedback](decisions/0043-error-feedback.md) has both replaced).
 """
 _RADIO = """\
 `python -m gradloom.verif.experiments.radio`. Fox et al., section V: an auto-encoder (64-32-16-32-64, ReLU) learns online to
@@ -139,7 +138,7 @@ def render(folder: Path = RESULTS, figures: Path = DOCS / "figures") -> str:
     lines = [_HEAD]
     missing = []
     experiments: list[tuple[str, Any]] = [
-        ("losses-resnet20", lambda found: losses_section(found, figures)),
+        *((name, lambda found: losses_section(found, figures)) for name in SECTIONS),
         ("resnet20", lambda found: _classification("ResNet20 on CIFAR-10", found, "`python -m gradloom.verif.experiments.classify "
                                                    "resnet20 --data FOLDER`. " + _CIFAR, figures)),
         ("resnet20-long", lambda found: _classification("ResNet20 on more of CIFAR-10", found, "`... classify resnet20-long --data "

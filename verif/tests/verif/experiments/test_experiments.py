@@ -51,32 +51,43 @@ def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
     text = page.render(tmp_path, tmp_path)
     assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
     assert "Not run yet: int8-shift. 100 training" in text
-    assert ("losses-resnet20, resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, vgg16-quarter, logistic, mnist, radio, "
-            "ablations.\n") in text
+    assert ("losses-resnet20-30, losses-vgg16-10, losses-resnet20-22, resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, "
+            "vgg16-quarter, logistic, mnist, radio, ablations.\n") in text
     assert "ETA's recipe" in text
     ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
 
 
+def losses_run(variant, seed, accuracy, epochs=22, done=22):
+    curve = [{"epoch": epoch, "loss": 2.0 - 0.07 * epoch + 0.01 * seed * (variant == "fp32")} for epoch in range(1, done + 1)]
+    return {"variant": variant, "network": "resnet20", "seed": seed, "epochs": epochs, "test_accuracy": accuracy, "curve": curve}
+
+
 def test_the_page_shows_what_pint8_loses(tmp_path):
-    runs = [{"variant": name, "seed": seed, "test_accuracy": 0.8119,
-             "curve": [{"epoch": epoch, "loss": 2.0 - 0.07 * epoch + 0.01 * seed} for epoch in range(1, 23)]}
-            for name in ("fp32", "mean") for seed in (1, 2)]
-    (tmp_path / "accuracy-losses-resnet20.json").write_text(json.dumps({"experiment": "losses-resnet20", "runs": runs}))
+    """A run is set beside FP32 of its seed, at the epoch that it came to."""
+    runs = [losses_run("fp32", 1, 0.81), losses_run("fp32", 2, 0.82), losses_run("mean", 2, 0.8119),
+            losses_run("mean", 1, None, done=9), losses_run("mean", 3, 0.8)]
+    (tmp_path / "accuracy-losses-resnet20-22.json").write_text(json.dumps({"experiment": "losses-resnet20-22", "runs": runs}))
     text = page.render(tmp_path, tmp_path)
-    assert "| `mean` | PINT8, mean rounded | 2 | 0.4800 | 81.19 |" in text and "losses-resnet20.svg)" in text
-    ElementTree.fromstring((tmp_path / "accuracy-losses-resnet20.svg").read_text())
+    for row in ("| `fp32` | FP32 | 1 | 0.4700 |  | 81.00 |",
+                "| `mean` | PINT8 as it was, mean rounded | 2 | 0.4600 | -0.0200 | 81.19 |",
+                "| `mean` | PINT8 as it was, mean rounded | 1 | 1.3700 (epoch 9 of 22) | -0.0100 |  |",
+                "| `mean` | PINT8 as it was, mean rounded | 3 | 0.4600 | -0.0150 | 80.00 |",
+                "`fp32` 81.50 % (standard error 0.50, 2 seeds); `mean` 80.59 % (standard error 0.59, 2 seeds)."):
+        assert row in text, row
+    assert "losses-resnet20-22.svg)" in text
+    ElementTree.fromstring((tmp_path / "accuracy-losses-resnet20-22.svg").read_text())
 
 
-def test_finished_runs_are_kept(tmp_path, capsys):
-    def run(variant, seed, accuracy):
-        return {"variant": variant, "network": "resnet20", "seed": seed, "test_accuracy": accuracy, "curve": []}
-
-    (tmp_path / "runs.json").write_text(json.dumps({"runs": [run("mean", 2, 0.5), run("mean", 1, None), run("fp32", 1, 0.6)]}))
-    (tmp_path / "run-mean-2.json").write_text(json.dumps(run("mean", 2, 0.7)))
+def test_runs_are_kept(tmp_path, capsys):
+    """By network and number of epochs; a longer part of a run takes the place of a shorter one."""
+    (tmp_path / "runs.json").write_text(json.dumps({"runs": [losses_run("mean", 2, 0.5), losses_run("mean", 1, None, done=0),
+                                                            losses_run("fp32", 1, 0.6), losses_run("fp32", 1, None, 30, 8)]}))
+    (tmp_path / "run-mean-2.json").write_text(json.dumps(losses_run("mean", 2, 0.7)))
     losses_page.keep([tmp_path / "runs.json"], tmp_path)
     losses_page.keep([tmp_path / "run-mean-2.json"], tmp_path)
-    kept = json.loads((tmp_path / "accuracy-losses-resnet20.json").read_text())
-    assert kept == {"experiment": "losses-resnet20", "runs": [run("fp32", 1, 0.6), run("mean", 2, 0.7)]}
+    kept = json.loads((tmp_path / "accuracy-losses-resnet20-22.json").read_text())
+    assert kept == {"experiment": "losses-resnet20-22", "runs": [losses_run("fp32", 1, 0.6), losses_run("mean", 2, 0.7)]}
+    assert json.loads((tmp_path / "accuracy-losses-resnet20-30.json").read_text())["runs"] == [losses_run("fp32", 1, None, 30, 8)]
     (tmp_path / "bad.json").write_text("[1]")
     for name in ("bad.json", "none.json"):
         assert losses_page.main([str(tmp_path / name)]) == 2
