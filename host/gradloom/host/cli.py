@@ -168,6 +168,15 @@ def _parser() -> argparse.ArgumentParser:
     schedule_argument(verify)
     memory_arguments(verify)
 
+    health = commands.add_parser("health", help="zeros, saturated elements and segments of every tensor of some training steps")
+    machine_arguments(health, device_default="golden")
+    integers_argument(health)
+    normalise_argument(health)
+    step_arguments(health)
+    health.add_argument("--out", type=Path, default=None, metavar="DIR",
+                        help="folder of health.json and health.html (default: runs/health-NETWORK-N)")
+    memory_arguments(health)
+
     _diff_arguments(commands.add_parser("diff", help="the first difference of two runs, or of two devices side by side"))
     _bench_arguments(commands.add_parser("bench", help="what a training step costs on a machine, by layer and phase"))
 
@@ -265,6 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gradloom.host.commands.tune_command import run as command
         elif options.command == "diff":
             from gradloom.host.diff.diff_command import run as command
+        elif options.command == "health":
+            from gradloom.host.health.health_command import run as command
         elif options.command == "eval":
             from gradloom.host.commands.eval_command import run as command
         else:

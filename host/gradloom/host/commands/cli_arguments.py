@@ -167,7 +167,7 @@ def augment_argument(parser: argparse.ArgumentParser) -> None:
                         help="training images held out and evaluated after every epoch; the test images then after the last alone")
 
 
-def machine_arguments(parser: argparse.ArgumentParser) -> None:
+def machine_arguments(parser: argparse.ArgumentParser, device_default: str = "rtl") -> None:
     """Network, machine, data and device."""
     parser.add_argument("--network", default="digits-cnn", metavar="NAME|FILE", help="built-in network or TOML file")
     parser.add_argument("--config", metavar="NAME|FILE",
@@ -175,10 +175,10 @@ def machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default="digits", metavar="NAME|FILE",
                         help="digits, an .npz file with x and y, or a folder of MNIST idx files, of CIFAR-10 batches or of "
                              "images (default: digits)")
-    parser.add_argument("--device", type=device, default="rtl", metavar="NAME",
+    parser.add_argument("--device", type=device, default=device_default, metavar="NAME",
                         help=f"{', '.join(DEVICES)}: simulated hardware, the numpy golden model, or its exact emulator in PyTorch, "
                              f"there on a GPU; BOARD[:PORT] or sim:BOARD: a board, or all of it in simulation (boards: "
-                             f"{', '.join(BOARDS)}; default: rtl)")
+                             f"{', '.join(BOARDS)}; default: {device_default})")
 
 
 def dram_arguments(parser: argparse.ArgumentParser) -> None:

@@ -51,7 +51,7 @@ def stacked_bars(rows: Sequence[Bar], label: str, tip: Callable[[float], str], *
             width = span * max(0.0, value) / top
             if width:
                 body += (f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 4}" fill="{colour}">'
-                         f"<title>{html.escape(part)}: {tip(value)}</title></rect>")
+                         f"<title>{html.escape(part)}: {html.escape(tip(value))}</title></rect>")
             x += width
         body += f'<text x="{(x if full is None else names + span) + 6:.1f}" y="{y + 13}">{html.escape(text)}</text>'
     return svg(body, label, _BAR * len(rows) + 12)

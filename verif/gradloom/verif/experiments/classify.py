@@ -2,8 +2,8 @@
 
 ``python -m gradloom.verif.experiments.classify resnet20 --data FOLDER`` (CIFAR-10 in any form that ``--data`` of gradloom takes),
 ``... resnet20-long``, ``... vgg16`` and ``... vgg16-quarter`` likewise, ``... logistic`` (scikit-learn's digits, or an idx folder
-with ``--data``), ``... ablations``. ``... resnet20-recipe`` and ``... vgg16-recipe`` train as ETA's section III-C says (200 epochs
-of all images; batch and weight decay are ours), which takes a GPU: ``--device cuda``.
+with ``--data``), ``... digits``, ``... ablations``. ``... resnet20-recipe`` and ``... vgg16-recipe`` train as ETA's section III-C
+says (200 epochs of all images; batch and weight decay are ours), which takes a GPU: ``--device cuda``.
 Results go to ``docs/results/accuracy-NAME.json``, one run at a time: a command that is stopped and given again goes on.
 ``python -m gradloom.verif.experiments.page`` draws them.
 """
@@ -126,6 +126,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "mnist": Experiment(
         _logistic(28), None, None, None, Training(batch=128, epochs=15, lr=0.002, momentum=0.9, schedule="linear"),
         (1, 2, 3), tuple(name for name in FORMATS if name != "fp32-bn"), {"int8-shift": _SHIFT_RATE | {"lr": 0.125}}, exponent=-4),
+    # As `gradloom train` does it by its defaults.
+    "digits": Experiment(load_network("digits-cnn"), "digits", None, None, load_network("digits-cnn").train, tuple(range(1, 11)),
+                         ("fp32-bn", "fp32", "pint8"), {}),
     "ablations": Experiment(
         load_network("digits-cnn"), "digits", None, None,
         Training(batch=16, epochs=3, lr=0.02, momentum=0.9, schedule="linear"), (1, 2, 3, 4, 5),

@@ -114,6 +114,13 @@ FAULTS = (
         f"{_TESTS}/host/runs/test_prepared_run.py::test_test_images_are_looked_at_once",
     ),
     Fault(
+        "the health of numbers calls the lower end of the range coarse",
+        f"{_HOST}/health/health_measure.py",
+        "(value == pint.MIN_VALUE) | (value == pint.MAX_VALUE)",
+        "value == pint.MAX_VALUE",
+        f"{_TESTS}/host/health/test_health.py::test_classes_by_hand",
+    ),
+    Fault(
         "the place of results is not tried before work",
         f"{_HOST}/environment.py",
         "with tempfile.TemporaryFile(dir=place) as file:",

@@ -52,9 +52,19 @@ def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
     assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
     assert "Not run yet: int8-shift. 100 training" in text
     assert ("losses-resnet20-30, losses-vgg16-10, losses-resnet20-22, resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, "
-            "vgg16-quarter, logistic, mnist, radio, ablations.\n") in text
+            "vgg16-quarter, digits, logistic, mnist, radio, ablations.\n") in text
     assert "ETA's recipe" in text
     ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
+
+
+def test_the_page_shows_worst_and_best_of_many_seeds(tmp_path):
+    settings = {"train_images": 100, "test_images": 50, "train": vars(Training()), "overrides": {}}
+    Store("digits", settings, tmp_path).run([("fp32", seed) for seed in range(4)], result)
+    text = page.render(tmp_path, tmp_path)
+    row = next(line for line in text.splitlines() if line.startswith("| FP32 |"))
+    values = [result("fp32", seed)["accuracy"] for seed in range(4)]
+    assert "## digits-cnn, 4 seeds" in text
+    assert row.split("|")[4:7] == [f" {min(values):.2f} ", f" {max(values):.2f} ", " 4 "]
 
 
 def losses_run(variant, seed, accuracy, epochs=22, done=22):
