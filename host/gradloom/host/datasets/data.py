@@ -109,7 +109,7 @@ class Dataset:
 
     @property
     def classes(self) -> int:
-        return int(max(self.train_y.max(), self.test_y.max() if len(self.test_y) else 0)) + 1
+        return max(int(labels.max(initial=0)) for labels in (self.train_y, self.valid_y, self.test_y)) + 1
 
     def digest(self) -> str:
         """SHA-256 over images, class numbers and exponent."""

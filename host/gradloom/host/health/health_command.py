@@ -9,7 +9,7 @@ from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
 from gradloom.host.environment import check_device
 from gradloom.host.files import UserError, write_json, write_text
-from gradloom.host.health.health_measure import Health, measure
+from gradloom.host.health.health_measure import Found, measure
 from gradloom.host.health.health_page import render_health, worst
 from gradloom.host.runs.progress import StepProgress
 from gradloom.host.runs.run_folder import RunFolder
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     begins = f"from step {first} on" if options.weights else "from initial weights on"
     print(f"gradloom: {network.name}, device {options.device}, {options.steps} steps of {options.batch} images ({given.title}), "
           f"{begins}", flush=True)
-    found: dict[tuple[str, str], Health] | None = None
+    found: Found | None = None
     try:
         with Session(network, config, options.batch, options.device, given.exponent, state.seed, memory) as session:
             session.load(state)

@@ -13,7 +13,7 @@ from gradloom.models.arithmetic.frn import XHAT_EXPONENT
 from gradloom.models.golden.step import expected_tensors
 from gradloom.models.network import Kind, Network
 
-__all__ = ["CLASSES", "TITLES", "Health", "classes", "measure"]
+__all__ = ["CLASSES", "TITLES", "Found", "Health", "classes", "measure"]
 
 CLASSES = ("zero", "fine", "middle", "coarse", "saturated")
 """What an element can be: 0; of the segment with steps of 1, 8 or 64; one of the two ends of the range, -4096 and 4032."""
@@ -75,10 +75,13 @@ class Health:
         return cls(record["layer"], record["tensor"], counts, record["exponent"])
 
 
-def measure(network: Network, source: TensorSource, before: Mapping[tuple[str, str], Health] | None = None) -> dict[tuple[str, str],
-                                                                                                                  Health]:
-    """Add the latest step of a device to what was found in the steps before it, by (layer, tensor)."""
-    exponents, found = source.exponents(), {}
+Found = dict[tuple[str, str], Health]
+"""By layer and tensor."""
+
+
+def measure(network: Network, source: TensorSource, before: Found | None = None) -> Found:
+    """Add the latest step of a device to what was found in the steps before it."""
+    exponents, found = source.exponents(), Found()
     for layer, tensor in expected_tensors(network, export_dw=False):
         if tensor in PINT_TENSORS:
             counts = classes(np.asarray(source.tensor(layer, tensor)))[None]

@@ -1,5 +1,6 @@
 """Data sources: digits, .npz files, MNIST idx files (plain and gzip), and the ways in which a file can be damaged."""
 
+import dataclasses
 import gzip
 import struct
 from pathlib import Path
@@ -255,6 +256,8 @@ def test_images_held_out_for_validation(mnist):
     kept = np.setdiff1d(np.arange(1437), held)
     assert np.array_equal(data.train_x, whole.train_x[kept]) and np.array_equal(data.train_y, whole.train_y[kept])
     assert data.digest() != whole.digest()
+    rare = dataclasses.replace(whole, train_y=np.where(np.arange(1437) == held[0], 11, whole.train_y))
+    assert rare.classes == rare.held_out(1).classes == 12
     with pytest.raises(UserError, match="1437 of the 1437 training images of digits cannot be held out for validation"):
         load_dataset("digits", preparation=Preparation(validation=1437))
 
