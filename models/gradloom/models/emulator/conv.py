@@ -8,11 +8,13 @@
   kernels that only multiply and add cannot round.
 
 Either way the windows of many images are laid out as rows by one strided copy, and multiplied at once. A CPU takes bytes where
-:func:`bytes_are_exact` has seen that the product of byte matrices neither saturates nor rounds, else float64. A GPU takes bytes
+:func:`bytes_are_exact` has seen that the product of byte matrices neither saturates nor rounds, and :func:`bytes_are_fast` that it
+is no slower than float64, as it is without instructions for it; else float64. A GPU takes bytes
 for long sums whose sizes its units accept (:func:`_pays`), else float64, and never reads a result.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -27,7 +29,7 @@ from gradloom.models.emulator.windows import contiguous, windows_of
 from gradloom.models.layers import Geometry
 from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
-__all__ = ["backward", "bytes_are_exact", "check_ends", "forward", "weight_gradient"]
+__all__ = ["backward", "bytes_are_exact", "bytes_are_fast", "check_ends", "forward", "takes_bytes", "weight_gradient"]
 
 _TERMS = 1 << 16
 """Terms of a sum of byte products that 32 bits hold, whatever the bytes."""
@@ -39,6 +41,8 @@ _UNKNOWN = 1 << 62
 """Terms of sums that are looked at in any case."""
 _SHAPES = {"cpu": ((1, 1, 1), (3, 7, 5), (64, 4608, 32), (33, _TERMS, 2)), "cuda": ((17, 16, 16), (96, 4608, 64), (4096, 576, 128))}
 """Rows, terms and columns of the products by which :func:`bytes_are_exact` judges a kind of device."""
+_TIMED, _TRIES = (64, 1152, 64), 3
+"""Rows, terms and columns of the products by which :func:`bytes_are_fast` judges a CPU, and how many; the least time counts."""
 _FAR_TERMS = 1024
 """From so many terms on a GPU multiplies bytes: of shorter sums the four products cost more than the float64 windows."""
 _CHUNK, _FAR_CHUNK = 1 << 24, 1 << 28
@@ -75,6 +79,34 @@ def bytes_are_exact(device: str) -> bool:
             if not torch.equal(found.to(torch.float64), a.to(torch.float64) @ b.to(torch.float64)):
                 return False
     return True
+
+
+@cache
+def bytes_are_fast(device: str) -> bool:
+    """Whether a CPU multiplies matrices of bytes at least as fast as those of float64.
+
+    Without instructions for sums of byte products PyTorch 2.13 takes twenty times as long. No byte of a result depends on it.
+    """
+    if torch.device(device).type != "cpu":
+        return True
+    rows, terms, columns = _TIMED
+    a, b = torch.ones((rows, terms), dtype=torch.int8), torch.ones((terms, columns), dtype=torch.int8)
+    wide_a, wide_b = a.to(torch.float64), b.to(torch.float64)
+
+    def seconds(multiply: Callable[[], Tensor]) -> float:
+        times = []
+        for _ in range(_TRIES):
+            began = time.perf_counter()
+            multiply()
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    return seconds(lambda: _product(a, b)) <= seconds(lambda: wide_a @ wide_b)
+
+
+def takes_bytes(device: str) -> bool:
+    """Whether a kind of device multiplies bytes where it can, and not float64."""
+    return bytes_are_exact(device) and bytes_are_fast(device)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -144,7 +176,7 @@ def backward(
 
 def _pays(x: Operand, terms: int, outputs: int, rows: int) -> bool:
     """Whether a product of bytes is taken: ``rows`` sums of ``terms`` products for each of the ``outputs``."""
-    if terms > _TERMS or not bytes_are_exact(str(x.v.device)):
+    if terms > _TERMS or not takes_bytes(str(x.v.device)):
         return False
     pieces = 1 if x.narrow else 2
     # A GPU multiplies matrices of more than 16 rows, whose other sizes are multiples of 16.
@@ -171,7 +203,7 @@ def weight_gradient(
 
 def _gradient(x: Operand, dx: Operand, g: Geometry) -> Tensor:
     # A GPU's products of bytes want both factors in an order that windows do not have.
-    use_bytes = x.v.device.type == "cpu" and bytes_are_exact("cpu") and math.prod(g.out_shape[1:]) <= _TERMS
+    use_bytes = x.v.device.type == "cpu" and takes_bytes("cpu") and math.prod(g.out_shape[1:]) <= _TERMS
     return _byte_gradient(x, dx, g) if use_bytes else _wide_gradient(x.v, dx.v, g)
 
 

@@ -28,7 +28,11 @@ _BESIDE = """\
 L1-FRN, TLU, initial weights, images and order; sums of convolutions of "product" are in float32, where single low bits differ from
 the machine's. Trained on one H200, runs beside each other; what was trained elsewhere says so in the record, epoch by epoch: the
 last epochs of "product" are from a CPU. Test images were looked at once, after the last epoch. No setting was chosen by them here;
-the recipe is that of the section after next."""
+the recipe is that of the section after next. PINT8 ends where FP32 ends: the seeds of FP32 alone lie further apart.
+
+The state of PINT8's seed 1 after all epochs is kept, and every device goes on from it:
+`gradloom eval --network resnet20 --weights docs/results/trained/resnet20-30-epochs.npz --data FOLDER --normalise channel --device
+emulator --batch 250`, or `gradloom verify --weights ...`."""
 _VGG16 = """\
 `... losses --network vgg16 --variants fp32,product --epochs 10 --lr 0.05 --weight-decay 0.00048828125 ...`, otherwise as above. The
 lease of the GPU ended before three of the four runs did, and their states were not brought back: what is left is the loss up to

@@ -200,7 +200,7 @@ def applied(plan: Plan, sums: str = "exact") -> Iterator[dict[tuple[str, int], t
                     (emulator_conv, "weight_gradient", variant_sums.weight_gradient), (emulator_run, "encode", variant_sums.encode)]
     elif plan.wide or plan.xhat_bits:
         # Values of 16 bits are no two bytes of a PINT value.
-        changes += [(emulator_conv, "bytes_are_exact", lambda device: False)]
+        changes += [(emulator_conv, "takes_bytes", lambda device: False)]
     with contextlib.ExitStack() as stack:
         for owner, name, value in changes:
             stack.enter_context(mock.patch.object(owner, name, value))

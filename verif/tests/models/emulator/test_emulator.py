@@ -64,9 +64,10 @@ def test_every_tensor_of_four_steps_and_an_evaluation(name, rounding):
     assert digests.parameters_digest(network, emulator.state()) == before
 
 
-def test_float64_alone_gives_the_same(monkeypatch):
-    """The way of devices that do not multiply bytes."""
-    monkeypatch.setattr(emulator_conv, "bytes_are_exact", lambda device: False)
+@pytest.mark.parametrize("takes_bytes", [True, False], ids=["bytes", "float64"])
+def test_either_way_to_multiply_gives_the_same(monkeypatch, takes_bytes):
+    """Of devices that multiply bytes, and of those that do not; which of the two this one is decides in the other tests."""
+    monkeypatch.setattr(emulator_conv, "takes_bytes", lambda device: takes_bytes)
     for name in SOURCES:
         train(load_network(name), 2, 3)
     for seed in range(12):

@@ -59,7 +59,7 @@ class Events(TorchDispatchMode):
 
 def events_of_a_step(monkeypatch, name, images):
     """Of the third step, whose tables are there and whose exponents are known."""
-    monkeypatch.setattr(emulator_conv, "bytes_are_exact", lambda device: False)
+    monkeypatch.setattr(emulator_conv, "takes_bytes", lambda device: False)
     network = load_network(name)
     emulator, rng = Emulator(network, State.initial(network, 3, INPUT_EXPONENT)), np.random.default_rng(3)
     given, hyper = batch(network, rng, images), Hyper.from_floats(0.02, 0.9, 2.0**-12)

@@ -1,5 +1,8 @@
 """The emulator's parts against the golden model's, beyond what networks reach: widths, groups, fall-backs, saturation."""
 
+from types import SimpleNamespace
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -115,6 +118,13 @@ def operands(g, images, fill):
 
 
 def assert_convolutions(g, x, w, dx, *, narrow=False):
+    """Either way to multiply, whichever this machine takes."""
+    for takes_bytes in (True, False):
+        with mock.patch.object(emulator_conv, "takes_bytes", return_value=takes_bytes):
+            _assert_convolutions(g, x, w, dx, narrow=narrow)
+
+
+def _assert_convolutions(g, x, w, dx, *, narrow):
     inputs, errors = Operand(tensor(x), narrow=narrow), Operand(tensor(dx), narrow=narrow)
     weights = Weights(torch.tensor(w, dtype=torch.float32))
     found = emulator_conv.forward(inputs, weights, g, "layer")
@@ -155,6 +165,22 @@ def test_bytes_are_what_a_cpu_takes():
     assert not emulator_conv.bytes_are_exact("meta")
 
 
+@pytest.mark.parametrize("slow", [True, False])
+def test_bytes_that_take_longer_are_not_taken(monkeypatch, slow):
+    """By a clock that the product alone moves on, or that moves on by itself."""
+    now = 0.0
+
+    def product(a, b):
+        nonlocal now
+        now += slow
+        return torch.zeros((len(a), b.shape[1]), dtype=torch.int32)
+
+    monkeypatch.setattr(emulator_conv, "_product", product)
+    monkeypatch.setattr(emulator_conv, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert emulator_conv.bytes_are_fast.__wrapped__("cpu") is not slow
+    assert emulator_conv.bytes_are_fast.__wrapped__("cuda"), "a GPU is judged by sizes alone"
+
+
 @pytest.mark.parametrize(
     ("left", "right"),
     [((22, 1, 1, 11), (1, 27, 27, 1)), ((64, 1, 1, 11), (1, 5, 1, 1)), ((1, 6, 2, 1), (6, 4, 1, 6)), ((7, 3, 3, 1), (3, 1, 1, 9))],
@@ -186,11 +212,12 @@ def test_products_that_are_not_exact_are_noticed(monkeypatch, fault):
     else:
         monkeypatch.setattr(emulator_conv, "_product", product)
     monkeypatch.setattr(emulator_conv, "bytes_are_exact", emulator_conv.bytes_are_exact.__wrapped__)
-    assert not emulator_conv.bytes_are_exact("cpu")
-    assert_convolutions(GEOMETRIES[0], *operands(GEOMETRIES[0], 2, "random"))
+    assert not emulator_conv.bytes_are_exact("cpu") and not emulator_conv.takes_bytes("cpu")
+    _assert_convolutions(GEOMETRIES[0], *operands(GEOMETRIES[0], 2, "random"), narrow=False)
 
 
-def test_small_sums_are_kept_in_int32():
+def test_small_sums_are_kept_in_int32(monkeypatch):
+    monkeypatch.setattr(emulator_conv, "takes_bytes", lambda device: True)
     g = GEOMETRIES[0]
     x, w, _ = operands(g, 1, (4032, 32, 1))
     assert Weights(torch.tensor(w, dtype=torch.float32)).norm(1) == 16 * 9 * 32

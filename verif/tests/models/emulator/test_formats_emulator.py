@@ -88,9 +88,10 @@ def test_random_networks(first, form):
 
 
 @pytest.mark.parametrize("form", ["int8-shift", "bfp8"])
-def test_float64_alone_gives_the_same(monkeypatch, form):
-    """The way of devices that do not multiply bytes."""
-    monkeypatch.setattr(emulator_conv, "bytes_are_exact", lambda device: False)
+@pytest.mark.parametrize("takes_bytes", [True, False], ids=["bytes", "float64"])
+def test_either_way_to_multiply_gives_the_same(monkeypatch, takes_bytes, form):
+    """Of devices that multiply bytes, and of those that do not; which of the two this one is decides in the other tests."""
+    monkeypatch.setattr(emulator_conv, "takes_bytes", lambda device: takes_bytes)
     for name in SOURCES[:4]:
         train(load_network(name).formatted(form), 2, 3)
 

@@ -81,7 +81,7 @@ def test_the_product_is_the_emulator():
 def test_nothing_of_the_product_changes(plan):
     places = [(emulator_frn, "forward"), (emulator_frn, "backward"), (emulator_step, "update_parameters"), (emulator_step, "Run"),
               (emulator_step, "update_weights"), (emulator_velocity, "_updated"), (emulator_conv, "backward"),
-              (emulator_conv, "bytes_are_exact"), (emulator_forward, "convolution")]
+              (emulator_conv, "takes_bytes"), (emulator_forward, "convolution")]
     before = [getattr(owner, name) for owner, name in places]
     with pytest.raises(RuntimeError, match="stop"), applied(plan, "float32"):
         assert before != [getattr(owner, name) for owner, name in places]
