@@ -1,7 +1,9 @@
 """``gradloom verify``: golden model and device side by side, every tensor of every step compared."""
 
 import argparse
+import contextlib
 import dataclasses
+from collections.abc import Generator
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from gradloom.models.golden import step as golden
 from gradloom.models.network import Kind, Network, load_network
 from gradloom.models.state import State
 
-__all__ = ["Material", "material", "run"]
+__all__ = ["Material", "material", "run", "steps_on", "verify"]
 
 
 def synthetic_images(network: Network, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -95,6 +97,24 @@ def material(options: argparse.Namespace) -> Material:
     return Material(network, images, labels, exponent, title, hypers, state)
 
 
+def steps_on(session: Session, given: Material, options: argparse.Namespace) -> Generator[tuple[int, slice], None, None]:
+    """Train step after step, each in a start of its own, with progress: its number from 0, and which of the images it took.
+
+    The state that the session begins with is a copy.
+    """
+    session.load(given.state)
+    progress = StepProgress(options.steps)
+    session.notice = progress.warn
+    try:
+        for step in range(options.steps):
+            part = slice(step * options.batch, (step + 1) * options.batch)
+            outcome = session.train([given.images[part]], [given.labels[part]], [given.hypers[step]])[0]
+            yield step, part
+            progress.update(step + 1, loss=outcome.loss, accuracy=outcome.correct / options.batch, cycles=session.cycles)
+    finally:
+        progress.close()
+
+
 def run(options: argparse.Namespace) -> int:
     """Returns 0 only if not one byte differs."""
     return verify(options)[0]
@@ -105,7 +125,7 @@ def verify(options: argparse.Namespace) -> tuple[int, str]:
     memory, config = MemoryOptions.from_arguments(options), machine_config(options.device, options.config)
     check_device(options.device, config, options.trace_fst)
     given = material(options)
-    network, images, labels, exponent, hypers = given.network, given.images, given.labels, given.exponent, given.hypers
+    network, exponent = given.network, given.exponent
     state, first = given.state, given.state.step
     trained = f", from step {first} on" if options.weights else ""
     print(
@@ -116,25 +136,18 @@ def verify(options: argparse.Namespace) -> tuple[int, str]:
     tensors = size = 0
     with Session(network, config, options.batch, options.device, exponent, state.seed, memory,
                  choices=choose(options.schedule, network, config, options.batch)) as session:
-        session.load(state)
-        progress = StepProgress(options.steps)
-        session.notice = progress.warn
-        try:
-            for step in range(options.steps):
-                chosen = slice(step * options.batch, (step + 1) * options.batch)
-                outcome = session.train([images[chosen]], [labels[chosen]], [hypers[step]])[0]
+        with contextlib.closing(steps_on(session, given, options)) as steps:
+            for step, part in steps:
                 with told(f"golden model beside the device, step {first + step}"):
-                    result = golden.train_step(network, state, images[chosen], labels[chosen], hypers[step],
+                    result = golden.train_step(network, state, given.images[part], given.labels[part], given.hypers[step],
                                                widths=sum_widths(network, config))
                 comparison = compare_tensors(network, first + step, result, state, session)
                 tensors, size = tensors + comparison.tensors, size + comparison.bytes
                 if comparison.difference is not None:
-                    progress.close()
-                    print(f"gradloom: DIFFERENT: {comparison.difference}")
-                    return 1, ""
-                progress.update(step + 1, loss=outcome.loss, accuracy=outcome.correct / options.batch, cycles=session.cycles)
-        finally:
-            progress.close()
+                    break
+        if comparison.difference is not None:
+            print(f"gradloom: DIFFERENT: {comparison.difference}")
+            return 1, ""
         cycles = "" if session.cycles is None else f", {session.cycles:,} {session.kind} cycles"
         cost = session.cost()
     digest = digests.parameters_digest(network, state)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from gradloom.host.commands.verify_command import material
+from gradloom.host.commands.verify_command import material, steps_on
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
@@ -11,7 +11,6 @@ from gradloom.host.environment import check_device
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.health.health_measure import Found, measure
 from gradloom.host.health.health_page import render_health, worst
-from gradloom.host.runs.progress import StepProgress
 from gradloom.host.runs.run_folder import RunFolder
 
 __all__ = ["run"]
@@ -34,17 +33,8 @@ def run(options: argparse.Namespace) -> int:
     found: Found | None = None
     try:
         with Session(network, config, options.batch, options.device, given.exponent, state.seed, memory) as session:
-            session.load(state)
-            progress = StepProgress(options.steps)
-            session.notice = progress.warn
-            try:
-                for step in range(options.steps):
-                    part = slice(step * options.batch, (step + 1) * options.batch)
-                    outcome = session.train([given.images[part]], [given.labels[part]], [given.hypers[step]])[0]
-                    found = measure(network, session, found)
-                    progress.update(step + 1, loss=outcome.loss, accuracy=outcome.correct / options.batch, cycles=session.cycles)
-            finally:
-                progress.close()
+            for _ in steps_on(session, given, options):
+                found = measure(network, session, found)
         assert found is not None
         record = {"network": network.name, "device": options.device, "batch": options.batch, "steps": options.steps,
                   "begins": begins, "data": given.title, "seed": state.seed,
