@@ -89,7 +89,9 @@ def _verilog(texts: Sequence[str]) -> list[str]:
                    f"attrmap -modattr {_LEFT_OUT}", "write_verilog -norename", "delete *"]
     # What it warns of, processes that stay processes, is what is wanted.
     found = find_yosys(lambda version: version >= (0, 40)).run(["-q", "-"], "\n".join(script), ignore_warnings=True)
-    return [_BEGINS + part for part in found.split(_BEGINS)[1:]]
+    parts = found.split(_BEGINS)[1:]
+    assert len(parts) == len(texts), "a version of Yosys that begins its texts in another way"
+    return [_BEGINS + part for part in parts]
 
 
 _active: list[Library] = []

@@ -205,7 +205,7 @@ def schedule_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def step_arguments(parser: argparse.ArgumentParser) -> None:
-    """Steps that are compared with another device's."""
+    """Some steps and the state that they begin at, for verify, diff and health."""
     parser.add_argument("--weights", type=Path, default=None, metavar="DIR|FILE",
                         help="begin at the state of a trained run, its folder or checkpoint.npz (default: at initial weights)")
     parser.add_argument("--batch", type=positive, default=4)

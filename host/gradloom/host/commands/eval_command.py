@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 
-from gradloom.host.datasets.data import load_dataset
+from gradloom.host.datasets.data import Preparation, load_dataset
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     check_device(options.device, config, options.trace_fst)
     preparation = trained_preparation(options.weights)
     if options.integers is not None:
-        preparation = dataclasses.replace(preparation, divisor=1 if options.integers == "raw" else None)
+        preparation = dataclasses.replace(preparation, divisor=Preparation.asked(options.integers).divisor)
     if options.normalise is not None:
         preparation = dataclasses.replace(preparation, normalise=options.normalise, channels=())
     data = load_dataset(options.data, preparation=preparation)

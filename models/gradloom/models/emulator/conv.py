@@ -9,8 +9,8 @@
 
 Either way the windows of many images are laid out as rows by one strided copy, and multiplied at once. A CPU takes bytes where
 :func:`bytes_are_exact` has seen that the product of byte matrices neither saturates nor rounds, and :func:`bytes_are_fast` that it
-is no slower than float64, as it is without instructions for it; else float64. A GPU takes bytes
-for long sums whose sizes its units accept (:func:`_pays`), else float64, and never reads a result.
+is no slower than that of float64; else float64. A GPU takes bytes for long sums whose
+sizes its units accept (:func:`_pays`), else float64, and never reads a result.
 """
 
 import math
