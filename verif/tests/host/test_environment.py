@@ -42,7 +42,7 @@ def desk(tmp_path, monkeypatch):
         raise AssertionError("work has begun before the check")
 
     monkeypatch.setattr(emission, "emit_verilog", works)
-    monkeypatch.setattr(data, "_load", works)
+    monkeypatch.setattr(data, "_read", works)
     verilate.tool_versions.cache_clear()
     yield tmp_path
     verilate.tool_versions.cache_clear()
