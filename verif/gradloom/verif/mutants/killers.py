@@ -123,12 +123,12 @@ def killers(mutant: Mutant) -> list[str]:
 
 QUICK = {
     "acore/divider.py": "rtl/acore/test_divider.py::test_quotients",
-    "acore/poolwalk.py": "rtl/acore/test_poolwalk.py",
+    "acore/poolwalk.py": "rtl/acore/test_poolwalk.py::test_wide_padding",
     "ccore/banks.py": "rtl/ccore/test_banks.py",
     "fifo.py": "rtl/test_fifo.py",
     "memory_path/load_arbiter.py": "rtl/memory_path/test_load_arbiter.py",
     "sequencer/queue.py": "rtl/sequencer/test_queue.py",
-    "sequencer/semaphores.py": "rtl/sequencer/test_queue.py",
+    "sequencer/semaphores.py": "rtl/sequencer/test_queue.py::test_semaphores_against_a_model",
 }
 """Modules with a test that takes a second or two on Amaranth's simulator, where nothing is built: the suite keeps twenty of their
 mutants."""

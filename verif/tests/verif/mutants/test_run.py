@@ -35,12 +35,14 @@ def outcomes(mutants, tests, numbers=None, **options) -> list[Result]:
 
 
 def test_twenty_mutants_are_noticed():
-    """One test each, on Amaranth's simulator; the whole sample: python -m gradloom.verif.mutants."""
+    """One test each, on Amaranth's simulator; the whole sample: python -m gradloom.verif.mutants.
+
+    None of them hangs: one that takes two minutes has not been noticed, the test is slow."""
     mutants = quick_mutants(20)
-    found = outcomes(mutants, lambda mutant: [f"{_TESTS}/{QUICK[mutant.place.file]}"], seconds=4.0)
+    found = outcomes(mutants, lambda mutant: [f"{_TESTS}/{QUICK[mutant.place.file]}"], seconds=30.0)
     assert {result.name for result in found} == {mutant.name for mutant in mutants} and len(found) == 20
     by_name = {mutant.name: mutant for mutant in mutants}
-    lived = [by_name[result.name] for result in found if not result.dead]
+    lived = [by_name[result.name] for result in found if result.outcome not in ("killed", "crash")]
     assert not lived, "\n".join(map(str, lived))
 
 
