@@ -87,11 +87,7 @@ class Dataset:
         """
         if count == 0:
             return self
-        if count >= len(self.train_y):
-            raise UserError(f"{count} of the {len(self.train_y)} training images of {self.name} cannot be held out for validation, "
-                            f"none would be left: give a smaller --validation")
-        order = epoch_order(len(self.train_y), 0, -2)
-        held, kept = order[:count], np.sort(order[count:])
+        held, kept = _validation_split(self.name, len(self.train_y), count)
         return dataclasses.replace(self, train_x=self.train_x[kept], train_y=self.train_y[kept], valid_x=self.train_x[held],
                                    valid_y=self.train_y[held])
 
@@ -154,7 +150,7 @@ class Preparation:
     normalise : :class:`str`
         "none", or "channel" (:func:`normalise`), which leaves nothing to divide.
     channels : tuple of pairs of floats
-        Mean and standard deviation to normalise every channel by; default: those of the training images.
+        Mean and standard deviation to normalise every channel by; default: those of the training images that are not held out.
     validation : :class:`int`
         Training images that are held out (:meth:`Dataset.held_out`).
     """
@@ -191,6 +187,15 @@ def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     """Permutation of ``range(count)`` for one epoch: indices sorted by a hash of (seed, epoch, index)."""
     start = dither.mix32(seed + 0x51ED2701 * (epoch + 1))
     return np.argsort(dither.mix32(np.arange(count, dtype=np.int64) + start), kind="stable")
+
+
+def _validation_split(name: str, images: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the held-out ones and, in their order, of those that are left to train with (:meth:`Dataset.held_out`)."""
+    if count >= images:
+        raise UserError(f"{count} of the {images} training images of {name} cannot be held out for validation, "
+                        f"none would be left: give a smaller --validation")
+    order = epoch_order(images, 0, -2)
+    return order[:count], np.sort(order[count:])
 
 
 def channel_statistics(x: np.ndarray) -> tuple[tuple[float, float], ...]:
@@ -237,7 +242,9 @@ def make_dataset(raw: RawImages, *, seed: int = 0, preparation: Preparation | No
         x, y, test = x[kept], y[kept], (x[held_out], y[held_out])
     preparation = preparation or Preparation()
     if preparation.normalise == "channel":
-        channels = preparation.channels or channel_statistics(x)
+        # Images that are held out say nothing to the training, not by their mean either.
+        kept = _validation_split(raw.name, len(x), preparation.validation)[1] if preparation.validation else slice(None)
+        channels = preparation.channels or channel_statistics(x[kept])
         if len(channels) != x.shape[1]:
             raise UserError(f"{raw.name} has {x.shape[1]} channels, the training {len(channels)}: give images like its own")
         codes, test_codes, exponent = normalise(x, test[0], channels)

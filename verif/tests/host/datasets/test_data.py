@@ -229,6 +229,19 @@ def test_channels_are_normalised(tmp_path, dtype):
     assert data.title == "d, every channel normalised to mean 0 and standard deviation 1"
 
 
+def test_images_that_are_held_out_do_not_normalise(tmp_path):
+    x = np.random.default_rng(7).integers(0, 256, (20, 2, 3, 3), np.uint8)
+    held = epoch_order(20, 0, -2)[:5]
+    found = []
+    for changed in (None, held[0], np.setdiff1d(np.arange(20), held)[0]):
+        images = x.copy()
+        if changed is not None:
+            images[changed] = 255
+        np.savez(tmp_path / "d.npz", x=images, y=np.arange(20) % 3, x_test=x[:2], y_test=np.arange(2))
+        found.append(load_dataset(str(tmp_path / "d.npz"), preparation=Preparation(normalise="channel", validation=5)).channels)
+    assert found[0] == found[1] != found[2]
+
+
 def test_channels_of_the_training_hold_for_other_images(mnist, tmp_path):
     """Dark images are dark for a network that was trained on bright ones."""
     bright = load_dataset(str(mnist), preparation=Preparation(normalise="channel"))
