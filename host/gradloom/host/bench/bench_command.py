@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, dram_cost, estimate, estimate_parts, measure
 from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TARGET, PUBLISHED, compare, figures
-from gradloom.host.bench.board_bench import ALONE, measure_board, refuse, report_lines
+from gradloom.host.bench.board_bench import measure_board, refuse, report_lines, steps_before
 from gradloom.host.bench.board_bench_page import render_board_bench
 from gradloom.host.choices import Choices, choose
 from gradloom.host.commands.verify_command import synthetic_images
@@ -151,11 +151,11 @@ def _head(options: argparse.Namespace, network: Network, config: Config, batch: 
 
 def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network, config: Config, batch: int, choices: Choices,
               folder: Path) -> int:
-    steps = _steps(options, network, batch, ALONE + options.steps)
+    steps = _steps(options, network, batch, steps_before(options.steps) + options.steps)
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, {batch} images a "
           f"step, {options.steps} steps a start", flush=True)
     try:
-        found = measure_board(network, config, steps, seed=options.seed, choice=choice, check=options.check,
+        found = measure_board(network, config, steps, options.steps, seed=options.seed, choice=choice, check=options.check,
                               calibrate=options.calibrate, choices=choices)
     except CheckFailed as error:
         print(f"gradloom: DIFFERENT: {error}")

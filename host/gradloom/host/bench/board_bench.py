@@ -24,10 +24,13 @@ from gradloom.rtl.channels import Unit, units
 from gradloom.rtl.config import Config
 from gradloom.rtl.regmap import offset
 
-__all__ = ["ALONE", "measure_board", "refuse", "report_lines"]
+__all__ = ["measure_board", "refuse", "report_lines", "step_and_head", "steps_before"]
 
-ALONE = 2
-"""Steps before the start that is measured: the calibrating one, and one in a start of its own, which tells what a start costs."""
+
+def steps_before(count: int) -> int:
+    """Steps before the start of ``count`` steps that is measured: the calibrating one, and, if there are several to tell it from,
+    one in a start of its own, which shows what a start costs."""
+    return 2 if count > 1 else 1
 
 
 def refuse(options: argparse.Namespace, memory: MemoryOptions) -> None:
@@ -60,14 +63,16 @@ def _read(runner: ProgramRunner) -> _Reading:
                     config.beat_bytes * found.get("READ_BEATS", 0), config.beat_bytes * found.get("WRITE_BEATS", 0))
 
 
-def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, choice: BoardChoice, check: str,
+def measure_board(network: Network, config: Config, steps: Steps, count: int, *, seed: int, choice: BoardChoice, check: str,
                   calibrate: str, choices: Choices) -> dict[str, Any]:
-    """Calibrate, take a step in a start of its own, then the others in one start, which is what is reported.
+    """Calibrate, take a step in a start of its own if several follow, then these in one start, which is what is reported.
 
     Parameters
     ----------
     steps : :class:`~gradloom.host.bench.bench_measure.Steps`
-        :data:`ALONE` and those of the start.
+        :func:`steps_before` and those of the start.
+    count : :class:`int`
+        Steps of the start.
     check : :class:`str`
         "last" or "off": whether the last step is compared with the golden model.
     calibrate : :class:`str`
@@ -86,7 +91,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
     :exc:`~gradloom.host.bench.bench_measure.CheckFailed`
         If a byte differs.
     """
-    batch, count = len(steps.labels[0]), len(steps.labels) - ALONE
+    batch, begin, end = len(steps.labels[0]), steps_before(count), len(steps.labels)
     hypers = golden.schedule_table(network.train, len(steps.labels))
     runner = board_runner(choice, network, config, batch, count, export_dw=False, choices=choices)
     assert isinstance(runner.device, BoardDevice)
@@ -110,23 +115,24 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
         if not given:
             train(0, 1)
         alone = runner.cycles
-        train(1, ALONE)
+        if begin > 1:
+            train(1, begin)
         alone = runner.cycles - alone
         state = runner.state() if check == "last" else state
         before = _read(runner)
         cable, began = dataclasses.replace(link.statistics), time.monotonic()
-        train(ALONE, len(steps.labels))
+        train(begin, end)
         seconds, moved = time.monotonic() - began, dataclasses.replace(link.statistics)
         after = _read(runner)
         if check == "last":
-            checked = check_last(runner, state, steps, hypers, ALONE, len(steps.labels))
+            checked = check_last(runner, state, steps, hypers, begin, end)
         parameters = digests.parameters_digest(network, runner.state())
     finally:
         progress.close()
         runner.close()
     clock = link.identity.clock
     spent = after.cycles - before.cycles
-    step = round((spent - alone) / (count - 1)) if count > 1 else alone
+    step, head = step_and_head(alone, spent, count)
     sent, received = moved.bytes_sent - cable.bytes_sent, moved.bytes_received - cable.bytes_received
     guess = estimate(runner.steady, sdram_cost(choice.board.part, clock), max(2, count)).cycles
     return {
@@ -142,7 +148,7 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
         "start": {
             "steps": count,
             "cycles": spent,
-            "head_cycles": spent - count * step,
+            "head_cycles": head,
             "bytes_sent": sent,
             "bytes_received": received,
             "round_trips": moved.round_trips - cable.round_trips,
@@ -155,6 +161,13 @@ def measure_board(network: Network, config: Config, steps: Steps, *, seed: int, 
         "parameters": parameters,
         "program": runner.steady.digest(),
     }
+
+
+def step_and_head(alone: int, spent: int, count: int) -> tuple[int, int]:
+    """Cycles of a step within a start, and those of the start beside its steps: from a start of one step that took ``alone`` cycles
+    and one of ``count`` that took ``spent``. Of a single step the head cannot be told, and is among its cycles."""
+    step = round((spent - alone) / (count - 1)) if count > 1 else spent
+    return step, spent - count * step
 
 
 def report_lines(bench: dict[str, Any]) -> list[str]:
@@ -173,8 +186,10 @@ def report_lines(bench: dict[str, Any]) -> list[str]:
                   f"{(total['read_bytes'] + total['written_bytes']) / cycles:.2f} bytes a cycle"]
     else:
         lines.append("busy                  not counted (the machine was built with counters = none)")
-    lines.append(f"a start of {start['steps']} steps    {1e3 * start['machine_seconds']:.1f} ms in the machine, "
-                 f"{start['head_cycles']:,} cycles of them beside its steps")
+    many = start["steps"] > 1
+    beside = f"{start['head_cycles']:,} cycles of them beside its steps" if many else "what a start has beside its steps among them"
+    lines.append(f"a start of {start['steps']} step{'s' if many else ' '}    {1e3 * start['machine_seconds']:.1f} ms in the "
+                 f"machine, {beside}")
     lines.append(f"cable                 {start['bytes_sent']:,} bytes there, {start['bytes_received']:,} back, "
                  f"{start['round_trips']} round trips, {1e3 * start['cable_seconds']:.1f} ms (computed) if nothing overlaps")
     images = start["steps"] * bench["batch"]
