@@ -243,8 +243,8 @@ def make_dataset(raw: RawImages, *, seed: int = 0, preparation: Preparation | No
     preparation = preparation or Preparation()
     if preparation.normalise == "channel":
         # Images that are held out say nothing to the training, not by their mean either.
-        kept = _validation_split(raw.name, len(x), preparation.validation)[1] if preparation.validation else slice(None)
-        channels = preparation.channels or channel_statistics(x[kept])
+        trained = x[_validation_split(raw.name, len(x), preparation.validation)[1]] if preparation.validation else x
+        channels = preparation.channels or channel_statistics(trained)
         if len(channels) != x.shape[1]:
             raise UserError(f"{raw.name} has {x.shape[1]} channels, the training {len(channels)}: give images like its own")
         codes, test_codes, exponent = normalise(x, test[0], channels)
