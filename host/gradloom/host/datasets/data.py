@@ -242,7 +242,7 @@ def make_dataset(raw: RawImages, *, seed: int = 0, preparation: Preparation | No
         x, y, test = x[kept], y[kept], (x[held_out], y[held_out])
     preparation = preparation or Preparation()
     if preparation.normalise == "channel":
-        # Images that are held out say nothing to the training, not by their mean either.
+        # Images that are held out do not shift or scale those to train with. The exponent is one for all, as all have to fit.
         trained = x[_validation_split(raw.name, len(x), preparation.validation)[1]] if preparation.validation else x
         channels = preparation.channels or channel_statistics(trained)
         if len(channels) != x.shape[1]:
