@@ -102,9 +102,16 @@ FAULTS = (
     Fault(
         "evaluation normalises images by their own mean, not as the training did",
         f"{_HOST}/datasets/data.py",
-        "preparation.channels or channel_statistics(x)",
-        "channel_statistics(x)",
+        "preparation.channels or channel_statistics(trained)",
+        "channel_statistics(trained)",
         f"{_TESTS}/host/runs/test_prepared_run.py::test_evaluation_normalises_as_the_training_did",
+    ),
+    Fault(
+        "images held out for validation shift and scale those to train with",
+        f"{_HOST}/datasets/data.py",
+        "preparation.channels or channel_statistics(trained)",
+        "preparation.channels or channel_statistics(x)",
+        f"{_TESTS}/host/datasets/test_data.py::test_images_that_are_held_out_do_not_normalise",
     ),
     Fault(
         "whoever validates looks at the test images after every epoch",
