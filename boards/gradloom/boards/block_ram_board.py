@@ -4,8 +4,8 @@ from amaranth.hdl import Elaboratable, Module, ResetSignal
 from amaranth.lib import io
 
 from gradloom.boards.clocking import add_clock
+from gradloom.contracts.config import Config
 from gradloom.rtl.board.board_design import BoardDesign
-from gradloom.rtl.config import Config
 
 __all__ = ["BAUD", "BlockRamBoard", "PlatformBoard"]
 

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from gradloom.rtl.board.memory.sdram_timing import SdramPart, part_named
-from gradloom.rtl.config import Config, ConfigError, load_config
+from gradloom.contracts.config import Config, ConfigError, load_config
+from gradloom.contracts.sdram_timing import SdramPart, part_named
 
 __all__ = ["BOARDS", "Board", "board_named"]
 
@@ -36,7 +36,7 @@ class Board:
     oscillator : :class:`int`
         Hz of the board's own clock.
     memory : :class:`str`
-        Part of :mod:`gradloom.rtl.board.memory.sdram_timing`.
+        Part of :mod:`gradloom.contracts.sdram_timing`.
     capture, clock_phase : :class:`int`
         When read data are registered (:class:`~gradloom.rtl.board.memory.sdram.SdramController`), and degrees by which the clock
         at the memory's pad is late.
@@ -88,7 +88,7 @@ def board_named(name: str) -> Board:
 
     Raises
     ------
-    :exc:`~gradloom.rtl.config.ConfigError`
+    :exc:`~gradloom.contracts.config.ConfigError`
         If there is none of this name.
     """
     if name not in BOARDS:

@@ -21,7 +21,7 @@ from gradloom.boards.sdram_board import SdramBoard
 from gradloom.boards.slow_ends import slow_ends
 from gradloom.boards.stages import Stages, locked
 from gradloom.boards.tools import BuildError, Hopeless, run_tool, tool_path, tool_version
-from gradloom.rtl.config import Config, ConfigError
+from gradloom.contracts.config import Config, ConfigError
 from gradloom.rtl.emission import TOP, emit_verilog
 
 __all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "routable", "synthesis_script",
@@ -77,7 +77,7 @@ class BuildRequest:
 
     Raises
     ------
-    :exc:`~gradloom.rtl.config.ConfigError`, :exc:`ValueError`
+    :exc:`~gradloom.contracts.config.ConfigError`, :exc:`ValueError`
         If the board cannot have such a machine, memory or clock.
     """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.boards.slow_ends import SlowEnd
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 
 __all__ = ["KINDS", "BuildReport", "CriticalPath", "Hop", "cells_by_module", "critical_paths", "read_json", "slack_histogram",
            "use_and_clocks"]
@@ -57,7 +57,7 @@ class BuildReport:
     board : :class:`str`
         One of :data:`~gradloom.boards.board.BOARDS`.
     config : dict
-        Fields of the machine's :class:`~gradloom.rtl.config.Config`.
+        Fields of the machine's :class:`~gradloom.contracts.config.Config`.
     build : :class:`str`
         The number of the build, 16 hexadecimal digits, which the board tells the host.
     memory : :class:`str`

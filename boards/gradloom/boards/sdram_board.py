@@ -5,8 +5,8 @@ from amaranth.lib import io
 
 from gradloom.boards.block_ram_board import BAUD, PlatformBoard
 from gradloom.boards.board import Board
+from gradloom.contracts.config import Config
 from gradloom.rtl.board.board_design import BoardDesign
-from gradloom.rtl.config import Config
 
 __all__ = ["SdramBoard"]
 

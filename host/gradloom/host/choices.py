@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gradloom.contracts.config import Config
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import UserError, write_json
 from gradloom.models.network import Network
-from gradloom.rtl.config import Config
 
 __all__ = ["BY_RULES", "FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "missed",
            "schedule_key"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gradloom.boards.board import BOARDS
+from gradloom.contracts.config import PRESETS, ConfigError
 from gradloom.host.commands.cli_arguments import (
     augment_argument,
     bench_device,
@@ -32,7 +33,6 @@ from gradloom.host.devices.device import DEVICES, MachineError
 from gradloom.host.devices.limits import told
 from gradloom.host.files import UserError
 from gradloom.models.network import NetworkError
-from gradloom.rtl.config import PRESETS, ConfigError
 from gradloom.sim.simulation import ProtocolError
 
 __all__ = ["main", "parse"]

@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from gradloom.contracts.config import Config
 from gradloom.host.commands import doctor
 from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.board_opening import check_board
 from gradloom.host.files import UserError
-from gradloom.rtl.config import Config
 from gradloom.sim.verilate import BuildError, cache_folder
 from gradloom.sim.verilog import is_built, kept_verilog
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode
 from gradloom.host.choices import Offer
 from gradloom.host.devices.device import Device, Readable
 from gradloom.host.dram.im2col import Lowered
@@ -16,8 +18,6 @@ from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.models.golden.step import Hyper, expected_tensors
 from gradloom.models.network import INPUT, Kind, Network, Subsample
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["Plan"]
 

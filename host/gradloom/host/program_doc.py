@@ -1,12 +1,11 @@
-"""``python -m gradloom.host.program_doc``: the page about programs, tables from :mod:`gradloom.rtl.isa`."""
+"""``python -m gradloom.host.program_doc``: the page about programs, tables from :mod:`gradloom.contracts.isa`."""
 
 import enum
 import sys
 from collections.abc import Iterator
 
-from gradloom.host.compilation.transfers import BASE
-from gradloom.rtl.channels import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, Unit, semaphore
-from gradloom.rtl.isa import (
+from gradloom.contracts.engines import LOAD_MAP, LOAD_UNITS, STORE_MAP, STORE_UNITS, Unit, semaphore
+from gradloom.contracts.isa import (
     COMMANDS,
     HEADER_FIELDS,
     HEADER_WORDS,
@@ -24,6 +23,7 @@ from gradloom.rtl.isa import (
     Source,
     XSource,
 )
+from gradloom.host.compilation.transfers import BASE
 
 __all__ = ["text"]
 
@@ -31,7 +31,7 @@ _INTRODUCTION = f"""\
 # Programs
 
 This page is made by `python -m gradloom.host.program_doc`; edit that module and the tables of
-`gradloom.rtl.isa`, not this file.
+`gradloom.contracts.isa`, not this file.
 
 A program is what the machine runs between START and done: one or many training steps, or forward passes.
 It lies in DRAM at a multiple of 64: a header

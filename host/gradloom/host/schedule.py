@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import BY_RULES, Choices, find_choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.tiling import Builder
@@ -15,7 +16,6 @@ from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.training_step.carried import carried_layers
 from gradloom.host.training_step.program_loop import emit_program
 from gradloom.models.network import Network
-from gradloom.rtl.config import Config
 
 __all__ = ["compile_network"]
 

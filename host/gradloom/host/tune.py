@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import BY_RULES, Choices, Offer, Schedule, schedule_key
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
@@ -19,7 +20,6 @@ from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import step_programs
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Network
-from gradloom.rtl.config import Config
 
 __all__ = ["begin", "estimated_cycles", "search"]
 

@@ -4,13 +4,13 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, M
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
+from gradloom.contracts.pipeline import in_flight
 from gradloom.rtl import emit
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.ccore.ccore import CCore
-from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
 from gradloom.rtl.command import has_tail, head_words
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Engine
 from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
@@ -47,11 +47,11 @@ class Accelerator(wiring.Component):
         AXI4 managers, 32-bit addresses, data of one beat (``2 cols`` bytes). Port n has the read half of load channel n and
         the write half of store channel n, as far as the configuration has them; port 0 also fetches the program.
     s_axil_*
-        AXI4-Lite subordinate, 32-bit data: the registers of :mod:`gradloom.rtl.regmap`.
+        AXI4-Lite subordinate, 32-bit data: the registers of :mod:`gradloom.contracts.regmap`.
     irq : ``Out(1)``
         Level: STATUS.irq and CONTROL.irq_enable.
     events : ``Out(2 * engines)``, only with ``events``
-        For simulators: bit 2 n, engine n of :func:`gradloom.rtl.channels.units` starts a command; bit 2 n + 1, its oldest
+        For simulators: bit 2 n, engine n of :func:`gradloom.contracts.engines.units` starts a command; bit 2 n + 1, its oldest
         command ends.
     """
 
@@ -115,11 +115,9 @@ class Accelerator(wiring.Component):
 
         engines = {Unit.CCORE: ccore, Unit.ACORE: acore}
         engines |= dict(zip(LOAD_UNITS, loaders, strict=False)) | dict(zip(STORE_UNITS, storers, strict=False))
-        in_flight = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT, Engine.ACORE: ACore.IN_FLIGHT,
-                     Engine.STORE: Storer.IN_FLIGHT}
         for n, unit in enumerate(units(config)):
             kind = engine_of(unit)
-            size = {"depth": config.queue_words, "words": head_words(kind), "in_flight": in_flight[kind]}
+            size = {"depth": config.queue_words, "words": head_words(kind), "in_flight": in_flight(unit)}
             memory = {"family": config.family, "lutram_bits": config.lutram_bits} if has_tail(kind) else {}
             queue = CommandQueue(**size, tails=Tails(**memory) if has_tail(kind) else None)
             queue = emit.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)

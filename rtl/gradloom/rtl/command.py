@@ -1,4 +1,4 @@
-"""How an engine sees its command: the words of :mod:`gradloom.rtl.isa` as named fields, and the list behind them word by word."""
+"""How an engine sees its command: the words of :mod:`gradloom.contracts.isa` as named fields, and the list behind them."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, Engine, Opcode, pairs
+from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, Engine, Opcode, pairs
 
 __all__ = ["HEAD_BITS", "HEAD_WORDS", "TAIL_SLOTS", "CommandPort", "TailPlace", "decode", "has_tail", "head_words"]
 
@@ -56,7 +56,7 @@ class CommandPort(wiring.Signature):
         Looked at by queues that let commands overlap: the engine takes another command although earlier ones are not
         done. It may rise while ``cmd`` is not needed any more; the cycle after ``start`` never starts a command.
     fault : ``In(8)``
-        Non-zero in one cycle: an error code of :mod:`gradloom.rtl.regmap`, of the oldest command that is not done. The
+        Non-zero in one cycle: an error code of :mod:`gradloom.contracts.regmap`, of the oldest command that is not done. The
         machine stops.
     slot : ``Out(2)``, with ``tail``
         Where the words of the command in ``cmd`` lie, from ``start`` until the next one. They stay there until the third ``start``

@@ -4,9 +4,9 @@ import re
 
 from amaranth.back.verilog import YosysError
 
+from gradloom.contracts.config import Config
 from gradloom.rtl import emit
 from gradloom.rtl.accelerator import Accelerator
-from gradloom.rtl.config import Config
 
 __all__ = ["TOP", "EmissionError", "emit_verilog"]
 

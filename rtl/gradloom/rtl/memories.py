@@ -20,8 +20,8 @@ def _blocks(width: int, depth: int) -> int:
 
 
 def make_memory(shape: ShapeLike, depth: int, lutram_bits: int, init: Sequence[int] = ()) -> Memory:
-    """A memory of ``depth`` words: distributed RAM if it has at most ``lutram_bits`` bits (:class:`gradloom.rtl.config.Config`)
-    and would fill less than half of its block RAMs."""
+    """A memory of ``depth`` words: distributed RAM if it has at most ``lutram_bits`` bits
+    (:class:`gradloom.contracts.config.Config`) and would fill less than half of its block RAMs."""
     width = Shape.cast(shape).width
     sparse = width * depth <= lutram_bits and 2 * width * depth < _blocks(width, depth) * _BLOCK_BITS
     return Memory(shape=shape, depth=depth, init=init, attrs={"ram_style": "distributed"} if sparse else {})

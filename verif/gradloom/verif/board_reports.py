@@ -4,7 +4,7 @@ import dataclasses
 
 from gradloom.boards.build_report import BuildReport, CriticalPath, Hop
 from gradloom.boards.slow_ends import SlowEnd
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 
 __all__ = ["REPORT"]
 

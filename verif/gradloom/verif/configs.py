@@ -1,7 +1,7 @@
 """Configurations for tests, beside the presets."""
 
 
-from gradloom.rtl.config import PRESETS, Config, load_config
+from gradloom.contracts.config import PRESETS, Config, load_config
 from gradloom.verif.checkout import CONFIGS
 
 __all__ = ["machine_config", "machines"]

@@ -7,10 +7,10 @@ import cocotb
 from cocotb.triggers import ClockCycles, First, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiWriteBus
 
-from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS
+from gradloom.contracts.regmap import ErrorCode, offset, register
 from gradloom.rtl.memory_path.axi import port_prefix
-from gradloom.rtl.regmap import ErrorCode, offset, register
 from gradloom.verif.configs import machines
 from gradloom.verif.memory_bench import BurstLog, FaultyRead, FaultyWrite, stall, start_clock
 

@@ -9,7 +9,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite
 
-from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode
+from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, Opcode
 from gradloom.verif.program_case import ANY_COMMAND
 
 __all__ = [

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.contracts.config import load_config
 from gradloom.host import cli
 from gradloom.host.bench.bench_measure import estimate
 from gradloom.host.bench.bench_record import compare, figures
@@ -25,7 +26,6 @@ from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
-from gradloom.rtl.config import load_config
 from gradloom.verif.checkout import DOCS
 from gradloom.verif.paper_scale_page import curve_figure, page
 

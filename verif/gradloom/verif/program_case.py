@@ -4,9 +4,8 @@ import random
 import struct
 from collections.abc import Iterable
 
-from gradloom.rtl.command import HEAD_BITS
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import (
     COMMANDS,
     HEADER_FIELDS,
     PROGRAM_MAGIC,
@@ -16,6 +15,7 @@ from gradloom.rtl.isa import (
     Opcode,
     pairs,
 )
+from gradloom.rtl.command import HEAD_BITS
 
 __all__ = ["ANY_COMMAND", "command", "next_exponent", "program", "shift", "size", "tensor_seed"]
 

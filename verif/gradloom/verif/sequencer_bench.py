@@ -9,10 +9,10 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from gradloom.rtl.channels import Unit, units
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.isa import pairs
 from gradloom.rtl.command import HEAD_WORDS, TailPlace
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import pairs
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit

@@ -235,7 +235,7 @@ some components otherwise (Yosys issue 4349). Multipliers are those that Yosys i
 post-shift MAC a whole MULT18X18D too, so that this form of the MAC saves nothing here.
 
 Each component is synthesised alone, with all of its ports kept; inside a machine constants and unused outputs make it
-smaller. The name after a component is the preset of `gradloom.rtl.config` that sizes it. LUT4 counts those of carry chains
+smaller. The name after a component is the preset of `gradloom.contracts.config` that sizes it. LUT4 counts those of carry chains
 (two a CCU2C) and not those of distributed RAM, which has its own column (16 x 4 bits each). *Block RAM* says how many of a
 component's memories became block RAM.
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradloom.rtl.config import Config, ConfigError, load_config
+from gradloom.contracts.config import Config, ConfigError, load_config
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.sim.verilate import cache_folder

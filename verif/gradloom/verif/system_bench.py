@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.device import Device
 from gradloom.host.devices.runner import ProgramRunner
@@ -14,7 +15,6 @@ from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 from gradloom.sim.rtl_device import DramModel, RtlDevice
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config

@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.boards.board import BOARDS, board_named
 from gradloom.boards.clocking import find_pll
-from gradloom.rtl.config import PRESETS, ConfigError
+from gradloom.contracts.config import PRESETS, ConfigError
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.name)

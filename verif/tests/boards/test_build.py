@@ -11,7 +11,7 @@ from gradloom.boards.build import BuildRequest
 from gradloom.boards.build_report import BuildReport
 from gradloom.boards.slow_ends import SlowEnd
 from gradloom.boards.tools import BuildError, Hopeless
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 
 NANO = PRESETS["nano"]
 REQUEST = BuildRequest(board=BOARDS["ulx3s-85f"], config=NANO, clock=12_500_000, block_ram=1 << 16)

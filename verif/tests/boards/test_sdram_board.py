@@ -8,7 +8,7 @@ from amaranth_boards.ulx3s import ULX3S_85F_Platform
 from gradloom.boards.board import board_named
 from gradloom.boards.clocking import _late, find_pll
 from gradloom.boards.sdram_board import SdramBoard
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 
 BOARD = board_named("ulx3s-85f")
 

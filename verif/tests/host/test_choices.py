@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host import cli
 from gradloom.host.choices import FOLDER, Choices, Schedule, choose, find_choices, load_schedule, schedule_key
 from gradloom.host.compilation.fit import ScheduleError
@@ -15,7 +16,6 @@ from gradloom.host.files import UserError
 from gradloom.host.schedule import compile_network
 from gradloom.host.tune import begin, estimated_cycles
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
 
 DIGITS, SMALL = load_network("digits-cnn"), PRESETS["small"]
 SHIPPED = sorted(FOLDER.glob("*.json"))

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host import cli, environment
 from gradloom.host.commands import doctor
 from gradloom.host.datasets import data
 from gradloom.host.files import UserError
 from gradloom.rtl import emission
-from gradloom.rtl.config import PRESETS
 from gradloom.sim import verilate, verilog
 from gradloom.verif.cli_desk import GOOD, lay, refused
 

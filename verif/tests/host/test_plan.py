@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode
 from gradloom.host.devices.golden_device import GoldenDevice
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.software_device import SoftwareDevice
@@ -12,8 +14,6 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.golden.step import Hyper, evaluate, expected_tensors, train_step
 from gradloom.models.network import INPUT, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.checkout import DOCS, NETWORKS
 from gradloom.verif.interpreting.interpreter import Interpreter
 

@@ -5,6 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.schedule import compile_network
 from gradloom.models.golden.step import evaluate, train_step
@@ -18,9 +21,6 @@ from gradloom.models.network import (
     load_network,
 )
 from gradloom.models.state import State
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.interpreting.interpreter import Interpreter
 from gradloom.verif.interpreting.step_check import HYPERS, check_steps, random_images, start_machine

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, load_config
 from gradloom.host import cli
 from gradloom.host.choices import Choices, load_schedule
 from gradloom.host.compilation.fit import ScheduleError
@@ -13,7 +14,6 @@ from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.schedule import compile_network
 from gradloom.host.tune import _changed, begin, estimated_cycles, search
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS, load_config
 from gradloom.verif.checkout import TESTS
 from gradloom.verif.interpreting.step_check import check_steps
 

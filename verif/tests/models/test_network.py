@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts import isa
 from gradloom.models.network import (
     AvgPool,
     GlobalAvgPool,
@@ -12,7 +13,6 @@ from gradloom.models.network import (
     Shortcut,
     load_network,
 )
-from gradloom.rtl import isa
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.networks import conv, net
 

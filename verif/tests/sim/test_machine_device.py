@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode, Source
-from gradloom.rtl.regmap import PERF_MAC_USE, ErrorCode, offset, perf_index
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.isa import Dest, Opcode, Source
+from gradloom.contracts.regmap import PERF_MAC_USE, ErrorCode, offset, perf_index
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 from gradloom.verif.program_case import command, program
 

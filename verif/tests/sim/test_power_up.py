@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import offset
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import offset
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.sim.verilog import machine_verilog

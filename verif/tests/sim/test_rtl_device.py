@@ -10,8 +10,8 @@ from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl import emit
-from gradloom.rtl.config import PRESETS
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.memory_path.axi_read import ReadManager

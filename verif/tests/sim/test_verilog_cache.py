@@ -2,8 +2,8 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl import emission
-from gradloom.rtl.config import PRESETS
 from gradloom.sim import verilog
 
 TEXT = "module gradloom_wpu_0(a);\nendmodule\nmodule gradloom(clk);\nendmodule\n"

@@ -2,14 +2,14 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import units
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.regmap import offset, perf_index, register
 from gradloom.host.devices.device import Device
 from gradloom.host.devices.runner import PHASES, ProgramRunner
 from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.models import digests
-from gradloom.rtl.channels import units
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
-from gradloom.rtl.regmap import offset, perf_index, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import golden_digest, make_case, open_runner
 

@@ -4,18 +4,18 @@ import json
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import Engine
+from gradloom.contracts.pipeline import in_flight
 from gradloom.host import cli
 from gradloom.host.bench import bench_measure
 from gradloom.host.bench.bench_record import figures
 from gradloom.host.commands.verify_command import synthetic_images
-from gradloom.host.cost_model.cost import in_flight
 from gradloom.host.cost_model.trace import engine_name
 from gradloom.host.cost_model.workload import windows
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.models.network import load_network
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Engine
 
 NANO = PRESETS["nano"]
 NETWORK = load_network("digits-cnn")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host import cli
 from gradloom.host.devices import opening
 from gradloom.host.devices.runner import ProgramRunner
@@ -11,7 +12,6 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import StepResult
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import Case, make_case, open_runner, verify_step
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.sim import rtl_device
 from gradloom.sim.ecp5 import CELLS

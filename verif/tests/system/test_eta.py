@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
@@ -15,7 +16,6 @@ from gradloom.host.devices.verification import compare_tensors
 from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog

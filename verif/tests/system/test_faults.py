@@ -9,12 +9,12 @@ import struct
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import COMMANDS, PROGRAM_MAGIC, PROGRAM_VERSION, Opcode, pairs
+from gradloom.contracts.regmap import ERROR_DOCS, ErrorCode, offset, register
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.program.assembler import HEADER_BYTES, Instruction, assemble, offsets
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, PROGRAM_MAGIC, PROGRAM_VERSION, Opcode, pairs
-from gradloom.rtl.regmap import ERROR_DOCS, ErrorCode, offset, register
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 from gradloom.verif.fuzzing.programs import random_command
 from gradloom.verif.system_bench import make_case, open_runner, verify_step

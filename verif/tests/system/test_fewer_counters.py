@@ -3,11 +3,11 @@ its step, its registers of counters read 0, and its table of cycles has no rows.
 
 import pytest
 
+from gradloom.contracts.regmap import TOTALS, offset, perf_index
 from gradloom.host.bench import bench_measure
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.models.network import load_network
-from gradloom.rtl.regmap import TOTALS, offset, perf_index
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
 

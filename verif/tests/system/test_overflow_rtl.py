@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import LimitReached
 from gradloom.host.devices.opening import MemoryOptions
@@ -11,7 +12,6 @@ from gradloom.models.arithmetic import pint
 from gradloom.models.hyper import Hyper
 from gradloom.models.network import FullyConnected, Kind, Network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
 
 NETWORK = Network("wide", (2304, 1, 1), 2, (FullyConnected(name="fc", out=2),))
 HYPER = Hyper.from_floats(0.05)

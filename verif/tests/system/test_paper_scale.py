@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gradloom.contracts.config import load_config
 from gradloom.host import cli
 from gradloom.host.files import UserError
 from gradloom.models.network import load_network
-from gradloom.rtl.config import load_config
 from gradloom.verif import paper_scale
 from gradloom.verif.pages import check_frame
 from gradloom.verif.paper_scale import CASES, Case, estimate_cases, join_curves, results, run_cases, write_page

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import HEADER_WORDS, SEMAPHORES, Dest, Opcode, Source
-from gradloom.rtl.regmap import ErrorCode, offset, register
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import HEADER_WORDS, SEMAPHORES, Dest, Opcode, Source
+from gradloom.contracts.regmap import ErrorCode, offset, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.program_case import command, program, shift, size
 

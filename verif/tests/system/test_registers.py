@@ -2,10 +2,10 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import PERF_MAC_USE, REGISTERS, Access, offset, perf_index, register
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.models.golden import step as golden
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import PERF_MAC_USE, REGISTERS, Access, offset, perf_index, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import make_case, verify_step
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gradloom.contracts.isa import Opcode, PsumLayout
 from gradloom.host.schedule import compile_network
-from gradloom.rtl.isa import Opcode, PsumLayout
 from gradloom.sim.rtl_device import DramModel
 from gradloom.verif.configs import machine_config
 from gradloom.verif.networks import strided_shortcut

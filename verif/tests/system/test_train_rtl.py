@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import offset, register
 from gradloom.host import cli
 from gradloom.host.devices.runner import PHASES
 from gradloom.host.schedule import compile_network
@@ -18,8 +20,6 @@ from gradloom.models import digests
 from gradloom.models.arithmetic import pint
 from gradloom.models.digits import load_digits_split
 from gradloom.models.golden import step as golden
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import offset, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.system_bench import SEED, golden_digest, make_case, train_digest
 

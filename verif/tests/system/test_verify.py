@@ -5,12 +5,12 @@ import itertools
 
 import pytest
 
+from gradloom.contracts.config import load_config
+from gradloom.contracts.isa import Opcode
 from gradloom.host import cli
 from gradloom.host.schedule import compile_network
 from gradloom.models.hyper import Hyper
 from gradloom.models.network import Conv, FullyConnected, Network
-from gradloom.rtl.config import load_config
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.system_bench import make_case, verify_steps
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+from gradloom.contracts.isa import Source
 from gradloom.host.backward.accumulation_commands import Streams, accumulate, error_name, update_parameters
 from gradloom.host.backward.schedule_backward import SCALAR_CYCLES, dx_region_name
 from gradloom.host.compilation.layer_sizes import Plane
@@ -12,7 +13,6 @@ from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.tiles.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.models.network import Conv, FullyConnected
-from gradloom.rtl.isa import Source
 
 __all__ = ["Accumulation"]
 

@@ -1,12 +1,12 @@
 """The A-Core's commands of a normalisation's backward pass: one channel group's errors and sums, and its parameters' update."""
 
+from gradloom.contracts.isa import Dest, Kind, Source, XSource
 from gradloom.host.backward.schedule_backward import accumulator_zero, relative
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
-from gradloom.rtl.isa import Dest, Kind, Source, XSource
 
 __all__ = ["Streams", "accumulate", "error_name", "update_parameters"]
 

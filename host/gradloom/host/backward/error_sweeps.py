@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 
+from gradloom.contracts.isa import XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
@@ -15,7 +16,6 @@ from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_parts import row_parts, swept_rows
 from gradloom.host.tiles.row_tiles import RowTile
-from gradloom.rtl.isa import XSource
 
 __all__ = ["ErrorPart", "error_works"]
 

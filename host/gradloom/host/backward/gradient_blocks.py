@@ -10,12 +10,12 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
+from gradloom.contracts.config import PE_TAPS, Config
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import channel_cycles
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.spans import Span, spans
-from gradloom.rtl.config import PE_TAPS, Config
 
 __all__ = ["Blocks", "GradientShape", "choose_blocks", "fitting"]
 

@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 from typing import NamedTuple
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS
+from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.backward.gradient_blocks import GradientShape
 from gradloom.host.backward.gradient_lines import Line
 from gradloom.host.backward.gradient_tiles import Operands, Tile
@@ -23,8 +25,6 @@ from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Span
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
-from gradloom.rtl.config import PE_ROWS, PE_TAPS
-from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = ["GradientCommands", "UpdateStreams"]
 

@@ -14,6 +14,7 @@ has more gradients open than such a line has room for: it begins when all others
 import dataclasses
 from collections.abc import Collection
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.host.compilation.layer_sizes import channel_cycles, shape_of
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import plane_beats
@@ -21,7 +22,6 @@ from gradloom.host.order.pieces import Part
 from gradloom.host.order.places import Ring
 from gradloom.host.tiles.phase_sweeps import forward_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected
-from gradloom.rtl.config import PE_ROWS, PE_TAPS
 
 __all__ = ["GradientLines", "Line", "updated"]
 

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.backward.error_sweeps import ErrorPart, error_works
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
 from gradloom.host.compilation.schedule_rounding import plane_rounding
@@ -16,7 +17,6 @@ from gradloom.host.tiles.phase_sweeps import backward_sweep
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
-from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = [
     "SCALAR_CYCLES",

@@ -4,6 +4,8 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS
+from gradloom.contracts.isa import Dest, Source
 from gradloom.host.backward.gradient_blocks import choose_blocks, fitting
 from gradloom.host.backward.gradient_commands import GradientCommands, UpdateStreams
 from gradloom.host.backward.gradient_lines import GradientLines, updated
@@ -15,8 +17,6 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.tiles.spans import Span
 from gradloom.models.network import INPUT, Conv, FullyConnected
-from gradloom.rtl.config import PE_ROWS, PE_TAPS
-from gradloom.rtl.isa import Dest, Source
 
 __all__ = ["WeightUpdate"]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, dram_cost, estimate, estimate_parts, measure
 from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TARGET, PUBLISHED, compare, figures
@@ -30,7 +31,6 @@ from gradloom.host.plan import Plan
 from gradloom.host.runs.run_folder import RunFolder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Network, load_network
-from gradloom.rtl.config import Config
 
 __all__ = ["run"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import Choices
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay import replay
@@ -23,7 +24,6 @@ from gradloom.models import digests
 from gradloom.models.golden import step as golden
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 
 __all__ = ["CheckFailed", "Measured", "Steps", "check_last", "dram_cost", "estimate", "estimate_parts", "golden_step",
            "measure"]

@@ -3,11 +3,11 @@
 from collections import Counter
 from typing import Any
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, engine_of, units
 from gradloom.host.cost_model.trace import SEQUENCER, Timeline, engine_name
 from gradloom.host.cost_model.workload import PURPOSES, Macs, dram_bytes, layer_phase, phase_macs, purpose, windows
 from gradloom.models.network import Network
-from gradloom.rtl.channels import Unit, engine_of, units
-from gradloom.rtl.config import Config
 
 __all__ = ["BENCH_FORMAT", "ETA_CLOCK_MHZ", "ETA_TARGET", "LOSSES", "PUBLISHED", "compare", "figures"]
 

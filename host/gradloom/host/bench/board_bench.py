@@ -5,6 +5,9 @@ import dataclasses
 import time
 from typing import Any
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.regmap import offset
 from gradloom.host.bench.bench_measure import Steps, check_last, estimate, golden_step
 from gradloom.host.choices import Choices
 from gradloom.host.cost_model.sdram_cost import sdram_cost
@@ -20,9 +23,6 @@ from gradloom.models import digests
 from gradloom.models.golden import step as golden
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.regmap import offset
 
 __all__ = ["measure_board", "refuse", "report_lines", "step_and_head", "steps_before"]
 

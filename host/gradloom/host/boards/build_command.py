@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gradloom.boards.board import Board, board_named
 from gradloom.boards.build_report import BuildReport
+from gradloom.contracts.config import load_config
 from gradloom.host.boards.build_page import render_build
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError, write_text
-from gradloom.rtl.config import load_config
 
 __all__ = ["BuildProgress", "build_folder", "earlier_report", "run"]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradloom.boards.board import BOARDS
+from gradloom.contracts.config import PRESETS
 from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
@@ -15,7 +16,6 @@ from gradloom.models.formats import FORMATS, find_format
 from gradloom.models.images import NORMALISATIONS, Augmentation
 from gradloom.models.network import NetworkError
 from gradloom.models.rounding import parse_rounding
-from gradloom.rtl.config import PRESETS
 
 __all__ = [
     "augment_argument",

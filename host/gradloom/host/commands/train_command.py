@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import Choices, choose
 from gradloom.host.datasets.batches import RunBatches, check_augmentation
 from gradloom.host.datasets.data import Dataset, Preparation, load_dataset
@@ -29,7 +30,6 @@ from gradloom.models.golden import step as golden
 from gradloom.models.images import Augmentation
 from gradloom.models.network import Network, Training, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 
 __all__ = ["run", "schedule"]
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from gradloom.contracts.config import Config, load_config
 from gradloom.host.choices import Schedule, load_schedule
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
@@ -12,7 +13,6 @@ from gradloom.host.files import UserError
 from gradloom.host.runs.progress import StepProgress
 from gradloom.host.tune import begin, search
 from gradloom.models.network import Network, load_network
-from gradloom.rtl.config import Config, load_config
 
 __all__ = ["run"]
 

@@ -7,16 +7,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from gradloom.contracts.config import load_config
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
-from gradloom.rtl.config import load_config
 
 __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
+    from gradloom.contracts.regmap_export import to_c_header, to_json, to_markdown
     from gradloom.rtl.emission import EmissionError, emit_verilog
-    from gradloom.rtl.regmap_export import to_c_header, to_json, to_markdown
     from gradloom.rtl.xc7 import with_dsp48
 
     config = load_config(options.config)

@@ -1,6 +1,6 @@
 """What does not fit on a machine, said in one sentence that names layer, resource, sizes and a way out."""
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 
 __all__ = ["Needs", "ScheduleError", "refuse"]
 

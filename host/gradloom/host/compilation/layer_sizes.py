@@ -2,12 +2,12 @@
 
 import dataclasses
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.models.network import FullyConnected, Layer, Network
-from gradloom.rtl.channels import load_channels
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest
 
 __all__ = ["Plane", "channel_cycles", "shape_of"]
 

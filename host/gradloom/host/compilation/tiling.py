@@ -4,6 +4,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from gradloom.contracts import microprograms
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode
 from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.compilation.fit import Needs, ScheduleError, refuse
 from gradloom.host.compilation.sums import PartialSums, Sums
@@ -18,9 +21,6 @@ from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
 from gradloom.models.network import INPUT, Layer, Network
-from gradloom.rtl.acore import microprograms
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["Builder", "shifts"]
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from gradloom.contracts.config import PE_ROWS, Config
+from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.dram.memory import MemoryMap, Region
@@ -9,8 +11,6 @@ from gradloom.host.order.accesses import Access, Box, tensor_access
 from gradloom.host.order.places import KeptRing, Pool, Ring
 from gradloom.host.order.tokens import Recorder
 from gradloom.models.network import INPUT
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import Dest, Opcode, Source
 
 __all__ = ["BASE", "PARAMETER_ENTRIES", "Transfers"]
 

@@ -6,7 +6,7 @@ input's plane (with X rounded up to even).
 
 import dataclasses
 
-from gradloom.rtl.config import PE_ROWS, PE_TAPS
+from gradloom.contracts.config import PE_ROWS, PE_TAPS
 
 __all__ = ["Shape", "Window", "kernel_windows"]
 

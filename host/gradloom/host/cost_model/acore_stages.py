@@ -9,18 +9,16 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable
 
+from gradloom.contracts.pipeline import ACORE_ACCEPT, RUNS_IN_FLIGHT
 from gradloom.host.cost_model.cost import Cost, Costs, StagedState
 from gradloom.host.cost_model.preparation import preparation
 from gradloom.host.cost_model.stream_reads import StreamReads
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.acore import ACore
 
 __all__ = ["AcoreStages"]
 
 _USUAL_WAIT = 2
 """Cycles of waiting that :class:`~gradloom.host.cost_model.cost.Costs` has in a first pass, which schedules count on."""
-_TAKEN = 1
-"""Cycles from a command's leaving of the first stage until that can take the next one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +45,7 @@ class AcoreStages:
     def __init__(self, engine: StagedState, costs: Costs) -> None:
         self._engine, self._costs = engine, costs
         self._reads = StreamReads(costs.config.turns)
-        self._started: deque[_Started] = deque(maxlen=ACore.IN_FLIGHT)
+        self._started: deque[_Started] = deque(maxlen=RUNS_IN_FLIGHT)
         self._stored: set[int] = set()
         self._loaded: set[int] = set()
 
@@ -93,5 +91,5 @@ class AcoreStages:
         if cost.prepare:
             self._reads.sweep(instruction, cost, first)
         done = engine.begin(time, cost, first + cost.transfer)
-        engine.free += _TAKEN if cost.prepare else 0
+        engine.free += ACORE_ACCEPT if cost.prepare else 0
         return done

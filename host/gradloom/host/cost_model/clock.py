@@ -9,10 +9,11 @@ runs.
 import itertools
 from collections.abc import Iterable
 
-from gradloom.host.cost_model.cost import Costs, DramCost, EngineState, StagedState, in_flight
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.pipeline import in_flight
+from gradloom.host.cost_model.cost import Costs, DramCost, EngineState, StagedState
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
 
 __all__ = ["Clock"]
 

@@ -5,49 +5,24 @@ memory (:func:`gradloom.host.cost_model.replay.replay`) then places all commands
 Both lie in ``host`` and not beside the networks' models because they read programs, whose encoding belongs to the machine, and the
 models know no machine.
 
-The constants are those of the RTL (its pipelines' depths); ``gradloom bench --compare`` shows what is left as error.
+Depths of pipelines are those of the contract (:mod:`gradloom.contracts.pipeline`); ``gradloom bench --compare`` shows what is left
+as error.
 """
 
 import dataclasses
 from collections import deque
 
+from gradloom.contracts import microprograms, pipeline
+from gradloom.contracts.config import PE_ROWS, Config
+from gradloom.contracts.isa import Opcode, Pattern
+from gradloom.contracts.microcode import Kind, Operand
 from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.cost_model.preparation import preparation
 from gradloom.host.cost_model.workload import rows as walked
 from gradloom.host.cost_model.workload import windows
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore import microprograms
-from gradloom.rtl.acore.acore import ACore
-from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2
-from gradloom.rtl.acore.microcode import Kind, Operand
-from gradloom.rtl.acore.softmax import softmax_cycles, squared_cycles
-from gradloom.rtl.acore.sweep import FETCH
-from gradloom.rtl.ccore.ccore import CCore
-from gradloom.rtl.channels import Unit, engine_of
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import Engine, Opcode, Pattern
-from gradloom.rtl.memory_path.axi import BURST_BEATS
-from gradloom.rtl.memory_path.axi_read import OUTSTANDING_READS
-from gradloom.rtl.memory_path.loader import Loader
-from gradloom.rtl.memory_path.storer import Storer
 
-__all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState", "in_flight"]
-
-_READ_SETUP, _READ_END = 8, 3
-"""Cycles from a LOAD's start to its address at the memory and back without the memory's latency; from the last beat to done."""
-_WRITE_SETUP, _WRITE_END = 6, 3
-_FEED, _CONV_END, _DRAIN_END = 3, 13, 11
-_FIRST_PASS_END, _SWEEP_START, SWEEP_LEAST = 9, 2, 18
-"""A-Core: from the last beat of a first pass to its sums; before a sweep's first beat; least from there to the last one."""
-_POOL_PREPARE = 19
-"""A-Core: from the acceptance of a pool to its first beat, and its tail."""
-_LANES_END = FETCH + ADD1 + CODE2 + 2
-"""From a sweep's last beat to done, on the short path."""
-SWEEP_APART = 35
-"""A-Core: from a sweep's first beat to the next one's, at least."""
-_STORE_FIFO = 16
-"""Beats that the Storer has read and not written."""
-
+__all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,11 +109,11 @@ class Costs:
         if opcode == Opcode.RUN:
             return self._run(instruction)
         if opcode == Opcode.UCODE:
-            cycles = len(instruction.tail) + 3
+            cycles = len(instruction.tail) + pipeline.UCODE_END
             return Cost(cycles, 0, 0, cycles)
         if opcode == Opcode.SOFTMAX:
-            a_class, an_image = (squared_cycles if instruction["squared"] else softmax_cycles)(self.config)
-            cycles = 1 + instruction["images"] * (instruction["classes"] * a_class + an_image)
+            a_class, an_image = (pipeline.squared_cycles if instruction["squared"] else pipeline.softmax_cycles)(self.config)
+            cycles = pipeline.SOFTMAX_START + instruction["images"] * (instruction["classes"] * a_class + an_image)
             return Cost(cycles, 0, 0, cycles)
         return self._move(instruction, read="dest" in instruction.fields)
 
@@ -146,20 +121,22 @@ class Costs:
         beats = instruction["n0"] * instruction["n1"] * instruction["n2"]
         size, bursts = beats * self.config.beat_bytes, self._bursts(instruction)
         if not read:
-            return Cost(beats + 4, _STORE_FIFO, _WRITE_SETUP, beats, self.dram.latency + _WRITE_END, bytes=size, bursts=bursts)
-        latency = _READ_SETUP + self.dram.latency
-        transfer = max(beats, bursts * latency // OUTSTANDING_READS)
-        late = bursts - OUTSTANDING_READS
+            return Cost(beats + pipeline.STORE_ISSUE, pipeline.STORE_FIFO, pipeline.WRITE_LATENCY, beats,
+                        self.dram.latency + pipeline.WRITE_END, bytes=size, bursts=bursts)
+        latency = pipeline.READ_LATENCY + self.dram.latency
+        transfer = max(beats, bursts * latency // pipeline.OUTSTANDING_READS)
+        late = bursts - pipeline.OUTSTANDING_READS
         waiting = latency + late * transfer // bursts if late > 0 else 0
-        ahead = latency + OUTSTANDING_READS * transfer // bursts
-        return Cost(4 + max(bursts, waiting), ahead, latency, transfer, _READ_END, bytes=size, bursts=bursts)
+        ahead = latency + pipeline.OUTSTANDING_READS * transfer // bursts
+        return Cost(pipeline.LOAD_ISSUE + max(bursts, waiting), ahead, latency, transfer, pipeline.READ_END, bytes=size,
+                    bursts=bursts)
 
     def _bursts(self, instruction: Instruction) -> int:
         """Of a load or store: a run is cut where an address is a multiple of a burst's length."""
         n0, beat = instruction["n0"], self.config.beat_bytes
         starts = (instruction["offset"] + first * instruction["stride1"] + second * instruction["stride2"]
                   for second in range(instruction["n2"]) for first in range(instruction["n1"]))
-        return sum((start // beat % BURST_BEATS + n0 - 1) // BURST_BEATS + 1 for start in starts)
+        return sum((start // beat % pipeline.BURST_BEATS + n0 - 1) // pipeline.BURST_BEATS + 1 for start in starts)
 
     def _conv(self, instruction: Instruction) -> Cost:
         own, shared = walked(instruction, self.config)
@@ -170,14 +147,15 @@ class Costs:
         last = instruction["units"] % self.config.wpus if shared else 0
         row = part if last else whole
         ahead = row + (part if last > 1 else whole)
-        issue = max(2, tokens + _FEED - ahead)
+        issue = max(2, tokens + pipeline.CONVOLUTION_START - ahead)
         if not (instruction["wg"] and instruction["drain"]):
-            return Cost(issue, ahead, _FEED, tokens, _CONV_END + self.config.cols, row=row)
+            return Cost(issue, ahead, pipeline.CONVOLUTION_START, tokens, pipeline.CONVOLUTION_END + self.config.cols, row=row)
         rows = instruction["nr"]
         if instruction["pattern"] == Pattern.K1:
             rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
         blocks = rows * instruction["nk"] * self.config.block_beats // self.config.laps + PE_ROWS - rows
-        return Cost(issue, ahead, _FEED, tokens, blocks + _DRAIN_END + self.config.cols, apart=blocks, row=row)
+        return Cost(issue, ahead, pipeline.CONVOLUTION_START, tokens, blocks + pipeline.DRAIN_END + self.config.cols,
+                    apart=blocks, row=row)
 
     # A-Core
 
@@ -191,24 +169,17 @@ class Costs:
         turns = self.config.turns
         beats = instruction["planes"] * instruction["nb"] * turns
         passed = beats if program and program[0]["kind"] == Kind.SUMS else 0
-        first = 3 + (passed + _FIRST_PASS_END if passed else 0)
+        first = pipeline.ACORE_TO_PASS + (passed + pipeline.PASS_END if passed else 0)
         prepare = preparation(instruction, program, self.config)
         sweep = program[-1] if program and program[-1]["kind"] == Kind.SWEEP else {}
         pooled = bool(sweep.get("x") == Operand.POOL and instruction["pool"])
         swept = beats if sweep else 1
         if pooled:
             swept = instruction["planes"] * pool_cycles(instruction) * turns
-        transfer = max(swept + (_POOL_PREPARE if pooled else 0), SWEEP_LEAST) + _SWEEP_START
-        end = _LANES_END + (CODE1 - ADD1 if sweep.get("long") else 0)
+        transfer = max(swept + (pipeline.POOL_WALK if pooled else 0), pipeline.SWEEP_LEAST) + pipeline.SWEEP_START
+        end = pipeline.SWEEP_END + (pipeline.LONG_SWEEP if sweep.get("long") else 0)
         return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare, passed=passed, swept=swept,
                     tapped=pooled)
-
-
-def in_flight(unit: Unit) -> int:
-    """Commands that an engine may have under way."""
-    depths = {Engine.LOAD: Loader.IN_FLIGHT, Engine.CCORE: CCore.IN_FLIGHT, Engine.ACORE: ACore.IN_FLIGHT,
-              Engine.STORE: Storer.IN_FLIGHT}
-    return depths[engine_of(unit)]
 
 
 class EngineState:
@@ -297,5 +268,5 @@ class StagedState(EngineState):
             self.bus += max(0, done - end - cost.end)
         if cost.prepare:
             self.free, self.prepared, self.tail = entered, end - cost.transfer, cost.end
-            self.bus = max(end, self.prepared + SWEEP_APART)
+            self.bus = max(end, self.prepared + pipeline.SWEEPS_APART)
         return done

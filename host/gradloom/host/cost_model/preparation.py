@@ -3,19 +3,17 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import FIRST_SHIFT_WORD, PsumLayout
+from gradloom.contracts.microcode import Each, Kind, ScalarDestination, Shift
+from gradloom.contracts.pipeline import EPSILON_APART, PREPARE_SETUP, PREPARE_START, SCALAR_LATENCY, divider_latency, dividers
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.divider import divider_of
-from gradloom.rtl.acore.microcode import Each, Kind, ScalarDestination, Shift
-from gradloom.rtl.acore.scalars import Scalars, dividers
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, PsumLayout
 
 __all__ = ["preparation"]
 
-_SETUP, _WORK = 2, 3
-"""Cycles from the command's acceptance to the set-up's first step, and to the first microinstruction."""
 _QUEUED = (ScalarDestination.PARAMETER, ScalarDestination.ENTRY, ScalarDestination.DIVIDE)
-_EPSILON, _EPSILON_APART = -1, 3
+_EPSILON = -1
+"""Stands for the register epsilon among the registers R."""
 
 
 def preparation(instruction: Instruction, program: Sequence[Mapping[str, int]], config: Config,
@@ -29,9 +27,9 @@ def preparation(instruction: Instruction, program: Sequence[Mapping[str, int]], 
         Loader writes it, so that no result goes there.
     """
     words = instruction.length - FIRST_SHIFT_WORD
-    shifted = _SETUP + words + 1
-    settled = max(_SETUP + max(2, config.group, _multiplier(instruction).bit_length()), shifted) + 2
-    now = fetched = _WORK
+    shifted = PREPARE_SETUP + words + 1
+    settled = max(PREPARE_SETUP + max(2, config.group, _multiplier(instruction).bit_length()), shifted) + 2
+    now = fetched = PREPARE_START
     quiet = 0
     """First cycle without scalars under way."""
     last: dict[int, int] = {}
@@ -48,11 +46,11 @@ def preparation(instruction: Instruction, program: Sequence[Mapping[str, int]], 
         if kind == Kind.SCALAR:
             free = quiet
             if micro.get("chain"):
-                apart = {_EPSILON: _EPSILON_APART} | ({register: Scalars.LATENCY - config.group + 1} if register else {})
+                apart = {_EPSILON: EPSILON_APART} | ({register: SCALAR_LATENCY - config.group + 1} if register else {})
                 free = max((last[awaited] + cycles for awaited, cycles in apart.items() if awaited in last), default=0)
             issued = _issued(instruction, micro, config, max(now, free, shifted if micro.get("ssh", 0) >= Shift.SH0 else 0), stored)
             done, destination = issued[-1], micro["sdst"]
-            quiet = done + Scalars.LATENCY + 1 + (divider_of(config).LATENCY if destination == ScalarDestination.DIVIDE else 0)
+            quiet = done + SCALAR_LATENCY + 1 + (divider_latency(config) if destination == ScalarDestination.DIVIDE else 0)
             if destination in _QUEUED and not instruction["dry"]:
                 for value in issued if loaded else issued[-1:]:
                     written, = _values(max(written + 1, value + quiet - done), 1, loaded)
@@ -86,7 +84,7 @@ def _issued(instruction: Instruction, micro: Mapping[str, int], config: Config, 
     burst = dividers(config)
     while len(found) < count:
         found += _values(first, min(burst, count - len(found)), stored)
-        first = found[-1] + divider_of(config).LATENCY + 1 - (burst - 1)
+        first = found[-1] + divider_latency(config) + 1 - (burst - 1)
     return found
 
 

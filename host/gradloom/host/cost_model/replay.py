@@ -10,32 +10,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gradloom.contracts.config import WEIGHT_BANKS, Config
+from gradloom.contracts.engines import LOAD_UNITS, Unit, units
+from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, Source, pairs
+from gradloom.contracts.pipeline import (
+    PARAMETER_READ,
+    PARAMETER_WRITE,
+    QUEUE_ROOM,
+    QUEUE_START,
+    SEQUENCER_CYCLES,
+    SEQUENCER_HANDOUT,
+    in_flight,
+)
 from gradloom.host.cost_model.acore_stages import AcoreStages
-from gradloom.host.cost_model.cost import Cost, Costs, DramCost, in_flight
+from gradloom.host.cost_model.cost import Cost, Costs, DramCost
 from gradloom.host.cost_model.replay_engine import Command, QueuedEngine
 from gradloom.host.cost_model.replay_fetch import Fetch
 from gradloom.host.cost_model.replay_memory import Memory
 from gradloom.host.cost_model.trace import Timeline, cut
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.ccore.banks import WEIGHT_BANKS
-from gradloom.rtl.channels import LOAD_UNITS, Unit, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source, pairs
 
 __all__ = ["replay"]
-
-_SEQUENCER = {Opcode.SCALE: 14, Opcode.EXPSET: 14, Opcode.SEED: 30, Opcode.SETBASE: 3, Opcode.ADDBASE: 3, Opcode.BARRIER: 4,
-              Opcode.LOOP: 6, Opcode.LDHYP: 70}
-"""Cycles of the Sequencer's own commands behind their last word."""
-_HANDOUT = 2
-"""Cycles of the Sequencer for a command beside one for each pair of its words."""
-_START = 1
-"""Cycles from the last condition of a command (engine free, semaphores, words in the queue) to its start."""
-
-_PARAMETER_READ, _PARAMETER_WRITE = 3, 2
-"""Cycles from a STORE's start until it reads the parameter buffer, and from a beat's arrival at the port to the buffer."""
-_ROOM = 1
-"""Cycles from a command's end until its engine has room for one more."""
 
 
 class _Replay:
@@ -88,14 +83,14 @@ class _Replay:
         if engine is not None:
             if engine.handed and engine.words + self.queued[self.place] > self.config.queue_words:
                 return None
-            return max(self.there, self.time + length) + _HANDOUT
+            return max(self.there, self.time + length) + SEQUENCER_HANDOUT
         instruction = self.program[self.place]
         if instruction.opcode in (Opcode.BARRIER, Opcode.END):
             if any(engine.handed for engine in self.engines.values()):
                 return None
-            return max(self.there, *(engine.under_way[-1] for engine in self.engines.values())) + _SEQUENCER[Opcode.BARRIER]
+            return max(self.there, *(engine.under_way[-1] for engine in self.engines.values())) + SEQUENCER_CYCLES[Opcode.BARRIER]
         ready = self._signalled(self.place)
-        return None if ready is None else max(self.there, ready) + _SEQUENCER[instruction.opcode]
+        return None if ready is None else max(self.there, ready) + SEQUENCER_CYCLES[instruction.opcode]
 
     def _hand_out(self, time: int) -> None:
         engine = self.engine_of[self.place]
@@ -120,7 +115,7 @@ class _Replay:
         """When the engine's next command can start; ``None`` while a semaphore's signal is not known."""
         place, there = engine.handed[0]
         signalled = self._signalled(place)
-        return None if signalled is None else max(there, engine.free, engine.under_way[0] + _ROOM, signalled) + _START
+        return None if signalled is None else max(there, engine.free, engine.under_way[0] + QUEUE_ROOM, signalled) + QUEUE_START
 
     def _signalled(self, place: int) -> int | None:
         """When a command has all its semaphores' signals; ``None`` while one is not known."""
@@ -183,9 +178,9 @@ class _Replay:
         """What starts at ``time`` may read or write the parameter buffer, which keeps the A-Core waiting."""
         late: dict[int, int] = {}
         if instruction.fields.get("src") == Source.PBUF:
-            late = self.stages.stored(range(time + _PARAMETER_READ, time + _PARAMETER_READ + beats))
+            late = self.stages.stored(range(time + PARAMETER_READ, time + PARAMETER_READ + beats))
         if instruction.fields.get("dest") == Dest.PBUF:
-            late = self.stages.loaded(first + _PARAMETER_WRITE + beat * (end - first) // beats for beat in range(beats))
+            late = self.stages.loaded(first + PARAMETER_WRITE + beat * (end - first) // beats for beat in range(beats))
         for place, done in late.items():
             self.done[place] = done
 

@@ -3,20 +3,14 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.pipeline import FETCH_AHEAD, FETCH_BEATS, FETCH_CHUNK, FETCH_LATENCY, LOAD_REQUEST, OUTSTANDING_READS
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay_engine import QueuedEngine
 from gradloom.host.cost_model.replay_memory import Memory
 from gradloom.host.dram.layout import ceil_div
-from gradloom.rtl.config import Config
-from gradloom.rtl.memory_path.axi_read import FETCH_BEATS, OUTSTANDING_READS
-from gradloom.rtl.sequencer.program_fetch import AHEAD, CHUNK
 
-__all__ = ["FETCH_SETUP", "Fetch"]
-
-FETCH_SETUP = 12
-"""Cycles of a read of the program beside the memory's latency."""
-_READ_ISSUE = 6
-"""Cycles from a LOAD's start until its first request is at the memory."""
+__all__ = ["Fetch"]
 
 
 class Fetch:
@@ -24,10 +18,10 @@ class Fetch:
 
     def __init__(self, config: Config, dram: DramCost, memory: Memory) -> None:
         self.dram, self.memory = dram, memory
-        self.beats = CHUNK // config.beat_bytes
-        self.pairs = CHUNK // 8
+        self.beats = FETCH_CHUNK // config.beat_bytes
+        self.pairs = FETCH_CHUNK // 8
         self.under_way = FETCH_BEATS // self.beats
-        self.ahead = 4 * AHEAD // CHUNK
+        self.ahead = 4 * FETCH_AHEAD // FETCH_CHUNK
         self.jump(0)
 
     def jump(self, time: int) -> None:
@@ -59,13 +53,13 @@ class Fetch:
             issue = max(issue, self.ends[number - self.under_way])
         if number >= self.ahead:
             issue = max(issue, self.taken[number - self.ahead])
-        first = issue + self.dram.latency + FETCH_SETUP
+        first = issue + self.dram.latency + FETCH_LATENCY
         # Data come in the order of the requests: those of the Loader's commands that started earlier come first, as far as they
         # have been requested.
-        place = bisect_right(load.commands, issue - _READ_ISSUE, key=lambda command: command.start) - 1
+        place = bisect_right(load.commands, issue - LOAD_REQUEST, key=lambda command: command.start) - 1
         if place >= 0:
-            first = max(first, self._requested(load, place, issue - _READ_ISSUE))
-        end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, CHUNK, 1)
+            first = max(first, self._requested(load, place, issue - LOAD_REQUEST))
+        end = self.memory.move(max(first, self.ends[-1] if self.ends else 0), self.beats, FETCH_CHUNK, 1)
         if load.bus > first:
             load.bus += self.beats
         # A Loader that stands while its port brings the program falls back by a block, into the bank of the next one, which waits

@@ -3,9 +3,9 @@
 import math
 from collections import defaultdict
 
+from gradloom.contracts.config import Config
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.dram.layout import ceil_div
-from gradloom.rtl.config import Config
 
 __all__ = ["Banks", "Memory"]
 

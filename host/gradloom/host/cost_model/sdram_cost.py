@@ -1,7 +1,7 @@
 """What the cost model takes an SDRAM for, behind :class:`~gradloom.rtl.board.memory.sdram.SdramController`."""
 
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.host.cost_model.cost import DramCost
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
 
 __all__ = ["sdram_cost"]
 

@@ -11,18 +11,16 @@ from collections import deque
 
 import numpy as np
 
-from gradloom.host.cost_model.cost import SWEEP_LEAST, Cost
+from gradloom.contracts.pipeline import ACORE_TO_PASS, POOL_START, RUNS_IN_FLIGHT, SWEEP_LEAST
+from gradloom.host.cost_model.cost import Cost
 from gradloom.host.cost_model.pool_walk import pool_addresses
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.acore import ACore
 
 __all__ = ["StreamReads"]
 
-_PASS_BEGINS = 3
-"""Cycles from the start of a command to the first beat of its first pass."""
-_SWEEP_BEGINS, _POOL_BEGINS = 1, 18
-"""From the cycle from which the cost model counts a sweep to its first beat; a pool's walk is set up before, for 17 cycles more."""
+_SWEEP_BEGINS, _POOL_BEGINS = 1, 1 + POOL_START
+"""From the cycle from which the cost model counts a sweep to its first beat; a pool's walk is set up before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +50,7 @@ class StreamReads:
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
-        self._sweeps: deque[_Sweep] = deque(maxlen=2 * ACore.IN_FLIGHT)
+        self._sweeps: deque[_Sweep] = deque(maxlen=2 * RUNS_IN_FLIGHT)
 
     def copy(self) -> "StreamReads":
         found = StreamReads(self._turns)
@@ -72,7 +70,7 @@ class StreamReads:
 
     def late(self, instruction: Instruction, cost: Cost, time: int) -> int:
         """Cycles that the first pass of the next command waits in all, which starts at ``time``."""
-        done, clock = 0, time + _PASS_BEGINS
+        done, clock = 0, time + ACORE_TO_PASS
         for sweep in self._sweeps:
             if sweep.end <= clock or done == cost.passed:
                 continue
@@ -82,7 +80,7 @@ class StreamReads:
             if done < cost.passed:
                 step, clock = self._beside(sweep, instruction, done, cost.passed - done, clock)
                 done += step
-        return clock - time - _PASS_BEGINS - done
+        return clock - time - ACORE_TO_PASS - done
 
     def _beside(self, sweep: _Sweep, instruction: Instruction, done: int, left: int, clock: int) -> tuple[int, int]:
         """Turns of a first pass, of ``left`` ones behind ``done`` others, that go on beside a sweep, and the cycle behind them."""

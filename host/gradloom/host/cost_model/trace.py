@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.isa import SEMAPHORES, Opcode
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Opcode
 
 __all__ = ["SEQUENCER", "Timeline", "TraceError", "chrome_trace", "cut", "engine_name", "step_programs", "timelines"]
 
@@ -45,7 +45,7 @@ class Timeline:
     ----------
     program : tuple of :class:`~gradloom.host.program.assembler.Instruction`
         The step's commands in program order, those of the Sequencer too.
-    config : :class:`~gradloom.rtl.config.Config`
+    config : :class:`~gradloom.contracts.config.Config`
         The machine: its channels say which engine ran a command.
     start, done : int64 array (commands,)
         Cycles from the begin of the step; -1 for commands of the Sequencer. ``done`` is the cycle in which the engine

@@ -7,12 +7,12 @@ others take stay as they are, so this is what the part costs this schedule; a sc
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Engine
 from gradloom.host.cost_model.cost import Cost, Costs, DramCost
 from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.workload import PHASES
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Engine
 
 __all__ = ["PARTS", "Part", "what_if"]
 

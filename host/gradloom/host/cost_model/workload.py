@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Dest, Engine, Opcode, Source
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.network import Conv, FullyConnected, Network
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 
 __all__ = ["PHASES", "PURPOSES", "Macs", "dram_bytes", "layer_phase", "phase_macs", "purpose", "rows", "windows"]
 

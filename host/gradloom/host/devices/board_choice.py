@@ -3,8 +3,8 @@
 import dataclasses
 
 from gradloom.boards.board import BOARDS, Board, board_named
+from gradloom.contracts.config import Config, load_config
 from gradloom.host.files import UserError
-from gradloom.rtl.config import Config, load_config
 
 __all__ = ["BoardChoice", "board_choice", "machine_config"]
 

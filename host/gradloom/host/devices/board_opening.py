@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from gradloom.boards.board import Board
+from gradloom.contracts.config import Config
 from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.files import UserError
 from gradloom.host.link.board_device import BoardDevice
@@ -12,7 +13,6 @@ from gradloom.host.link.frames import Identity
 from gradloom.host.link.link import Link
 from gradloom.host.link.memory_check import check_memory
 from gradloom.host.link.transport import SerialTransport, SimulatedTransport, Transport
-from gradloom.rtl.config import Config
 
 __all__ = ["check_board", "check_identity", "open_board"]
 

@@ -62,7 +62,7 @@ class Device(Protocol):
         """Read ``n`` bytes of the machine's memory."""
 
     def csr_write(self, offset: int, value: int) -> None:
-        """Write a 32-bit register (:mod:`gradloom.rtl.regmap`)."""
+        """Write a 32-bit register (:mod:`gradloom.contracts.regmap`)."""
 
     def csr_read(self, offset: int) -> int:
         """Read a 32-bit register."""

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.devices.device import MachineError
 from gradloom.models.arithmetic.activation import LOGIT_BITS, LOGIT_EXPONENT
 from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.arithmetic.conv import GRADIENT_BITS, SUM_BITS
 from gradloom.models.network import Network
 from gradloom.models.widths import FULL_WIDTHS, SumWidths
-from gradloom.rtl.config import Config
 
 __all__ = ["LimitReached", "finite", "near_text", "overflow_text", "saturated", "saturation_text", "sum_widths", "told"]
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import Choices
 from gradloom.host.devices.board_choice import BoardChoice, board_choice
 from gradloom.host.devices.board_opening import open_board
@@ -20,7 +21,6 @@ from gradloom.host.files import UserError
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 
 if TYPE_CHECKING:
     from gradloom.sim.rtl_device import RtlDevice
@@ -112,7 +112,7 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
 
     Parameters
     ----------
-    config : :class:`~gradloom.rtl.config.Config`
+    config : :class:`~gradloom.contracts.config.Config`
         The machine, or the one that a software model stands for: its sums have this machine's widths.
     state : :class:`~gradloom.models.state.State`
         Where a software model begins; a machine has none before one is loaded.

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.devices.device import Device, MachineError, csr_batch, fetch
@@ -19,9 +22,6 @@ from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Evaluation, Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
 
 __all__ = ["PHASES", "MachineError", "ProgramRunner", "compile_programs", "largest_batch", "merge_cycles"]
 

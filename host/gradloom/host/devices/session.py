@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import Choices
 from gradloom.host.datasets.data import Dataset
 from gradloom.host.devices.device import MachineError
@@ -23,7 +24,6 @@ from gradloom.host.files import UserError
 from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 
 __all__ = ["Score", "Session", "check_fit"]
 

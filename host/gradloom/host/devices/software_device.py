@@ -3,8 +3,8 @@
 What START does is up to the subclass.
 """
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.regmap import offset, register
+from gradloom.contracts.config import Config
+from gradloom.contracts.regmap import offset, register
 
 __all__ = ["SoftwareDevice"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
 from gradloom.host.devices.tensor_order import element_text, phase
@@ -15,7 +16,6 @@ from gradloom.models.golden.step import Hyper, StepResult, expected_tensors
 from gradloom.models.layers import Kind
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 
 __all__ = ["Batches", "Found", "Side", "TraceRequest", "compare_devices", "describe", "trace_difference"]
 

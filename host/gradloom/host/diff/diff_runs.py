@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.commands.train_command import schedule
 from gradloom.host.datasets.batches import RunBatches
 from gradloom.host.datasets.data import Preparation, load_dataset
@@ -18,7 +19,6 @@ from gradloom.models.images import Augmentation
 from gradloom.models.layers import NetworkError
 from gradloom.models.network import Network, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 
 __all__ = ["Evidence", "Run", "compare_runs", "read_run", "replay"]
 

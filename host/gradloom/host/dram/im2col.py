@@ -22,10 +22,10 @@ import math
 
 import numpy as np
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.host.dram.layout import ceil_div
 from gradloom.models.layers import Geometry
 from gradloom.models.network import INPUT, Conv, Network
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 
 __all__ = ["KernelRows", "Lowered", "WeightIndex", "Windows", "lower"]
 

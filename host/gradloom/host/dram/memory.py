@@ -4,10 +4,10 @@ import dataclasses
 import math
 from typing import Any
 
+from gradloom.contracts.config import Config
 from gradloom.host.dram import layout
 from gradloom.host.dram.layout import bitmap_beats, ceil_div, even, plane_beats
 from gradloom.models.network import INPUT, Conv, FullyConnected, MaxPool, Network, Subsample
-from gradloom.rtl.config import Config
 
 __all__ = ["ALIGNMENT", "MemoryMap", "Region", "memory_map"]
 

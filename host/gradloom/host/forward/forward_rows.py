@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+from gradloom.contracts.isa import Kind, Source, XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.sums import HALVES, Sums
@@ -15,7 +16,6 @@ from gradloom.host.tiles.kept_planes import KeptPlane, KeptTile
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_tiles import RowTile
 from gradloom.models.network import Conv, FullyConnected
-from gradloom.rtl.isa import Kind, Source, XSource
 
 __all__ = ["RowForward"]
 

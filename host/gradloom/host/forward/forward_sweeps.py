@@ -1,11 +1,11 @@
 """What the A-Core makes of partial sums in the forward pass: normalisation and activation, with their loads and stores."""
 
+from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.compilation.sums import Sums
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.models.network import Conv, FullyConnected
-from gradloom.rtl.isa import Dest, Kind, Source
 
 __all__ = ["activate", "load_sides"]
 

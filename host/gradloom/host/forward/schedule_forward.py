@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
@@ -22,7 +23,6 @@ from gradloom.host.tiles.pool_parts import Windows, pool_parts
 from gradloom.host.tiles.row_parts import swept_rows
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
-from gradloom.rtl.isa import Dest, Kind, Opcode, Source, XSource
 
 __all__ = ["forward", "forward_zero"]
 

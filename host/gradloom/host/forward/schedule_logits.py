@@ -7,6 +7,7 @@ only as many images at once as the buffer holds, and all weights come again for 
 
 from collections.abc import Iterator
 
+from gradloom.contracts.isa import Dest, Kind, Opcode, Source
 from gradloom.host.compilation.stream_fit import planes_at_once
 from gradloom.host.compilation.sums import HALVES, Sums
 from gradloom.host.compilation.tiling import Builder, shifts
@@ -17,7 +18,6 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.models.network import INPUT, FullyConnected
-from gradloom.rtl.isa import Dest, Kind, Opcode, Source
 
 __all__ = ["forward"]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from gradloom.contracts.isa import Dest, Opcode, Source, XSource
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.stream_fit import STREAM_SHARES
 from gradloom.host.compilation.tiling import Builder, shifts
@@ -13,7 +14,6 @@ from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Subsample
-from gradloom.rtl.isa import Dest, Opcode, Source, XSource
 
 __all__ = ["forward", "scatter"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from gradloom.contracts.config import Config, load_config
 from gradloom.host.devices.device import device_name
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
@@ -26,7 +27,6 @@ from gradloom.models.layers import Training
 from gradloom.models.network import Network
 from gradloom.models.rounding import Rounding
 from gradloom.models.state import State
-from gradloom.rtl.config import Config, load_config
 
 __all__ = ["Evaluation", "Model", "Step"]
 
@@ -76,7 +76,7 @@ class Model:
     Parameters
     ----------
     module : :class:`torch.nn.Module` or :class:`~gradloom.host.frontends.imported.Imported`
-    config : :class:`str` or :class:`~gradloom.rtl.config.Config`
+    config : :class:`str` or :class:`~gradloom.contracts.config.Config`
         Machine: a preset's name, a TOML file or a configuration.
     device : :class:`str`
         "golden", "emulator", "emulator:cuda" or "rtl".

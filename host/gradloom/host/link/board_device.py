@@ -3,6 +3,8 @@
 import functools
 from collections.abc import Callable, Sequence
 
+from gradloom.contracts.frame_format import MAX_DATA, MAX_ENTRIES, Status
+from gradloom.contracts.regmap import offset, register
 from gradloom.host.link.frames import (
     RegisterAccess,
     fill_request,
@@ -14,8 +16,6 @@ from gradloom.host.link.frames import (
     write_request,
 )
 from gradloom.host.link.link import Answer, Link, LinkError, check
-from gradloom.rtl.board.link.frame_format import MAX_DATA, MAX_ENTRIES, Status
-from gradloom.rtl.regmap import offset, register
 
 __all__ = ["BoardDevice"]
 

@@ -1,10 +1,10 @@
-"""Frames to bytes and back (:mod:`gradloom.rtl.board.link.frame_format`)."""
+"""Frames to bytes and back (:mod:`gradloom.contracts.frame_format`)."""
 
 import dataclasses
 import zlib
 from collections.abc import Iterator, Sequence
 
-from gradloom.rtl.board.link.frame_format import (
+from gradloom.contracts.frame_format import (
     ANSWER_HEADER,
     ESCAPE,
     ESCAPE_BIT,

@@ -7,11 +7,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable
 
-from gradloom.host.devices.device import MachineError
-from gradloom.host.link.frames import FrameReader, Identity, ReceivedFrame, encode, write
-from gradloom.host.link.frames import script_request as script
-from gradloom.host.link.transport import Transport
-from gradloom.rtl.board.link.frame_format import (
+from gradloom.contracts.frame_format import (
     ANSWER_TRAILER,
     LINK_REGISTERS,
     LINK_WINDOW,
@@ -23,8 +19,12 @@ from gradloom.rtl.board.link.frame_format import (
     Kind,
     Reply,
     Status,
+    bit_step,
 )
-from gradloom.rtl.board.link.uart import bit_step
+from gradloom.host.devices.device import MachineError
+from gradloom.host.link.frames import FrameReader, Identity, ReceivedFrame, encode, write
+from gradloom.host.link.frames import script_request as script
+from gradloom.host.link.transport import Transport
 
 __all__ = ["Answer", "Link", "LinkError", "Statistics", "check"]
 

@@ -1,9 +1,9 @@
-"""``python -m gradloom.host.link.link_doc``: the page about the cable, tables from :mod:`gradloom.rtl.board.link.frame_format`."""
+"""``python -m gradloom.host.link.link_doc``: the page about the cable, tables from :mod:`gradloom.contracts.frame_format`."""
 
 import sys
 from collections.abc import Iterator, Sequence
 
-from gradloom.rtl.board.link.frame_format import (
+from gradloom.contracts.frame_format import (
     ANSWER_HEADER,
     ANSWER_TRAILER,
     BOARD_WINDOW,
@@ -35,7 +35,7 @@ _INTRODUCTION = f"""\
 # The cable between host and board
 
 This page is made by `python -m gradloom.host.link.link_doc`; edit that module and the tables of
-`gradloom.rtl.board.link.frame_format`, not this file. It describes version {PROTOCOL}. Nothing of it was tried on hardware yet:
+`gradloom.contracts.frame_format`, not this file. It describes version {PROTOCOL}. Nothing of it was tried on hardware yet:
 every figure is simulated, synthesised or computed.
 
 A board has the machine, its memory, and the *link* (`rtl/gradloom/rtl/board/link`): it takes frames from a stream of bytes, and

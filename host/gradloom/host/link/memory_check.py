@@ -1,8 +1,8 @@
 """Whether a board's memory keeps what is written: a look at its lines when a board is opened. It leaves its patterns behind."""
 
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.host.devices.device import MachineError
 from gradloom.host.link.board_device import BoardDevice
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
 
 __all__ = ["check_memory"]
 

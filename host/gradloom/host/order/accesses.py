@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Iterator
 
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PE_ROWS
+from gradloom.contracts.config import PE_ROWS
+from gradloom.contracts.engines import Unit
 
 __all__ = ["Access", "Box", "Past", "Space", "overlap", "row_access", "tensor_access"]
 

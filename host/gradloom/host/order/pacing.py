@@ -13,12 +13,12 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+from gradloom.contracts.engines import Unit
 from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.order.accesses import row_access, tensor_access
 from gradloom.host.order.acore_turns import AcoreWork, Turn, acore_turn
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.order.tokens import Recorder
-from gradloom.rtl.channels import Unit
 
 __all__ = ["Deadlock", "Pacer"]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode
 from gradloom.host.order.accesses import Access
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["Overwritten", "Unused"]
 

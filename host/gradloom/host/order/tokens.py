@@ -3,10 +3,10 @@
 The scheduler emits commands in an order in which they would be right one after the other, and says which part
 of which memory each reads and writes. :class:`Recorder` finds, for every command, the latest command of every
 other engine that it conflicts with and has not yet been ordered behind, and orders the two by a token.
-Every Loader and every Storer is an engine by itself (:class:`~gradloom.rtl.channels.Unit`). Engines take their
+Every Loader and every Storer is an engine by itself (:class:`~gradloom.contracts.engines.Unit`). Engines take their
 commands in order and finish them in order, so one semaphore for each ordered pair of engines is enough: the n-th
 wait of a pair matches its n-th signal. Pairs that other tokens order have no semaphore
-(:data:`gradloom.rtl.channels.TOKENS`); should two commands of such a pair conflict all the same, and no other
+(:data:`gradloom.contracts.engines.TOKENS`); should two commands of such a pair conflict all the same, and no other
 tokens order them, a barrier does.
 
 Why this cannot deadlock: every wait is matched by a signal of a command earlier in the program, so the
@@ -19,14 +19,14 @@ import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import LOAD_UNITS, Unit, load_channels, semaphore, units
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.cost_model.clock import Clock
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, Past, Space
 from gradloom.host.order.ring_guard import Unused
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import LOAD_UNITS, Unit, load_channels, semaphore, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Opcode
 
 __all__ = ["Recorder"]
 
@@ -36,7 +36,7 @@ class Recorder:
 
     Parameters
     ----------
-    config : :class:`~gradloom.rtl.config.Config`
+    config : :class:`~gradloom.contracts.config.Config`
         Its channels say which engine executes a command.
     most_tokens : :class:`int`
         Tokens of a pair of engines that may be signalled and not yet waited for, in the order of the program.

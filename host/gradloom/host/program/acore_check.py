@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import PsumLayout, XSource
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.program.address_check import within
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import PsumLayout, XSource
 
 __all__ = ["check_run", "check_softmax"]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["check_dram", "within"]
 

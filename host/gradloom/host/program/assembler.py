@@ -1,13 +1,13 @@
-"""From instructions to the bytes of a program and back, by the tables of :mod:`gradloom.rtl.isa` alone."""
+"""From instructions to the bytes of a program and back, by the tables of :mod:`gradloom.contracts.isa` alone."""
 
 import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gradloom.rtl.channels import Unit, unit_of
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, unit_of
+from gradloom.contracts.isa import (
     COMMANDS,
     HEADER_FIELDS,
     HEADER_WORDS,
@@ -58,7 +58,7 @@ class Instruction:
 
     Parameters
     ----------
-    opcode : :class:`~gradloom.rtl.isa.Opcode`
+    opcode : :class:`~gradloom.contracts.isa.Opcode`
     fields : dict of int
         By the names of ``COMMANDS[opcode].fields``.
     tail : tuple

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from gradloom.contracts.config import PE_TAPS, Config
+from gradloom.contracts.isa import Pattern
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.program.address_check import within
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.shared_rows import row_groups
-from gradloom.rtl.config import PE_TAPS, Config
-from gradloom.rtl.isa import Pattern
 
 __all__ = ["check_conv"]
 

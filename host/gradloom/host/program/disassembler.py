@@ -7,8 +7,8 @@ words.
 
 from collections.abc import Iterable
 
+from gradloom.contracts.isa import COMMANDS, Opcode
 from gradloom.host.program.assembler import AssemblyError, Instruction, Shift, offsets
-from gradloom.rtl.isa import COMMANDS, Opcode
 
 __all__ = ["disassemble", "parse"]
 

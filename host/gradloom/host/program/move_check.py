@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest, Source
 from gradloom.host.program.address_check import within
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import load_channels
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Source
 
 __all__ = ["check_load", "check_store"]
 

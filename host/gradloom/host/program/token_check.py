@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.isa import SEMAPHORES, Opcode
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Opcode
 
 __all__ = ["MAXIMUM", "check_tokens", "waits_in_queue"]
 

@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Opcode
 from gradloom.host.program.acore_check import check_run, check_softmax
 from gradloom.host.program.address_check import check_dram
 from gradloom.host.program.assembler import AssemblyError, Instruction, Shift, offsets, split_program
 from gradloom.host.program.conv_check import check_conv
 from gradloom.host.program.move_check import check_load, check_store
 from gradloom.host.program.token_check import check_tokens
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION, Opcode
 
 __all__ = ["Defect", "validate"]
 

@@ -8,11 +8,11 @@ import functools
 import itertools
 from collections.abc import Sequence
 
+from gradloom.contracts.config import PE_ROWS, Config
+from gradloom.contracts.isa import Pattern, PsumLayout
 from gradloom.host.compilation.windows import Window
 from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import Pattern, PsumLayout
 
 __all__ = ["Sweep", "psum_words", "row_banks_conflict"]
 
@@ -26,8 +26,8 @@ class Sweep:
 
     Parameters
     ----------
-    pattern : :class:`~gradloom.rtl.isa.Pattern`
-    layout : :class:`~gradloom.rtl.isa.PsumLayout`
+    pattern : :class:`~gradloom.contracts.isa.Pattern`
+    layout : :class:`~gradloom.contracts.isa.PsumLayout`
         As the A-Core reads it.
     groups_in : channel groups of what is swept over
     rows, xe : stored rows of one image, entries of a row

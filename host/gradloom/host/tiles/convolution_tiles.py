@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable
 from typing import NoReturn
 
+from gradloom.contracts.config import PE_TAPS
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import channel_cycles
 from gradloom.host.compilation.sums import HALVES
@@ -16,7 +17,6 @@ from gradloom.host.tiles.array_sweep import Sweep, psum_words, row_banks_conflic
 from gradloom.host.tiles.tile_inputs import TileInputs
 from gradloom.host.tiles.tile_weights import TileWeights
 from gradloom.models.network import INPUT
-from gradloom.rtl.config import PE_TAPS
 
 __all__ = ["ConvolutionTiles", "growing"]
 

@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import math
 
+from gradloom.contracts.isa import PsumLayout
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
 from gradloom.host.compilation.sums import HALVES, Sums
 from gradloom.host.dram.layout import ceil_div, equal_ranges
@@ -21,7 +22,6 @@ from gradloom.host.order.places import KeptSlots
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_tiles import RowTile, tile_words
-from gradloom.rtl.isa import PsumLayout
 
 __all__ = ["REST", "KeptPlane", "KeptTile", "Stage", "piece_sizes"]
 

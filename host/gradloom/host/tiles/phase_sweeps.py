@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from gradloom.contracts.config import PE_TAPS, Config
+from gradloom.contracts.isa import Pattern, PsumLayout
 from gradloom.host.compilation.windows import Shape, Window, kernel_windows
 from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.tiles.array_sweep import Sweep
-from gradloom.rtl.config import PE_TAPS, Config
-from gradloom.rtl.isa import Pattern, PsumLayout
 
 __all__ = ["backward_sweep", "forward_sweep", "stacked_sweep"]
 

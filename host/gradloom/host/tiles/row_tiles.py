@@ -9,13 +9,13 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import PsumLayout
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.array_sweep import Sweep, psum_words, row_banks_conflict
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_parts import legal_ranges
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import PsumLayout
 
 __all__ = ["RowTile", "RowTiles", "tile_words"]
 

@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
+from gradloom.contracts.isa import Pattern
 from gradloom.host.dram.layout import ceil_div
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Pattern
 
 if TYPE_CHECKING:
     from gradloom.host.tiles.array_sweep import Sweep

@@ -8,10 +8,10 @@ those of an image behind those of the one before.
 import dataclasses
 import functools
 
+from gradloom.contracts.config import Config
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.tiles.array_sweep import Sweep, row_banks_conflict
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
-from gradloom.rtl.config import Config
 
 __all__ = ["Rows", "Span", "spans"]
 

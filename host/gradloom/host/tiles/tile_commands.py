@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import Self
 
+from gradloom.contracts.config import PE_TAPS
+from gradloom.contracts.isa import Opcode, XSource
 from gradloom.host.compilation.sums import Sums, norm_access, port_access
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
@@ -14,8 +16,6 @@ from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import ConvolutionTiles
 from gradloom.host.tiles.tile_inputs import InputLayout
 from gradloom.host.tiles.tile_sets import TURN, TileSet, runs_of
-from gradloom.rtl.config import PE_TAPS
-from gradloom.rtl.isa import Opcode, XSource
 
 __all__ = ["TileCommands"]
 

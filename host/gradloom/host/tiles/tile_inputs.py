@@ -4,6 +4,8 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 
+from gradloom.contracts.config import PE_ROWS
+from gradloom.contracts.isa import Dest
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.tiling import Builder
@@ -13,8 +15,6 @@ from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Rows
 from gradloom.host.tiles.tile_weights import TileWeights
-from gradloom.rtl.config import PE_ROWS
-from gradloom.rtl.isa import Dest
 
 __all__ = ["InputLayout", "TileInputs"]
 

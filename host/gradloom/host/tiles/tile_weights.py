@@ -1,13 +1,12 @@
 """Weights of a convolution's tiles: their place in the weight buffer, their loads, and the fields of CONV that find them."""
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, WEIGHT_BANKS
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.array_sweep import Sweep
-from gradloom.rtl.ccore.banks import WEIGHT_BANKS
-from gradloom.rtl.channels import load_channels
-from gradloom.rtl.config import PE_ROWS, PE_TAPS
-from gradloom.rtl.isa import Dest
 
 __all__ = ["TileWeights"]
 

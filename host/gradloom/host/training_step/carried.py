@@ -8,6 +8,7 @@ last. Their exponents, seeds and hyperparameters stay those of their own step un
 
 import dataclasses
 
+from gradloom.contracts.isa import Opcode
 from gradloom.host.backward.gradient_lines import updated
 from gradloom.host.backward.schedule_backward import dx_kind
 from gradloom.host.compilation.tiling import Builder
@@ -16,7 +17,6 @@ from gradloom.host.order.pieces import Lane, Part, Work
 from gradloom.host.training_step.scales import Scale, scale_all, scales
 from gradloom.models.network import Conv, FullyConnected, Kind
 from gradloom.models.rounding import NEAREST_F
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["Arrivals", "carried_layers", "held_scales", "seeds"]
 

@@ -10,14 +10,14 @@ with, and behind the last one come those that are left:
 The LOOP of the first step goes to the further one, which repeats itself while steps are left.
 """
 
+from gradloom.contracts import microprograms
+from gradloom.contracts.isa import Opcode
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.transfers import BASE
 from gradloom.host.training_step.carried import carried_layers
 from gradloom.host.training_step.scales import scales
 from gradloom.host.training_step.step import Step
 from gradloom.models.network import INPUT
-from gradloom.rtl.acore import microprograms
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["emit_program"]
 

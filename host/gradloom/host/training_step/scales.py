@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Iterable
 
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import Opcode
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.network import Kind
 from gradloom.models.state import delayed_kinds
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.isa import Opcode
 
 __all__ = ["Scale", "scale_all", "scales"]
 

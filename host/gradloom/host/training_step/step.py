@@ -4,6 +4,8 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 
+from gradloom.contracts.engines import unit_of
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.backward import accumulation, schedule_backward, schedule_update
 from gradloom.host.backward.gradient_lines import GradientLines
 from gradloom.host.compilation.tiling import Builder, shifts
@@ -15,8 +17,6 @@ from gradloom.host.training_step.scales import scale_all, scales
 from gradloom.host.training_step.turn import last_layers, turn
 from gradloom.models.golden.step import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Subsample
-from gradloom.rtl.channels import unit_of
-from gradloom.rtl.isa import Dest, Opcode
 
 __all__ = ["Step"]
 

@@ -10,18 +10,20 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode, PsumLayout, XSource
+from gradloom.contracts.microcode import MICRO_BITS, MICRO_WORDS, Kind
+from gradloom.contracts.microprograms import WORDS
+from gradloom.contracts.pipeline import RUNS_IN_FLIGHT
 from gradloom.rtl.acore.buffers import Buffers
 from gradloom.rtl.acore.first_pass import FirstPass
 from gradloom.rtl.acore.lanes import Lanes
-from gradloom.rtl.acore.microcode import MICRO_BITS, MICRO_WORDS, Kind, MicroLayout
-from gradloom.rtl.acore.microprograms import WORDS
+from gradloom.rtl.acore.micro_layout import MicroLayout
 from gradloom.rtl.acore.outputs import OUTPUTS
 from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.acore.softmax import Softmax
 from gradloom.rtl.acore.sweep import Sweep
 from gradloom.rtl.command import CommandPort, decode
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode, PsumLayout, XSource
 from gradloom.rtl.memories import make_memory
 from gradloom.rtl.memory_path.buses import LoadBus, StoreBus
 
@@ -55,7 +57,7 @@ class ACore(wiring.Component):
         Weight decay is off (n = 255).
     """
 
-    IN_FLIGHT = 4
+    IN_FLIGHT = RUNS_IN_FLIGHT
     """One command in each of the first two stages, one that is issued and one that leaves the lanes."""
 
     def __init__(self, config: Config) -> None:

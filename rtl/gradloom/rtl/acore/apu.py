@@ -1,7 +1,7 @@
 """Auxiliary processing unit: the two lanes of one channel (ETA, section IV-C, figure 10), or of several in turns.
 
 A lane is a linear pipeline; the organisation network of the paper is the multiplexer in front of each stage, set by the
-microinstruction (:mod:`gradloom.rtl.acore.microcode`). A setting changes between the last beat of one command and the first beat of
+microinstruction (:mod:`gradloom.contracts.microcode`). A setting changes between the last beat of one command and the first beat of
 the next one, in each stage at another time: ``FRONT`` and ``BACK`` say in which stage a setting is used.
 """
 
@@ -12,15 +12,15 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.microcode import Y2, Y3, Compare, Multiplicand, Multiplier, Term2
 from gradloom.rtl import emit
 from gradloom.rtl.acore.align import WIDE, AlignNarrow, ProductAlign, lean_sum, saturated
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, below, larger
 from gradloom.rtl.acore.dither import Dither
-from gradloom.rtl.acore.microcode import Y2, Y3, Compare, Multiplicand, Multiplier, Term2
 from gradloom.rtl.acore.pool import Pool
 from gradloom.rtl.acore.poolwalk import Tap
 from gradloom.rtl.acore.scalars import PlaneScalars
-from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.pint import V_BITS, all_equal, decode
 

@@ -7,10 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import load_channels, store_channel
+from gradloom.contracts.isa import Dest, Source
 from gradloom.rtl.acore.turns import COLUMNS, Turns
-from gradloom.rtl.channels import load_channels, store_channel
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Source
 from gradloom.rtl.memories import make_memory
 from gradloom.rtl.memory_path.buses import LoadBus, StoreBus
 
@@ -36,7 +36,7 @@ class Buffers(wiring.Component):
     Members
     -------
     load, store : ``In(LoadBus).array(load_channels)``, ``In(StoreBus).array(store_channels)``
-        A memory listens to the bus of its channel (:mod:`gradloom.rtl.channels`).
+        A memory listens to the bus of its channel (:mod:`gradloom.contracts.engines`).
     streams_en : ``In(1)``, aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
         Read side of the lanes.
     rests_en : ``In(1)``, rest_addr : ``In(16)`` -> rest_data ``Out(16 G)``

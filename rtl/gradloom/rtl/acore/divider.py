@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.pipeline import divider_latency
 
 __all__ = ["Divider", "SerialDivider", "divider_of"]
 
@@ -169,4 +170,6 @@ class SerialDivider(wiring.Component):
 
 def divider_of(config: Config) -> type[Divider] | type[SerialDivider]:
     """The division block of a machine."""
-    return Divider if config.divider_bits == 2 else SerialDivider
+    divider = Divider if config.divider_bits == 2 else SerialDivider
+    assert divider_latency(config) == divider.LATENCY
+    return divider

@@ -11,11 +11,11 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.contracts.config import Config
 from gradloom.rtl import emit
 from gradloom.rtl.acore.align import chosen, lean_sum
 from gradloom.rtl.acore.planes import Beat, StreamWalk
 from gradloom.rtl.acore.turns import Turns
-from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import decode
 

@@ -10,6 +10,10 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode, XSource
+from gradloom.contracts.microcode import Y3, Base, Factor, Operand, OutB, Term3
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl import emit
 from gradloom.rtl.acore.align import chosen, narrow_settings, product_fraction, product_over
 from gradloom.rtl.acore.apu import (
@@ -31,18 +35,14 @@ from gradloom.rtl.acore.apu import (
     settings_layout,
 )
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, larger, statistic
-from gradloom.rtl.acore.microcode import Y3, Base, Factor, Operand, OutB, Term3
 from gradloom.rtl.acore.outputs import OUTPUTS, Outputs
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.acore.scalars import PlaneScalars
 from gradloom.rtl.acore.sweep import FETCH, issue_layout, prepared
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import decode
-from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
-from gradloom.rtl.isa import Opcode, XSource
 from gradloom.rtl.pint import V_BITS
-from gradloom.rtl.regmap import ErrorCode
 
 __all__ = ["Lanes"]
 

@@ -7,9 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.acore.turns import Turns
-from gradloom.rtl.config import Config
 
 __all__ = ["OUTPUTS", "Outputs"]
 

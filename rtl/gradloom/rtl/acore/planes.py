@@ -7,8 +7,8 @@ from amaranth.lib import wiring
 from amaranth.lib.data import StructLayout, View
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import PsumLayout, XSource
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import PsumLayout, XSource
 
 __all__ = ["Beat", "PlaneWalk", "PsumAddress", "StreamWalk", "row_stride"]
 

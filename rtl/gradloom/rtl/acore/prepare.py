@@ -5,29 +5,30 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.acore.align import SHIFT_BITS, saturated
-from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
-from gradloom.rtl.acore.divider import divider_of
-from gradloom.rtl.acore.first_pass import PLANE_BITS, Totals
-from gradloom.rtl.acore.microcode import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, FIRST_SHIFT_WORD, Opcode
+from gradloom.contracts.microcode import (
     MICRO_BITS,
     MICRO_WORDS,
     Each,
     Kind,
-    MicroLayout,
     Register,
     ScalarDestination,
     ScalarOperand,
     Shift,
 )
-from gradloom.rtl.acore.scalars import PlaneScalars, Scalars, dividers
+from gradloom.contracts.pipeline import dividers
+from gradloom.contracts.regmap import ErrorCode
+from gradloom.rtl.acore.align import SHIFT_BITS, saturated
+from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
+from gradloom.rtl.acore.divider import divider_of
+from gradloom.rtl.acore.first_pass import PLANE_BITS, Totals
+from gradloom.rtl.acore.micro_layout import MicroLayout
+from gradloom.rtl.acore.scalars import PlaneScalars, Scalars
 from gradloom.rtl.acore.setup import Setup
 from gradloom.rtl.acore.sweep import Prepared
 from gradloom.rtl.acore.tail import TailReader
 from gradloom.rtl.command import HEAD_BITS, TailPlace, decode
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Opcode
-from gradloom.rtl.regmap import ErrorCode
 
 __all__ = ["Prepare"]
 

@@ -11,16 +11,17 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
+from gradloom.contracts.pipeline import SCALAR_LATENCY, dividers
 from gradloom.rtl import emit
 from gradloom.rtl.acore.align import SHIFT_BITS, WIDE, Align, saturated
 from gradloom.rtl.acore.divider import divider_of
 from gradloom.rtl.acore.first_pass import PLANE_BITS, TOTAL_BITS, Totals
-from gradloom.rtl.acore.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
-from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.fifo import Fifo
 
-__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "REGISTERS", "PlaneScalars", "ScalarOp", "Scalars", "dividers",
+__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "REGISTERS", "PlaneScalars", "ScalarOp", "Scalars",
            "wide_product"]
 
 PRODUCT_BITS = 48
@@ -42,12 +43,6 @@ ScalarOp = StructLayout({
 
 PlaneScalars = StructLayout({"scale": signed(16), "le": 8, "mean": signed(24)})
 """Plane registers of one channel; ``scale`` is q (unsigned) or gl."""
-
-
-def dividers(config: Config) -> int:
-    """Division blocks: one for four channels, so that a plane is divided within 52 cycles, or one for two channels where there are
-    several WPUs, which finish planes that much sooner."""
-    return max(1, config.group // (2 if config.wpus > 1 else 4))
 
 
 def wide_product(m: Module, x: Value, factor: Value, name: str) -> tuple[Value, Value]:
@@ -108,7 +103,7 @@ class Scalars(wiring.Component):
         Plane registers: plane in bits 6:0, half in bit 7.
     """
 
-    LATENCY = 14
+    LATENCY = SCALAR_LATENCY
     QUEUE = 32
 
     def __init__(self, config: Config) -> None:

@@ -7,10 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.acore.align import SHIFT_BITS, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
 from gradloom.rtl.acore.planes import row_stride
-from gradloom.rtl.config import Config
 
 __all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "Setup"]
 

@@ -8,14 +8,14 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore.converter import Rounder
 from gradloom.rtl.command import CommandPort, decode
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 from gradloom.rtl.pint import CODE_BITS, code_of
-from gradloom.rtl.regmap import ErrorCode
 
-__all__ = ["Softmax", "softmax_cycles", "squared_cycles"]
+__all__ = ["Softmax"]
 
 _EXP = [round(32768 * 2 ** (-i / 256)) for i in range(256)]
 _EXP_BITS = 16
@@ -28,16 +28,6 @@ _SERIAL = 2 * _QUOTIENT_DIGITS + 2
 _ERROR_BITS = 34
 _READ = 2
 """Cycles from ``lrd_en`` to ``lrd_data``."""
-
-
-def squared_cycles(config: Config) -> tuple[int, int]:
-    """Cycles a class and an image; a command takes one more."""
-    return (1, 6) if config.divider_bits == 2 else (1, 7)
-
-
-def softmax_cycles(config: Config) -> tuple[int, int]:
-    """The same of softmax."""
-    return (3, 21) if config.divider_bits == 2 else (2 + _SERIAL, 23 - _QUOTIENT)
 
 
 class Softmax(wiring.Component):

@@ -6,22 +6,25 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode, XSource
+from gradloom.contracts.microcode import Operand
+from gradloom.contracts.pipeline import LONG_SWEEP, SWEEP_END
 from gradloom.rtl.acore.align import SHIFT_BITS
-from gradloom.rtl.acore.apu import CODE1, CODE2, CONVERTER_SHIFT_BITS
-from gradloom.rtl.acore.microcode import MicroLayout, Operand
+from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2, CONVERTER_SHIFT_BITS
+from gradloom.rtl.acore.micro_layout import MicroLayout
 from gradloom.rtl.acore.planes import Beat, PlaneWalk
 from gradloom.rtl.acore.pool import POOL_LATENCY
 from gradloom.rtl.acore.poolwalk import PoolWalk, Tap
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import HEAD_BITS, decode
-from gradloom.rtl.config import Config
 from gradloom.rtl.delay import Line, delayed
-from gradloom.rtl.isa import Opcode, XSource
 
 __all__ = ["FETCH", "Prepared", "Sweep", "issue_layout", "prepared"]
 
 FETCH = 3
 """Cycles from the issue of a beat to its operands at the APUs (stage 0)."""
+assert SWEEP_END == FETCH + ADD1 + CODE2 + 2 and LONG_SWEEP == CODE1 - ADD1
 _SPAN = FETCH + CODE1 + CODE2
 """Cycles from ``go`` after which the last stage has taken its settings, so that the next command may replace them."""
 _FINALS = 17

@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.isa import FIRST_SHIFT_WORD, MAX_WORDS
 from gradloom.rtl.command import TailPlace
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS
 
 __all__ = ["TailReader"]
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Value
 from amaranth.utils import ceil_log2
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.acore.align import chosen
-from gradloom.rtl.config import Config
 
 __all__ = ["COLUMNS", "Turns"]
 

@@ -4,6 +4,8 @@ from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, Signature, connect, flipped
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.link.board_link import BoardLink, UartLink
 from gradloom.rtl.board.link.registers import manager_members
 from gradloom.rtl.board.memory.axi_arbiter import AxiArbiter
@@ -11,8 +13,6 @@ from gradloom.rtl.board.memory.axi_bus import connect_manager
 from gradloom.rtl.board.memory.block_ram import BlockRam
 from gradloom.rtl.board.memory.board_memory import BoardMemory
 from gradloom.rtl.board.memory.sdram import pin_members
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
-from gradloom.rtl.config import Config
 from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
 
 __all__ = ["BoardDesign", "machine_members"]

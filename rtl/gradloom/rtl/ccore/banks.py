@@ -6,15 +6,13 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.channels import load_channels
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest
+from gradloom.contracts.config import WEIGHT_BANKS, Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest
 from gradloom.rtl.memories import BLOCK_WORDS, memory_apart
 from gradloom.rtl.memory_path.buses import LoadBus
 
-__all__ = ["WEIGHT_BANKS", "RowBanks", "WeightBanks", "address_bits"]
-
-WEIGHT_BANKS = 3
+__all__ = ["RowBanks", "WeightBanks", "address_bits"]
 
 
 def address_bits(depth: int) -> int:

@@ -10,6 +10,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest, Opcode, Pattern
+from gradloom.contracts.pipeline import CONVOLUTIONS_IN_FLIGHT
 from gradloom.rtl import emit
 from gradloom.rtl.ccore.colwalk import ColumnWalk
 from gradloom.rtl.ccore.drain import Drain, Gather
@@ -21,11 +25,8 @@ from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
 from gradloom.rtl.ccore.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
 from gradloom.rtl.ccore.weight_network import WeightNetwork
 from gradloom.rtl.ccore.wpu import Wpu
-from gradloom.rtl.channels import load_channels
 from gradloom.rtl.command import CommandPort, decode
-from gradloom.rtl.config import Config
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import Dest, Opcode, Pattern
 from gradloom.rtl.memory_path.buses import LoadBus
 
 __all__ = ["FAULT_ILLEGAL", "FAULT_PSUM", "FAULT_WG", "CCore"]
@@ -57,7 +58,7 @@ class CCore(wiring.Component):
         the last beat is in the DW buffer. A fault of a command comes before its ``done`` or with it; while commands are under
         way only the first fault is reported.
     load : ``In(LoadBus).array(load_channels)``
-        Fill IBUF, EBUF and WBUF (:data:`gradloom.rtl.channels.LOAD_MAP`).
+        Fill IBUF, EBUF and WBUF (:data:`gradloom.contracts.engines.LOAD_MAP`).
     prd_en, prd_half, prd_wpu, prd_bank0, prd_addr0, prd_bank1, prd_addr1
         Read of partial sums, lane l from bank l; the half must not be the one that a CONV works on.
     prd_data : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), G), 2))``
@@ -78,7 +79,7 @@ class CCore(wiring.Component):
         It is the last one of its command, whose tag is ``mac_tag``. An illegal command has none.
     """
 
-    IN_FLIGHT = 3
+    IN_FLIGHT = CONVOLUTIONS_IN_FLIGHT
     """Commands under way: one drains, one is in the array, one waits for the walk."""
 
     def __init__(self, config: Config) -> None:

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
+from gradloom.contracts.isa import Pattern
 from gradloom.rtl.ccore.rowwalk import COMMAND_LAYOUT, SHARE_BITS, SLOT_BITS, row_group_layout
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Pattern
 
 __all__ = ["ColumnWalk", "token_layout"]
 

@@ -4,10 +4,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.ccore.banks import address_bits
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.wpu import WPU_ASK
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.memories import memory_apart
 
 __all__ = ["Drain", "Gather"]

@@ -4,12 +4,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.banks import RowBanks
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.wpu import WPU_CTL
-from gradloom.rtl.channels import load_channels
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Dest, Pattern
 from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.pint import CODE_BITS
 

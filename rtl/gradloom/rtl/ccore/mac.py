@@ -10,7 +10,7 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed, unsigne
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import MACS, Config
+from gradloom.contracts.config import MACS, Config
 from gradloom.rtl.pint import V_BITS, decode, segment
 
 __all__ = ["PRODUCT_BITS", "SUM_BITS", "Mac", "clusters_of", "factor_of", "factor_shape", "mac_factor", "multiply"]

@@ -25,7 +25,7 @@ class Magnitude(wiring.Component):
     width : :class:`int`
         Bits of a value, at most 48.
     family : :class:`str`
-        One of :data:`gradloom.rtl.config.FAMILIES`.
+        One of :data:`gradloom.contracts.config.FAMILIES`.
 
     Members
     -------

@@ -8,8 +8,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueCastable
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.ccore.mac import factor_of, factor_shape
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import CODE_BITS
 

@@ -6,10 +6,10 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_TAPS
 from gradloom.rtl import emit
 from gradloom.rtl.ccore.lean_mac import LeanMac
 from gradloom.rtl.ccore.mac import PRODUCT_BITS, SUM_BITS, Mac, clusters_of, mac_factor
-from gradloom.rtl.config import PE_TAPS
 
 __all__ = ["Pe", "row_bits"]
 
@@ -28,11 +28,11 @@ class Pe(wiring.Component):
     Parameters
     ----------
     mac : :class:`str`
-        One of :data:`gradloom.rtl.config.MACS`.
+        One of :data:`gradloom.contracts.config.MACS`.
     wg_width : :class:`int`
         Bits of a sum.
     family : :class:`str`
-        One of :data:`gradloom.rtl.config.FAMILIES`.
+        One of :data:`gradloom.contracts.config.FAMILIES`.
     cols : :class:`int`
         PEs of a row, and ``first``: it is the first of them; for ``family = "ecp5"``, whose sums along the row are narrower.
 

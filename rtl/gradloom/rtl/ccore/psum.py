@@ -4,13 +4,13 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Pattern
 from gradloom.rtl import emit
 from gradloom.rtl.ccore.banks import address_bits
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.wpu import WPU_OUTPUTS
-from gradloom.rtl.config import Config
 from gradloom.rtl.ecp5 import ChosenSum
-from gradloom.rtl.isa import Pattern
 from gradloom.rtl.memories import cleared_read, memory_apart
 
 __all__ = ["HALVES", "PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout", "psum_read_layout"]

@@ -8,14 +8,14 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Pattern
 from gradloom.rtl import emit
 from gradloom.rtl.ccore.banks import address_bits
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.magnitude import SUM_BITS, Magnitude
 from gradloom.rtl.ccore.psum import HALVES, PSUM_BANKS
 from gradloom.rtl.ccore.rowwalk import SLOT_BITS
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Pattern
 from gradloom.rtl.memories import memory_apart
 
 __all__ = ["OUTPUT_GROUPS", "SUM_BITS", "SumControl", "SumStore", "sum_control_layout", "sum_read_layout"]

@@ -8,9 +8,9 @@ from amaranth.hdl import Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_ROWS, Config
+from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, Opcode, Pattern
 from gradloom.rtl.command import decode
-from gradloom.rtl.config import PE_ROWS, Config
-from gradloom.rtl.isa import COMMANDS, HEADER_FIELDS, Opcode, Pattern
 
 __all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SHARE_BITS", "SLOT_BITS", "RowWalk", "row_group_layout"]
 

@@ -8,12 +8,12 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.ccore.banks import WEIGHT_BANKS, WeightBanks
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, WEIGHT_BANKS, Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest, Opcode, Pattern
+from gradloom.rtl.ccore.banks import WeightBanks
 from gradloom.rtl.ccore.rowwalk import CONV_BITS
-from gradloom.rtl.channels import load_channels
 from gradloom.rtl.command import decode
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
-from gradloom.rtl.isa import Dest, Opcode, Pattern
 from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.pint import CODE_BITS
 

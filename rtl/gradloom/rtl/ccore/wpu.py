@@ -5,14 +5,14 @@ from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
+from gradloom.contracts.isa import Pattern
 from gradloom.rtl import emit
 from gradloom.rtl.ccore.mac import clusters_of, factor_of, factor_shape
 from gradloom.rtl.ccore.operands import COLUMN_LATENCY
 from gradloom.rtl.ccore.pe import Pe, row_bits
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.ecp5 import ChosenSum
-from gradloom.rtl.isa import Pattern
 from gradloom.rtl.pint import CODE_BITS
 
 __all__ = ["WPU_ASK", "WPU_CTL", "WPU_OUTPUTS", "Wpu"]

@@ -9,9 +9,10 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import exact_log2
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.pipeline import BURST_BEATS
 
-__all__ = ["BURST_BEATS", "ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRITE_RESPONSE", "ERROR_WRITE_WINDOW",
+__all__ = ["ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRITE_RESPONSE", "ERROR_WRITE_WINDOW",
            "REQUEST", "SETTLE", "BurstSplitter", "FaultReport", "lite_members", "port_prefix", "read_members",
            "response_layout", "write_members"]
 
@@ -19,10 +20,6 @@ SETTLE = 8
 """Cycles from the last answer of a command to the end of the command in its queue, at most, if its data find their memory free
 (``waiting`` says that they do not). An error is reported so long
 after everything ahead of it is answered, so that the command at fault is the oldest one under way."""
-
-BURST_BEATS = 64
-"""Longest burst in beats. 64 beats of at most 16 bytes divide 4 KiB, so bursts that do not cross a multiple of 64
-beats do not cross a 4 KiB boundary either (AXI4, section A3.4.1)."""
 
 ERROR_READ_RESPONSE = 0x30
 ERROR_READ_WINDOW = 0x31

@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.pipeline import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import (
-    BURST_BEATS,
     ERROR_READ_RESPONSE,
     ERROR_READ_WINDOW,
     REQUEST,
@@ -20,12 +20,7 @@ from gradloom.rtl.memory_path.axi import (
 )
 from gradloom.rtl.memory_path.window import in_window
 
-__all__ = ["OUTSTANDING_READS", "ReadManager"]
-
-OUTSTANDING_READS = 32
-"""Bursts that may be under way. Loads with runs of a few beats need many to cover the memory's latency."""
-FETCH_BEATS = 2 * BURST_BEATS
-"""Beats of the program fetch's response buffer."""
+__all__ = ["ReadManager"]
 
 
 class ReadManager(wiring.Component):

@@ -4,10 +4,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.pipeline import BURST_BEATS
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import (
-    BURST_BEATS,
     ERROR_WRITE_RESPONSE,
     ERROR_WRITE_WINDOW,
     REQUEST,

@@ -3,7 +3,7 @@
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 
 __all__ = ["LoadBus", "StoreBus"]
 
@@ -18,7 +18,7 @@ class LoadBus(wiring.Signature):
     valid : ``Out(1)``
         A beat is on the bus.
     dest : ``Out(4)``
-        Memory, :class:`gradloom.rtl.isa.Dest`.
+        Memory, :class:`gradloom.contracts.isa.Dest`.
     bank : ``Out(4)``
         Bank of IBUF, EBUF (0 .. ``3 wpus - 1``) or WBUF (0..2).
     addr : ``Out(16)``
@@ -42,7 +42,7 @@ class StoreBus(wiring.Signature):
     en : ``Out(1)``
         Read request.
     src : ``Out(4)``
-        Memory, :class:`gradloom.rtl.isa.Source`.
+        Memory, :class:`gradloom.contracts.isa.Source`.
     addr : ``Out(16)``
         Beat or entry.
     sub : ``Out(4)``

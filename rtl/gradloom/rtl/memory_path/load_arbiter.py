@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.channels import LOAD_MAP
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import LOAD_MAP
 from gradloom.rtl.memory_path.buses import LoadBus
 
 __all__ = ["LoadArbiter"]

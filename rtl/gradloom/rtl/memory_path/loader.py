@@ -5,11 +5,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from gradloom.rtl.ccore.banks import WEIGHT_BANKS
+from gradloom.contracts.config import WEIGHT_BANKS, Config
+from gradloom.contracts.isa import Dest, Opcode
+from gradloom.contracts.pipeline import LOADS_IN_FLIGHT
 from gradloom.rtl.command import CommandPort, decode
-from gradloom.rtl.config import Config
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import Dest, Opcode
 from gradloom.rtl.memory_path.axi import REQUEST, response_layout
 from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.memory_path.runs import RUN_FIELDS, BeatCounter, RunGenerator, misaligned
@@ -51,7 +51,7 @@ class Loader(wiring.Component):
         The beat on the bus is taken in this cycle (:class:`gradloom.rtl.memory_path.load_arbiter.LoadArbiter`).
     """
 
-    IN_FLIGHT = 4
+    IN_FLIGHT = LOADS_IN_FLIGHT
     """Commands under way: requested, but not all placed."""
 
     def __init__(self, config: Config) -> None:

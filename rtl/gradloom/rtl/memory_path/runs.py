@@ -6,7 +6,7 @@ from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 from gradloom.rtl.memory_path.axi import REQUEST
 
 __all__ = ["RUN_FIELDS", "BeatCounter", "RunGenerator", "misaligned"]

@@ -4,10 +4,11 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode, Source
+from gradloom.contracts.pipeline import STORES_IN_FLIGHT
 from gradloom.rtl.command import CommandPort, decode
-from gradloom.rtl.config import Config
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import Opcode, Source
 from gradloom.rtl.memory_path.axi import REQUEST
 from gradloom.rtl.memory_path.buses import StoreBus
 from gradloom.rtl.memory_path.runs import RUN_FIELDS, BeatCounter, RunGenerator, misaligned
@@ -44,7 +45,7 @@ class Storer(wiring.Component):
         From the write manager: a command's last write has been answered.
     """
 
-    IN_FLIGHT = 4
+    IN_FLIGHT = STORES_IN_FLIGHT
     """Commands under way: read, but not all answered."""
 
     def __init__(self, config: Config) -> None:

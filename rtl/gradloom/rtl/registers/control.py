@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.contracts.regmap import ErrorCode, register
 from gradloom.rtl.registers.csr import COUNTER_WIDTH
-from gradloom.rtl.regmap import ErrorCode, register
 
 __all__ = ["Control"]
 
@@ -37,7 +37,7 @@ class Control(wiring.Component):
     overflow : ``In(1)``
         Semaphores.
     fault : ``In(ArrayLayout(8, 9))``
-        Fault codes, by :class:`gradloom.rtl.channels.Unit`; all of an engine that the machine lacks is 0.
+        Fault codes, by :class:`gradloom.contracts.engines.Unit`; all of an engine that the machine lacks is 0.
     read_error : ``In(ArrayLayout(8, 4))``, write_error : ``In(ArrayLayout(8, 2))``, read_client : ``In(1)``
         AXI4 managers, by channel; reads of client 0 on channel 0 are the Sequencer's.
     idle : ``In(1)``

@@ -6,11 +6,11 @@ from amaranth.lib.data import ArrayLayout
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, units
+from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS, perf_entries
 from gradloom.rtl import emit
-from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit, units
-from gradloom.rtl.config import Config
 from gradloom.rtl.registers.csr import COUNTER_WIDTH
-from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS, perf_entries
 
 __all__ = ["Counters"]
 
@@ -76,7 +76,7 @@ class Counters(wiring.Component):
     Members
     -------
     busy, waiting, finish : ``In(9)``
-        By :class:`gradloom.rtl.channels.Unit`: runs a command, waits for a semaphore, ends its command in this cycle.
+        By :class:`gradloom.contracts.engines.Unit`: runs a command, waits for a semaphore, ends its command in this cycle.
         Engines that the configuration lacks count nothing.
     tag : ``In(ArrayLayout(16, 9))``
         Tag of the running command.
@@ -90,7 +90,7 @@ class Counters(wiring.Component):
     drop : ``In(1)``
         Forget the cycles of unfinished commands, and the windows of those that took their last one less than two cycles ago.
     totals : ``Out(ArrayLayout(48, n))``
-        In the order of :data:`gradloom.rtl.regmap.TOTALS`; 0 with ``"none"``.
+        In the order of :data:`gradloom.contracts.regmap.TOTALS`; 0 with ``"none"``.
     perf_tag : ``In(16)``, perf_table : ``In(4)``, perf_value : ``Out(48)``
         Readout of a table (36 bits) two cycles later, while no command ends; 0 but with ``"all"``.
     """

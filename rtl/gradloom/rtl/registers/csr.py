@@ -1,4 +1,4 @@
-"""The registers that the host sees on AXI4-Lite (:mod:`gradloom.rtl.regmap`)."""
+"""The registers that the host sees on AXI4-Lite (:mod:`gradloom.contracts.regmap`)."""
 
 import functools
 import operator
@@ -8,9 +8,9 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.regmap import REGISTERS, TOTALS, Access, register
 from gradloom.rtl.memory_path.axi import lite_members
-from gradloom.rtl.regmap import REGISTERS, TOTALS, Access, register
 
 __all__ = ["COUNTER_WIDTH", "Csr"]
 
@@ -57,7 +57,7 @@ class Csr(wiring.Component):
     perf_tag : ``Out(16)``, perf_table : ``Out(4)``, perf_value : ``In(48)``
         Counters by tag.
     cycles : ``In(48)``, totals : ``In(ArrayLayout(48, n))``
-        Counters, in the order of :data:`gradloom.rtl.regmap.TOTALS`.
+        Counters, in the order of :data:`gradloom.contracts.regmap.TOTALS`.
 
     Registers of counters that the configuration lacks (``config.counters``) take every access that they take elsewhere, and read 0.
     """

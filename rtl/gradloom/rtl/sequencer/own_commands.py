@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 
+from gradloom.contracts.isa import COMMANDS, SHIFT_FIELDS, Engine, Opcode
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.command import decode
-from gradloom.rtl.isa import COMMANDS, SHIFT_FIELDS, Engine, Opcode
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, Program
 from gradloom.rtl.sequencer.scale_unit import ScaleOp
 

@@ -5,16 +5,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.pipeline import FETCH_AHEAD, FETCH_CHUNK
 from gradloom.rtl.memory_path.axi import REQUEST, response_layout
 
 __all__ = ["ProgramFetch"]
 
-CHUNK = 64
-"""Bytes of one request; requests end at multiples of it, so none crosses 4 KiB."""
-AHEAD = 512
-"""Words of the FIFO: how far the program is read ahead. It has to last while the next chunk's data wait for those of the Loader's
-bursts on the same port."""
 PAIR = 8
 """Bytes of a pair of words."""
 
@@ -50,7 +46,7 @@ class ProgramFetch(wiring.Component):
         m = Module()
         beat = self.beat_bytes
         shift = beat.bit_length() - 1
-        depth, chunk = 4 * AHEAD // PAIR, CHUNK // PAIR
+        depth, chunk = 4 * FETCH_AHEAD // PAIR, FETCH_CHUNK // PAIR
         m.submodules.fifo = fifo = ResetInserter(self.jump)(SyncFIFOBuffered(width=8 * PAIR, depth=depth))
         connect(m, fifo.r_stream, flipped(self.pairs))
 
@@ -61,7 +57,7 @@ class ProgramFetch(wiring.Component):
         m.d.comb += chunk_end.eq(Cat(Signal(6), (place >> 6) + 1))
         stop = Signal(33)
         # At most a chunk lies between: its few bits are all that is subtracted, and all that the splitter has to count.
-        beats = Signal(range(CHUNK // beat + 1))
+        beats = Signal(range(FETCH_CHUNK // beat + 1))
         m.d.comb += [stop.eq(Mux(chunk_end < end, chunk_end, end)), beats.eq((stop - place) >> shift)]
 
         # Requests whose last beat has not come, and how many of them were made before the last jump.

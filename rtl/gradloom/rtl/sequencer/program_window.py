@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.isa import COMMANDS, pairs
+from gradloom.contracts.isa import COMMANDS, pairs
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 
 __all__ = ["AHEAD_WORDS", "HEADER_BYTES", "Program", "ProgramWindow"]

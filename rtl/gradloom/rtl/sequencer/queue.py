@@ -6,9 +6,9 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from gradloom.contracts.isa import HEADER_FIELDS, MAX_WORDS, SEMAPHORES, pairs
 from gradloom.rtl.command import HEAD_WORDS, CommandPort
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.isa import HEADER_FIELDS, MAX_WORDS, SEMAPHORES, pairs
 from gradloom.rtl.sequencer.tails import Tails
 
 __all__ = ["CommandQueue"]

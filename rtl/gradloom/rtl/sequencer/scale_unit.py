@@ -55,7 +55,7 @@ class ScaleUnit(wiring.Component):
     Parameters
     ----------
     tensors, lutram_bits : :class:`int`
-        As in :class:`gradloom.rtl.config.Config`.
+        As in :class:`gradloom.contracts.config.Config`.
 
     Members
     -------

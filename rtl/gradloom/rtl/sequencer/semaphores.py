@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.isa import SEMAPHORES
+from gradloom.contracts.isa import SEMAPHORES
 
 __all__ = ["Semaphores"]
 

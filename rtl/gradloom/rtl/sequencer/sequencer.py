@@ -5,9 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from gradloom.rtl.channels import Unit, unit_of, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, unit_of, units
+from gradloom.contracts.isa import (
     COMMANDS,
     MAX_WORDS,
     PROGRAM_MAGIC,
@@ -18,9 +18,8 @@ from gradloom.rtl.isa import (
     Field,
     Opcode,
     Source,
-    pairs,
 )
-from gradloom.rtl.regmap import ErrorCode
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.sequencer.own_commands import OwnCommands
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
@@ -63,7 +62,7 @@ class Sequencer(wiring.Component):
     done : ``Out(1)``
         One cycle: END was reached and every engine is idle.
     error : ``Out(8)``
-        Non-zero in one cycle, the one after the fault: :class:`gradloom.rtl.regmap.ErrorCode`.
+        Non-zero in one cycle, the one after the fault: :class:`gradloom.contracts.regmap.ErrorCode`.
     offset, tag : ``Out(32)``, ``Out(16)``
         Byte offset and tag of the command at hand.
     waiting, progress : ``Out(1)``
@@ -71,7 +70,7 @@ class Sequencer(wiring.Component):
     request, response
         Client of the read manager, as in :class:`gradloom.rtl.sequencer.program_fetch.ProgramFetch`.
     queue : n ``Out(stream.Signature(64))``, idle : ``In(n)``
-        The engines' queues, in the order of :func:`gradloom.rtl.channels.units`.
+        The engines' queues, in the order of :func:`gradloom.contracts.engines.units`.
     sem_request : ``Out(1)``, sem_wait : ``Out(32)``, sem_grant : ``In(1)``, sem_signal : ``Out(32)``
         See :class:`gradloom.rtl.sequencer.semaphores.Semaphores`.
     base : ``In(ArrayLayout(32, 8))``; base_write : ``Out(1)``, base_index : ``Out(3)``, base_value : ``Out(32)``
@@ -191,7 +190,7 @@ class Sequencer(wiring.Component):
                         fail(ErrorCode.MALFORMED_COMMAND)
                     with m.Elif(window.full):
                         m.d.sync += [*(words[n].eq(window.ahead[n]) for n in range(AHEAD_WORDS)), count.eq(0),
-                                     position.eq(position + Cat(Const(0, 3), pairs(word[8:16])))]
+                                     position.eq(position + Cat(Const(0, 3), word[8:16] + 1 >> 1))]
                         m.next = "FORWARD"
                         with m.If(word[4:8] == Engine.SEQ):
                             m.d.comb += take.eq(1)
@@ -218,7 +217,7 @@ class Sequencer(wiring.Component):
                         m.d.comb += [queue.valid.eq(offered), take.eq(queue.ready & ~begin)]
                         with m.If(offered & queue.ready):
                             m.d.sync += count.eq(count + 1)
-                            with m.If(count == pairs(size)):
+                            with m.If(count == (size + 1 >> 1)):
                                 m.next = "OPCODE"
 
             own.add_states(m)

@@ -20,7 +20,7 @@ class Tails(wiring.Component):
     ----------
     family : :class:`str`
     lutram_bits : :class:`int`
-        As :class:`gradloom.rtl.config.Config` says: what kind of memory it is.
+        As :class:`gradloom.contracts.config.Config` says: what kind of memory it is.
 
     Members
     -------

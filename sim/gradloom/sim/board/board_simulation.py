@@ -6,9 +6,9 @@ from pathlib import Path
 
 from amaranth.back import verilog
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.board_design import BoardDesign
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
-from gradloom.rtl.config import Config
 from gradloom.sim.sdram_model import Counts, ModelSettings, model_settings
 from gradloom.sim.simulation import Simulation
 from gradloom.sim.verilate import build_library

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from amaranth.back import verilog
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.board.link.board_link import BoardLink
-from gradloom.rtl.config import Config
 from gradloom.sim.simulation import Simulation
 from gradloom.sim.verilate import build_library
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from gradloom.rtl.channels import load_channels, store_channel
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, Dest, Opcode, Source
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import load_channels, store_channel
+from gradloom.contracts.isa import FIRST_SHIFT_WORD, Dest, Opcode, Source
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import TailMemory, head

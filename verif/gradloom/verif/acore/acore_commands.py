@@ -2,9 +2,9 @@
 
 import random
 
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, SHIFT_FIELDS, Opcode, PsumLayout, XSource
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, SHIFT_FIELDS, Opcode, PsumLayout, XSource
+from gradloom.contracts.microprograms import TABLE
 
 __all__ = ["NORMS", "ROWS", "TILE", "UPDATES", "WINDOWS", "any_run", "command", "plane_fields", "pool_fields", "reciprocal",
            "shared_fields", "shift_sum", "shift_word", "update_tiles"]

@@ -7,8 +7,8 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import PsumLayout, XSource
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import PsumLayout, XSource
 from gradloom.verif.plain_arith import MASK64, encode, encode_rest, hash24, saturate, wrap
 
 __all__ = ["AuxMemories"]

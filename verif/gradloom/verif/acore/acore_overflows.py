@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gradloom.rtl.acore.microcode import Y3, Base, Kind, Multiplicand, Multiplier, Register, Shift, encode
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.isa import Opcode, XSource
+from gradloom.contracts.isa import Opcode, XSource
+from gradloom.contracts.microcode import Y3, Base, Kind, Multiplicand, Multiplier, Register, Shift, encode
+from gradloom.contracts.microprograms import TABLE
 from gradloom.verif.acore.acore_bench import Bench
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, shift_sum, shift_word

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Awaitable, Callable
 
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.isa import Opcode, PsumLayout, XSource
+from gradloom.contracts.isa import Opcode, PsumLayout, XSource
+from gradloom.contracts.microprograms import TABLE
 from gradloom.verif.acore.acore_bench import Bench
 from gradloom.verif.acore.acore_commands import (
     NORMS,

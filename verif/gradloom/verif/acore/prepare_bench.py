@@ -1,7 +1,7 @@
 """The A-Core's second stage alone: its memories, a reference of LOAD and SCALAR in plain integers, programs within the rules.
 
 The reference executes one microinstruction after the other, value by value, from the docstrings of
-:mod:`gradloom.rtl.acore.microcode`; it knows no pipeline. So it shows whether microinstructions that overlap in
+:mod:`gradloom.contracts.microcode`; it knows no pipeline. So it shows whether microinstructions that overlap in
 :mod:`gradloom.rtl.acore.prepare` see what they should.
 """
 
@@ -10,7 +10,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradloom.rtl.acore.microcode import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.microcode import (
     Each,
     Kind,
     Register,
@@ -22,8 +24,6 @@ from gradloom.rtl.acore.microcode import (
     encode,
 )
 from gradloom.rtl.acore.prepare import Prepare
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import TailMemory, head
 from gradloom.verif.plain_arith import align, saturate, wrap

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
+from gradloom.contracts.isa import MAX_WORDS, pairs
 from gradloom.rtl.command import HEAD_WORDS, TAIL_SLOTS
-from gradloom.rtl.isa import MAX_WORDS, pairs
 
 __all__ = ["TailMemory", "head"]
 

@@ -7,8 +7,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.memory.sdram import SdramController, pin_members
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
 from gradloom.sim.sdram_model import Counts, SdramModel, model_settings
 from gradloom.verif.board.axi_traffic import Burst, Manager, Scoreboard, Traffic
 from gradloom.verif.board.packed import Driver, Ports, simulate
@@ -93,7 +93,7 @@ def run_bursts(dut: wiring.Component, part: SdramPart, bursts: Sequence[list[Bur
 
     Parameters
     ----------
-    model_part : :class:`~gradloom.rtl.board.memory.sdram_timing.SdramPart`
+    model_part : :class:`~gradloom.contracts.sdram_timing.SdramPart`
         The memory at the pins if it is another one than the controller was made for.
     first_violation : :class:`bool`
         Ends at the model's first one.

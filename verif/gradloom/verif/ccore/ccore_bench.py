@@ -7,12 +7,12 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import load_channels
+from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.ccore.feed import Feed
 from gradloom.rtl.ccore.wpu import Wpu
-from gradloom.rtl.channels import load_channels
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import bank_conflict, encode_conv
 from gradloom.verif.ccore.conv_tile import ConvCase, Layer

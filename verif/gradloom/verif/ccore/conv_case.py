@@ -29,8 +29,8 @@ BP, stride 2
 
 import numpy as np
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Pattern
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Pattern
 from gradloom.verif.ccore import conv_reference, shared_rows
 from gradloom.verif.ccore.conv_fields import column_start, pair_windows, place_psum, row_walk, windows
 from gradloom.verif.ccore.conv_kernel1 import kernel1

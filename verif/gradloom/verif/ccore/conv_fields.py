@@ -3,8 +3,8 @@
 An independent reading of ``docs/machine.md`` sections 3 to 5 for testbenches.
 """
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, Opcode, Pattern
 from gradloom.verif.ccore import shared_rows
 from gradloom.verif.ccore.conv_reference import Geometry
 

@@ -9,8 +9,8 @@ Fully connected (``fc``)
 
 import numpy as np
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Pattern
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Pattern
 from gradloom.verif.ccore import conv_reference
 from gradloom.verif.ccore.conv_fields import column_start, place_psum, row_walk
 from gradloom.verif.ccore.conv_tile import (

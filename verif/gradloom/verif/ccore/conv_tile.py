@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 
 __all__ = ["ConvCase", "Layer", "drain_base", "drain_gap", "expect_gradient", "expect_sums", "store_errors", "store_rows"]
 

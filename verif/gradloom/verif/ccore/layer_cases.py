@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 from gradloom.verif.ccore.conv_tile import Layer
 
 __all__ = ["directed_layers", "random_layer", "rate_cases", "shared_layers"]

@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 
 __all__ = ["Shared", "dealt", "place", "plan"]
 

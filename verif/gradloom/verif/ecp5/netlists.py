@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.boards.build import synthesis_script
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.rtl_device import DramModel, RtlDevice

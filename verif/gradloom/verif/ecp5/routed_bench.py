@@ -6,9 +6,8 @@ import random
 import re
 from collections.abc import Sequence
 
+from gradloom.contracts.frame_format import Kind, bit_step
 from gradloom.host.link.frames import encode, read_request, write_request
-from gradloom.rtl.board.link.frame_format import Kind
-from gradloom.rtl.board.link.uart import bit_step
 from gradloom.sim.link.link_device import CLOCK
 from gradloom.verif.ecp5.cells import models
 from gradloom.verif.ecp5.routing import ROUTED_FAULTS

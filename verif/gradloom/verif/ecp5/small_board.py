@@ -4,11 +4,11 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.board.link.board_link import BoardLink
 from gradloom.rtl.board.memory.axi_bus import connect_manager
 from gradloom.rtl.board.memory.block_ram import BlockRam
 from gradloom.rtl.ccore.pe import Pe
-from gradloom.rtl.config import PRESETS
 
 __all__ = ["CONFIG", "MEMORY_BYTES", "SmallBoard"]
 

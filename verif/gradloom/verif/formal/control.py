@@ -6,9 +6,9 @@ from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.contracts.regmap import ErrorCode, register
 from gradloom.rtl.registers import control
-from gradloom.rtl.regmap import ErrorCode, register
 from gradloom.verif.formal.statements import constant, past
 
 __all__ = ["ControlSpec"]

@@ -1,4 +1,4 @@
-"""Specification of the registers as an AXI4-Lite subordinate, from the table of gradloom.rtl.regmap."""
+"""Specification of the registers as an AXI4-Lite subordinate, from the table of gradloom.contracts.regmap."""
 
 import dataclasses
 import functools
@@ -9,9 +9,9 @@ from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import REGISTERS, TOTALS, Access, register
 from gradloom.rtl.registers import csr
-from gradloom.rtl.regmap import REGISTERS, TOTALS, Access, register
 from gradloom.verif.formal.inside import add_opened
 from gradloom.verif.formal.statements import held, past
 

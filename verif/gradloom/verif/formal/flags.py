@@ -12,13 +12,13 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, ResetSignal, S
 from amaranth.lib import wiring
 from amaranth.lib.data import View
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore import lanes, prepare
 from gradloom.rtl.acore.apu import ADD2, CODE2
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.ccore import ccore
-from gradloom.rtl.config import Config
 from gradloom.rtl.delay import delayed
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.formal.free_parts import free, with_free_inputs
 from gradloom.verif.formal.inside import add_opened
 from gradloom.verif.formal.register_memory import replaced

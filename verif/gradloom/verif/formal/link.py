@@ -6,8 +6,8 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, ResetSignal, S
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from gradloom.contracts.frame_format import ESCAPE, FCS_BYTES, FLAG, REQUEST_HEADER, UNNUMBERED, Kind
 from gradloom.rtl.board.link import receiver, session
-from gradloom.rtl.board.link.frame_format import ESCAPE, FCS_BYTES, FLAG, REQUEST_HEADER, UNNUMBERED, Kind
 from gradloom.verif.formal.inside import add_opened
 
 __all__ = ["FrameSpec", "SessionSpec"]

@@ -7,9 +7,9 @@ from amaranth.hdl import Assert, Assume, Cover, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.channels import LOAD_MAP
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import LOAD_MAP
+from gradloom.contracts.isa import Dest
 from gradloom.rtl.memory_path import load_arbiter
 from gradloom.verif.formal.statements import held
 

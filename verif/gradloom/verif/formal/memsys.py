@@ -6,8 +6,8 @@ from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl import fifo
-from gradloom.rtl.config import PRESETS
 from gradloom.rtl.memory_path import axi, axi_read, axi_write, window
 from gradloom.verif.formal.statements import constant, held, past
 

@@ -11,8 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from amaranth.utils import exact_log2
 
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.memory import sdram
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
 from gradloom.verif.formal.run import planted_bug
 from gradloom.verif.formal.statements import past
 

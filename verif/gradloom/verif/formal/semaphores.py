@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Assert, Assume, Cat, Cover, Module, ResetSignal,
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.isa import SEMAPHORES
+from gradloom.contracts.isa import SEMAPHORES
 from gradloom.rtl.sequencer import semaphores
 from gradloom.verif.formal.statements import constant
 

@@ -6,7 +6,7 @@ from amaranth.hdl import Assert, Assume, Cover, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.memory_path import axi, axi_write
 from gradloom.verif.formal.run import planted_bug
 from gradloom.verif.formal.statements import constant, held, past

@@ -4,11 +4,10 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.isa import Opcode
-from gradloom.rtl.memory_path.axi import BURST_BEATS
-from gradloom.rtl.memory_path.axi_read import OUTSTANDING_READS
-from gradloom.rtl.regmap import ErrorCode, offset, register
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.pipeline import BURST_BEATS, OUTSTANDING_READS
+from gradloom.contracts.regmap import ErrorCode, offset, register
 from gradloom.sim.rtl_device import BusError, DramModel, RtlDevice
 from gradloom.verif.configs import machine_config
 from gradloom.verif.fuzzing.cases import Event, Trouble

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.host.program.assembler import Instruction, offsets
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.sim.rtl_device import DramModel
 from gradloom.verif.fuzzing.outcomes import PROGRAM
 from gradloom.verif.fuzzing.scenes import Scene
@@ -56,7 +56,7 @@ class Trouble:
         In the place of the scene's.
     instructions : sequence of :class:`~gradloom.host.program.assembler.Instruction`, optional
         What the program executes, where it still is a sequence of commands.
-    codes : set of :class:`~gradloom.rtl.regmap.ErrorCode`
+    codes : set of :class:`~gradloom.contracts.regmap.ErrorCode`
         What may come of it.
     altered : :class:`bool`
         Program, data or registers are not those of the scene, so a good end may leave other bytes.

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from gradloom.contracts.engines import Unit, engine_of
+from gradloom.contracts.isa import Dest, Engine, Opcode, Pattern
+from gradloom.contracts.regmap import ErrorCode, offset, register
 from gradloom.host.program.assembler import Instruction, assemble
-from gradloom.rtl.channels import Unit, engine_of
-from gradloom.rtl.isa import Dest, Engine, Opcode, Pattern
-from gradloom.rtl.regmap import ErrorCode, offset, register
 from gradloom.verif.fuzzing.cases import Draw, Event, Trouble
 from gradloom.verif.fuzzing.outcomes import possible
 from gradloom.verif.fuzzing.programs import command_for

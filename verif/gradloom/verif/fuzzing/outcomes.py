@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from gradloom.rtl.channels import Unit, engine_of, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Engine
-from gradloom.rtl.regmap import ErrorCode
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, engine_of, units
+from gradloom.contracts.isa import Engine
+from gradloom.contracts.regmap import ErrorCode
 
 __all__ = ["BUS", "HEADER", "PROGRAM", "Outcome", "possible"]
 

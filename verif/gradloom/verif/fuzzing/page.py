@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.host.files import UserError, write_json, write_text
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.checkout import DOCS
 from gradloom.verif.configs import machine_config
 from gradloom.verif.experiments.curves import draw

@@ -5,10 +5,9 @@ import random
 import struct
 from typing import Any
 
-from gradloom.host.program.assembler import HEADER_BYTES, Instruction, Shift, assemble, encode
-from gradloom.rtl.channels import Unit, unit_of, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, unit_of, units
+from gradloom.contracts.isa import (
     COMMANDS,
     HEADER_FIELDS,
     MAX_WORDS,
@@ -19,7 +18,8 @@ from gradloom.rtl.isa import (
     Opcode,
     Source,
 )
-from gradloom.rtl.regmap import ErrorCode
+from gradloom.contracts.regmap import ErrorCode
+from gradloom.host.program.assembler import HEADER_BYTES, Instruction, Shift, assemble, encode
 from gradloom.verif.fuzzing.cases import Draw, Trouble, edges
 from gradloom.verif.fuzzing.outcomes import HEADER
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.devices.verification import compare_tensors
 from gradloom.host.plan import Plan
 from gradloom.host.program.assembler import Instruction, offsets, split_program
@@ -18,7 +19,6 @@ from gradloom.models.golden import step as golden
 from gradloom.models.layers import AvgPool, Conv, FullyConnected, MaxPool
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 from gradloom.verif.configs import machine_config
 from gradloom.verif.system_bench import SEED, Case, make_case
 

@@ -1,6 +1,6 @@
 """Disturbed surroundings of a good program: memory, bus, window, registers, time."""
 
-from gradloom.rtl.regmap import REGISTERS, Access, ErrorCode, offset, register
+from gradloom.contracts.regmap import REGISTERS, Access, ErrorCode, offset, register
 from gradloom.verif.fuzzing.cases import Draw, Event, Trouble, edges
 from gradloom.verif.fuzzing.outcomes import BUS, HEADER, PROGRAM
 

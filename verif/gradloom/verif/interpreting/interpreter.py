@@ -10,12 +10,12 @@ import random
 
 import numpy as np
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit, units
+from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.program.assembler import Instruction, split_program
 from gradloom.models.arithmetic import dither, scale
-from gradloom.rtl.channels import Unit, units
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.verif.interpreting import interpreter_acore, interpreter_ccore
 
 __all__ = ["Interpreter", "MachineFault"]

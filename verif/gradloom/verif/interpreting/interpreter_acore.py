@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.arithmetic import activation, arith
 from gradloom.models.arithmetic import softmax as loss
-from gradloom.rtl.acore.microprograms import TABLE
 from gradloom.verif.interpreting import interpreter_frn as frn
 from gradloom.verif.interpreting import interpreter_update as update
 from gradloom.verif.interpreting.interpreter_run import Run

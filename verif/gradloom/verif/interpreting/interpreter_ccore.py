@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Pattern
 from gradloom.models.arithmetic import pint
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Pattern
 
 __all__ = ["conv"]
 

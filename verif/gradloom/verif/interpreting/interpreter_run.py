@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.contracts.isa import PsumLayout, XSource
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.arithmetic import dither, pint
-from gradloom.rtl.isa import PsumLayout, XSource
 
 __all__ = ["Run"]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gradloom.contracts.config import Config
 from gradloom.host.choices import Choices
 from gradloom.host.plan import Plan
 from gradloom.host.program.validator import validate
@@ -9,7 +10,6 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.golden.step import Hyper, train_step
 from gradloom.models.network import Network
 from gradloom.models.state import State
-from gradloom.rtl.config import Config
 from gradloom.verif.interpreting.interpreter import Interpreter
 
 __all__ = ["HYPERS", "check_start", "check_steps", "random_images", "start_machine"]

@@ -3,8 +3,7 @@
 from collections import deque
 from typing import Protocol
 
-from gradloom.host.link.frames import FrameReader, encode, pack, unpack
-from gradloom.rtl.board.link.frame_format import (
+from gradloom.contracts.frame_format import (
     IDENTITY,
     LINK_WINDOW,
     MAX_DATA,
@@ -20,7 +19,8 @@ from gradloom.rtl.board.link.frame_format import (
     Status,
     entry_word,
 )
-from gradloom.rtl.regmap import offset
+from gradloom.contracts.regmap import offset
+from gradloom.host.link.frames import FrameReader, encode, pack, unpack
 
 __all__ = ["Backend", "BoardModel", "MemoryBackend"]
 

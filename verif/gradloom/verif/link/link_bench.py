@@ -3,10 +3,9 @@
 import random
 from collections.abc import Iterable
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.frame_format import Kind, bit_step
 from gradloom.host.link.frames import FrameReader, ReceivedFrame, encode
-from gradloom.rtl.board.link.frame_format import Kind
-from gradloom.rtl.board.link.uart import bit_step
-from gradloom.rtl.config import Config
 from gradloom.sim.link.link_device import CLOCK, LinkSimulation
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
 

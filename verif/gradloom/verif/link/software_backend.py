@@ -1,11 +1,11 @@
 """A machine in software behind the model of a board: what travels on the cable, without simulated hardware."""
 
+from gradloom.contracts.frame_format import LINK_WINDOW
+from gradloom.contracts.regmap import offset, register
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.link.link import Link
 from gradloom.host.link.transport import CountingTransport
-from gradloom.rtl.board.link.frame_format import LINK_WINDOW
-from gradloom.rtl.regmap import offset, register
 from gradloom.verif.link.board_model import BoardModel
 from gradloom.verif.link.machine_backend import MachineBackend
 from gradloom.verif.link.model_transport import ModelTransport

@@ -18,7 +18,7 @@ from typing import Any
 from amaranth.hdl import Fragment, Instance, Module, ResetSignal, Signal, Value
 from amaranth.hdl._ast import Assign, Concat, Const, Statement, Switch, _StatementList
 
-import gradloom.rtl.config
+import gradloom.contracts.config
 from gradloom.rtl import emit
 from gradloom.sim import verilog
 from gradloom.verif.mutants import operators
@@ -29,7 +29,7 @@ NUMBER = "GRADLOOM_MUTANT"
 """Environment variable: number of the active mutant, from 1; 0 or none: the design as it is."""
 INVALID = 77
 """Exit code of a process whose mutant cannot be elaborated."""
-RTL = Path(gradloom.rtl.config.__file__).parent
+RTL = Path(gradloom.contracts.config.__file__).parents[1] / "rtl"
 REACHED = "GRADLOOM_MUTANTS_REACHED"
 """Environment variable: a file that gets a line with the number of each mutant whose change was, in any cycle, another value than
 the original at a place that was in force. A mutant that is not in it computes the same in that run. Without it nothing is told."""

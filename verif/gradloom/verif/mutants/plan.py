@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from gradloom.contracts.config import Config
 from gradloom.rtl import emit
 from gradloom.rtl.accelerator import Accelerator
-from gradloom.rtl.config import Config
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.configs import machine_config
 from gradloom.verif.mutants.instrument import RTL, Mutant, Place, listening

@@ -27,7 +27,8 @@ __all__ = ["RESULTS", "Result", "Runner", "file_digest", "module_digest", "read_
 
 RESULTS = ROOT / "docs" / "results" / "mutants" / "results.jsonl"
 """One line for each run of a mutant; the last of a mutant counts."""
-_CONFIG = RTL / "config.py"
+_CONTRACTS = RTL.parent / "contracts"
+_CONFIG = _CONTRACTS / "config.py"
 VERSION = 1
 """Of what the operators mean: one more, and every mutant is run anew."""
 _LIMIT, _CYCLE_LIMIT = 4, 3
@@ -117,7 +118,8 @@ def _machines() -> str:
 def sources_digest() -> str:
     """Of the RTL of the sample's machines, in which a test without a mutant takes its time and reaches what it reaches. What
     surrounds a machine on a board is no part of it."""
-    machine = (path for path in RTL.rglob("*.py") if path.relative_to(RTL).parts[0] != "board" and path != _CONFIG)
+    machine = [path for path in RTL.rglob("*.py") if path.relative_to(RTL).parts[0] != "board"]
+    machine += [path for path in _CONTRACTS.rglob("*.py") if path != _CONFIG]
     return f"{_digest(machine, _machines())}-{VERSION}"
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value
 from amaranth.lib.data import View
 
+from gradloom.contracts.isa import Source
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.delay import delayed
-from gradloom.rtl.isa import Source
 
 __all__ = ["SURROUNDINGS", "Surroundings"]
 

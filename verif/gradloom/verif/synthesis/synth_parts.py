@@ -8,6 +8,9 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.engines import units
+from gradloom.contracts.isa import Engine
 from gradloom.rtl import emit
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.acore.align import Align, Shifter
@@ -27,11 +30,8 @@ from gradloom.rtl.ccore.pe import Pe
 from gradloom.rtl.ccore.psum import PsumStore
 from gradloom.rtl.ccore.weight_network import WeightNetwork
 from gradloom.rtl.ccore.wpu import Wpu
-from gradloom.rtl.channels import units
 from gradloom.rtl.command import head_words
-from gradloom.rtl.config import PRESETS, Config
 from gradloom.rtl.emission import TOP, emit_verilog
-from gradloom.rtl.isa import Engine
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.loader import Loader

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
 from gradloom.rtl.emission import TOP
 
 if TYPE_CHECKING:

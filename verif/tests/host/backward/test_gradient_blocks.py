@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.backward.gradient_blocks import GradientShape, choose_blocks
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.tiles.phase_sweeps import forward_sweep
-from gradloom.rtl.config import PRESETS
 
 ETA = dataclasses.replace(PRESETS["eta"], ibuf_depth=1024, ebuf_depth=1024, dw_depth=512)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.backward.gradient_lines import GradientLines
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.im2col import lower
 from gradloom.host.dram.memory import memory_map
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
 
 ETA = PRESETS["eta"]
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode, Pattern
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, MaxPool, Network, Rounding
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode, Pattern
 from gradloom.verif.interpreting.step_check import check_steps
 
 ETA = dataclasses.replace(PRESETS["eta"], max_classes=64)

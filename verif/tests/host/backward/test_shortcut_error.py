@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Kind, Opcode, PsumLayout, Source, tensor_id
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.schedule import compile_network
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Kind, Opcode, PsumLayout, Source, tensor_id
 from gradloom.verif.configs import machine_config
 from gradloom.verif.interpreting.step_check import check_steps
 from gradloom.verif.networks import strided_shortcut

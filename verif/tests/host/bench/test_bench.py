@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Engine
 from gradloom.host import cli
 from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import LOSSES, PUBLISHED, compare, figures
@@ -14,8 +16,6 @@ from gradloom.host.cost_model.trace import Timeline, step_programs
 from gradloom.host.cost_model.workload import PURPOSES, dram_bytes, layer_phase, phase_macs, purpose, windows
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Engine
 from gradloom.verif.pages import Page, check_frame, drawings
 
 SMALL = PRESETS["small"]

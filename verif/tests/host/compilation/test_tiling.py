@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.memory import memory_map
 from gradloom.host.order.pieces import Part
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
 
 BATCH = 16
 

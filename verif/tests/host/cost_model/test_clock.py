@@ -2,11 +2,11 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.cost_model.clock import Clock
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode
 
 
 def conv(windows):

@@ -5,16 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
+from gradloom.contracts import microprograms
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Dest, Engine, Opcode, Source
+from gradloom.contracts.pipeline import SWEEPS_APART
 from gradloom.host.compilation.tiling import shifts
-from gradloom.host.cost_model.cost import SWEEP_APART, Costs, DramCost
+from gradloom.host.cost_model.cost import Costs, DramCost
 from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import step_programs
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
-from gradloom.rtl.acore import microprograms
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Engine, Opcode, Source
 
 NETWORK = load_network("digits-cnn")
 
@@ -120,7 +121,7 @@ def test_a_command_is_prepared_while_two_before_it_are_swept():
 
 def test_sweeps_of_few_beats_keep_their_distance():
     done = replay([tuple([run("BP_OUT", 1)] * 8)], PRESETS["eta"], DramCost())[0].done
-    assert (np.diff(done)[2:] >= SWEEP_APART).all()
+    assert (np.diff(done)[2:] >= SWEEPS_APART).all()
 
 
 def test_a_short_way_through_the_lanes_does_not_overtake_a_long_one():

@@ -2,11 +2,12 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.pipeline import FETCH_LATENCY
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay_engine import Command, QueuedEngine
-from gradloom.host.cost_model.replay_fetch import FETCH_SETUP, Fetch
+from gradloom.host.cost_model.replay_fetch import Fetch
 from gradloom.host.cost_model.replay_memory import Memory
-from gradloom.rtl.config import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def test_the_program_waits_for_what_a_loader_has_requested_and_no_more(earlier, 
         fetch = Fetch(eta, dram, Memory(eta, dram))
         fetch.jump(98)
         times.append(fetch.take(1, 98, [engine]))
-    first = 98 + dram.latency + FETCH_SETUP
+    first = 98 + dram.latency + FETCH_LATENCY
     assert times[1] - times[0] == max(0, through - first)
 
 

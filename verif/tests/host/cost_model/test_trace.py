@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import Opcode
 from gradloom.host.cost_model.trace import SEQUENCER, Timeline, TraceError, chrome_trace, cut, step_programs, timelines
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
 
 CONFIG = PRESETS["nano"]
 LOAD, CONV, RUN, STORE = (Instruction(opcode) for opcode in (Opcode.LOAD, Opcode.CONV, Opcode.RUN, Opcode.STORE))

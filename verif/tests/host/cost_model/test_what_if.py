@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import step_programs
@@ -11,7 +12,6 @@ from gradloom.host.cost_model.what_if import PARTS, what_if
 from gradloom.host.cost_model.workload import windows
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
 
 NETWORK, DRAM = load_network("digits-cnn"), DramCost(latency=40)
 

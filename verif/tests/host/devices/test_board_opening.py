@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from gradloom.boards.board import BOARDS
+from gradloom.contracts.config import PRESETS
 from gradloom.host import cli
 from gradloom.host.devices.board_choice import BoardChoice, board_choice, machine_config
 from gradloom.host.devices.board_opening import check_identity
@@ -12,7 +13,6 @@ from gradloom.host.devices.device import device_name
 from gradloom.host.files import UserError
 from gradloom.host.link import cables
 from gradloom.host.link.frames import Identity
-from gradloom.rtl.config import PRESETS
 
 NAME = "ulx3s-85f"
 BOARD = BOARDS[NAME]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import ErrorCode, offset, register
 from gradloom.host import cli
 from gradloom.host.devices import limits
 from gradloom.host.devices.device import MachineError
@@ -21,8 +23,6 @@ from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.hyper import Hyper
 from gradloom.models.network import FullyConnected, Kind, Network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import ErrorCode, offset, register
 from gradloom.verif.cli_desk import GOOD, lay
 
 NANO = PRESETS["nano"]

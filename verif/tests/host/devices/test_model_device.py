@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.devices import session
 from gradloom.host.devices.limits import LimitReached
 from gradloom.host.devices.model_device import ModelDevice
@@ -11,7 +12,6 @@ from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
 from gradloom.models.arithmetic.arith import ArithmeticFault
 from gradloom.models.golden import step as golden
-from gradloom.rtl.config import PRESETS
 from gradloom.verif.system_bench import make_case
 
 CASE = make_case("tiny-relu", 2, 3)

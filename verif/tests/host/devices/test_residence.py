@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import offset
 from gradloom.host.devices.residence import Images, Snapshot, _differences
 from gradloom.host.devices.runner import ProgramRunner, compile_programs, largest_batch
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import offset
 from gradloom.verif.link.software_backend import IdleDevice, software_board
 from gradloom.verif.system_bench import make_case
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import offset
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import offset
 
 BUSY = {"LOAD": 5, "CCORE": 3 << 32 | 7, "ACORE": 0, "STORE": 9}
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.devices.golden_device import GoldenDevice
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
@@ -16,7 +17,6 @@ from gradloom.models import digests
 from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
 from gradloom.verif.checkout import NETWORKS as NETWORK_FOLDER
 
 NETWORKS = [

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host import cli
 from gradloom.host.devices.golden_device import GoldenDevice
 from gradloom.host.devices.limits import LimitReached, sum_widths
@@ -20,7 +21,6 @@ from gradloom.models.hyper import Hyper
 from gradloom.models.network import FullyConnected, Kind, Network
 from gradloom.models.state import State
 from gradloom.models.widths import FULL_WIDTHS, SumWidths
-from gradloom.rtl.config import PRESETS
 
 NARROW = dataclasses.replace(PRESETS["nano"], name="narrow", psum_width=32, wg_width=36)
 ADVICE = "lower the learning rate, or scale the images (and given weights) down"

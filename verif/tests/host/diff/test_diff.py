@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import offset
 from gradloom.host import cli
 from gradloom.host.devices.session import Session
 from gradloom.host.devices.tensor_order import execution_order, phase
 from gradloom.host.diff import diff_live
 from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.regmap import offset
 from gradloom.sim import rtl_device
 
 SHORT = ["--steps", "2", "--batch", "2"]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.software_device import SoftwareDevice
 from gradloom.host.dram.im2col import KernelRows, Lowered, Windows, lower
@@ -12,7 +13,6 @@ from gradloom.host.schedule import compile_network
 from gradloom.models.arithmetic import conv
 from gradloom.models.network import INPUT, Conv, FullyConnected, Network, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS
 from gradloom.verif.checkout import NETWORKS
 
 ETA = PRESETS["eta"]

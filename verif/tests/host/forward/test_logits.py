@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.choices import BY_RULES
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import FullyConnected, Network
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import Dest, Opcode
 from gradloom.verif.interpreting.step_check import check_steps
 
 BATCH = 5

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from gradloom.contracts.regmap import offset, register
 from gradloom.host.devices.device import csr_batch
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.link.frames import poll, read, write
 from gradloom.host.link.link import Link, LinkError
 from gradloom.models import digests
-from gradloom.rtl.regmap import offset, register
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
 from gradloom.verif.link.machine_backend import board_with
 from gradloom.verif.link.model_transport import ModelTransport

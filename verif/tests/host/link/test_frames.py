@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
+from gradloom.contracts.frame_format import IDENTITY, MAX_DATA, REQUEST_HEADER
 from gradloom.host.link.frames import FrameReader, Identity, ReceivedFrame, encode, pack, poll, read_request, unpack, write_request
-from gradloom.rtl.board.link.frame_format import IDENTITY, MAX_DATA, REQUEST_HEADER
 
 
 def test_a_frame_on_the_line():

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from gradloom.contracts.frame_format import MAX_UNANSWERED, RING_BYTES, Kind, Reply
 from gradloom.host.link.frames import encode, read_request, script_request, write
 from gradloom.host.link.link import Answer, Link, LinkError
-from gradloom.rtl.board.link.frame_format import MAX_UNANSWERED, RING_BYTES, Kind, Reply
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
 from gradloom.verif.link.model_transport import DISTURBANCES, FaultyTransport, ModelTransport
 from gradloom.verif.link.traffic import MEMORY_BYTES, Traffic

@@ -1,7 +1,7 @@
 """The page about the cable is made from the tables of its frames."""
 
+from gradloom.contracts.frame_format import IDENTITY, LINK_REGISTERS, Kind, Reply, Status
 from gradloom.host.link.link_doc import text
-from gradloom.rtl.board.link.frame_format import IDENTITY, LINK_REGISTERS, Kind, Reply, Status
 from gradloom.verif.checkout import DOCS
 
 

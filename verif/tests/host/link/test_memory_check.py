@@ -2,9 +2,9 @@
 
 import pytest
 
+from gradloom.contracts.sdram_timing import part_named
 from gradloom.host.devices.device import MachineError
 from gradloom.host.link.memory_check import check_memory
-from gradloom.rtl.board.memory.sdram_timing import part_named
 
 PART = part_named("ULX3S")
 BASE = 0

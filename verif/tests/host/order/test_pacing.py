@@ -2,15 +2,15 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import Dest, Opcode
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.pacing import Pacer
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import Pool
 from gradloom.host.order.tokens import Recorder
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode
 
 CONFIG = PRESETS["eta"]
 

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Dest, Opcode
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.ring_guard import Overwritten
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode
 
 
 def load(recorder: Recorder, addr: int, length: int) -> None:

@@ -5,6 +5,9 @@ import random
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Instruction
@@ -16,9 +19,6 @@ from gradloom.models.network import (
     Network,
     load_network,
 )
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.verif.checkout import NETWORKS
 
 

@@ -4,16 +4,16 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.engines import LOAD_UNITS, TOKENS, Unit
+from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.choices import Choices
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Instruction, Shift
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.channels import LOAD_UNITS, TOKENS, Unit
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode
 from gradloom.verif.checkout import NETWORKS
 
 

@@ -5,6 +5,17 @@ import struct
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import (
+    COMMANDS,
+    HEADER_FIELDS,
+    MAX_WORDS,
+    PROGRAM_MAGIC,
+    PROGRAM_VERSION,
+    SEMAPHORES,
+    SHIFT_FIELDS,
+    Opcode,
+)
 from gradloom.host.program.assembler import (
     AssemblyError,
     Instruction,
@@ -16,17 +27,6 @@ from gradloom.host.program.assembler import (
     split_program,
 )
 from gradloom.host.program.disassembler import disassemble, parse
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import (
-    COMMANDS,
-    HEADER_FIELDS,
-    MAX_WORDS,
-    PROGRAM_MAGIC,
-    PROGRAM_VERSION,
-    SEMAPHORES,
-    SHIFT_FIELDS,
-    Opcode,
-)
 
 
 def _value(field, rng):

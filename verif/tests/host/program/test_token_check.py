@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.program.token_check import check_tokens
 from gradloom.host.schedule import compile_network
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.networks import two_layers
 
 CONFIG = PRESETS["small"]

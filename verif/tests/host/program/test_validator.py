@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Dest, Opcode, Pattern, Source
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode, Pattern, Source
 from gradloom.verif.networks import two_layers
 
 CONFIG = PRESETS["small"]

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gradloom.contracts.engines import Unit
 from gradloom.host.runs import report
 from gradloom.host.runs.report import picture, render
-from gradloom.rtl.channels import Unit
 from gradloom.verif.drawing_texts import text_faults
 from gradloom.verif.pages import Page, check_frame, drawings
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PRESETS, Config
 from gradloom.host import cli
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.runs.run_folder import RunFolder, load_checkpoint
@@ -14,7 +15,6 @@ from gradloom.models.arithmetic import pint
 from gradloom.models.digits import load_digits_split
 from gradloom.models.network import Kind, load_network
 from gradloom.models.state import State
-from gradloom.rtl.config import PRESETS, Config
 from gradloom.verif.checkout import NETWORKS
 
 

@@ -5,6 +5,8 @@ import itertools
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.isa import Opcode, Pattern
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.cost_model.workload import windows
 from gradloom.host.dram.im2col import lower
@@ -13,8 +15,6 @@ from gradloom.host.forward.forward_tiles import forward_work
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiles.kept_planes import REST, KeptPlane, piece_sizes
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, Rounding, load_network
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import Opcode, Pattern
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
 from gradloom.verif.interpreting.step_check import check_steps

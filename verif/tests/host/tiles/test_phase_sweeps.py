@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import PE_TAPS, PRESETS
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.tiles.phase_sweeps import stacked_sweep
-from gradloom.rtl.config import PE_TAPS, PRESETS
 
 ETA = PRESETS["eta"]
 

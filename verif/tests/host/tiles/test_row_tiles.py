@@ -6,15 +6,15 @@ import re
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, load_config
+from gradloom.contracts.isa import Dest, Opcode
+from gradloom.contracts.microprograms import TABLE
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.tiles.pool_parts import Windows
 from gradloom.models.network import AvgPool, Conv, FullyConnected, MaxPool, Network, Subsample, load_network
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import PRESETS, load_config
-from gradloom.rtl.isa import Dest, Opcode
 from gradloom.verif.checkout import TESTS
 from gradloom.verif.interpreting.step_check import check_steps
 

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.isa import Opcode
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.tiles.shared_rows import StoredTile, shared_rows
 from gradloom.models.network import Conv, FullyConnected, Network
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.interpreting.step_check import check_steps
 
 ETA = PRESETS["eta"]

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradloom.contracts.config import PRESETS
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.phase_sweeps import forward_sweep
 from gradloom.host.tiles.spans import Span, spans
-from gradloom.rtl.config import PRESETS
 
 ETA = PRESETS["eta"]
 

@@ -7,13 +7,13 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode
 from gradloom.host.choices import Choices
 from gradloom.host.cost_model.trace import step_programs
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import INPUT, load_network
 from gradloom.models.rounding import Rounding
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.interpreting.step_check import check_start
 

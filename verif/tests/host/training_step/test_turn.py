@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.memory import memory_map
 from gradloom.host.schedule import compile_network
 from gradloom.host.training_step.turn import last_layers, turn
 from gradloom.models.layers import AvgPool, Conv, FullyConnected
 from gradloom.models.network import Network, load_network
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode
 
 
 def builder(network, batch, config=PRESETS["eta"]):

@@ -8,11 +8,8 @@ import random
 import cocotb
 import pytest
 
-from gradloom.host.cost_model.acore_stages import AcoreStages
-from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
-from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.acore import ACore
-from gradloom.rtl.acore.microcode import (
+from gradloom.contracts.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
+from gradloom.contracts.microcode import (
     Each,
     Kind,
     Operand,
@@ -25,8 +22,11 @@ from gradloom.rtl.acore.microcode import (
     Term3,
     encode,
 )
-from gradloom.rtl.acore.microprograms import TABLE, WORDS
-from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, Dest, Opcode, PsumLayout, Source, XSource
+from gradloom.contracts.microprograms import TABLE, WORDS
+from gradloom.host.cost_model.acore_stages import AcoreStages
+from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
+from gradloom.host.program.assembler import Instruction
+from gradloom.rtl.acore.acore import ACore
 from gradloom.verif.acore.acore_bench import Bench, fill
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.acore.acore_commands import command, reciprocal, shift_sum, shift_word

@@ -2,11 +2,11 @@
 
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode, XSource
+from gradloom.contracts.microprograms import TABLE
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore.acore import ACore
-from gradloom.rtl.acore.microprograms import TABLE
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode, XSource
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif.acore.acore_commands import command
 from gradloom.verif.acore.tail_memory import TailMemory, head
 

@@ -8,8 +8,8 @@ import pytest
 from amaranth.hdl import Signal, Value
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.acore.first_pass import PLANE_BITS, TOTAL_BITS, ChannelSums, FirstPass
-from gradloom.rtl.config import Config
 from gradloom.verif.inside import inside
 from gradloom.verif.plain_arith import decode
 

@@ -6,11 +6,11 @@ import random
 
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode, XSource
+from gradloom.contracts.microcode import Operand
 from gradloom.rtl.acore.lanes import LANES, Lanes
-from gradloom.rtl.acore.microcode import Operand
 from gradloom.rtl.acore.sweep import FETCH
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode, XSource
 from gradloom.verif.acore.acore_commands import command
 from gradloom.verif.plain_arith import MASK64
 

@@ -5,8 +5,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.acore.outputs import OUTPUTS, Outputs
-from gradloom.rtl.config import Config
 
 
 @pytest.mark.parametrize(("group", "channels", "lanes"), [(1, 1, 2), (4, 1, 2), (1, 1, 1), (4, 4, 2), (4, 2, 1)])

@@ -8,9 +8,9 @@ import pytest
 from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.isa import COMMANDS, Opcode, PsumLayout, XSource
 from gradloom.rtl.acore.planes import PlaneWalk
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import COMMANDS, Opcode, PsumLayout, XSource
 from gradloom.verif.inside import inside
 
 

@@ -9,10 +9,10 @@ import pytest
 from amaranth.hdl import Signal, signed
 from amaranth.sim import Simulator
 
+from gradloom.contracts.isa import Opcode
 from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.acore.poolwalk import PoolWalk
-from gradloom.rtl.isa import Opcode
 
 Expected = Callable[[int, int], set[tuple[int, int, int]]]
 LONGEST = 500

@@ -6,9 +6,9 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.host.cost_model.preparation import preparation
-from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.microcode import (
+from gradloom.contracts.config import PRESETS, Config
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.microcode import (
     Each,
     Kind,
     Register,
@@ -18,10 +18,10 @@ from gradloom.rtl.acore.microcode import (
     ScalarTerm,
     Shift,
 )
-from gradloom.rtl.acore.microprograms import PROGRAMS, TABLE
+from gradloom.contracts.microprograms import PROGRAMS, TABLE
+from gradloom.host.cost_model.preparation import preparation
+from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.acore.prepare import Prepare
-from gradloom.rtl.config import PRESETS, Config
-from gradloom.rtl.isa import Opcode
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.prepare_bench import Bench, Reference, random_program
 from gradloom.verif.plain_arith import align, saturate, wrap

@@ -6,12 +6,13 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.acore.microcode import ScalarDestination as To
-from gradloom.rtl.acore.microcode import ScalarFactor as Factor
-from gradloom.rtl.acore.microcode import ScalarOperand as Operand
-from gradloom.rtl.acore.microcode import ScalarTerm as Term
-from gradloom.rtl.acore.scalars import Scalars, dividers
-from gradloom.rtl.config import Config
+from gradloom.contracts.config import Config
+from gradloom.contracts.microcode import ScalarDestination as To
+from gradloom.contracts.microcode import ScalarFactor as Factor
+from gradloom.contracts.microcode import ScalarOperand as Operand
+from gradloom.contracts.microcode import ScalarTerm as Term
+from gradloom.contracts.pipeline import dividers
+from gradloom.rtl.acore.scalars import Scalars
 from gradloom.verif.plain_arith import align, saturate, wrap
 
 CONFIG = Config(name="scalars", clusters=2, wpus=1, cols=2, max_planes=4)

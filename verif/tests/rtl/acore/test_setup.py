@@ -7,10 +7,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout
 from gradloom.rtl.acore.setup import AMOUNT_BITS, SHIFT_REGISTER_BITS, Setup
 from gradloom.rtl.command import HEAD_BITS, decode
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import head
 from gradloom.verif.plain_arith import saturate, wrap

@@ -8,10 +8,11 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from gradloom.rtl.acore.softmax import Softmax, softmax_cycles, squared_cycles
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, Opcode
-from gradloom.rtl.regmap import ErrorCode
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, Opcode
+from gradloom.contracts.pipeline import softmax_cycles, squared_cycles
+from gradloom.contracts.regmap import ErrorCode
+from gradloom.rtl.acore.softmax import Softmax
 from gradloom.verif.cocotb_run import run_cocotb
 
 MAX_CLASSES = {1: 40, 2: 40, 8: 1024, 16: 100}

@@ -9,14 +9,14 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, FIRST_SHIFT_WORD, MAX_WORDS, Opcode
+from gradloom.contracts.microcode import MICRO_WORDS, Kind, encode
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore.acore import ACore
-from gradloom.rtl.acore.microcode import MICRO_WORDS, Kind, encode
 from gradloom.rtl.acore.prepare import Prepare
 from gradloom.rtl.acore.setup import SHIFT_REGISTER_BITS
 from gradloom.rtl.command import HEAD_WORDS
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, FIRST_SHIFT_WORD, MAX_WORDS, Opcode
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.tails import Tails
 from gradloom.verif.acore.acore_commands import command, shift_word

@@ -7,8 +7,8 @@ import pytest
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.acore.turns import COLUMNS, Turns
-from gradloom.rtl.config import Config
 
 SHAPES = [(group, channels, lanes) for group in (1, 2, 4, 8) for channels in (1, 2, 4, 8) if channels <= group for lanes in (1, 2)]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Dest
 from gradloom.rtl.ccore.banks import RowBanks, WeightBanks, address_bits
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest
 
 
 def config_of(cols: int, wpus: int = 1, channels: int = 1) -> Config:

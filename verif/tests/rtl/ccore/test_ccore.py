@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from cocotb.triggers import FallingEdge
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, Opcode, Pattern, pairs
 from gradloom.host.cost_model.cost import Costs, DramCost, StagedState
 from gradloom.host.program.assembler import Instruction
 from gradloom.rtl.ccore.ccore import FAULT_ILLEGAL, FAULT_PSUM, FAULT_WG, CCore
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, Opcode, Pattern, pairs
 from gradloom.verif.ccore.ccore_bench import Bench, Trace, drain_cycles, fits, tokens
 from gradloom.verif.ccore.collisions import colliding
 from gradloom.verif.ccore.conv_case import make_case

@@ -4,9 +4,9 @@ import numpy as np
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.ccore import FAULT_ILLEGAL, CCore
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
 
 CONFIG = Config(name="test", clusters=1, cols=1, wpus=1, ibuf_depth=32, ebuf_depth=32, wbuf_depth=8, psum_depth=32, dw_depth=36)

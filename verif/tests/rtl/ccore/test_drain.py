@@ -7,8 +7,8 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.ccore.drain import Drain
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, Config
 
 LATENCY = 3
 

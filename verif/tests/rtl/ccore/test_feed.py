@@ -9,11 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.colwalk import ColumnWalk, token_layout
 from gradloom.rtl.ccore.feed import Feed
 from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.inside import inside
 

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import Timer
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.ccore.mac import (
     PRODUCT_BITS,
     factor_of,
@@ -16,7 +17,6 @@ from gradloom.rtl.ccore.mac import (
     mac_factor,
     multiply,
 )
-from gradloom.rtl.config import PRESETS
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.plain_arith import decode
 

@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
+from gradloom.contracts.config import Config
 from gradloom.rtl.ccore.mac import factor_of
 from gradloom.rtl.ccore.operands import COLUMN_LATENCY, Weights, Windows
 from gradloom.rtl.ccore.pe import Pe
-from gradloom.rtl.config import Config
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.plain_arith import decode
 

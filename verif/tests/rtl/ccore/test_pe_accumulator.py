@@ -5,8 +5,8 @@ import itertools
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import MACS
 from gradloom.rtl.ccore.pe import Pe
-from gradloom.rtl.config import MACS
 
 WIDTH = 30
 

@@ -11,10 +11,10 @@ from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import FAMILIES, Config
+from gradloom.contracts.isa import Pattern
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.psum import PsumControl, PsumStore, psum_read_layout
-from gradloom.rtl.config import FAMILIES, Config
-from gradloom.rtl.isa import Pattern
 from gradloom.verif.ccore.collisions import colliding
 
 LATENCY = 5

@@ -9,11 +9,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import FAMILIES, Config
+from gradloom.contracts.isa import Pattern
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.magnitude import Magnitude
 from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
-from gradloom.rtl.config import FAMILIES, Config
-from gradloom.rtl.isa import Pattern
 
 LATENCY = 4
 WIDTH = 32

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.weight_network import WeightNetwork
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Pattern
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.ccore.conv_reference import decode_code
 from gradloom.verif.inside import inside

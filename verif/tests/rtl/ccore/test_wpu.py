@@ -14,10 +14,10 @@ from amaranth.sim import Simulator
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
+from gradloom.contracts.config import MACS, Config
 from gradloom.rtl.ccore.mac import clusters_of
 from gradloom.rtl.ccore.operands import Weights, Windows
 from gradloom.rtl.ccore.wpu import WPU_ASK, WPU_CTL, Wpu
-from gradloom.rtl.config import MACS, Config
 from gradloom.rtl.delay import delayed
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.plain_arith import decode, wrap

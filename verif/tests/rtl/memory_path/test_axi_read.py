@@ -5,7 +5,7 @@ import pytest
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiReadBus
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import MEMORY_BYTES, WINDOW, BurstLog, FaultyRead, ManagerBench, put, stall, start_clock

@@ -5,9 +5,10 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.pipeline import FETCH_BEATS, OUTSTANDING_READS
 from gradloom.rtl.memory_path.axi import ERROR_READ_RESPONSE, ERROR_READ_WINDOW, SETTLE
-from gradloom.rtl.memory_path.axi_read import FETCH_BEATS, OUTSTANDING_READS, ReadManager
+from gradloom.rtl.memory_path.axi_read import ReadManager
 
 CONFIG = PRESETS["small"]
 BEAT = CONFIG.beat_bytes

@@ -5,7 +5,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiWriteBus
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.memory_bench import MEMORY_BYTES, WINDOW, BurstLog, FaultyWrite, ManagerBench, put, stall, start_clock

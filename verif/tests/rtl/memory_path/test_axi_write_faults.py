@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.memory_path.axi import ERROR_WRITE_RESPONSE, ERROR_WRITE_WINDOW, SETTLE
 from gradloom.rtl.memory_path.axi_write import OUTSTANDING_WRITES, WriteManager
 

@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import connect
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode, Source
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.loader import Loader

@@ -7,9 +7,9 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.channels import LOAD_MAP
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import LOAD_MAP
+from gradloom.contracts.isa import Dest
 from gradloom.rtl.memory_path.load_arbiter import LoadArbiter
 
 FIELDS = ("dest", "bank", "addr", "sub", "data")

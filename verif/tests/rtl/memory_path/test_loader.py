@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiReadBus
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.rtl.command import CommandPort
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode
 from gradloom.rtl.memory_path.axi import read_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.buses import LoadBus

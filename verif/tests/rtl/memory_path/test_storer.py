@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiWriteBus
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Opcode, Source
 from gradloom.rtl.command import CommandPort
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Opcode, Source
 from gradloom.rtl.memory_path.axi import write_members
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.buses import StoreBus

@@ -7,8 +7,8 @@ from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 from amaranth.utils import exact_log2
 
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import Dest, Opcode, Source
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.rtl.memory_path.loader import Loader
 from gradloom.rtl.memory_path.storer import Storer
 from gradloom.verif.memory_bench import command_bits

@@ -6,9 +6,9 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.channels import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit
+from gradloom.contracts.regmap import ErrorCode, register
 from gradloom.rtl.registers.control import Control
-from gradloom.rtl.regmap import ErrorCode, register
 
 NEVER = 0
 """Of WATCHDOG."""

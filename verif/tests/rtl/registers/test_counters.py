@@ -10,11 +10,11 @@ from amaranth.hdl import ClockDomain, Module
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS
 from gradloom.rtl.registers import counters
 from gradloom.rtl.registers.counters import READ_PORTS, TABLE_WIDTH, WRITE_PORTS, Counters
-from gradloom.rtl.regmap import PERF_MAC_USE, TOTALS
 
 SETTLE = 3
 """Cycles from the last window of a command to its sum in the table."""

@@ -5,9 +5,9 @@ import random
 import cocotb
 from cocotb.triggers import RisingEdge
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import REGISTERS, TOTALS, Access, offset, register
 from gradloom.rtl.registers.csr import Csr
-from gradloom.rtl.regmap import REGISTERS, TOTALS, Access, offset, register
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.machine_bench import RegisterBench
 from gradloom.verif.memory_bench import stall, start_clock

@@ -5,8 +5,9 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.sequencer.program_fetch import AHEAD, CHUNK, PAIR, ProgramFetch
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.pipeline import FETCH_AHEAD, FETCH_CHUNK
+from gradloom.rtl.sequencer.program_fetch import PAIR, ProgramFetch
 from gradloom.rtl.sequencer.program_window import ProgramWindow
 
 
@@ -46,7 +47,7 @@ class Bench:
         if ctx.get(dut.request.valid) and ctx.get(dut.request.ready):
             address, beats = ctx.get(dut.request.p.address), ctx.get(dut.request.p.beats)
             assert beats and address % beat == 0
-            assert address // CHUNK == (address + beats * beat - 1) // CHUNK, "a request crosses a chunk"
+            assert address // FETCH_CHUNK == (address + beats * beat - 1) // FETCH_CHUNK, "a request crosses a chunk"
             self.requests.append((address, beats))
             self.due += [(self.cycle + self.latency, address + n * beat, n == beats - 1) for n in range(beats)]
         if ctx.get(dut.pairs.valid) and ctx.get(dut.pairs.ready) and not jump:
@@ -88,7 +89,7 @@ def test_jumps_to_every_place_of_a_chunk(preset):
     bench = Bench(preset)
 
     async def process(ctx):
-        for start in range(0, 2 * CHUNK, PAIR):
+        for start in range(0, 2 * FETCH_CHUNK, PAIR):
             length = PAIR * bench.rng.randint(1, 20)
             await bench.step(ctx, jump=(0x1000 + start, 0x1000 + start + length))
             if bench.rng.random() < 0.4:
@@ -111,18 +112,18 @@ def test_jumps_to_every_place_of_a_chunk(preset):
 @pytest.mark.parametrize("preset", ["nano", "eta"])
 def test_reads_ahead_as_far_as_the_fifo_holds_and_then_goes_on(preset):
     bench = Bench(preset, stalls=0.0)
-    total = 3 * AHEAD // 2
+    total = 3 * FETCH_AHEAD // 2
 
     async def process(ctx):
         await bench.step(ctx, jump=(0x1000, 0x1000 + PAIR * total))
-        for _ in range(AHEAD * 5):
+        for _ in range(FETCH_AHEAD * 5):
             await bench.step(ctx, take=0.0)
-            if len(bench.requests) == 4 * AHEAD // CHUNK and not bench.due:
+            if len(bench.requests) == 4 * FETCH_AHEAD // FETCH_CHUNK and not bench.due:
                 break
         for _ in range(50):
             await bench.step(ctx, take=0.0)
         asked = sum(beats * bench.beat for _, beats in bench.requests)
-        assert asked == 4 * AHEAD, "a FIFO of words, no more and no less"
+        assert asked == 4 * FETCH_AHEAD, "a FIFO of words, no more and no less"
         for _ in range(6 * total):
             await bench.step(ctx, take=0.7)
             if len(bench.got) == total:
@@ -142,7 +143,7 @@ def test_very_many_jumps_before_the_first_answer():
             await bench.step(ctx, jump=(0x10000 * (n + 1), 0x10000 * (n + 1) + 0x2000), answer=False)
             for _ in range(40):
                 await bench.step(ctx, answer=False)
-        assert len(bench.requests) == 4 * AHEAD // PAIR - 1, "as many as are counted"
+        assert len(bench.requests) == 4 * FETCH_AHEAD // PAIR - 1, "as many as are counted"
         await bench.step(ctx, jump=(0x7008, 0x7088), answer=False)
         for _ in range(6000):
             await bench.step(ctx)

@@ -7,7 +7,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from gradloom.rtl.isa import HEADER_WORDS, SEMAPHORES, Opcode
+from gradloom.contracts.isa import HEADER_WORDS, SEMAPHORES, Opcode
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.tails import Tails

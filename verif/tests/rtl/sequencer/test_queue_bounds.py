@@ -5,7 +5,7 @@ import itertools
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.isa import Opcode, pairs
+from gradloom.contracts.isa import Opcode, pairs
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.tails import Tails
 from gradloom.verif.program_case import command

@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
-from gradloom.rtl.isa import SEMAPHORES
+from gradloom.contracts.isa import SEMAPHORES
 from gradloom.rtl.sequencer.semaphores import Semaphores
 
 REQUESTERS = 9

@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from gradloom.rtl.channels import Unit, unit_of, units
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.isa import COMMANDS, MAX_WORDS, Opcode, pairs
-from gradloom.rtl.regmap import ErrorCode
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.engines import Unit, unit_of, units
+from gradloom.contracts.isa import COMMANDS, MAX_WORDS, Opcode, pairs
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 from gradloom.verif.sequencer_bench import LIMIT, PROGRAM, RUN_SEED, execute
 

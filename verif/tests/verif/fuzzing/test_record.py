@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from gradloom.contracts.isa import Engine
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.host.files import UserError
-from gradloom.rtl.isa import Engine
-from gradloom.rtl.regmap import ErrorCode
 from gradloom.verif import fuzz
 from gradloom.verif.checkout import DOCS
 from gradloom.verif.configs import machine_config

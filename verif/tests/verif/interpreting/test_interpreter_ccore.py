@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, Opcode, Pattern
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, Opcode, Pattern
 from gradloom.verif.ccore.ccore_bench import row_groups
 from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import place_psum

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import COMMANDS, Opcode, PsumLayout
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import COMMANDS, Opcode, PsumLayout
 from gradloom.verif.acore.acore_case import AuxReference
 from gradloom.verif.interpreting.interpreter import Memories
 from gradloom.verif.interpreting.interpreter_run import Run

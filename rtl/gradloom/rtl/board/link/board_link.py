@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from gradloom.rtl.board.link.bridge import Bridge, window_members
-from gradloom.rtl.board.link.frame_format import (
+from gradloom.contracts.config import Config
+from gradloom.contracts.frame_format import (
     IDENTITY,
     LINK_REGISTERS,
     LINK_WINDOW,
@@ -13,13 +13,15 @@ from gradloom.rtl.board.link.frame_format import (
     PROTOCOL,
     REQUEST_HEADER,
     RING_BYTES,
+    STEP_BITS,
+    bit_step,
 )
+from gradloom.rtl.board.link.bridge import Bridge, window_members
 from gradloom.rtl.board.link.receiver import FrameReceiver, RequestRing
 from gradloom.rtl.board.link.registers import manager_members
 from gradloom.rtl.board.link.session import Session
 from gradloom.rtl.board.link.transmitter import Transmitter
-from gradloom.rtl.board.link.uart import STEP_BITS, UartReceiver, UartTransmitter, bit_step
-from gradloom.rtl.config import Config
+from gradloom.rtl.board.link.uart import UartReceiver, UartTransmitter
 from gradloom.rtl.memory_path.axi import read_members, write_members
 
 __all__ = ["BoardLink", "UartLink", "identity_bytes"]

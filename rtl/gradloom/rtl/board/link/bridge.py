@@ -6,12 +6,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from gradloom.rtl.board.link.frame_format import MAX_DATA, MAX_ENTRIES, MEMORY_FIELDS, Access, Kind, Reply, Status
+from gradloom.contracts.config import Config
+from gradloom.contracts.frame_format import MAX_DATA, MAX_ENTRIES, MEMORY_FIELDS, Access, Kind, Reply, Status
+from gradloom.contracts.regmap import offset
 from gradloom.rtl.board.link.receiver import RING_WORD
 from gradloom.rtl.board.link.registers import RegisterManager, manager_members
-from gradloom.rtl.config import Config
 from gradloom.rtl.memory_path.axi import constant_address_signals, read_members, write_members
-from gradloom.rtl.regmap import offset
 
 __all__ = ["CHUNK_BEATS", "Bridge", "window_members"]
 
@@ -33,7 +33,7 @@ def window_members() -> dict[str, object]:
 
 
 class Bridge(wiring.Component):
-    """Executes the requests of :mod:`gradloom.rtl.board.link.frame_format`.
+    """Executes the requests of :mod:`gradloom.contracts.frame_format`.
 
     Parameters
     ----------

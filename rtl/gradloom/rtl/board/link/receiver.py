@@ -9,8 +9,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from gradloom.contracts.frame_format import ESCAPE, ESCAPE_BIT, FCS_BYTES, FLAG, REQUEST_HEADER, RING_BYTES
 from gradloom.rtl.board.link.crc32 import GOOD, Crc32
-from gradloom.rtl.board.link.frame_format import ESCAPE, ESCAPE_BIT, FCS_BYTES, FLAG, REQUEST_HEADER, RING_BYTES
 
 __all__ = ["RING_BITS", "RING_WORD", "FrameReceiver", "RequestRing"]
 

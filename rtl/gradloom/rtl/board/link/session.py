@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.board.link.frame_format import REQUEST_HEADER, Kind
+from gradloom.contracts.frame_format import REQUEST_HEADER, Kind
 
 __all__ = ["Session"]
 

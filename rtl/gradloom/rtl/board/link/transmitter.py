@@ -7,8 +7,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from gradloom.contracts.frame_format import ESCAPE, ESCAPE_BIT, FCS_BYTES, FLAG, RING_BYTES, Reply
 from gradloom.rtl.board.link.crc32 import Crc32
-from gradloom.rtl.board.link.frame_format import ESCAPE, ESCAPE_BIT, FCS_BYTES, FLAG, RING_BYTES, Reply
 from gradloom.rtl.board.link.receiver import RING_BITS, RING_WORD
 
 __all__ = ["Transmitter"]

@@ -9,27 +9,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["STEP_BITS", "UartReceiver", "UartTransmitter", "bit_step"]
+from gradloom.contracts.frame_format import STEP_BITS
 
-STEP_BITS = 16
+__all__ = ["UartReceiver", "UartTransmitter"]
+
 BREAK_BITS = 10
 """The line is low for 2^BREAK_BITS bits: a break. No byte of a sender a hundred times as slow looks so."""
-MOST_STEP = (1 << STEP_BITS) // 8
-"""Fewer than eight clocks a bit leave no room for the half clock of doubt at each of its edges."""
-
-
-def bit_step(baud: int, clock: int) -> int:
-    """``bit_step`` of a rate.
-
-    Raises
-    ------
-    :exc:`ValueError`
-        If the clock is too slow or too fast for it.
-    """
-    step = round((1 << STEP_BITS) * baud / clock)
-    if not 16 <= step <= MOST_STEP:
-        raise ValueError(f"a bit must last 8 to 4096 clocks, at {baud} baud and {clock} Hz it lasts {clock / baud:.1f}")
-    return step
 
 
 class UartReceiver(wiring.Component):

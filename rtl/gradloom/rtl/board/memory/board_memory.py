@@ -4,11 +4,11 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.memory.axi_arbiter import AxiArbiter
 from gradloom.rtl.board.memory.axi_bus import AxiSignature
 from gradloom.rtl.board.memory.packer import Packer, word_length_bits
 from gradloom.rtl.board.memory.sdram import SdramController, pin_members
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
 from gradloom.rtl.fifo import Fifo
 
 __all__ = ["BoardMemory", "BusBuffer"]

@@ -8,8 +8,8 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from gradloom.contracts.pipeline import BURST_BEATS
 from gradloom.rtl.board.memory.axi_bus import AxiSignature
-from gradloom.rtl.memory_path.axi import BURST_BEATS
 
 __all__ = ["MemoryTest", "Pattern"]
 

@@ -8,8 +8,8 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.memory.axi_bus import DECERR, LENGTH_BITS, OKAY, AxiSignature
-from gradloom.rtl.board.memory.sdram_timing import SdramPart
 from gradloom.rtl.fifo import Fifo
 
 __all__ = ["READ_WORDS", "RefreshTimer", "SdramController", "pin_members"]
@@ -126,7 +126,7 @@ class SdramController(wiring.Component):
 
     Raises
     ------
-    :exc:`~gradloom.rtl.config.ConfigError`
+    :exc:`~gradloom.contracts.config.ConfigError`
         If the part cannot run at this clock.
     """
 

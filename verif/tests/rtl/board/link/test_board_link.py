@@ -6,6 +6,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.frame_format import BOARD_WINDOW, FLAG, LINK_WINDOW, MAX_DATA, Kind, Reply, Status, bit_step
 from gradloom.host.link.frames import (
     encode,
     fill_request,
@@ -20,9 +22,6 @@ from gradloom.host.link.frames import (
 from gradloom.host.link.link import Link, LinkError
 from gradloom.host.link.transport import SimulatedTransport
 from gradloom.rtl.board.link.board_link import BoardLink, UartLink
-from gradloom.rtl.board.link.frame_format import BOARD_WINDOW, FLAG, LINK_WINDOW, MAX_DATA, Kind, Reply, Status
-from gradloom.rtl.board.link.uart import bit_step
-from gradloom.rtl.config import PRESETS
 from gradloom.sim.link.link_device import BYTE_LOST, CLOCK, LinkSimulation
 from gradloom.verif.link.board_model import MemoryBackend
 from gradloom.verif.link.link_bench import LinkBench, frames

@@ -5,8 +5,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.contracts.frame_format import RING_BYTES
 from gradloom.host.link.frames import FrameReader, encode
-from gradloom.rtl.board.link.frame_format import RING_BYTES
 from gradloom.rtl.board.link.receiver import FrameReceiver, RequestRing
 from gradloom.verif.link.model_transport import DISTURBANCES
 

@@ -8,7 +8,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl.board.link.uart import UartReceiver, UartTransmitter, bit_step
+from gradloom.contracts.frame_format import bit_step
+from gradloom.rtl.board.link.uart import UartReceiver, UartTransmitter
 
 
 def simulate(dut, testbench):

@@ -5,9 +5,9 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.board.memory.axi_bus import AxiSignature, connect_manager, flat_manager_members
 from gradloom.rtl.board.memory.block_ram import BlockRam
-from gradloom.rtl.config import PRESETS
 from gradloom.rtl.memory_path.axi import port_prefix, read_members, write_members
 from gradloom.verif.board.axi_traffic import Manager, Scoreboard, Traffic
 from gradloom.verif.board.packed import simulate

@@ -3,10 +3,10 @@ faults planted in the controller, each of which the model names."""
 
 import pytest
 
+from gradloom.contracts.sdram_timing import PARTS
 from gradloom.rtl.board.memory import sdram
 from gradloom.rtl.board.memory.board_memory import BoardMemory
 from gradloom.rtl.board.memory.sdram import SdramController
-from gradloom.rtl.board.memory.sdram_timing import PARTS
 from gradloom.sim.sdram_model import SdramModel, model_settings
 from gradloom.verif.board.axi_traffic import Manager, Scoreboard, Traffic, stream
 from gradloom.verif.board.packed import simulate

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from fractions import Fraction
 
-from gradloom.rtl.config import ConfigError
+from gradloom.contracts.config import ConfigError
 
 __all__ = ["PARTS", "SdramPart", "SdramTiming", "part_named", "slowest"]
 

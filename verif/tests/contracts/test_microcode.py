@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from gradloom.rtl.acore.microcode import (
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.microcode import (
     FIELDS,
     MICRO_BITS,
     MICRO_WORDS,
     Base,
     Each,
     Kind,
-    MicroLayout,
     OutB,
     Register,
     ScalarOperand,
@@ -20,8 +20,8 @@ from gradloom.rtl.acore.microcode import (
     decode,
     encode,
 )
-from gradloom.rtl.acore.microprograms import PROGRAMS, TABLE, WORDS
-from gradloom.rtl.config import PRESETS
+from gradloom.contracts.microprograms import PROGRAMS, TABLE, WORDS
+from gradloom.rtl.acore.micro_layout import MicroLayout
 from gradloom.verif.acore.prepare_bench import conflict
 
 NAMES = {"FRN_FWD", "FRN_FWD_RES", "FRN_FWD_LIN", "RELU_FWD", "LIN_FWD", "LOGITS", "BP_OUT", "BP_OUT_RES", "BP_OUT_ADD",
@@ -82,7 +82,7 @@ def test_table():
 
 
 def test_programs_keep_the_rules():
-    """What the hardware leaves to the microprograms (docstrings of gradloom.rtl.acore.microcode)."""
+    """What the hardware leaves to the microprograms (docstrings of gradloom.contracts.microcode)."""
     for name, program in PROGRAMS.items():
         kinds = [micro["kind"] for micro in program]
         assert Kind.SWEEP not in kinds[:-1], name

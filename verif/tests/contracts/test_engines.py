@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.channels import (
+from gradloom.contracts.config import PRESETS, ConfigError
+from gradloom.contracts.engines import (
     LOAD_MAP,
     LOAD_UNITS,
     STORE_MAP,
@@ -16,8 +17,7 @@ from gradloom.rtl.channels import (
     unit_of,
     units,
 )
-from gradloom.rtl.config import PRESETS, ConfigError
-from gradloom.rtl.isa import SEMAPHORES, Dest, Opcode, Source
+from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, Source
 
 
 def test_channels_divide_the_memories_and_number_the_semaphores():

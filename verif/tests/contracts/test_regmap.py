@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from gradloom.rtl.config import PRESETS
-from gradloom.rtl.memory_path import axi
-from gradloom.rtl.regmap import (
+from gradloom.contracts.config import PRESETS
+from gradloom.contracts.regmap import (
     ERROR_DOCS,
     REGISTERS,
     TOTALS,
@@ -17,7 +16,8 @@ from gradloom.rtl.regmap import (
     perf_index,
     register,
 )
-from gradloom.rtl.regmap_export import to_c_header, to_json, to_markdown
+from gradloom.contracts.regmap_export import to_c_header, to_json, to_markdown
+from gradloom.rtl.memory_path import axi
 from gradloom.verif.checkout import DOCS
 
 
@@ -61,7 +61,7 @@ def test_constants_fit_their_registers(preset):
 
 def test_markdown_page_is_current():
     assert (DOCS / "registers.md").read_text() == to_markdown(), (
-        "docs/registers.md is out of date: python -m gradloom.rtl.regmap_export > docs/registers.md")
+        "docs/registers.md is out of date: python -m gradloom.contracts.regmap_export > docs/registers.md")
 
 
 def test_json_holds_every_register_and_code():

@@ -32,10 +32,6 @@ Every microinstruction is four 32-bit words in the program memory's word address
 import dataclasses
 import enum
 
-from amaranth.hdl import Shape
-from amaranth.lib.data import Field as LayoutField
-from amaranth.lib.data import FlexibleLayout
-
 __all__ = [
     "FIELDS",
     "MICRO_BITS",
@@ -48,7 +44,6 @@ __all__ = [
     "Factor",
     "Kind",
     "MicroField",
-    "MicroLayout",
     "Multiplicand",
     "Multiplier",
     "Operand",
@@ -287,11 +282,6 @@ FIELDS: dict[str, MicroField] = {field.name: field for field in (
     MicroField("rest", 82, 1, "AA at sm0 and OA at om0 hold rests, of a and of encoder 2, which rounds with error feedback"),
 )}
 """Every field, in order."""
-
-
-def MicroLayout() -> FlexibleLayout:
-    """A microinstruction as an Amaranth layout of ``MICRO_BITS`` bits."""
-    return FlexibleLayout(MICRO_BITS, {f.name: LayoutField(Shape(f.width), f.lsb) for f in FIELDS.values()})
 
 
 def encode(**values: int) -> list[int]:

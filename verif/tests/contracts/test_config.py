@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.config import PE_ROWS, PE_TAPS, PRESETS, Config, ConfigError, added, load_config
+from gradloom.contracts.config import PE_ROWS, PE_TAPS, PRESETS, Config, ConfigError, added, load_config
 
 
 @pytest.mark.parametrize(("depth", "legal"), [(128, True), (127, False)])

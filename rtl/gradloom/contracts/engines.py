@@ -8,8 +8,8 @@ module.
 
 import enum
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import Dest, Engine, Opcode, Source
+from gradloom.contracts.config import Config
+from gradloom.contracts.isa import Dest, Engine, Opcode, Source
 
 __all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKENS", "Unit", "engine_of", "load_channels",
            "semaphore", "store_channel", "unit_of", "units"]
@@ -18,7 +18,7 @@ __all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKENS", "Unit
 class Unit(enum.IntEnum):
     """An engine of a machine; the number is that of ERROR, ERROR_STATE and PERF_INDEX, whatever channels exist.
 
-    The first Loader and Storer have the numbers of :class:`gradloom.rtl.isa.Engine`.
+    The first Loader and Storer have the numbers of :class:`gradloom.contracts.isa.Engine`.
     """
 
     SEQ = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gradloom.rtl.acore.microcode import (
+from gradloom.contracts.microcode import (
     Y2,
     Y3,
     Base,
@@ -183,7 +183,7 @@ PROGRAMS: dict[str, list[Micro]] = {
     "AVGPOOL_FWD": [_AVERAGE],
     "AVGPOOL_BWD": [_AVERAGE],
 }
-"""Microinstructions by name, as the fields of :func:`gradloom.rtl.acore.microcode.encode`."""
+"""Microinstructions by name, as the fields of :func:`gradloom.contracts.microcode.encode`."""
 
 
 def _place() -> tuple[dict[str, int], list[int]]:

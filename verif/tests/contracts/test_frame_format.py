@@ -2,9 +2,9 @@
 
 import pytest
 
-from gradloom.rtl.board.link import frame_format as ff
+from gradloom.contracts import frame_format as ff
+from gradloom.contracts.config import PRESETS
 from gradloom.rtl.board.link.board_link import identity_bytes
-from gradloom.rtl.config import PRESETS
 
 
 def test_every_code_is_described():

@@ -12,8 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["APU_SHIFTERS", "COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "Config", "ConfigError", "added",
-           "load_config"]
+__all__ = ["APU_SHIFTERS", "COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "WEIGHT_BANKS", "Config", "ConfigError",
+           "added", "load_config"]
 
 FAMILIES = ("any", "ecp5")
 """Families of FPGA that a machine is shaped for (:class:`Config`)."""
@@ -28,6 +28,8 @@ PE_ROWS = 3
 """PE rows of a window processing unit (kernel rows)."""
 PE_TAPS = 3
 """MACs of a PE (kernel columns)."""
+WEIGHT_BANKS = PE_TAPS
+"""Of the weight buffer: one for each MAC of a PE."""
 
 
 class ConfigError(ValueError):
@@ -96,7 +98,7 @@ class Config:
         where a six-input LUT holds 64 bits. 0: none.
     load_channels, store_channels : :class:`int`
         Loaders and Storers that run side by side, each with a command queue and an AXI4 port half of its own
-        (:mod:`gradloom.rtl.channels` says which memory belongs to which).
+        (:mod:`gradloom.contracts.engines` says which memory belongs to which).
     counters : :class:`str`
         ``"all"`` performance counters; ``"totals"``, without the tables by tag (a block RAM and some 130 LUTs each); or ``"none"``,
         without the totals of engines and memory ports (48 flip-flops and some 100 LUTs each) as well. What is absent reads 0;

@@ -12,11 +12,16 @@ import enum
 
 __all__ = ["ACCESS_BYTES", "ANSWER_HEADER", "ANSWER_TRAILER", "BOARD_WINDOW", "ENTRIES", "ESCAPE", "ESCAPE_BIT", "FCS_BYTES",
            "FIELDS_OF", "FLAG", "IDENTITY", "LINK_REGISTERS", "LINK_WINDOW", "MAX_DATA", "MAX_ENTRIES", "MAX_UNANSWERED",
-           "MEMORY_FIELDS", "PROTOCOL", "REQUEST_HEADER", "RING_BYTES", "STATE_FIELDS", "STATUS_DOCS", "UNNUMBERED", "Access",
-           "Entry", "Field", "Kind", "LinkRegister", "Reply", "Status", "entry_word"]
+           "MEMORY_FIELDS", "PROTOCOL", "REQUEST_HEADER", "RING_BYTES", "STATE_FIELDS", "STATUS_DOCS", "STEP_BITS",
+           "UNNUMBERED", "Access", "Entry", "Field", "Kind", "LinkRegister", "Reply", "Status", "bit_step", "entry_word"]
 
 PROTOCOL = 1
 """Version of everything in this file."""
+
+STEP_BITS = 16
+"""Of the share of a bit that passes in a clock (:func:`bit_step`)."""
+_MOST_STEP = (1 << STEP_BITS) // 8
+"""Fewer than eight clocks a bit leave no room for the half clock of doubt at each of its edges."""
 
 FLAG, ESCAPE, ESCAPE_BIT = 0x7E, 0x7D, 0x20
 FCS_BYTES = 4
@@ -30,6 +35,20 @@ MAX_ENTRIES = 250
 MAX_UNANSWERED = 64
 """Most requests that the host has sent and that are not answered. A frame that comes late by fewer than 256 less this many
 numbers is known for an old one."""
+
+
+def bit_step(baud: int, clock: int) -> int:
+    """A rate of the line as the UARTs take it: 65536 * ``baud`` / ``clock``.
+
+    Raises
+    ------
+    :exc:`ValueError`
+        If the clock is too slow or too fast for it.
+    """
+    step = round((1 << STEP_BITS) * baud / clock)
+    if not 16 <= step <= _MOST_STEP:
+        raise ValueError(f"a bit must last 8 to 4096 clocks, at {baud} baud and {clock} Hz it lasts {clock / baud:.1f}")
+    return step
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from gradloom.rtl.board.memory.sdram_timing import PARTS, SdramTiming, part_named, slowest
-from gradloom.rtl.config import ConfigError
+from gradloom.contracts.config import ConfigError
+from gradloom.contracts.sdram_timing import PARTS, SdramTiming, part_named, slowest
 
 CLOCKS = [25_000_000, 50_000_000, 66_666_667, 100_000_000, 133_333_333, 142_857_142]
 TIMES = {"rp": "t_rp", "rcd": "t_rcd", "ras": "t_ras", "rc": "t_rc", "rfc": "t_rfc", "rrd": "t_rrd", "power_up": "power_up"}

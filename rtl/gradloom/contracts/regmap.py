@@ -8,9 +8,9 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
-from gradloom.rtl.channels import Unit
-from gradloom.rtl.config import Config
-from gradloom.rtl.isa import PROGRAM_MAGIC, PROGRAM_VERSION
+from gradloom.contracts.config import Config
+from gradloom.contracts.engines import Unit
+from gradloom.contracts.isa import PROGRAM_MAGIC, PROGRAM_VERSION
 
 __all__ = ["ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode", "Register",
            "offset", "perf_entries", "perf_index", "register"]
@@ -115,7 +115,7 @@ class Register:
 
 PERF_MAC_USE = len(Unit)
 """PERF_INDEX.table of the cycles in which the array issued multiply-accumulates; the tables below it are the busy cycles
-of the :class:`gradloom.rtl.channels.Unit` of that number."""
+of the :class:`gradloom.contracts.engines.Unit` of that number."""
 
 TOTALS = ("READ_BEATS", "WRITE_BEATS", "MAC_USE",
           *(f"BUSY_{unit.name}" for unit in _UNITS), *(f"WAIT_{unit.name}" for unit in _UNITS))
@@ -245,5 +245,5 @@ def perf_entries(config: Config) -> int:
 
 
 def perf_index(table: int, tag: int) -> int:
-    """PERF_INDEX value of a table (a :class:`gradloom.rtl.channels.Unit` or PERF_MAC_USE) and a tag."""
+    """PERF_INDEX value of a table (a :class:`gradloom.contracts.engines.Unit` or PERF_MAC_USE) and a tag."""
     return table << 16 | tag & 0xFFFF
