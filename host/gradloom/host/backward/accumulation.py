@@ -74,10 +74,10 @@ class Accumulation:
         """All commands."""
         low, high = self.builder.images
         if self.builder.apart and self._fits and self._together and self.layer.norm == "frn" and high - low <= self._limit:
-            works = [self._one_group(group) for group in range(self.groups)]
-        else:
-            works = [self._by_images() if self._fits else self._by_groups()]
-        return [self.builder.tagged(self._tag, work) for work in works]
+            return [self.builder.planned(self._tag, self._one_group(group)) for group in range(self.groups)]
+        if not self._fits:
+            return [self.builder.planned(self._tag, self._by_groups())]
+        return [self.builder.tagged(self._tag, self._by_images())]
 
     def _one_group(self, group: int) -> Work:
         """One channel group of all images, which others of the A-Core's pieces may come between."""

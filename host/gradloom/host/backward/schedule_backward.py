@@ -100,11 +100,12 @@ def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work
     dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error.
     """
     main = builder.network.main_consumer(name)
-    if main is None or isinstance(main, Conv | FullyConnected):
-        works = _convolved_error(builder, name, main, dry)
-    else:
-        works = [_pool(builder, name, main, dry)]
-    return [builder.tagged(8 * builder.network.index(main.name if main else name) + 1, work) for work in works]
+    tag = 8 * builder.network.index(main.name if main else name) + 1
+    if isinstance(main, Conv | FullyConnected):
+        return [builder.tagged(tag, work) for work in _convolved_error(builder, name, main, dry)]
+    if main is None:
+        return [builder.planned(tag, work) for work in _convolved_error(builder, name, main, dry)]
+    return [builder.planned(tag, _pool(builder, name, main, dry))]
 
 
 def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:

@@ -17,6 +17,7 @@ from gradloom.host.dram.memory import MemoryMap
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import KeptRing, Ring
+from gradloom.host.order.tasks import Collector, Command, emitted
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
@@ -125,6 +126,16 @@ class Builder(Transfers):
             except StopIteration:
                 return
             yield step
+
+    def planned(self, tag: int, work: Iterator[Piece]) -> Iterator[Piece]:
+        """The same work, all of whose commands are made now, with a tag; only their addresses on chip are found when they come."""
+        collector, own = Collector(self.ring, self.pool), (self.recorder, self.ring, self.pool)
+        self.recorder, self.ring, self.pool = collector, collector.rings, collector.pools
+        try:
+            tasks = collector.tasks(self.tagged(tag, work))
+        finally:
+            self.recorder, self.ring, self.pool = own
+        return emitted(tasks, self)
 
     @property
     def apart(self) -> bool:
@@ -255,28 +266,45 @@ class Builder(Transfers):
         writes: Sequence[tuple[str, int, int]] = (),
         again: bool = False,
     ) -> None:
-        """RUN a microprogram, behind the SEED of a tensor that it rounds first; accesses are (memory, first address, count).
-
-        The first one that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
-        and by then the engines have enough to do while the Sequencer reads them and then the program anew.
+        """RUN a microprogram; accesses are (memory, first address, count).
 
         ``again``: as for :meth:`~gradloom.host.order.tokens.Recorder.emit`.
         """
-        if self._first_tag is None:
-            self._first_tag = self.recorder.tag
-        if self.hyperparameters_due and self.recorder.tag != self._first_tag:
-            self.hyperparameters_due = False
-            self.recorder.aside(Opcode.LDHYP, breg=BASE["hyper"])
-        for number in (1, 2):
-            tid = fields.get(f"t{number}", 0)
-            if fields.get(f"r{number}") and tid not in self._seeded:
-                self._seeded.add(tid)
-                self.recorder.aside(Opcode.SEED, tid=tid)
-        self.recorder.emit(
+        self.emit(Command(
             Opcode.RUN,
             {"uprog": microprograms.TABLE[program], "f1": 8, "f2": 8, **fields},
-            tail=tail,
-            reads=[Access(name, ((addr, addr + count),)) for name, addr, count in reads if count],
-            writes=[Access(name, ((addr, addr + count),)) for name, addr, count in writes if count],
-            again=again,
-        )
+            tuple(Access(name, ((addr, addr + count),)) for name, addr, count in reads if count),
+            tuple(Access(name, ((addr, addr + count),)) for name, addr, count in writes if count),
+            tail,
+            again,
+            self.recorder.tag,
+        ))
+
+    def emit(self, command: Command) -> None:
+        """Emit a command, a RUN behind the SEED of a tensor that it rounds first.
+
+        The first RUN that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
+        and by then the engines have enough to do while the Sequencer reads them and then the program anew.
+        """
+        recorder = self.recorder
+        if isinstance(recorder, Collector):
+            recorder.steps.append(command)
+            return
+        recorder.tag = command.tag
+        if command.opcode == Opcode.RUN:
+            self._prepare(recorder, command)
+        recorder.emit(command.opcode, command.fields, reads=command.reads, writes=command.writes, tail=command.tail,
+                      again=command.again)
+
+    def _prepare(self, recorder: Recorder, command: Command) -> None:
+        """What the Sequencer does before a RUN."""
+        if self._first_tag is None:
+            self._first_tag = command.tag
+        if self.hyperparameters_due and command.tag != self._first_tag:
+            self.hyperparameters_due = False
+            recorder.aside(Opcode.LDHYP, breg=BASE["hyper"])
+        for number in (1, 2):
+            tid = command.fields.get(f"t{number}", 0)
+            if command.fields.get(f"r{number}") and tid not in self._seeded:
+                self._seeded.add(tid)
+                recorder.aside(Opcode.SEED, tid=tid)

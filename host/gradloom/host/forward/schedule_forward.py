@@ -44,18 +44,20 @@ def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], 
 
 def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
+    tag = 8 * builder.network.index(layer.name)
     if isinstance(layer, FullyConnected) and layer.name == builder.network.logits.name:
         works = schedule_logits.forward(builder, layer, dry=dry)
     elif isinstance(layer, Conv | FullyConnected):
         works = _conv(builder, layer, dry)
     elif isinstance(layer, Subsample):
-        works = [schedule_shortcut.forward(builder, layer)]
+        return [builder.planned(tag, schedule_shortcut.forward(builder, layer))]
     else:
         groups = builder.groups(builder.network.shape(layer.input)[0])
         # The last tiles of sets come at their end: their groups are not to keep those before waiting.
         parts = _POOL_PARTS if (layer.input, False) in builder.by_sets else 1
-        works = [_pool(builder, layer, dry, range(*chunk)) for chunk in equal_ranges(0, groups, ceil_div(groups, parts))]
-    return [builder.tagged(8 * builder.network.index(layer.name), work) for work in works]
+        ranges = equal_ranges(0, groups, ceil_div(groups, parts))
+        return [builder.planned(tag, _pool(builder, layer, dry, range(*chunk))) for chunk in ranges]
+    return [builder.tagged(tag, work) for work in works]
 
 
 def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convolution) -> bool:
