@@ -8,10 +8,11 @@ from gradloom.contracts.isa import XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
-from gradloom.host.compilation.sums import Sums
+from gradloom.host.compilation.sums import TileSums
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import equal_ranges
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_parts import row_parts, swept_rows
@@ -95,7 +96,7 @@ def error_works(
     cut = swept_rows(builder, work, plane, bits=masked)
     limit = planes_at_once(builder, layer, plane, bits=bits) if cut == [None] else 1
 
-    def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
+    def emit(images: Range, tile: list[int], inputs: Address | None) -> Work:
         def prepare() -> None:
             if builder.apart:
                 for group, part in itertools.product(tile, equal_ranges(*images, limit)):
@@ -104,7 +105,7 @@ def error_works(
         sums = yield from work.compute(images, tile, inputs, prepare=prepare)
         builder.sweep(sums, lambda made: sweeps(images, tile, sums, made))
 
-    def sweeps(images: Range, tile: list[int], sums: Sums, made: Part) -> Work:
+    def sweeps(images: Range, tile: list[int], sums: TileSums, made: Part) -> Work:
         for tap, group in enumerate(tile):
             for part, rows in itertools.product(equal_ranges(*images, limit), cut):
                 found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
@@ -180,7 +181,7 @@ def _by_rows(
 ) -> Work:
     """One image after the other, its rows in tiles."""
 
-    def emit(image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
+    def emit(image: int, tile: RowTile, outs: list[int], inputs: Address | None, last: bool) -> None:
         sums = tiled.compute(image, outs, tile, inputs)
         for tap, group in enumerate(outs):
             for rows in tiled.parts(tile):

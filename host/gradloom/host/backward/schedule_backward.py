@@ -101,11 +101,11 @@ def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work
     """
     main = builder.network.main_consumer(name)
     tag = 8 * builder.network.index(main.name if main else name) + 1
-    if isinstance(main, Conv | FullyConnected):
-        return [builder.tagged(tag, work) for work in _convolved_error(builder, name, main, dry)]
-    if main is None:
-        return [builder.planned(tag, work) for work in _convolved_error(builder, name, main, dry)]
-    return [builder.planned(tag, _pool(builder, name, main, dry))]
+    if main is None or isinstance(main, Conv | FullyConnected):
+        works = _convolved_error(builder, name, main, dry)
+    else:
+        works = [_pool(builder, name, main, dry)]
+    return [builder.planned(tag, work) for work in works]
 
 
 def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:
@@ -136,7 +136,7 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
         masked=False,
         convolved=lambda images, groups: (convolved(builder, layer, images, groups),),
     )
-    return [builder.tagged(8 * builder.network.index(layer.name) + 1, each) for each in works]
+    return [builder.planned(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
 
 def _backward_work(builder: Builder, layer: Conv | FullyConnected, *, kept: bool = False) -> tuple[Convolution, Plane]:

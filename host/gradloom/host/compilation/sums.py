@@ -7,12 +7,15 @@ other.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
 
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Part
+from gradloom.host.order.tasks import Emitter, Later
 
-__all__ = ["HALVES", "PartialSums", "Sums", "norm_access", "port_access"]
+__all__ = ["HALVES", "PartialSums", "PlannedSums", "Sums", "TakeSums", "TileSums", "norm_access", "port_access"]
 
 HALVES = 2
 """Of the partial sums: tiles whose results can leave them at once."""
@@ -25,6 +28,10 @@ class Sums:
     half: int
     base: int
     words: int
+
+    def known(self) -> "Sums":
+        """Themselves."""
+        return self
 
     @property
     def read(self) -> list[tuple[str, int, int]]:
@@ -40,6 +47,53 @@ class Sums:
         """What the array writes. Where it adds to sums it reads them, and the half's read ports are not the A-Core's meanwhile."""
         ports = [port_access(self.half)] if added else []
         return [Access(f"PSUM{self.half}", ((self.base, self.base + self.words),)), *ports]
+
+
+class PlannedSums:
+    """Sums of ``words`` addresses, whose half and first address are found when the array begins with their tile (``found``)."""
+
+    def __init__(self, words: int) -> None:
+        self.words = words
+        self.found: Sums | None = None
+
+    def known(self) -> Sums:
+        """Raises :exc:`ValueError` before they have been found."""
+        if self.found is None:
+            raise ValueError("a command uses partial sums that no tile has made before it")
+        return self.found
+
+    @property
+    def half(self) -> Later:
+        return Later(lambda: self.known().half)
+
+    @property
+    def base(self) -> Later:
+        return Later(lambda: self.known().base)
+
+    @property
+    def read(self) -> list[tuple[Later, Later | int, int]]:
+        """As of :class:`Sums`."""
+        return [(Later(lambda: self.known().read[0][0]), self.base, self.words), (Later(lambda: self.known().read[1][0]), 0, 1)]
+
+    @property
+    def norms(self) -> tuple[Later, int, int]:
+        """As of :class:`Sums`."""
+        return Later(lambda: self.known().norms[0]), 0, 1
+
+
+TileSums: TypeAlias = Sums | PlannedSums
+"""Sums of a tile, known or to be found."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TakeSums:
+    """Partial sums are found: by default the next half, from ``base`` on."""
+
+    sums: PlannedSums
+    find: Callable[[], Sums]
+
+    def perform(self, _: Emitter) -> None:
+        self.sums.found = self.find()
 
 
 def _meet(sums: Sums, other: Sums) -> bool:

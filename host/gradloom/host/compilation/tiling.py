@@ -1,15 +1,16 @@
 """What all phases of a compilation share: its state, pieces of the A-Core's work, and RUN commands with their accesses."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gradloom.contracts import microprograms
 from gradloom.contracts.config import Config
-from gradloom.contracts.isa import Opcode
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.compilation.fit import Needs, ScheduleError, refuse
-from gradloom.host.compilation.sums import PartialSums, Sums
+from gradloom.host.compilation.sums import PartialSums, PlannedSums, Sums, TakeSums
 from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
@@ -17,7 +18,7 @@ from gradloom.host.dram.memory import MemoryMap
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import KeptRing, Ring
-from gradloom.host.order.tasks import Collector, Command, emitted
+from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, emitted
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
@@ -83,6 +84,8 @@ class Builder(Transfers):
         self.batch, self.training = batch, training
         self.images = (0, batch)
         self.late_sets = 0
+        self._rings, self._pools = self.ring, self.pool
+        self.collector = Collector(self.ring, self.pool)
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.turn: tuple[tuple[int, int], ...] = ()
@@ -129,31 +132,87 @@ class Builder(Transfers):
 
     def planned(self, tag: int, work: Iterator[Piece]) -> Iterator[Piece]:
         """The same work, all of whose commands are made now, with a tag; only their addresses on chip are found when they come."""
-        collector, own = Collector(self.ring, self.pool), (self.recorder, self.ring, self.pool)
-        self.recorder, self.ring, self.pool = collector, collector.rings, collector.pools
+        return emitted(self._tasks(tag, work), self)
+
+    def _tasks(self, tag: int, work: Iterator[Piece]) -> list[Task]:
+        with self._collecting() as collector:
+            return collector.tasks(self.tagged(tag, work))
+
+    @contextlib.contextmanager
+    def _collecting(self) -> Iterator[Collector]:
+        """While this context is open, what is emitted and taken is put into tasks."""
+        collector, own = Collector(self._rings, self._pools), (self.recorder, self.ring, self.pool, self.collector)
+        self.recorder, self.ring, self.pool, self.collector = collector, collector.rings, collector.pools, collector
         try:
-            tasks = collector.tasks(self.tagged(tag, work))
+            yield collector
         finally:
-            self.recorder, self.ring, self.pool = own
-        return emitted(tasks, self)
+            self.recorder, self.ring, self.pool, self.collector = own
+
+    def branch(self, make: Callable[[], None]) -> tuple[Step, ...]:
+        """What ``make`` emits and takes, as steps that may be done or not."""
+        tag = self.recorder.tag
+        with self._collecting() as collector:
+            collector.tag = tag
+            make()
+            return tuple(collector.steps)
+
+    def if_room(self, name: str, count: int, make: Callable[[], None]) -> Callable[[], bool]:
+        """What ``make`` emits and takes comes if a pool has room when the task is emitted; the result says whether it did."""
+        found, pool, steps = list[bool](), self._pools[name], self.branch(make)
+
+        def try_it() -> None:
+            found.append(pool.find(count) is not None)
+            for step in steps if found[-1] else ():
+                step.perform(self)
+
+        self.call(try_it)
+        return lambda: found[-1]
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Do something when the task is emitted that is being made."""
+        self.collector.steps.append(Call(action, self.collector.tag))
+
+    def take_sums(self, words: int | None = None, base: int = 0, beside: Callable[[], Sums | None] = lambda: None) -> PlannedSums:
+        """Partial sums of a tile (:meth:`PartialSums.take`), if possible ``beside`` those of others."""
+        sums = PlannedSums(self.sums.depth if words is None else words)
+        self.collector.steps.append(TakeSums(sums, lambda: beside() or self.sums.take(words, base)))
+        return sums
+
+    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
+        """As :meth:`gradloom.host.order.tokens.Recorder.way`."""
+        return self.recorder.way(dest, shared=shared, most=most)
+
+    def set_tag(self, tag: int) -> None:
+        """Give a tag to what is emitted from now on."""
+        self.recorder.tag = tag
 
     @property
     def apart(self) -> bool:
         """Whether what the A-Core does with a tile is a work of its own, so that it takes turns with others piece by piece."""
         return self.choices.cut > 0
 
-    def sweep(self, sums: Sums, sweeps: Callable[[Part], Iterator[Piece]]) -> None:
+    def sweep(self, planned: PlannedSums, sweeps: Callable[[Part], Iterator[Piece]],
+              otherwise: Callable[[Part], Iterator[Piece]] | None = None, chosen: Callable[[], bool] = lambda: True) -> None:
         """What the A-Core does with a tile whose last command has been emitted: now, or as a work of its own.
 
-        ``sweeps`` takes what says that the sums are there; its last piece gives what says that they have been read.
+        ``sweeps`` takes what says that the sums are there; its last piece gives what says that they have been read. As a work of its
+        own it may be another one (``otherwise``), unless the first is ``chosen`` when the tile's last command has been emitted.
         """
         if not self.apart:
             for _ in sweeps(Part("", (0, 0))):
                 pass
             return
-        place = Access(f"PSUM{sums.half}", ((sums.base, sums.base + sums.words),))
-        read = self.later(place, lambda made, read: self._closed(sweeps(made), read))
-        self.sums.note(sums, read)
+        made, read, tag = self.step()(0), self.step()(0), self.recorder.tag
+        first = self._tasks(tag, self._closed(sweeps(made), read))
+        second = self._tasks(tag, self._closed(otherwise(made), read)) if otherwise else first
+
+        def begin() -> None:
+            sums = planned.known()
+            self._give(made, self.recorder.when(Access(f"PSUM{sums.half}", ((sums.base, sums.base + sums.words),))))
+            self._add(emitted(first if chosen() else second, self))
+            self.sums.note(sums, read)
+
+        self.call(begin)
 
     def later(self, access: Access, make: Callable[[Part, Part], Iterator[Piece]]) -> Part:
         """Add a work of the A-Core's own that reads a part of an on-chip memory. Returns what says that it is done.
@@ -181,13 +240,19 @@ class Builder(Transfers):
         each = itertools.product(range(*images), range(*groups)) if self.apart else ()
         return tuple(self.row_part(layer, name, image, rows, group) for image, group in each)
 
-    def set_region(self, start: int, room: int, step: int) -> Ring:
+    def set_region(self, start: Address, room: int, step: int) -> Region:
         """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had
         the same ones its last chunk, which is the last one in use, lies behind the first that are taken now."""
-        if (self._set_region.first, self._set_region.size) != (start, room):
-            self._set_region = Ring(room, first=start)
-        self._set_region.align(step)
-        return self._set_region
+        region = Region(room)
+
+        def begin() -> None:
+            if (self._set_region.first, self._set_region.size) != (int(start), room):
+                self._set_region = Ring(room, first=int(start))
+            self._set_region.align(step)
+            region.ring = self._set_region
+
+        self.call(begin)
+        return region
 
     def step(self) -> Callable[[int], Part]:
         """Names for what one work has done for another one, by numbers."""

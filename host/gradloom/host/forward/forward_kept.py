@@ -9,6 +9,8 @@ from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.places import Pool
+from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.kept_planes import REST, KeptPlane, KeptTile, Stage
 
 __all__ = ["KeptForward", "KeptGroup"]
@@ -24,6 +26,7 @@ class KeptGroup:
     Parameters
     ----------
     pieces : of the plane, by number
+    place : whose entries these are: of the groups in turns
     lam : entry of the first one's lambda
     parameters : entries of their parameters, if they stay on chip
     begun : whether magnitudes have been gathered
@@ -32,8 +35,9 @@ class KeptGroup:
     image: int
     outs: list[int]
     pieces: dict[int, KeptTile]
-    lam: int
-    parameters: list[int]
+    place: int
+    lam: Address | None = None
+    parameters: list[Address] = dataclasses.field(default_factory=list)
     begun: bool = False
 
 
@@ -50,13 +54,17 @@ class KeptForward:
     ) -> None:
         self.builder, self.layer, self.kept, self._sweep = builder, layer, kept, sweep
         self._most = max(len(outs) for outs in kept.outputs)
-        pool, entries = builder.pool["PARAMETERS"], HALVES * self._most * (PARAMETER_ENTRIES + 1)
+        entries = HALVES * self._most * (PARAMETER_ENTRIES + 1)
         # Parameters come once, ahead of all other loads of their group, if there is room for those of two groups.
-        self._stay = entries <= pool.size
-        self._room = pool, entries if self._stay else HALVES * self._most
-        self._entries = -1
+        self._stay = entries <= builder.pool["PARAMETERS"].size
+        self._count = entries if self._stay else HALVES * self._most
+        self._entries: Address | None = None
         self._last = max(n for n, stage in enumerate(kept.stages) if stage.sweeps)
         """The stage in which the last piece of the group before is swept."""
+
+    @property
+    def _room(self) -> tuple[Pool, int]:
+        return self.builder.pool["PARAMETERS"], self._count
 
     def work(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> Work:
         """All commands; ``needs``: of some images; ``gives``: of some output groups of them."""
@@ -69,13 +77,14 @@ class KeptForward:
             before = group
         for stage in self.kept.stages[: self._last + 1]:
             yield from self._stage(stage, None, before, needs, gives)
+        assert self._entries is not None
         self._room[0].give_back(self._entries)
         self.kept.close()
 
     def _group(self, number: int, image: int, outs: list[int]) -> KeptGroup:
         """The next one; its entries are those of every other one. They are taken with the first piece."""
         place = number % HALVES * self._most
-        return KeptGroup(image, outs, self.kept.pieces(up=number % 2 == 0), place, [])
+        return KeptGroup(image, outs, self.kept.pieces(up=number % 2 == 0), place)
 
     def _stage(
         self,
@@ -115,10 +124,11 @@ class KeptForward:
 
     def _take_entries(self, group: KeptGroup) -> None:
         """Give a group its entries, and load its parameters if they stay on chip."""
-        place, load = group.lam, self.builder.load_parameters
-        group.lam += self._entries
+        load = self.builder.load_parameters
+        assert self._entries is not None
+        group.lam = self._entries + group.place
         if self._stay:
-            first = self._entries + HALVES * self._most + place * PARAMETER_ENTRIES
+            first = self._entries + (HALVES * self._most + group.place * PARAMETER_ENTRIES)
             group.parameters = [load(self.layer, m, place=first + n * PARAMETER_ENTRIES) for n, m in enumerate(group.outs)]
 
     def _compute(self, stage: Stage, group: KeptGroup) -> None:

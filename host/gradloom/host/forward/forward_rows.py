@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from gradloom.contracts.isa import Kind, Source, XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
-from gradloom.host.compilation.sums import HALVES, Sums
+from gradloom.host.compilation.sums import HALVES, TileSums
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.forward.forward_kept import KeptForward, KeptGroup
 from gradloom.host.forward.forward_sweeps import activate, load_sides
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.kept_planes import KeptPlane, KeptTile
 from gradloom.host.tiles.row_convolution import RowConvolution
@@ -42,7 +43,7 @@ class RowForward:
     ) -> None:
         self.builder, self.layer, self.plane, self.dry = builder, layer, plane, dry
         self.frn = layer.norm == "frn"
-        self.lam = 0
+        self.lam: Address | None = None
         self.entries = sum(len(outs) for outs in works[0].tiles()) if self.frn else 0
         self.tiled = self._choose(works)
 
@@ -94,7 +95,7 @@ class RowForward:
         kept, again = tiled.tiles[: -HALVES - 1 : -1], tiled.tiles[:-HALVES][::-1]
         for image, outs in itertools.product(range(*builder.images), tiled.outputs):
             images, first, last = (image, image + 1), outs is tiled.outputs[0], outs is tiled.outputs[-1]
-            places = dict[RowTile, Sums]()
+            places = dict[RowTile, TileSums]()
             left = sum(tiled.tile_cycles(tile) for tile in tiled.tiles)
             for tile in tiled.tiles:
                 begins, turns = first and not places, tile is kept[0]
@@ -117,7 +118,7 @@ class RowForward:
                 places[tile] = tiled.compute(image, outs, tile, norms=True, further=bool(places))
                 left -= tiled.tile_cycles(tile)
             if len(kept) == HALVES:
-                builder.sums.take()
+                builder.take_sums()
             for tile in kept:
                 self._sweeps(image, outs, tile, places[tile], lam, fresh=tile is kept[0])
             for tile in again:
@@ -128,7 +129,7 @@ class RowForward:
                 tiled.close()
 
     def _sweeps(
-        self, image: int, outs: list[int], tile: RowTile, sums: Sums, lam: int, parameters: Sequence[int] = (), *,
+        self, image: int, outs: list[int], tile: RowTile, sums: TileSums, lam: Address, parameters: Sequence[Address] = (), *,
         fresh: bool = False,
     ) -> None:
         """A tile of some output groups. ``lam``: entry of the first one's lambda, which the first sweep finds if ``fresh``;
@@ -136,7 +137,7 @@ class RowForward:
         for tap, m in enumerate(outs):
             self._sweep(image, m, tile, sums, tap, lam + tap, parameters[tap] if parameters else None, fresh=fresh)
 
-    def _tile(self, image: int, tile: RowTile, outs: list[int], inputs: int | None, last: bool) -> None:
+    def _tile(self, image: int, tile: RowTile, outs: list[int], inputs: Address | None, last: bool) -> None:
         """A tile of some output groups: its sum of magnitudes, or in the last pass its sweeps."""
         tiled, pool = self.tiled, self.builder.pool["PARAMETERS"]
         if self.frn and not last and (tile, outs) == (tiled.tiles[0], tiled.outputs[0]):
@@ -147,7 +148,7 @@ class RowForward:
         if self.frn and last and (tile, outs) == (tiled.tiles[-1], tiled.outputs[-1]):
             pool.give_back(self.lam)
 
-    def _add_norm(self, image: int, group: int, tile: RowTile, sums: Sums, tap: int, lam: int) -> None:
+    def _add_norm(self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address) -> None:
         """The tile's sum of magnitudes joins the plane's; with the last tile lambda takes its place."""
         builder, tiled, (z, source) = self.builder, self.tiled, (Kind.W, self.layer.input)
         fields = {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "xsrc": int(XSource.NONE), "half": sums.half, "pl0": lam}
@@ -163,7 +164,7 @@ class RowForward:
             builder.store_planes(Source.PBUF, builder.memory[self.layer.name, "reciprocals"], (image, image + 1), group, lam)
 
     def _sweep(
-        self, image: int, group: int, tile: RowTile, sums: Sums, tap: int, lam: int, parameters: int | None = None, *,
+        self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address, parameters: Address | None = None, *,
         fresh: bool = False,
     ) -> None:
         """All parts of a tile; the first one finds lambda if it is ``fresh``."""

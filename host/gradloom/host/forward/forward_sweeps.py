@@ -3,7 +3,7 @@
 from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding, xhat_rounding
-from gradloom.host.compilation.sums import Sums
+from gradloom.host.compilation.sums import TileSums
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.models.network import Conv, FullyConnected
 
@@ -43,7 +43,7 @@ def activate(
     images: tuple[int, int],
     group: int,
     fields: dict[str, int],
-    sums: Sums,
+    sums: TileSums,
     sides: tuple[int, int],
     plane: Plane,
     dry: bool,

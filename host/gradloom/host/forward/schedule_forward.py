@@ -2,12 +2,13 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
-from gradloom.host.compilation.sums import HALVES, Sums
+from gradloom.host.compilation.sums import HALVES, TileSums
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.cost_model.pool_walk import pool_cycles
@@ -17,6 +18,7 @@ from gradloom.host.forward.forward_rows import RowForward
 from gradloom.host.forward.forward_sweeps import activate, load_sides
 from gradloom.host.forward.forward_tiles import convolved_forward, forward_work, through
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
@@ -30,6 +32,16 @@ Range = tuple[int, int]
 Parts = tuple[Part, ...]
 _POOL_PARTS = 8
 """Works of a pool behind sets of tiles, of some channel groups each."""
+
+
+@dataclasses.dataclass
+class Sides:
+    """What the A-Core needs of a tile beside its sums, where the array's commands come before it: addresses of the first output group's
+    parameters and the residual's planes; ``loaded`` says whether they have been loaded."""
+
+    parameters: Address | None = None
+    residual: Address | int = 0
+    loaded: Callable[[], bool] = lambda: True
 
 
 def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -50,14 +62,13 @@ def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     elif isinstance(layer, Conv | FullyConnected):
         works = _conv(builder, layer, dry)
     elif isinstance(layer, Subsample):
-        return [builder.planned(tag, schedule_shortcut.forward(builder, layer))]
+        works = [schedule_shortcut.forward(builder, layer)]
     else:
         groups = builder.groups(builder.network.shape(layer.input)[0])
         # The last tiles of sets come at their end: their groups are not to keep those before waiting.
         parts = _POOL_PARTS if (layer.input, False) in builder.by_sets else 1
-        ranges = equal_ranges(0, groups, ceil_div(groups, parts))
-        return [builder.planned(tag, _pool(builder, layer, dry, range(*chunk))) for chunk in ranges]
-    return [builder.tagged(tag, work) for work in works]
+        works = [_pool(builder, layer, dry, range(*chunk)) for chunk in equal_ranges(0, groups, ceil_div(groups, parts))]
+    return [builder.planned(tag, work) for work in works]
 
 
 def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convolution) -> bool:
@@ -93,29 +104,37 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     cut = swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
     limit = planes_at_once(builder, name, plane) if cut == [None] else 1
 
-    def emit(images: Range, tile: list[int], inputs: int | None) -> Work:
+    def emit(images: Range, tile: list[int], inputs: Address | None) -> Work:
         parts = list(itertools.product(equal_ranges(*images, limit), cut))
         (some, rows), frn = parts[0], layer.norm == "frn"
         # What the A-Core needs first is loaded before the array's own operands can hold it up, if two tiles' planes have room.
         early = HALVES * (some[1] - some[0]) * plane.of(rows).nb <= builder.ring["AA"].size
-        sides: tuple[int | None, int] = (None, 0)
+        sides = Sides()
 
-        def prepare() -> None:
-            nonlocal sides, early
-            if builder.apart and builder.pool["PARAMETERS"].find(PARAMETER_ENTRIES) is None:
-                early = False
-                return
-            parameters = builder.load_parameters(name, tile[0])
+        def load() -> None:
+            sides.parameters = builder.load_parameters(name, tile[0])
             if builder.apart and layer.residual:
                 builder.fetch_planes(Dest.AA, builder.memory[layer.residual, "z"], some, tile[0], cut)
-            sides = load_sides(builder, layer, some, tile[0], parameters, rows) if early else (parameters, 0)
+            if early:
+                sides.residual = load_sides(builder, layer, some, tile[0], sides.parameters, rows)[1]
+
+        def prepare() -> None:
+            if builder.apart:
+                sides.loaded = builder.if_room("PARAMETERS", PARAMETER_ENTRIES, load)
+            else:
+                load()
 
         sums = yield from work.compute(images, tile, inputs, norms=frn, prepare=prepare)
-        builder.sweep(sums, lambda made: _sweeps(images, tile, sums, sides, made, early=early))
+        builder.sweep(
+            sums,
+            lambda made: _sweeps(images, tile, sums, sides, made, early=early),
+            lambda made: _sweeps(images, tile, sums, Sides(), made, early=False),
+            sides.loaded,
+        )
 
-    def _sweeps(images: Range, tile: list[int], sums: Sums, sides: tuple[int | None, int], made: Part, *, early: bool) -> Work:
-        parts, frn, lam = list(itertools.product(equal_ranges(*images, limit), cut)), layer.norm == "frn", 0
-        parameters, residual = sides
+    def _sweeps(images: Range, tile: list[int], sums: TileSums, sides: Sides, made: Part, *, early: bool) -> Work:
+        parts, frn = list(itertools.product(equal_ranges(*images, limit), cut)), layer.norm == "frn"
+        parameters, residual, lam = sides.parameters, sides.residual, None
         for tap, m in enumerate(tile):
             for number, (part, rows) in enumerate(parts):
                 swept, fresh = plane.of(rows), not rows or rows[0] == 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source
 from gradloom.host.compilation.stream_fit import planes_at_once
-from gradloom.host.compilation.sums import HALVES, Sums
+from gradloom.host.compilation.sums import HALVES, TileSums
 from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.dram.layout import ceil_div, equal_ranges
@@ -22,7 +22,7 @@ from gradloom.models.network import INPUT, FullyConnected
 __all__ = ["forward"]
 
 Range = tuple[int, int]
-Tile = tuple[list[int], Sums]
+Tile = tuple[list[int], TileSums]
 """Output groups that are computed together, and their partial sums."""
 
 _SWEEP_CYCLES = 50
@@ -131,7 +131,7 @@ class _Logits:
         )
         return start
 
-    def _sweep(self, images: Range, some: Range, outputs: list[int], sums: Sums, biases: int) -> None:
+    def _sweep(self, images: Range, some: Range, outputs: list[int], sums: TileSums, biases: int) -> None:
         """Logits of some of a tile's images."""
         builder, name = self.builder, self.layer.name
         w, source = builder.tid(name, Kind.W), builder.tid(self.layer.input, Kind.Z)

@@ -47,7 +47,8 @@ class Piece:
     ahead : sets of operands in that queue, at most; ``None``: as chosen for all
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
     late : whether nobody waits for it, so that the A-Core may do anything else first
-    weights : beats of weights that must be there before its first window, or, of a load, that it brings
+    weights : beats of weights that must be there before its first window, or, of a load, that it brings; or what tells of them
+        when the work has come to the piece
     sweeps : cycles in which its results leave the array and the A-Core takes them
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
@@ -75,7 +76,7 @@ class Piece:
     ahead: int | None = None
     lag: int = 0
     late: bool = False
-    weights: int = 0
+    weights: int | Callable[[], int] = 0
     sweeps: int = 0
     inside: bool = False
     idle: bool = False
@@ -90,6 +91,10 @@ class Piece:
     passes_first: bool = False
     update: bool = False
     yields: Callable[[], bool] = lambda: False
+
+    def now(self) -> "Piece":
+        """The same, when its work has come to it."""
+        return dataclasses.replace(self, weights=self.weights()) if callable(self.weights) else self
 
     @property
     def long_sweep(self) -> bool:

@@ -1,27 +1,72 @@
 """Tasks: commands that are known before it is known when they come, on places on chip that are found when they do.
 
 A layer's commands are made in the order of their meaning and put into tasks, each with the piece of work
-(:mod:`gradloom.host.order.pieces`) by which it is scheduled. Addresses on chip depend on the order in which tasks come. So until a
-task is emitted they are an :class:`Address`: so far into a :class:`Place` that its ring or pool has still to find.
+(:mod:`gradloom.host.order.pieces`) by which it is scheduled. What depends on the order in which tasks come is found when a task is
+emitted: addresses on chip (an :class:`Address` is so far into a :class:`Place` that its ring or pool has still to find), and the
+channel of loads that several share (:class:`Way`).
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from gradloom.contracts.isa import Opcode
+from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Piece
 from gradloom.host.order.places import Pool, Ring
 
-__all__ = ["Address", "Collector", "Command", "Emitter", "GiveBack", "Place", "Take", "Task", "emitted"]
+__all__ = ["Address", "Call", "Collector", "Command", "Emitter", "GiveBack", "Later", "Place", "Region", "Source", "Step", "Take", "Task",
+           "Way", "emitted"]
 
 
 class Emitter(Protocol):
-    """Where commands with their addresses go (:class:`~gradloom.host.compilation.tiling.Builder`)."""
+    """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.tiling.Builder`)."""
 
     def emit(self, command: "Command") -> None:
-        """Emit a command whose places have been found."""
+        """Emit a command."""
+
+    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
+        """As :meth:`gradloom.host.order.tokens.Recorder.way`."""
+
+    def set_tag(self, tag: int) -> None:
+        """Give a tag to what is emitted from now on."""
+
+
+class Later:
+    """A number, or a name, that is known when the task is emitted."""
+
+    __slots__ = ("find",)
+
+    def __init__(self, find: Callable[[], int | str]) -> None:
+        self.find = find
+
+    def __add__(self, more: int) -> "Later":
+        return Later(lambda: int(self.find()) + more)
+
+    def __mod__(self, modulus: int) -> "Later":
+        return Later(lambda: int(self.find()) % modulus)
+
+
+class Way:
+    """The channel of some loads, which the first of them chooses."""
+
+    __slots__ = ("_dest", "_found", "_most")
+
+    def __init__(self, dest: Dest, most: int | None) -> None:
+        self._dest, self._most = dest, most
+        self._found: int | None = None
+
+    def choose(self, emitter: Emitter) -> int:
+        if self._found is None:
+            self._found = emitter.way(self._dest, shared=True, most=self._most)
+        return self._found
+
+
+class Source(Protocol):
+    """A memory that hands out addresses: a ring, a pool, or a region of one."""
+
+    def take(self, count: int) -> int:
+        """First of ``count`` successive addresses."""
 
 
 class Place:
@@ -45,12 +90,14 @@ class Place:
         self._start = found
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Address:
+class Address(Later):
     """So many addresses into a place."""
 
-    place: Place
-    offset: int = 0
+    __slots__ = ("offset", "place")
+
+    def __init__(self, place: Place, offset: int = 0) -> None:
+        super().__init__(lambda: place.start + offset)
+        self.place, self.offset = place, offset
 
     def __add__(self, more: int) -> "Address":
         return Address(self.place, self.offset + more)
@@ -59,9 +106,44 @@ class Address:
         return self.place.start + self.offset
 
 
+class Region:
+    """A ring in a part of a memory that is taken when a task is emitted.
+
+    Parameters
+    ----------
+    size : :class:`int`
+        Addresses.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.ring: Ring | None = None
+
+    def _opened(self) -> Ring:
+        if self.ring is None:
+            raise ValueError("a command uses a region that nothing has opened before it")
+        return self.ring
+
+    def take(self, count: int) -> int:
+        return self._opened().take(count)
+
+    def held(self, key: Hashable) -> int | None:
+        return self._opened().held(key)
+
+    def take_for(self, key: Hashable, count: int) -> int:
+        return self._opened().take_for(key, count)
+
+
+class Step(Protocol):
+    """A command, or what is done with places beside commands."""
+
+    def perform(self, emitter: Emitter) -> Iterator[Piece] | None:
+        """Do it. Where other tasks may come between, their place is a piece."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
-    """A command of an engine with all that it reads and writes; fields and boxes of accesses may hold an :class:`Address`.
+    """A command of an engine with all that it reads and writes; fields and accesses may hold what is known :class:`Later`.
 
     ``again``, ``tail``: as for :meth:`gradloom.host.order.tokens.Recorder.emit`.
     """
@@ -75,22 +157,26 @@ class Command:
     tag: int
 
     def perform(self, emitter: Emitter) -> None:
-        fields = {name: int(value) if isinstance(value, Address) else value for name, value in self.fields.items()}
-        emitter.emit(dataclasses.replace(self, fields=fields, reads=_found(self.reads), writes=_found(self.writes)))
+        fields = {name: value.choose(emitter) if isinstance(value, Way) else _found(value) for name, value in self.fields.items()}
+        reads, writes = (tuple(_known(access) for access in accesses) for accesses in (self.reads, self.writes))
+        emitter.emit(dataclasses.replace(self, fields=fields, reads=reads, writes=writes))
 
 
-def _found(accesses: Iterable[Access]) -> tuple[Access, ...]:
-    return tuple(
-        Access(access.space, tuple((int(low), int(high)) for low, high in access.box))
-        if any(isinstance(low, Address) for low, _ in access.box) else access
-        for access in accesses)
+def _found(value: Any) -> Any:
+    return value.find() if isinstance(value, Later) else value
+
+
+def _known(access: Access) -> Access:
+    if not isinstance(access.space, Later) and not any(isinstance(low, Later) for low, _ in access.box):
+        return access
+    return Access(_found(access.space), tuple((_found(low), _found(high)) for low, high in access.box))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Take:
-    """A ring or pool finds a place."""
+    """A place is found."""
 
-    source: Ring | Pool
+    source: Source
     place: Place
 
     def perform(self, _: Emitter) -> None:
@@ -108,23 +194,35 @@ class GiveBack:
         self.pool.give_back(self.place.start)
 
 
-Step: TypeAlias = Command | Take | GiveBack
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """Something is done that depends on the order of tasks."""
+
+    action: Callable[[], None]
+    tag: int
+
+    def perform(self, emitter: Emitter) -> None:
+        emitter.set_tag(self.tag)
+        self.action()
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A piece of work with its commands, and the places that they take and give back, in order."""
+    """A piece of work with its steps, in order."""
 
     piece: Piece
     steps: tuple[Step, ...]
 
 
-def emitted(tasks: Sequence[Task], emitter: Emitter) -> Iterator[Piece]:
+Tasks: TypeAlias = Sequence[Task]
+
+
+def emitted(tasks: Tasks, emitter: Emitter) -> Iterator[Piece]:
     """Tasks as a work: yields every piece, and emits its commands when it is resumed."""
     for task in tasks:
-        yield task.piece
+        yield task.piece.now()
         for step in task.steps:
-            step.perform(emitter)
+            yield from step.perform(emitter) or ()
 
 
 class _Ring:
@@ -156,6 +254,12 @@ class _Pool:
         assert start.offset == 0
         self._steps.append(GiveBack(self.pool, start.place))
 
+    def from_end(self) -> "_Pool":
+        return _Pool(self.pool.from_end(), self._steps)
+
+    def from_begin(self) -> "_Pool":
+        return _Pool(self.pool.from_begin(), self._steps)
+
 
 class Collector:
     """Takes the place of recorder, rings and pools while tasks are made (:meth:`tasks`).
@@ -178,6 +282,16 @@ class Collector:
              tail: tuple[Any, ...] = (), again: bool = False) -> None:
         """As :meth:`gradloom.host.order.tokens.Recorder.emit`."""
         self.steps.append(Command(opcode, fields, tuple(reads), tuple(writes), tail, again, self.tag))
+
+    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> Way | int:
+        """As :meth:`gradloom.host.order.tokens.Recorder.way`, when the first of the loads that get it is emitted."""
+        return Way(dest, most) if shared else 0
+
+    def take(self, source: Source, count: int) -> Address:
+        """``count`` addresses of a memory or a region."""
+        place = Place(count)
+        self.steps.append(Take(source, place))
+        return Address(place)
 
     def tasks(self, pieces: Iterator[Piece]) -> list[Task]:
         """The tasks of a work."""

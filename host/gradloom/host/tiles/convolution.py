@@ -1,11 +1,13 @@
 """A convolution on the array: the works of its tiles, whose inputs stay on chip for all of them or come set by set."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 from gradloom.host.compilation.sums import norm_access
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.order.places import Pool
+from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import growing
 from gradloom.host.tiles.tile_commands import TileCommands
@@ -28,7 +30,7 @@ class Convolution(TileCommands):
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
         gives: Callable[[Range, list[int]], Parts],
-        emit: Callable[[Range, list[int], int | None], Work],
+        emit: Callable[[Range, list[int], Address | None], Work],
         made: Callable[[Range, Range], Parts] | None = None,
         early: Parts = (),
     ) -> list[Work]:
@@ -50,7 +52,7 @@ class Convolution(TileCommands):
         self._wholes = {images: self._whole(images[1] - images[0]) for images in tiles}
         if not all(self._wholes.values()):
             self.builder.by_sets.add((self.layer, self._transpose))
-        loaded, places = self.builder.step(), dict[int, int]()
+        loaded, places = self.builder.step(), dict[int, Address]()
         return [
             self._loads(tiles, needs, loaded, places, early if len(tiles) == 1 and self.sweep.k1 else ()),
             self._computes(tiles, needs, gives, emit, loaded, places),
@@ -61,7 +63,7 @@ class Convolution(TileCommands):
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
         loaded: Callable[[int], Part],
-        places: dict[int, int],
+        places: dict[int, Address],
         early: Parts,
     ) -> Work:
         pool, ahead = self._pool, 1 if self._beside else None
@@ -73,7 +75,7 @@ class Convolution(TileCommands):
             if first:
                 yield Piece(Lane.LOAD, 0, early, weights=len(first) * words)
             for outputs in first:
-                self.weights.load(outputs, chunk, 0)
+                self.builder.call(functools.partial(self.weights.load, outputs, chunk, 0))
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
             if not self._wholes[images]:
@@ -92,9 +94,9 @@ class Convolution(TileCommands):
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
         gives: Callable[[Range, list[int]], Parts],
-        emit: Callable[[Range, list[int], int | None], Work],
+        emit: Callable[[Range, list[int], Address | None], Work],
         loaded: Callable[[int], Part],
-        places: dict[int, int],
+        places: dict[int, Address],
     ) -> Work:
         pool, outputs = self._pool, self.tiles()
         if self._beside:
@@ -110,7 +112,7 @@ class Convolution(TileCommands):
                 if last:
                     pool.give_back(places[n])
         if self._beside:
-            self.builder.sums.kept = 0
+            self.builder.call(functools.partial(setattr, self.builder.sums, "kept", 0))
 
     def _whole(self, images: int) -> bool:
         """Whether the array takes all inputs of a tile at once: they fit and those of the next images beside them, or else they
@@ -123,7 +125,7 @@ class Convolution(TileCommands):
         count = images[1] - images[0]
         cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
         chunk = self.inputs.chunks(count)[0]
-        weights = self.weights.waited(tile, chunk, (chunk[1] - chunk[0]) * self._step_cycles(count))
+        weights = functools.partial(self.weights.waited, tile, chunk, (chunk[1] - chunk[0]) * self._step_cycles(count))
         return Piece(
             Lane.ARRAY,
             cycles,
@@ -159,7 +161,7 @@ class Convolution(TileCommands):
         needs: Parts,
         loaded: Part,
         gives: Callable[[Range, list[int]], Parts],
-        emit: Callable[[Range, list[int], int | None], Work],
+        emit: Callable[[Range, list[int], Address | None], Work],
     ) -> Work:
         """All tiles of some images whose inputs come chunk by chunk, set by set."""
         pool, count = self.builder.pool["IBUF"], images[1] - images[0]
@@ -169,7 +171,8 @@ class Convolution(TileCommands):
         if self._made:
             room = self.steps * self.inputs.size(count)
         words = psum_words(self.sweep, self.builder.config, count)
-        start = -1
+        start: Address | None = None
+        sums = self.builder.sums
         for number, tiles in enumerate(sets):
             begins, ends = number == 0, number == len(sets) - 1
             chunks = self._chunks(count, kept, begins=begins)
@@ -183,19 +186,20 @@ class Convolution(TileCommands):
                 (loaded,) if ends else (),
                 room=((pool, room),) if begins else (),
                 silent=True,
-                weights=self.weights.waited(tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
+                weights=functools.partial(self.weights.waited, tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
                 target=self.builder.sums.next,
                 behind=self.builder.sums.unread,
             )
             if begins:
                 start = pool.take(room)
-                self._region = self.builder.set_region(start, room, self.inputs.size(count))
+                self.region = self.builder.set_region(start, room, self.inputs.size(count))
             there = self._set.there if self._set and not begins else {}
-            self._set = TileSet(self.builder.sums, words, len(tiles), chunks, there)
-            self.builder.sums.begin_set(len(tiles), words)
+            self._set = TileSet(self.builder.take_sums, words, len(tiles), chunks, there)
+            self.builder.call(functools.partial(sums.begin_set, len(tiles), words))
             yield from in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
         self._set = None
-        self.builder.sums.end_set()
+        self.builder.call(sums.end_set)
+        assert start is not None
         pool.give_back(start)
 
     def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:

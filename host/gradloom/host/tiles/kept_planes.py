@@ -161,8 +161,7 @@ class KeptPlane(RowConvolution):
 
     def open(self) -> None:
         """Take the region of the input buffer, until :meth:`close`."""
-        pool, size = self.room
-        self._ring = KeptSlots(self._slots, size // self._slots, first=pool.take(size))
+        self._open(lambda first: KeptSlots(self._slots, self.region // self._slots, first=first))
 
     @property
     def bound(self) -> int:

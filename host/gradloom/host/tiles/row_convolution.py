@@ -4,9 +4,10 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
-from gradloom.host.compilation.sums import Sums
+from gradloom.host.compilation.sums import TileSums
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.order.places import Pool, Ring
+from gradloom.host.order.tasks import Address, Region
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_parts import bitmap_rows, row_parts
 from gradloom.host.tiles.row_tiles import RowTile, RowTiles, tile_words
@@ -53,7 +54,8 @@ class RowConvolution:
         self.tiles, self.resident, self.region = found.tiles, found.resident, found.region
         self.cycles = sum(self._cycles(*strip) for tile in self.tiles for strip in tile.strips)
         self._parts = {tile: self._rows(tile) for tile in self.tiles}
-        self._ring: Ring | None = None
+        self._ring: Region | None = None
+        self._start: Address | None = None
 
     def _cycles(self, first: int, last: int) -> int:
         """Cycles of the array for all output groups of some units."""
@@ -101,25 +103,30 @@ class RowConvolution:
 
     def open(self) -> None:
         """Take the region of the input buffer, until :meth:`close`."""
+        self._open(lambda first: Ring(self.region, first=first))
+
+    def _open(self, make: Callable[[int], Ring]) -> None:
         pool, size = self.room
-        self._ring = Ring(size, first=pool.take(size))
+        start, region = pool.take(size), Region(size)
+        self._ring, self._start = region, start
+        self.builder.call(lambda: setattr(region, "ring", make(int(start))))
 
     def close(self) -> None:
         """Give the region back."""
-        assert self._ring is not None
-        self.builder.pool["IBUF"].give_back(self._ring.first)
+        assert self._start is not None
+        self.builder.pool["IBUF"].give_back(self._start)
 
     def _strip(self, first: int, last: int) -> Convolution:
         assert self._ring is not None
         return self.work.strip(first, last, self._ring)
 
-    def load_inputs(self, image: int, tile: RowTile) -> int | None:
+    def load_inputs(self, image: int, tile: RowTile) -> Address | None:
         """Inputs of a tile for all output groups, if there is room. Returns their address."""
         if not self.resident:
             return None
         assert self._ring is not None
         work = self._strip(tile.first, tile.last)
-        address = self._ring.take(work.steps * work.sweep.addresses(self.builder.config, 1))
+        address = self.builder.collector.take(self._ring, work.steps * work.sweep.addresses(self.builder.config, 1))
         cycles = self._cycles(tile.first, tile.last)
         work.inputs.load((image, image + 1), (0, work.steps), address, cycles, together=True)
         return address
@@ -129,17 +136,17 @@ class RowConvolution:
         image: int,
         outputs: list[int],
         tile: RowTile,
-        inputs: int | None = None,
+        inputs: Address | None = None,
         *,
         norms: bool = False,
         further: bool = False,
-        sums: Sums | None = None,
-    ) -> Sums:
+        sums: TileSums | None = None,
+    ) -> TileSums:
         """All CONV commands of a tile of one image.
 
         ``inputs``, ``norms``, ``further``, ``sums``: as for :meth:`~gradloom.host.tiles.convolution.Convolution.compute`.
         """
-        sums = sums or self.builder.sums.take()
+        sums = sums or self.builder.take_sums()
         for number, (first, last) in enumerate(tile.strips):
             commands = self._strip(first, last).compute(
                 (image, image + 1),
@@ -158,7 +165,7 @@ class RowConvolution:
         self,
         needs: Callable[[Range], Parts],
         gives: Callable[[Range], Parts],
-        emit: Callable[[int, RowTile, list[int], int | None, bool], None],
+        emit: Callable[[int, RowTile, list[int], Address | None, bool], None],
         *,
         passes: int = 1,
         room: Sequence[tuple[Pool, int]] = (),
@@ -176,7 +183,7 @@ class RowConvolution:
         for image in range(*self.builder.images):
             images = (image, image + 1)
             steps = list(itertools.product(range(passes), self.tiles, self.outputs))
-            inputs: int | None = None
+            inputs: Address | None = None
             for number, (turn, tile, outs) in enumerate(steps):
                 begins, ends = number == 0, number == len(steps) - 1
                 yield self.swept(
@@ -208,6 +215,6 @@ class RowConvolution:
         rows = self.first_row(tile), min(self.plane.y, sweep.plane_row(tile.last)) if tile.last < sweep.upi else self.plane.y
         return row_parts(self.builder, self.work.layer, self.plane, rows, bits=self.bits, legal=sweep.begins)
 
-    def place_fields(self, tile: RowTile, sums: Sums, tap: int, row: int) -> dict[str, int]:
+    def place_fields(self, tile: RowTile, sums: TileSums, tap: int, row: int) -> dict[str, int]:
         """Fields of RUN that say where the sums of an output group lie from a row on."""
         return self.work.place_fields(sums, tap, self.sweep.unit(row) - tile.first, row)

@@ -1,17 +1,18 @@
 """Commands of a convolution tile: CONV for every chunk of its steps, the loads of what it reads, and where its sums lie for RUN."""
 
 import copy
+import dataclasses
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Self
 
 from gradloom.contracts.config import PE_TAPS
 from gradloom.contracts.isa import Opcode, XSource
-from gradloom.host.compilation.sums import Sums, norm_access, port_access
+from gradloom.host.compilation.sums import Sums, TileSums, norm_access, port_access
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.pieces import Lane, Part, Piece
-from gradloom.host.order.places import Ring
+from gradloom.host.order.tasks import Address, Command, Emitter, Place, Region
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import ConvolutionTiles
 from gradloom.host.tiles.tile_inputs import InputLayout
@@ -21,8 +22,8 @@ __all__ = ["TileCommands"]
 
 Range = tuple[int, int]
 Parts = tuple[Part, ...]
-Tile = Generator[Piece, None, Sums]
-"""A tile under way; in the end where its sums lie."""
+Tile = Generator[Piece, None, TileSums]
+"""The pieces of a tile, whose steps come behind each; in the end where its sums lie."""
 
 _PARTS = 4
 """Commands of the tile that waits for the inputs of some images, and of the one that makes room for the next ones."""
@@ -32,12 +33,65 @@ _BETWEEN = 80
 """Array cycles of a tile from one place to the next where tiles of gradients may come between, at least."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Chunk:
+    """A chunk of a tile's steps: its weights, unless they are on chip, inputs of a strip, and the array's commands.
+
+    Parameters
+    ----------
+    inputs : where they lie that stay on chip
+    places : where they lie that came chunk by chunk, by step
+    adds : whether other chunks of the tile came before
+    norms, further : as for :meth:`TileCommands.compute`; norms only of the last chunk
+    last : whether it is the tile's last one
+    """
+
+    tile: "TileCommands"
+    images: Range
+    outputs: list[int]
+    chunk: Range
+    inputs: Address | None
+    places: dict[int, Address]
+    sums: TileSums
+    offset: int
+    adds: bool
+    norms: bool
+    further: bool
+    last: bool
+    tag: int
+
+    def perform(self, emitter: Emitter) -> Iterator[Piece]:
+        return self.tile.emit_chunk(self, emitter)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fetch:
+    """Inputs of a set's chunk on their way: steps at places of the region, for so many windows of the array."""
+
+    tile: "TileCommands"
+    region: Region
+    images: Range
+    chunk: Range
+    places: dict[int, Address]
+    windows: int
+    tag: int
+
+    def perform(self, emitter: Emitter) -> None:
+        tile = self.tile
+        step, size = tile.inputs.size(self.images[1] - self.images[0]), self.chunk[1] - self.chunk[0]
+        emitter.set_tag(self.tag)
+        for number in range(*self.chunk):
+            self.places[number].place.start = self.region.take(step)
+        for run, base in runs_of(self.places, self.chunk, step):
+            tile.inputs.load(self.images, run, base, self.windows * (run[1] - run[0]) // size)
+
+
 class TileCommands(ConvolutionTiles):
     """What the tiles of one layer's convolution are computed with; :class:`~gradloom.host.tiles.convolution.Convolution` says when.
 
     Attributes
     ----------
-    _region : :class:`~gradloom.host.order.places.Ring`, optional
+    region : :class:`~gradloom.host.order.tasks.Region`, optional
         Where inputs that come chunk by chunk go.
     _set : :class:`~gradloom.host.tiles.tile_sets.TileSet`, optional
         The set under way.
@@ -47,15 +101,15 @@ class TileCommands(ConvolutionTiles):
         Whether gradients may come between the commands of a tile.
     """
 
-    _region: Ring | None = None
+    region: Region | None = None
     _set: TileSet | None = None
     _made: Callable[[Range, Range], Parts] | None = None
     _divisible = True
 
-    def strip(self, first: int, last: int, region: Ring) -> Self:
+    def strip(self, first: int, last: int, region: Region) -> Self:
         """The same for the units ``first`` to ``last`` of an image, in one piece, with inputs in a region of the input buffer."""
         found = copy.copy(self)
-        found.sweep, found._region = self.sweep.strip(first, last), region
+        found.sweep, found.region = self.sweep.strip(first, last), region
         found.inputs = self.inputs.of(found.sweep, region.size)
         found._divisible, found._set = False, None
         return found
@@ -64,10 +118,10 @@ class TileCommands(ConvolutionTiles):
         self,
         images: tuple[int, int],
         outputs: list[int],
-        inputs: int | None,
+        inputs: Address | None,
         *,
         norms: bool = False,
-        sums: Sums | None = None,
+        sums: TileSums | None = None,
         offset: int = 0,
         further: bool = False,
         prepare: Callable[[], None] = lambda: None,
@@ -76,11 +130,11 @@ class TileCommands(ConvolutionTiles):
 
         Parameters
         ----------
-        inputs : :class:`int`, optional
-            Address of inputs that stay on chip (:meth:`~gradloom.host.tiles.tile_inputs.TileInputs.resident`).
+        inputs : :class:`~gradloom.host.order.tasks.Address`, optional
+            Of inputs that stay on chip (:meth:`~gradloom.host.tiles.tile_inputs.TileInputs.resident`).
         norms : :class:`bool`
             The last command gathers the sum of magnitudes of every plane.
-        sums : :class:`~gradloom.host.tiles.tile_sets.Sums`
+        sums : :class:`~gradloom.host.compilation.sums.TileSums`
             Where the sums go; by default the next half, or where the tile's set says.
         offset : :class:`int`
             From which of their addresses on.
@@ -91,63 +145,78 @@ class TileCommands(ConvolutionTiles):
 
         Returns
         -------
-        :class:`~gradloom.host.tiles.tile_sets.Sums`
+        :class:`~gradloom.host.compilation.sums.TileSums`
         """
-        builder, sweep, tiles = self.builder, self.sweep, self._set
+        builder, tiles = self.builder, self._set
         count = images[1] - images[0]
-        step, cycles, acc = self.inputs.size(count), sweep.cycles(builder.config, count), 0
-        layout = self.inputs.layout(step, self.steps) if inputs is not None else InputLayout(step, sweep.xe, 0)
         if sums is None:
-            words = psum_words(sweep, builder.config, count)
-            sums = tiles.place() if tiles else self._beside_set(count) or builder.sums.take(words)
+            words = psum_words(self.sweep, builder.config, count)
+            sums = tiles.place() if tiles else builder.take_sums(words, beside=lambda: self._beside_set(count))
         chunks = tiles.chunks if tiles else self.inputs.chunks(count, int(inputs is None))
         for chunk in chunks:
-            size, last = chunk[1] - chunk[0], chunk is chunks[-1]
+            last = chunk is chunks[-1]
             if tiles and tiles.begun:
                 yield self._further(outputs, images, chunk, sums, last=last, norms=norms)
             elif tiles:
                 tiles.begun = True
             if last:
                 prepare()
-            runs = self._runs(images, chunk, inputs)
-            weights = self.weights.load(outputs, chunk, size * self._step_cycles(count))
-            reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
-            strips = self._strips_as_made(images, outputs)
-            commands = [
-                (window, part, base + (part[0] - run[0]) * layout.apart)
-                for window in range(len(sweep.windows))
-                for run, base in runs
-                for part in self._divided(run, cycles, parted=self._parted(outputs, inputs, last=last))
-            ]
-            for number, (window, part, base) in enumerate(commands):
-                if acc and number and self._open(cycles):
-                    yield Piece(Lane.ARRAY, (part[1] - part[0]) * cycles, inside=True)
-                fields = sweep.row_fields(builder.config, window, base, count, layout.entries)
-                fields |= self.weights.fields(window, chunk, part, weights)
-                fields |= {"half": sums.half, "acc": acc, "pbase": sums.base + offset, "steps": part[1] - part[0]}
-                fields["istep"] = layout.apart
-                writes = sums.written(added=bool(acc) or part[1] - part[0] > 1)
-                if sweep.k1:
-                    fields["nk"] = len(outputs)
-                if norms and last and number == len(commands) - 1:
-                    fields |= {"sums": 1, "sacc": int(further)}
-                    writes.append(norm_access(sums.half))
-                place = layout.read(inputs or 0, base, (part[1] - part[0]) * step)
-                if strips:
-                    self._emit_strips(strips, fields, window, base, part, reads, writes)
-                else:
-                    builder.recorder.emit(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
-                acc = 1
-            builder.sums.used = sums.half
+            places = self._come(images, chunk) if tiles else {}
+            builder.collector.steps.append(_Chunk(
+                self, images, outputs, chunk, inputs, places, sums, offset, chunk is not chunks[0], norms and last, further, last,
+                builder.recorder.tag))
             if tiles and not last:
-                following = chunks[chunks.index(chunk) + 1]
-                room = self._region.size // step if self._region else 0
+                size, following = chunk[1] - chunk[0], chunks[chunks.index(chunk) + 1]
+                room = self.region.size // self.inputs.size(count) if self.region else 0
                 if not self._transpose and not self._made and size + following[1] - following[0] <= room:
                     # Behind the first of the tiles, as there is room beside this chunk.
                     self._fetch(images, following, size)
                 if not self._at_once(chunks):
                     yield TURN
         return sums
+
+    def emit_chunk(self, part: _Chunk, emitter: Emitter) -> Iterator[Piece]:
+        """The commands of a chunk, with pieces where tiles of gradients may come between them."""
+        builder, sweep, chunk, sums = self.builder, self.sweep, part.chunk, part.sums.known()
+        count, size = part.images[1] - part.images[0], chunk[1] - chunk[0]
+        step, cycles, adds = self.inputs.size(count), sweep.cycles(builder.config, count), part.adds
+        inputs = None if part.inputs is None else int(part.inputs)
+        layout = self.inputs.layout(step, self.steps) if inputs is not None else InputLayout(step, sweep.xe, 0)
+        emitter.set_tag(part.tag)
+        runs = runs_of(part.places, chunk, step) if part.places else [(chunk, self._resident(part, layout))]
+        weights = self.weights.load(part.outputs, chunk, size * self._step_cycles(count))
+        reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
+        strips = self._strips_as_made(part.images, part.outputs)
+        commands = [
+            (window, steps, base + (steps[0] - run[0]) * layout.apart)
+            for window in range(len(sweep.windows))
+            for run, base in runs
+            for steps in self._divided(run, cycles, parted=self._parted(part.outputs, inputs, last=part.last))
+        ]
+        for number, (window, steps, base) in enumerate(commands):
+            if adds and number and self._open(cycles):
+                yield Piece(Lane.ARRAY, (steps[1] - steps[0]) * cycles, inside=True)
+                emitter.set_tag(part.tag)
+            fields = sweep.row_fields(builder.config, window, base, count, layout.entries)
+            fields |= self.weights.fields(window, chunk, steps, weights)
+            fields |= {"half": sums.half, "acc": int(adds), "pbase": sums.base + part.offset, "steps": steps[1] - steps[0]}
+            fields["istep"] = layout.apart
+            writes = sums.written(added=adds or steps[1] - steps[0] > 1)
+            if sweep.k1:
+                fields["nk"] = len(part.outputs)
+            if part.norms and number == len(commands) - 1:
+                fields |= {"sums": 1, "sacc": int(part.further)}
+                writes.append(norm_access(sums.half))
+            place = layout.read(inputs or 0, base, (steps[1] - steps[0]) * step)
+            if strips:
+                self._emit_strips(strips, fields, window, base, steps, reads, writes, part.tag)
+            else:
+                self._conv(fields, [row_access("IBUF", *place), reads], writes, part.tag)
+            adds = True
+        builder.sums.used = sums.half
+
+    def _conv(self, fields: dict[str, int], reads: list[Access], writes: list[Access], tag: int) -> None:
+        self.builder.emit(Command(Opcode.CONV, fields, tuple(reads), tuple(writes), (), False, tag))
 
     def _at_once(self, chunks: list[Range]) -> bool:
         """Whether each tile of a set takes all chunks without a turn of others: two that come in rows. So the A-Core, on which
@@ -170,6 +239,7 @@ class TileCommands(ConvolutionTiles):
         part: Range,
         weights: Access,
         writes: list[Access],
+        tag: int,
     ) -> None:
         """The command with ``fields`` strip by strip: each waits for the inputs of its rows only."""
         sweep, config = self.sweep, self.builder.config
@@ -184,32 +254,35 @@ class TileCommands(ConvolutionTiles):
             size = self.inputs.size(1)
             places = [(base + step * size + first, last - first) for step in range(part[1] - part[0])]
             reads = [*(row_access("IBUF", *place) for place in places), weights]
-            self.builder.recorder.emit(Opcode.CONV, own, reads=reads, writes=writes)
+            self._conv(own, reads, writes, tag)
 
-    def _runs(self, images: Range, chunk: Range, inputs: int | None) -> list[tuple[Range, int]]:
-        """Steps of a chunk whose inputs lie behind each other, and their first address; they are loaded unless they are there."""
-        count, tiles = images[1] - images[0], self._set
-        step, windows = self.inputs.size(count), (chunk[1] - chunk[0]) * self._step_cycles(count)
-        if inputs is not None:
-            return [(chunk, inputs + chunk[0] * self.inputs.layout(step, self.steps).apart)]
-        assert self._region is not None
-        if not tiles:
-            key = images, chunk, self.sweep.row0, self.sweep.rows
-            base = self._region.held(key)
-            if base is None:
-                base = self._region.take_for(key, (chunk[1] - chunk[0]) * step)
-                self.inputs.load(images, chunk, base, windows)
-            return [(chunk, base)]
+    def _resident(self, part: _Chunk, layout: InputLayout) -> int:
+        """First address of a chunk's inputs: of those that stay on chip, or of a strip's, which are loaded unless they are there."""
+        if part.inputs is not None:
+            return int(part.inputs) + part.chunk[0] * layout.apart
+        assert self.region is not None
+        count, size = part.images[1] - part.images[0], part.chunk[1] - part.chunk[0]
+        key = part.images, part.chunk, self.sweep.row0, self.sweep.rows
+        base = self.region.held(key)
+        if base is None:
+            base = self.region.take_for(key, size * self.inputs.size(count))
+            self.inputs.load(part.images, part.chunk, base, size * self._step_cycles(count))
+        return base
+
+    def _come(self, images: Range, chunk: Range) -> dict[int, Address]:
+        """Where the inputs of a chunk of a set lie; they are loaded unless that has been done."""
+        tiles = self._set
+        assert tiles is not None
         if chunk[0] not in tiles.there:
             self._fetch(images, chunk, chunk[1] - chunk[0])
             # Inputs that are taken as they are made have room for all of them.
             tiles.there, tiles.ahead = (tiles.there if self._made else {}) | tiles.ahead, {}
-        return runs_of(tiles.there, chunk, step)
+        return {number: tiles.there[number] for number in range(*chunk)}
 
     def _fetch(self, images: Range, chunk: Range, before: int) -> None:
         """Load the inputs of a chunk of a set, unless that has been done, while the array takes the ``before`` steps of another."""
-        tiles, region = self._set, self._region
-        assert tiles is not None and region is not None
+        tiles = self._set
+        assert tiles is not None and self.region is not None
         if tiles.ahead:
             return
         count, size = images[1] - images[0], chunk[1] - chunk[0]
@@ -218,11 +291,10 @@ class TileCommands(ConvolutionTiles):
         # chunk is no more urgent than those of equal length are.
         slack = self.inputs.beats(count) <= self.sweep.groups_in * before * cycles
         windows = tiles.size * cycles * (min(size, before) if slack else size)
-        tiles.ahead = {number: region.take(step) for number in range(*chunk)}
-        for run, base in runs_of(tiles.ahead, chunk, step):
-            self.inputs.load(images, run, base, windows * (run[1] - run[0]) // size)
+        tiles.ahead = {number: Address(Place(step)) for number in range(*chunk)}
+        self.builder.collector.steps.append(_Fetch(self, self.region, images, chunk, tiles.ahead, windows, self.builder.recorder.tag))
 
-    def _further(self, outputs: list[int], images: Range, chunk: Range, sums: Sums, *, last: bool, norms: bool) -> Piece:
+    def _further(self, outputs: list[int], images: Range, chunk: Range, planned: TileSums, *, last: bool, norms: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one, which may take the place of a
         half's sums of magnitudes (``norms``)."""
         count = images[1] - images[0]
@@ -230,7 +302,7 @@ class TileCommands(ConvolutionTiles):
         needs, idle = self._groups_made(images, chunk), not self._slow_weights(self._step_cycles(count))
         if not last:
             return Piece(
-                Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=lambda: self.builder.sums.unread(sums)
+                Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=lambda: self.builder.sums.unread(planned.known())
             )
         return Piece(
             Lane.ARRAY,
@@ -240,8 +312,8 @@ class TileCommands(ConvolutionTiles):
             idle=idle,
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),
-            target=lambda: port_access(sums.half),
-            behind=lambda: self.builder.sums.unread(sums, half=norms),
+            target=lambda: port_access(planned.known().half),
+            behind=lambda: self.builder.sums.unread(planned.known(), half=norms),
         )
 
     def _slow_weights(self, step: int) -> bool:
@@ -273,7 +345,7 @@ class TileCommands(ConvolutionTiles):
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 
-    def psum_fields(self, sums: Sums, tap: int, tile: Range, part: Range, rows: Range | None = None) -> dict[str, int]:
+    def psum_fields(self, sums: TileSums, tap: int, tile: Range, part: Range, rows: Range | None = None) -> dict[str, int]:
         """Fields of RUN that say where the sums of an output group lie, of some images of a tile or of some ``rows`` of one."""
         sweep, slot = self.sweep, part[0] - tile[0]
         row, units = rows[0] if rows else 0, (tile[1] - tile[0]) * sweep.upi
@@ -288,7 +360,7 @@ class TileCommands(ConvolutionTiles):
             found |= {"pw0": 0, "prg0": own // self.builder.config.wpus + first - own}
         return found | {"shared": max(0, end - max(first, own)), "sbeats": shared.beats}
 
-    def place_fields(self, sums: Sums, tap: int, unit: int, row: int) -> dict[str, int]:
+    def place_fields(self, sums: TileSums, tap: int, unit: int, row: int) -> dict[str, int]:
         """The same from a unit of the tile on, which gives a ``row`` of the plane."""
         sweep, wpus = self.sweep, self.builder.config.wpus
         return {

@@ -7,8 +7,11 @@ order: its first one is on chip. All but the last chunk of a tile leave the A-Co
 for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
 """
 
-from gradloom.host.compilation.sums import HALVES, PartialSums, Sums
+from collections.abc import Callable, Mapping
+
+from gradloom.host.compilation.sums import HALVES, PlannedSums
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address
 
 __all__ = ["TURN", "TileSet", "in_turn", "runs_of"]
 
@@ -23,6 +26,8 @@ class TileSet:
 
     Parameters
     ----------
+    take : callable
+        Takes so many words of the next half of the partial sums, from an address on.
     words : :class:`int`
         Of each partial-sum bank that a tile takes.
     size : :class:`int`
@@ -42,31 +47,32 @@ class TileSet:
 
     def __init__(
         self,
-        sums: PartialSums,
+        take: Callable[[int, int], PlannedSums],
         words: int,
         size: int,
         chunks: list[Range],
-        there: dict[int, int],
+        there: dict[int, Address],
     ) -> None:
         self.size, self.chunks, self.there = size, chunks, there
-        self.begun, self.ahead = False, dict[int, int]()
-        self._sums, self._words, self._tiles = sums, words, 0
+        self.begun, self.ahead = False, dict[int, Address]()
+        self._take, self._words, self._tiles = take, words, 0
 
-    def place(self) -> Sums:
+    def place(self) -> PlannedSums:
         """Where the sums of the next tile go."""
         base = self._tiles // HALVES * self._words
         self._tiles += 1
-        return self._sums.take(self._words, base)
+        return self._take(self._words, base)
 
 
-def runs_of(places: dict[int, int], chunk: Range, step: int) -> list[tuple[Range, int]]:
+def runs_of(places: Mapping[int, Address], chunk: Range, step: int) -> list[tuple[Range, int]]:
     """Steps of a chunk whose inputs, of ``step`` addresses each at ``places``, lie behind each other, and the first address."""
     found = list[tuple[Range, int]]()
     for number in range(*chunk):
-        if found and places[number] == found[-1][1] + (number - found[-1][0][0]) * step:
+        place = int(places[number])
+        if found and place == found[-1][1] + (number - found[-1][0][0]) * step:
             found[-1] = (found[-1][0][0], number + 1), found[-1][1]
         else:
-            found.append(((number, number + 1), places[number]))
+            found.append(((number, number + 1), place))
     return found
 
 
