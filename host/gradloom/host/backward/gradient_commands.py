@@ -18,6 +18,7 @@ from gradloom.host.compilation.windows import Shape, Window
 from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.dram.memory import Region
 from gradloom.host.order.accesses import Access, row_access
+from gradloom.host.order.tasks import Address, Later
 from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
@@ -38,8 +39,8 @@ _RESULTS = {"v": Source.OB, "w": Source.OA, "rest": Source.OA}
 class UpdateStreams(NamedTuple):
     """First addresses of an update's streams by tensor, in the order of loads and of stores; none where nothing is updated."""
 
-    loaded: dict[str, int]
-    stored: dict[str, int]
+    loaded: dict[str, Address]
+    stored: dict[str, Address]
 
     def behind(self, beats: int) -> "UpdateStreams":
         """Of the tiles that come so many beats later."""
@@ -122,7 +123,7 @@ class GradientCommands:
 
     # Loads and stores
 
-    def _load_errors(self, span: Span, outputs: tuple[int, ...], addr: int, place: int) -> None:
+    def _load_errors(self, span: Span, outputs: tuple[int, ...], addr: Address, place: int) -> None:
         builder, region = self.builder, self.errors
         length = self.gradients.error_addresses(builder.config, span)
         for (tap, m), part in itertools.product(enumerate(outputs), span.outputs):
@@ -150,7 +151,7 @@ class GradientCommands:
             for tap, m in enumerate(outputs):
                 self._load_shares(span, shared, m, addr, place + tap)
 
-    def _load_shares(self, span: Span, shared: SharedRows, m: int, addr: int, bank: int) -> None:
+    def _load_shares(self, span: Span, shared: SharedRows, m: int, addr: Address, bank: int) -> None:
         """Errors of an output group for the parts of the rows that the WPUs share, each row at the addresses of its row group."""
         builder, region, config = self.builder, self.errors, self.builder.config
         length, image, beats = self.gradients.error_addresses(config, span), span.images[1] - 1, ceil_div(shared.last, 2)
@@ -243,7 +244,7 @@ class GradientCommands:
         for tensor, first in streams.stored.items():
             self._store_stream(_RESULTS[tensor], self.builder.memory[self.layer.name, tensor], part, first)
 
-    def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: int, scale: int = 1) -> None:
+    def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: Later, scale: int = 1) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
         length = sum(self._beats(tile) for tile in part)
         self.builder.load(dest, region, boxes, offset, addr=addr, length=length, **runs)
@@ -257,7 +258,7 @@ class GradientCommands:
 
     # Array and A-Core
 
-    def _accumulate(self, tile: Tile, operands: Operands, dw: int, gap: int, fresh: bool) -> None:
+    def _accumulate(self, tile: Tile, operands: Operands, dw: Address, gap: int, fresh: bool) -> None:
         """One command of the array for each lap; its blocks begin at beat ``dw``, ``gap`` blocks apart.
 
         A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
@@ -297,7 +298,7 @@ class GradientCommands:
                 writes=[Access("DW", ((dw, dw + drained),))],
             )
 
-    def _finish(self, part: list[Tile], dw: int, beats: int, streams: UpdateStreams) -> None:
+    def _finish(self, part: list[Tile], dw: Address, beats: int, streams: UpdateStreams) -> None:
         """Update the weights of drained tiles, or only export their sums."""
         builder, tile = self.builder, part[0]
         rows, taps = self._extent(tile)

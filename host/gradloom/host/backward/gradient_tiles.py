@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.spans import Span
 
 __all__ = ["Block", "Operands", "Tile"]
@@ -56,6 +57,6 @@ class Operands:
 
     span: Span
     steps: Range
-    inputs: int
-    first: int
-    errors: dict[tuple[int, ...], tuple[int, int]]
+    inputs: Address
+    first: Address
+    errors: dict[tuple[int, ...], tuple[Address, int]]

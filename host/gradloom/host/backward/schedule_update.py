@@ -15,6 +15,7 @@ from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.spans import Span
 from gradloom.models.network import INPUT, Conv, FullyConnected
 
@@ -86,7 +87,7 @@ class WeightUpdate(GradientCommands):
         ]
         loaded, places = self.builder.step(), dict[int, Operands]()
         works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
-        return [self.builder.tagged(8 * self.builder.network.index(self.layer.name) + 3, work) for work in works]
+        return [self.builder.planned(8 * self.builder.network.index(self.layer.name) + 3, work) for work in works]
 
     def _loads(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
@@ -97,7 +98,7 @@ class WeightUpdate(GradientCommands):
             if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
                 needs.append(convolved(builder, self.layer, every))
         before: Block | None = None
-        pool, other = self._inputs, self._others
+        pool, other = self.builder.collector.planned(self._inputs), self.builder.collector.planned(self._others)
         for n, block in enumerate(blocks):
             span, size = block.span, block.span.addresses(config)
             inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, span)
@@ -132,11 +133,11 @@ class WeightUpdate(GradientCommands):
             after = blocks[n + 1] if n + 1 < len(blocks) else None
             parts = self._parts(block)
             if block.span == first:
-                self._places: dict[Tile, int] = {}
+                self._places: dict[Tile, Address] = {}
             for part in parts:
                 cycles, end = self._cycles(part[:1], block.span), part is parts[-1]
                 drained = self._beats(part[0]) if self._drained(part[0]) else 0
-                target = functools.partial(self._target, part, block.span == first)
+                target = functools.partial(self._target, part, self._places, block.span == first)
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
                 alone = bool(drained) or self.builder.apart
                 count = 1 if alone else len(part)
@@ -158,7 +159,7 @@ class WeightUpdate(GradientCommands):
                     passes=not several,
                 )
                 if block.span == first != last and part is parts[0]:
-                    self.line.ring.turn(sum(self._beats(tile) for part in parts for tile in part))
+                    self.builder.call(functools.partial(self.line.ring.turn, sum(self._beats(tile) for part in parts for tile in part)))
                 tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=alone)
                 for place, _ in enumerate(tiles, 2):
                     if alone:
@@ -166,7 +167,7 @@ class WeightUpdate(GradientCommands):
                         yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
                                     passes=not several, holds=several)
             if after is None or after.inputs != block.inputs:
-                self._inputs.give_back(places[n].inputs)
+                self.builder.collector.planned(self._inputs).give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
         yield Piece(Lane.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
@@ -175,10 +176,10 @@ class WeightUpdate(GradientCommands):
         """Sets of a block's tiles."""
         return [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
 
-    def _target(self, part: list[Tile], fresh: bool) -> Access:
+    def _target(self, part: list[Tile], places: dict[Tile, Address], fresh: bool) -> Access:
         """Where the gradients of a set's first tiles go."""
         beats = self._first_beats(part)
-        start = self.line.ring.find(beats) if fresh else self._places[part[0]]
+        start = self.line.ring.find(beats) if fresh else int(places[part[0]])
         return Access("DW", ((start, start + beats),))
 
     def _first_beats(self, part: list[Tile]) -> int:
@@ -256,7 +257,7 @@ class WeightUpdate(GradientCommands):
         for group in _lists(part, self._at_once(part)):
             beats = sum(self._beats(tile) for tile in group)
             if fresh:
-                self._places[group[0]] = self.line.ring.take(beats)
+                self._places[group[0]] = builder.collector.take(self.line.ring, beats)
             dw = self._places[group[0]]
             if final and not self.first:
                 self._load_stream(Dest.XIN, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
@@ -278,7 +279,7 @@ class WeightUpdate(GradientCommands):
         if final and self.last and not self.dry and not later:
             self._store_streams(part, streams)
 
-    def _update_later(self, group: list[Tile], dw: int, beats: int) -> None:
+    def _update_later(self, group: list[Tile], dw: Address, beats: int) -> None:
         """The update of some drained tiles as a work of the A-Core's own."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
 

@@ -18,7 +18,7 @@ from gradloom.host.dram.memory import MemoryMap
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import KeptRing, Ring
-from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, emitted
+from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, emitted, known
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
@@ -220,8 +220,13 @@ class Builder(Transfers):
         ``make`` takes what says that the memory has been written, and what its last piece gives.
         """
         made, done = self.step()(0), self.step()(0)
-        self._give(made, self.recorder.when(access))
-        self._add(self.tagged(self.recorder.tag, make(made, done)))
+        tasks = self._tasks(self.recorder.tag, make(made, done))
+
+        def begin() -> None:
+            self._give(made, self.recorder.when(known(access)))
+            self._add(emitted(tasks, self))
+
+        self.call(begin)
         return done
 
     @staticmethod

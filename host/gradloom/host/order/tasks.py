@@ -16,7 +16,7 @@ from gradloom.host.order.pieces import Piece
 from gradloom.host.order.places import Pool, Ring
 
 __all__ = ["Address", "Call", "Collector", "Command", "Emitter", "GiveBack", "Later", "Place", "Region", "Source", "Step", "Take", "Task",
-           "Way", "emitted"]
+           "Way", "emitted", "known"]
 
 
 class Emitter(Protocol):
@@ -42,6 +42,9 @@ class Later:
 
     def __add__(self, more: int) -> "Later":
         return Later(lambda: int(self.find()) + more)
+
+    def __and__(self, mask: int) -> "Later":
+        return Later(lambda: int(self.find()) & mask)
 
     def __mod__(self, modulus: int) -> "Later":
         return Later(lambda: int(self.find()) % modulus)
@@ -158,7 +161,7 @@ class Command:
 
     def perform(self, emitter: Emitter) -> None:
         fields = {name: value.choose(emitter) if isinstance(value, Way) else _found(value) for name, value in self.fields.items()}
-        reads, writes = (tuple(_known(access) for access in accesses) for accesses in (self.reads, self.writes))
+        reads, writes = (tuple(known(access) for access in accesses) for accesses in (self.reads, self.writes))
         emitter.emit(dataclasses.replace(self, fields=fields, reads=reads, writes=writes))
 
 
@@ -166,7 +169,8 @@ def _found(value: Any) -> Any:
     return value.find() if isinstance(value, Later) else value
 
 
-def _known(access: Access) -> Access:
+def known(access: Access) -> Access:
+    """An access, all of it known."""
     if not isinstance(access.space, Later) and not any(isinstance(low, Later) for low, _ in access.box):
         return access
     return Access(_found(access.space), tuple((_found(low), _found(high)) for low, high in access.box))
@@ -286,6 +290,10 @@ class Collector:
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> Way | int:
         """As :meth:`gradloom.host.order.tokens.Recorder.way`, when the first of the loads that get it is emitted."""
         return Way(dest, most) if shared else 0
+
+    def planned(self, pool: Pool) -> _Pool:
+        """A pool, as commands see it that are still to come."""
+        return _Pool(pool, self.steps)
 
     def take(self, source: Source, count: int) -> Address:
         """``count`` addresses of a memory or a region."""
