@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import TypeAlias
 
 from gradloom.contracts.isa import Source
 from gradloom.host.backward.accumulation_commands import Streams, accumulate, error_name, update_parameters
@@ -11,6 +13,7 @@ from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address, Step
 from gradloom.host.tiles.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.models.network import Conv, FullyConnected
 
@@ -23,6 +26,8 @@ _OTHERS = 4
 _BUNCH = 8
 """Groups for which it is taken together, so that the next ones' parameters come while one is worked at."""
 Range = tuple[int, int]
+Unfinished: TypeAlias = dict[int, tuple[Step, ...]]
+"""Groups whose parameters are on chip, in order, with the steps that update them and give their place back."""
 
 
 class Accumulation:
@@ -54,7 +59,7 @@ class Accumulation:
         self._fits = self.groups * self._entries <= builder.pool["PARAMETERS"].size
         self._limit = 1 if self._rows else planes_at_once(builder, layer.name, self.plane)
 
-    def _start(self, group: int, place: int | None = None) -> int:
+    def _start(self, group: int, place: Address | None = None) -> Address:
         """Load a group's parameters and sums, to a place that has been taken before or to a new one."""
         memory = self.builder.memory
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
@@ -74,10 +79,10 @@ class Accumulation:
         """All commands."""
         low, high = self.builder.images
         if self.builder.apart and self._fits and self._together and self.layer.norm == "frn" and high - low <= self._limit:
-            return [self.builder.planned(self._tag, self._one_group(group)) for group in range(self.groups)]
-        if not self._fits:
-            return [self.builder.planned(self._tag, self._by_groups())]
-        return [self.builder.tagged(self._tag, self._by_images())]
+            works = [self._one_group(group) for group in range(self.groups)]
+        else:
+            works = [self._by_images() if self._fits else self._by_groups()]
+        return [self.builder.planned(self._tag, work) for work in works]
 
     def _one_group(self, group: int) -> Work:
         """One channel group of all images, which others of the A-Core's pieces may come between."""
@@ -110,47 +115,58 @@ class Accumulation:
         self._end(group, place)
 
     def _by_images(self) -> Work:
-        pool, places = self.builder.pool["PARAMETERS"], dict[int, int]()
+        builder, pool, places, unfinished = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address](), dict[int, tuple[Step, ...]]()
 
         def needs(images: Range, groups: Range) -> tuple[Part, ...]:
             return self._part(images, groups), *self._forward()
 
-        for piece, images, groups in self.builder.sweeps(
-            self.groups, self._limit, self.plane.nb, needs, self._gives, SCALAR_CYCLES
-        ):
+        for piece, images, groups in builder.sweeps(self.groups, self._limit, self.plane.nb, needs, self._gives, SCALAR_CYCLES):
             piece = dataclasses.replace(piece, cycles=piece.cycles // max(1, len(self._rows)))
-            once = images == self.builder.images
+            once = images == builder.images
             """Each group has its turn once, with all images."""
             wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
             fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
+            makes_room = functools.partial(self._make_room, unfinished, groups.start, len(fresh) if once else 0)
             room = ((pool, self._entries * len(fresh)),) if fresh else ()
-            makes_room = functools.partial(self._make_room, places, groups.start, len(fresh) if once else 0)
-            if once and self.builder.late_sets < _OTHERS * len(fresh) and pool.find(self._entries * len(fresh)) is None:
-                # Hardly anybody else will.
-                makes_room()
-            yield dataclasses.replace(piece, room=room, yields=makes_room)
-            places |= {group: pool.take(self._entries) for group in fresh}
+            arrives = functools.partial(self._short_of_room, len(fresh), makes_room) if once and fresh else None
+            yield dataclasses.replace(piece, room=room, yields=makes_room, arrives=arrives)
+            for group in fresh:
+                places[group] = pool.take(self._entries)
+                builder.call(functools.partial(unfinished.update, {group: builder.branch(functools.partial(self._end, group, places[group]))}))
             for group in groups:
-                if images[0] == self.builder.images[0]:
+                if images[0] == builder.images[0]:
                     # Not those of all groups at once, which would keep the Sequencer busy.
                     self._start(group, places[group])
                 yield from self._accumulate(images, group, places[group])
-        self.builder.late_sets += len(places)
-        for group, place in places.items():
-            yield Piece(Lane.ACORE, _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES, late=True)
-            self._end(group, place)
-            self.builder.late_sets -= 1
+        builder.call(lambda: self._count_late(len(unfinished)))
+        for group in places:
+            cycles = _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES
+            yield Piece(Lane.ACORE, cycles, late=True, gone=functools.partial(lambda group: group not in unfinished, group))
+            builder.call(functools.partial(self._finish, unfinished, group))
+            builder.call(lambda: self._count_late(-1))
 
-    def _make_room(self, places: dict[int, int], before: int, count: int) -> bool:
+    def _count_late(self, more: int) -> None:
+        self.builder.late_sets += more
+
+    def _short_of_room(self, count: int, makes_room: Callable[[], bool]) -> None:
+        """Make room for so many groups where hardly anybody else will."""
+        full = self.builder.pool["PARAMETERS"].find(self._entries * count) is None
+        if full and self.builder.late_sets < _OTHERS * count:
+            makes_room()
+
+    def _make_room(self, unfinished: Unfinished, before: int, count: int) -> bool:
         """End the oldest of the groups ``before`` one, each of which has had its turn; whether there were any."""
-        oldest = [group for group in places if group < before][:count]
-        self.builder.recorder.tag = self._tag
+        oldest = [group for group in unfinished if group < before][:count]
         for group in oldest:
-            self._end(group, places.pop(group))
+            self._finish(unfinished, group)
         return bool(oldest)
 
+    def _finish(self, unfinished: Unfinished, group: int) -> None:
+        for step in unfinished.pop(group):
+            step.perform(self.builder)
+
     def _by_groups(self) -> Work:
-        every, place = self.builder.images, 0
+        every, place = self.builder.images, None
         for group in range(self.groups):
             for images in self.builder.ranges(every, self._limit, self.plane.nb):
                 first, last = images[0] == every[0], images[1] == every[1]
@@ -168,7 +184,7 @@ class Accumulation:
         region = dx_region_name(self.builder, self.layer)
         return (self.builder.part(self.layer.name, region, images, groups),) if region == "dx" else ()
 
-    def _accumulate(self, images: Range, group: int, place: int) -> Work:
+    def _accumulate(self, images: Range, group: int, place: Address) -> Work:
         """One channel group of some images; of a plane in rows all sums come first, then all errors, piece by piece."""
         builder, layer = self.builder, self.layer
         if not self._rows:
@@ -182,7 +198,7 @@ class Accumulation:
                 yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
             accumulate(builder, layer, images, group, place, self.plane, dry, rows, program)
 
-    def _end(self, group: int, place: int) -> None:
+    def _end(self, group: int, place: Address) -> None:
         self.builder.pool["PARAMETERS"].give_back(place)
         if self.dry:
             return

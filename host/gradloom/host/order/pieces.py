@@ -64,6 +64,8 @@ class Piece:
     passes_first : whether it is a first pass of the A-Core only, beside which others are swept
     update : whether it updates weights, so that nobody waits for it but gradients that want its room
     yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
+    arrives : what is done when the work comes to the piece
+    gone : whether what it would do has been done when the work comes to it
     """
 
     lane: Lane
@@ -91,9 +93,13 @@ class Piece:
     passes_first: bool = False
     update: bool = False
     yields: Callable[[], bool] = lambda: False
+    arrives: Callable[[], None] | None = None
+    gone: Callable[[], bool] = lambda: False
 
     def now(self) -> "Piece":
         """The same, when its work has come to it."""
+        if self.arrives:
+            self.arrives()
         return dataclasses.replace(self, weights=self.weights()) if callable(self.weights) else self
 
     @property

@@ -224,6 +224,8 @@ Tasks: TypeAlias = Sequence[Task]
 def emitted(tasks: Tasks, emitter: Emitter) -> Iterator[Piece]:
     """Tasks as a work: yields every piece, and emits its commands when it is resumed."""
     for task in tasks:
+        if task.piece.gone():
+            continue
         yield task.piece.now()
         for step in task.steps:
             yield from step.perform(emitter) or ()
