@@ -115,7 +115,8 @@ class Accumulation:
         self._end(group, place)
 
     def _by_images(self) -> Work:
-        builder, pool, places, unfinished = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address](), dict[int, tuple[Step, ...]]()
+        builder, pool, places = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address]()
+        ends, unfinished = dict[int, tuple[Step, ...]](), dict[int, tuple[Step, ...]]()
 
         def needs(images: Range, groups: Range) -> tuple[Part, ...]:
             return self._part(images, groups), *self._forward()
@@ -132,7 +133,8 @@ class Accumulation:
             yield dataclasses.replace(piece, room=room, yields=makes_room, arrives=arrives)
             for group in fresh:
                 places[group] = pool.take(self._entries)
-                builder.call(functools.partial(unfinished.update, {group: builder.branch(functools.partial(self._end, group, places[group]))}))
+                ends[group] = builder.branch(functools.partial(self._end, group, places[group]))
+                builder.call(functools.partial(unfinished.update, {group: ends[group]}))
             for group in groups:
                 if images[0] == builder.images[0]:
                     # Not those of all groups at once, which would keep the Sequencer busy.
@@ -142,7 +144,7 @@ class Accumulation:
         for group in places:
             cycles = _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES
             yield Piece(Lane.ACORE, cycles, late=True, gone=functools.partial(lambda group: group not in unfinished, group))
-            builder.call(functools.partial(self._finish, unfinished, group))
+            builder.call(functools.partial(self._finish, unfinished, group), ends[group])
             builder.call(lambda: self._count_late(-1))
 
     def _count_late(self, more: int) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Part
-from gradloom.host.order.tasks import Emitter, Later
+from gradloom.host.order.tasks import Emitter, Later, Uses
 
 __all__ = ["HALVES", "PartialSums", "PlannedSums", "Sums", "TakeSums", "TileSums", "norm_access", "port_access"]
 
@@ -64,21 +64,21 @@ class PlannedSums:
 
     @property
     def half(self) -> Later:
-        return Later(lambda: self.known().half)
+        return Later(self, lambda: self.known().half)
 
     @property
     def base(self) -> Later:
-        return Later(lambda: self.known().base)
+        return Later(self, lambda: self.known().base)
 
     @property
     def read(self) -> list[tuple[Later, Later | int, int]]:
         """As of :class:`Sums`."""
-        return [(Later(lambda: self.known().read[0][0]), self.base, self.words), (Later(lambda: self.known().read[1][0]), 0, 1)]
+        return [(Later(self, lambda: self.known().read[0][0]), self.base, self.words), (Later(self, lambda: self.known().read[1][0]), 0, 1)]
 
     @property
     def norms(self) -> tuple[Later, int, int]:
         """As of :class:`Sums`."""
-        return Later(lambda: self.known().norms[0]), 0, 1
+        return Later(self, lambda: self.known().norms[0]), 0, 1
 
 
 TileSums: TypeAlias = Sums | PlannedSums
@@ -94,6 +94,9 @@ class TakeSums:
 
     def perform(self, _: Emitter) -> None:
         self.sums.found = self.find()
+
+    def uses(self) -> Uses:
+        return Uses(filled=(self.sums,))
 
 
 def _meet(sums: Sums, other: Sums) -> bool:

@@ -16,9 +16,10 @@ from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.dram.memory import MemoryMap
 from gradloom.host.order.accesses import Access
+from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import KeptRing, Ring
-from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, emitted, known
+from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, Uses, emitted, known
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
@@ -85,6 +86,7 @@ class Builder(Transfers):
         self.images = (0, batch)
         self.late_sets = 0
         self._rings, self._pools = self.ring, self.pool
+        self.dependences = Dependences()
         self.collector = Collector(self.ring, self.pool)
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
@@ -116,6 +118,7 @@ class Builder(Transfers):
         self.weights = KeptRing(self.config.wbuf_depth)
         self._first_tag = None
         self.hyperparameters_due = False
+        self.dependences = Dependences()
 
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
@@ -134,9 +137,15 @@ class Builder(Transfers):
         """The same work, all of whose commands are made now, with a tag; only their addresses on chip are found when they come."""
         return emitted(self._tasks(tag, work), self)
 
-    def _tasks(self, tag: int, work: Iterator[Piece]) -> list[Task]:
+    def _tasks(self, tag: int, work: Iterator[Piece], of: list[Task] | None = None) -> list[Task]:
+        """The tasks of a work, or some that may come in the place ``of`` others."""
         with self._collecting() as collector:
-            return collector.tasks(self.tagged(tag, work))
+            tasks = collector.tasks(self.tagged(tag, work))
+        if of is None:
+            self.dependences.add(tasks)
+        else:
+            self.dependences.add_instead(tasks, of)
+        return tasks
 
     @contextlib.contextmanager
     def _collecting(self) -> Iterator[Collector]:
@@ -165,12 +174,12 @@ class Builder(Transfers):
             for step in steps if found[-1] else ():
                 step.perform(self)
 
-        self.call(try_it)
+        self.call(try_it, steps)
         return lambda: found[-1]
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Do something when the task is emitted that is being made."""
-        self.collector.steps.append(Call(action, self.collector.tag))
+    def call(self, action: Callable[[], None], steps: tuple[Step, ...] = (), uses: Uses | None = None) -> None:
+        """Do something when the task is emitted that is being made; ``steps``, ``uses``: what that may do, and reads and writes."""
+        self.collector.steps.append(Call(action, self.collector.tag, steps, uses or Uses()))
 
     def take_sums(self, words: int | None = None, base: int = 0, beside: Callable[[], Sums | None] = lambda: None) -> PlannedSums:
         """Partial sums of a tile (:meth:`PartialSums.take`), if possible ``beside`` those of others."""
@@ -204,7 +213,7 @@ class Builder(Transfers):
             return
         made, read, tag = self.step()(0), self.step()(0), self.recorder.tag
         first = self._tasks(tag, self._closed(sweeps(made), read))
-        second = self._tasks(tag, self._closed(otherwise(made), read)) if otherwise else first
+        second = self._tasks(tag, self._closed(otherwise(made), read), of=first) if otherwise else first
 
         def begin() -> None:
             sums = planned.known()

@@ -144,12 +144,14 @@ class RowForward:
             self.lam = pool.take(self.entries)
         sums = tiled.compute(image, outs, tile, inputs, norms=not last)
         for tap, m in enumerate(outs):
-            (self._sweep if last else self._add_norm)(image, m, tile, sums, tap, self.lam + m)
+            lam = None if self.lam is None else self.lam + m
+            (self._sweep if last else self._add_norm)(image, m, tile, sums, tap, lam)
         if self.frn and last and (tile, outs) == (tiled.tiles[-1], tiled.outputs[-1]):
             pool.give_back(self.lam)
 
-    def _add_norm(self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address) -> None:
+    def _add_norm(self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address | None) -> None:
         """The tile's sum of magnitudes joins the plane's; with the last tile lambda takes its place."""
+        assert lam is not None
         builder, tiled, (z, source) = self.builder, self.tiled, (Kind.W, self.layer.input)
         fields = {"planes": 1, "nb": 1, "xe": 1, "py": 1, "xodd": 1, "xsrc": int(XSource.NONE), "half": sums.half, "pl0": lam}
         fields |= {"pk": tiled.place_fields(tile, sums, tap, tiled.first_row(tile))["pk"], "n": self.plane.fields()["n"]}
@@ -164,7 +166,7 @@ class RowForward:
             builder.store_planes(Source.PBUF, builder.memory[self.layer.name, "reciprocals"], (image, image + 1), group, lam)
 
     def _sweep(
-        self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address, parameters: Address | None = None, *,
+        self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address | None, parameters: Address | None = None, *,
         fresh: bool = False,
     ) -> None:
         """All parts of a tile; the first one finds lambda if it is ``fresh``."""
@@ -178,7 +180,7 @@ class RowForward:
             fields = {"planes": 1, "dry": int(self.dry and not first), **part.fields()}
             fields |= self.tiled.place_fields(tile, sums, tap, rows[0]) | {"n": self.plane.fields()["n"]}
             sides = load_sides(self.builder, self.layer, images, group, parameters, rows)
-            shared = (lam, first) if self.frn else None
+            shared = (lam, first) if lam is not None else None
             activate(self.builder, self.layer, images, group, fields, sums, sides, part, self.dry, rows, shared)
         if loaded:
             self.builder.pool["PARAMETERS"].give_back(parameters)

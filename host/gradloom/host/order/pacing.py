@@ -305,7 +305,8 @@ class Pacer:
     def _there(self, stream: _Stream) -> bool:
         """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
         needs = stream.head.needs
-        if stream.ready is None and not any(self._missing(part) for part in needs):
+        if stream.ready is None and not (
+                any(self._missing(part) for part in needs) or any(not task.emitted for task in stream.head.after)):
             stream.ready = max((self._written(part) for part in needs), default=0)
         return stream.ready is not None
 

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.places import Pool
@@ -17,6 +17,12 @@ class Lane(enum.Enum):
     LOAD = enum.auto()
     ARRAY = enum.auto()
     ACORE = enum.auto()
+
+
+class Came(Protocol):
+    """A task, as far as others wait for it."""
+
+    emitted: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Piece:
     yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
     arrives : what is done when the work comes to the piece
     gone : whether what it would do has been done when the work comes to it
+    after : tasks that it has to come behind
     """
 
     lane: Lane
@@ -95,12 +102,14 @@ class Piece:
     yields: Callable[[], bool] = lambda: False
     arrives: Callable[[], None] | None = None
     gone: Callable[[], bool] = lambda: False
+    after: "Sequence[Came]" = ()
 
-    def now(self) -> "Piece":
-        """The same, when its work has come to it."""
+    def now(self, after: "Sequence[Came]" = ()) -> "Piece":
+        """The same, when its work has come to it, and what it has to come behind."""
         if self.arrives:
             self.arrives()
-        return dataclasses.replace(self, weights=self.weights()) if callable(self.weights) else self
+        weights = self.weights() if callable(self.weights) else self.weights
+        return dataclasses.replace(self, weights=weights, after=tuple(task for task in after if not task.emitted))
 
     @property
     def long_sweep(self) -> bool:

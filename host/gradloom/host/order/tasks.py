@@ -7,8 +7,9 @@ channel of loads that several share (:class:`Way`).
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.order.accesses import Access
@@ -16,7 +17,7 @@ from gradloom.host.order.pieces import Piece
 from gradloom.host.order.places import Pool, Ring
 
 __all__ = ["Address", "Call", "Collector", "Command", "Emitter", "GiveBack", "Later", "Place", "Region", "Source", "Step", "Take", "Task",
-           "Way", "emitted", "known"]
+           "Uses", "Way", "emitted", "known"]
 
 
 class Emitter(Protocol):
@@ -33,21 +34,21 @@ class Emitter(Protocol):
 
 
 class Later:
-    """A number, or a name, that is known when the task is emitted."""
+    """A number, or a name, that is known when the task is emitted; ``source`` is what has to be found for it."""
 
-    __slots__ = ("find",)
+    __slots__ = ("find", "source")
 
-    def __init__(self, find: Callable[[], int | str]) -> None:
-        self.find = find
+    def __init__(self, source: object, find: Callable[[], int | str]) -> None:
+        self.source, self.find = source, find
 
     def __add__(self, more: int) -> "Later":
-        return Later(lambda: int(self.find()) + more)
+        return Later(self.source, lambda: int(self.find()) + more)
 
     def __and__(self, mask: int) -> "Later":
-        return Later(lambda: int(self.find()) & mask)
+        return Later(self.source, lambda: int(self.find()) & mask)
 
     def __mod__(self, modulus: int) -> "Later":
-        return Later(lambda: int(self.find()) % modulus)
+        return Later(self.source, lambda: int(self.find()) % modulus)
 
 
 class Way:
@@ -99,7 +100,7 @@ class Address(Later):
     __slots__ = ("offset", "place")
 
     def __init__(self, place: Place, offset: int = 0) -> None:
-        super().__init__(lambda: place.start + offset)
+        super().__init__(place, lambda: place.start + offset)
         self.place, self.offset = place, offset
 
     def __add__(self, more: int) -> "Address":
@@ -137,11 +138,23 @@ class Region:
         return self._opened().take_for(key, count)
 
 
+class Uses(NamedTuple):
+    """What a step reads and writes: parts of tensors in DRAM; places on chip that it uses, and that it takes or fills."""
+
+    reads: Sequence[Access] = ()
+    writes: Sequence[Access] = ()
+    places: Sequence[object] = ()
+    filled: Sequence[object] = ()
+
+
 class Step(Protocol):
     """A command, or what is done with places beside commands."""
 
     def perform(self, emitter: Emitter) -> Iterator[Piece] | None:
         """Do it. Where other tasks may come between, their place is a piece."""
+
+    def uses(self) -> Uses:
+        """What it reads and writes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,6 +176,17 @@ class Command:
         fields = {name: value.choose(emitter) if isinstance(value, Way) else _found(value) for name, value in self.fields.items()}
         reads, writes = (tuple(known(access) for access in accesses) for accesses in (self.reads, self.writes))
         emitter.emit(dataclasses.replace(self, fields=fields, reads=reads, writes=writes))
+
+    def uses(self) -> Uses:
+        dram_reads = self.reads if self.opcode == Opcode.LOAD else ()
+        dram_writes = self.writes if self.opcode == Opcode.STORE else ()
+        return Uses(dram_reads, dram_writes, _sources(self.reads), _sources(self.writes))
+
+
+def _sources(accesses: Iterable[Access]) -> list[object]:
+    """What has to be found for some accesses."""
+    return [value.source for access in accesses for value in (access.space, *(low for low, _ in access.box))
+            if isinstance(value, Later)]
 
 
 def _found(value: Any) -> Any:
@@ -186,6 +210,9 @@ class Take:
     def perform(self, _: Emitter) -> None:
         self.place.start = self.source.take(self.place.count)
 
+    def uses(self) -> Uses:
+        return Uses(filled=(self.place,))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GiveBack:
@@ -197,38 +224,68 @@ class GiveBack:
     def perform(self, _: Emitter) -> None:
         self.pool.give_back(self.place.start)
 
+    def uses(self) -> Uses:
+        return Uses(places=(self.place,))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """Something is done that depends on the order of tasks."""
+    """Something is done that depends on the order of tasks.
+
+    ``steps``: some that may be done by it. ``used``: what it reads and writes beside them.
+    """
 
     action: Callable[[], None]
     tag: int
+    steps: tuple[Step, ...]
+    used: Uses
 
     def perform(self, emitter: Emitter) -> None:
         emitter.set_tag(self.tag)
         self.action()
 
+    def uses(self) -> Uses:
+        every = (self.used, *(step.uses() for step in self.steps))
+        return Uses(*(tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True)))
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(eq=False)
 class Task:
-    """A piece of work with its steps, in order."""
+    """A piece of work with its steps, in order.
+
+    Attributes
+    ----------
+    number : :class:`int`
+        In the order of meaning.
+    after : tuple of :class:`Task`
+        Earlier ones that it has to come behind.
+    emitted : :class:`bool`
+    twin : :class:`Task`, optional
+        What others come behind, if this one comes in its place.
+    """
 
     piece: Piece
     steps: tuple[Step, ...]
+    number: int = -1
+    after: "tuple[Task, ...]" = ()
+    emitted: bool = False
+    twin: "Task | None" = None
+
+    def come(self) -> None:
+        """Its last command has been emitted."""
+        self.emitted = True
+        if self.twin:
+            self.twin.emitted = True
 
 
-Tasks: TypeAlias = Sequence[Task]
-
-
-def emitted(tasks: Tasks, emitter: Emitter) -> Iterator[Piece]:
+def emitted(tasks: Sequence[Task], emitter: Emitter) -> Iterator[Piece]:
     """Tasks as a work: yields every piece, and emits its commands when it is resumed."""
     for task in tasks:
-        if task.piece.gone():
-            continue
-        yield task.piece.now()
-        for step in task.steps:
-            yield from step.perform(emitter) or ()
+        if not task.piece.gone():
+            yield task.piece.now(task.after)
+            for step in task.steps:
+                yield from step.perform(emitter) or ()
+        task.come()
 
 
 class _Ring:

@@ -7,7 +7,7 @@ from gradloom.host.compilation.sums import norm_access
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
 from gradloom.host.order.places import Pool
-from gradloom.host.order.tasks import Address
+from gradloom.host.order.tasks import Address, Uses
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import growing
 from gradloom.host.tiles.tile_commands import TileCommands
@@ -75,7 +75,8 @@ class Convolution(TileCommands):
             if first:
                 yield Piece(Lane.LOAD, 0, early, weights=len(first) * words)
             for outputs in first:
-                self.builder.call(functools.partial(self.weights.load, outputs, chunk, 0))
+                uses = Uses(self.weights.reads(outputs, chunk))
+                self.builder.call(functools.partial(self.weights.load, outputs, chunk, 0), uses=uses)
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
             if not self._wholes[images]:

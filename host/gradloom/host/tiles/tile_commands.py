@@ -12,7 +12,7 @@ from gradloom.host.compilation.sums import Sums, TileSums, norm_access, port_acc
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.pieces import Lane, Part, Piece
-from gradloom.host.order.tasks import Address, Command, Emitter, Place, Region
+from gradloom.host.order.tasks import Address, Command, Emitter, Place, Region, Uses
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import ConvolutionTiles
 from gradloom.host.tiles.tile_inputs import InputLayout
@@ -63,6 +63,13 @@ class _Chunk:
     def perform(self, emitter: Emitter) -> Iterator[Piece]:
         return self.tile.emit_chunk(self, emitter)
 
+    def uses(self) -> Uses:
+        places = [address.place for address in (*self.places.values(), *([self.inputs] if self.inputs else []))]
+        reads = list(self.tile.weights.reads(self.outputs, self.chunk))
+        if not places:
+            reads += self.tile.inputs.reads(self.images, self.chunk)
+        return Uses(reads, (), places, (self.sums,))
+
 
 @dataclasses.dataclass(frozen=True)
 class _Fetch:
@@ -84,6 +91,9 @@ class _Fetch:
             self.places[number].place.start = self.region.take(step)
         for run, base in runs_of(self.places, self.chunk, step):
             tile.inputs.load(self.images, run, base, self.windows * (run[1] - run[0]) // size)
+
+    def uses(self) -> Uses:
+        return Uses(self.tile.inputs.reads(self.images, self.chunk), (), (), [address.place for address in self.places.values()])
 
 
 class TileCommands(ConvolutionTiles):

@@ -11,6 +11,7 @@ from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import equal_ranges
 from gradloom.host.dram.memory import Region
+from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Rows
@@ -147,6 +148,12 @@ class TileInputs:
         count = images[1] - images[0]
         shared = self.sweep.shared(self.builder.config, count)
         self.load_rows(self._blocks(images), self.size(count), chunk, addr, windows, shared, images[0], together=together)
+
+    def reads(self, images: Range, chunk: Range) -> list[Access]:
+        """Parts of the tensor that a chunk of steps needs."""
+        chunks = [self.weights.row_groups(row, chunk) for row in range(PE_ROWS)] if self.sweep.dealt else [chunk]
+        return [tensor_access(self.tensor.space, (images, some, self._tensor_rows((0, self.sweep.rows))))
+                for some in chunks if some[0] < some[1]]
 
     def strips(self, images: Range) -> list[Range]:
         """Units of an image that can be computed when the first of its :meth:`_blocks` are there, then with the next ones."""

@@ -6,6 +6,7 @@ from gradloom.contracts.isa import Dest
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import ceil_div
+from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.tiles.array_sweep import Sweep
 
 __all__ = ["TileWeights"]
@@ -54,6 +55,15 @@ class TileWeights:
         first = row * self.steps
         limit = min(first + self.steps, self.sweep.groups_in)
         return min(first + chunk[0], limit), min(first + chunk[1], limit)
+
+    def reads(self, outputs: list[int], chunk: Range) -> list[Access]:
+        """Parts of the tensor that a tile's chunk needs."""
+        chunks = [self.row_groups(row, chunk) for row in range(PE_ROWS)] if self.sweep.k1 else [chunk]
+        if self.sweep.stacked:
+            chunks = [(0, self.shape.cg)]
+        pairs = [((m, m + 1), some) for m in outputs for some in chunks if some[0] < some[1]]
+        boxes = [(inputs, outs) if self.transpose else (outs, inputs) for outs, inputs in pairs]
+        return [tensor_access(self.region.space, box) for box in boxes]
 
     def _key(self, outputs: list[int], chunk: Range) -> tuple[str, bool, tuple[int, ...], Range]:
         return self.layer, self.transpose, tuple(outputs), chunk
