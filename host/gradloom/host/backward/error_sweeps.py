@@ -111,7 +111,7 @@ def error_works(
                 found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
                 if rows_given:
                     found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
-                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, (made,), found, loads=False)
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, (), found, loads=False)
                 fields = work.psum_fields(sums, tap, images, part, rows)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 

@@ -148,7 +148,6 @@ class WeightUpdate(GradientCommands):
                 yield Piece(
                     Lane.ARRAY,
                     count * cycles,
-                    (loaded(n),),
                     lag=count * cycles,
                     closes=closes,
                     sweeps=drained,

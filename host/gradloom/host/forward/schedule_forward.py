@@ -142,7 +142,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 if tap and not number:
                     parameters = None
                 room = ((builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
-                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, (made,), whole, room, loads=False)
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, (), whole, room, loads=False)
                 if tap or number or not early or parameters is None:
                     parameters, residual = load_sides(builder, layer, part, m, parameters, rows)
                 fields = {

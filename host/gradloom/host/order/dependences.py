@@ -29,7 +29,10 @@ class Dependences:
         for task in tasks:
             task.number = len(self._tasks)
             self._tasks.append(task)
-            reads, writes, places, filled = (tuple(itertools.chain(*kind)) for kind in zip(Uses(), *(step.uses() for step in task.steps), strict=True))
+            every = (Uses(), *(step.uses() for step in task.steps))
+            reads, writes, places, filled, sums = (tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True))
+            # Sums that it makes itself are no more known than it has come.
+            task.reads = (*reads, *(access for access in sums if not any(source is access.space.source for source in filled)))
             found = {writer.number for place in (*places, *filled) for writer in self._writers[id(place)]}
             for write, accesses in ((False, reads), (True, writes)):
                 for access in accesses:
@@ -44,7 +47,7 @@ class Dependences:
     def add_instead(self, tasks: Sequence[Task], of: Sequence[Task]) -> None:
         """Tasks that may come in the place ``of`` others, which have been added and do the same."""
         for task, other in zip(tasks, of, strict=True):
-            task.number, task.twin, task.after = other.number, other, other.after
+            task.number, task.twin, task.after, task.reads = other.number, other, other.after, other.reads
 
     def _space(self, access: Access) -> Space:
         if access.space not in self._spaces:

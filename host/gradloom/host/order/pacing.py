@@ -145,6 +145,9 @@ class Pacer:
             piece = dataclasses.replace(piece, gives=piece.gives + stream.carried, closes=stream.closing)
         if piece.lane == Lane.ACORE and not (piece.passes_first or piece.late):
             self._lanes = clock.free(Unit.ACORE)
+        if piece.task and piece.lane == Lane.LOAD:
+            # Its loads take several channels: the last command need not be the last one that is done.
+            piece.task.through = clock.through(first)
         for part in piece.gives:
             self.give(part)
             if piece.lane == Lane.LOAD or (piece.lane == Lane.ACORE and self._choices.cut):
@@ -304,10 +307,14 @@ class Pacer:
 
     def _there(self, stream: _Stream) -> bool:
         """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
-        needs = stream.head.needs
-        if stream.ready is None and not (
-                any(self._missing(part) for part in needs) or any(not task.emitted for task in stream.head.after)):
-            stream.ready = max((self._written(part) for part in needs), default=0)
+        needs, task = stream.head.needs, stream.head.task
+        if stream.ready is None and not any(self._missing(part) for part in needs):
+            if task is None:
+                stream.ready = max((self._written(part) for part in needs), default=0)
+            elif all(other.emitted for other in task.after):
+                times = (*(self._written(part) for part in needs), *(other.through for other in task.after),
+                         *(self._recorder.when(access) for access in task.read()))
+                stream.ready = max(times, default=0)
         return stream.ready is not None
 
     def _gap(self, inside: Sequence[_Stream]) -> int:

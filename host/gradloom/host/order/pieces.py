@@ -19,10 +19,22 @@ class Lane(enum.Enum):
     ACORE = enum.auto()
 
 
-class Came(Protocol):
-    """A task, as far as others wait for it."""
+class Known(Protocol):
+    """A task (:class:`~gradloom.host.order.tasks.Task`), as far as its place in the order goes.
+
+    Attributes
+    ----------
+    emitted : whether its last command has been emitted
+    through : when the commands that it ended with are done
+    after : tasks that it has to come behind
+    """
 
     emitted: bool
+    through: int
+    after: "Sequence[Known]"
+
+    def read(self) -> Sequence[Access]:
+        """Parts of tensors in DRAM, and partial sums, that it reads; when it may come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Piece:
     yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
     arrives : what is done when the work comes to the piece
     gone : whether what it would do has been done when the work comes to it
-    after : tasks that it has to come behind
+    task : whose it is, if its commands are known
     """
 
     lane: Lane
@@ -102,14 +114,14 @@ class Piece:
     yields: Callable[[], bool] = lambda: False
     arrives: Callable[[], None] | None = None
     gone: Callable[[], bool] = lambda: False
-    after: "Sequence[Came]" = ()
+    task: "Known | None" = None
 
-    def now(self, after: "Sequence[Came]" = ()) -> "Piece":
-        """The same, when its work has come to it, and what it has to come behind."""
+    def now(self, task: "Known | None" = None) -> "Piece":
+        """The same, when its work has come to it."""
         if self.arrives:
             self.arrives()
         weights = self.weights() if callable(self.weights) else self.weights
-        return dataclasses.replace(self, weights=weights, after=tuple(task for task in after if not task.emitted))
+        return dataclasses.replace(self, weights=weights, task=task)
 
     @property
     def long_sweep(self) -> bool:

@@ -139,12 +139,14 @@ class Region:
 
 
 class Uses(NamedTuple):
-    """What a step reads and writes: parts of tensors in DRAM; places on chip that it uses, and that it takes or fills."""
+    """What a step reads and writes: parts of tensors in DRAM; places on chip that it uses, and that it takes or fills; partial sums
+    that it reads."""
 
     reads: Sequence[Access] = ()
     writes: Sequence[Access] = ()
     places: Sequence[object] = ()
     filled: Sequence[object] = ()
+    sums: Sequence[Access] = ()
 
 
 class Step(Protocol):
@@ -180,7 +182,8 @@ class Command:
     def uses(self) -> Uses:
         dram_reads = self.reads if self.opcode == Opcode.LOAD else ()
         dram_writes = self.writes if self.opcode == Opcode.STORE else ()
-        return Uses(dram_reads, dram_writes, _sources(self.reads), _sources(self.writes))
+        sums = [access for access in self.reads if isinstance(access.space, Later)]
+        return Uses(dram_reads, dram_writes, _sources(self.reads), _sources(self.writes), sums)
 
 
 def _sources(accesses: Iterable[Access]) -> list[object]:
@@ -259,7 +262,11 @@ class Task:
         In the order of meaning.
     after : tuple of :class:`Task`
         Earlier ones that it has to come behind.
+    reads : tuple of :class:`~gradloom.host.order.accesses.Access`
+        Parts of tensors in DRAM, and partial sums.
     emitted : :class:`bool`
+    through : :class:`int`
+        When the commands that it ended with are done.
     twin : :class:`Task`, optional
         What others come behind, if this one comes in its place.
     """
@@ -268,8 +275,14 @@ class Task:
     steps: tuple[Step, ...]
     number: int = -1
     after: "tuple[Task, ...]" = ()
+    reads: tuple[Access, ...] = ()
     emitted: bool = False
+    through: int = 0
     twin: "Task | None" = None
+
+    def read(self) -> list[Access]:
+        """Parts of tensors in DRAM, and partial sums, that it reads; when it may come."""
+        return [known(access) for access in self.reads]
 
     def come(self) -> None:
         """Its last command has been emitted."""
@@ -282,7 +295,7 @@ def emitted(tasks: Sequence[Task], emitter: Emitter) -> Iterator[Piece]:
     """Tasks as a work: yields every piece, and emits its commands when it is resumed."""
     for task in tasks:
         if not task.piece.gone():
-            yield task.piece.now(task.after)
+            yield task.piece.now(task)
             for step in task.steps:
                 yield from step.perform(emitter) or ()
         task.come()

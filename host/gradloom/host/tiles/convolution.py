@@ -108,7 +108,7 @@ class Convolution(TileCommands):
                 continue
             for tile in outputs:
                 last = tile is outputs[-1]
-                yield self._piece(tile, images, (*needs(images), loaded(n)), gives(images, tile), last=last)
+                yield self._piece(tile, images, needs(images), gives(images, tile), last=last)
                 yield from emit(images, tile, places[n])
                 if last:
                     pool.give_back(places[n])
