@@ -103,15 +103,15 @@ def error_works(
                     fetch(part, group, cut)
 
         sums = yield from work.compute(images, tile, inputs, prepare=prepare)
-        builder.sweep(sums, lambda made: sweeps(images, tile, sums, made))
+        builder.sweep(sums, lambda: sweeps(images, tile, sums))
 
-    def sweeps(images: Range, tile: list[int], sums: TileSums, made: Part) -> Work:
+    def sweeps(images: Range, tile: list[int], sums: TileSums) -> Work:
         for tap, group in enumerate(tile):
             for part, rows in itertools.product(equal_ranges(*images, limit), cut):
                 found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
                 if rows_given:
                     found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
-                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, (), found, loads=False)
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, gives=found, loads=False)
                 fields = work.psum_fields(sums, tap, images, part, rows)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Source
@@ -85,11 +85,11 @@ class WeightUpdate(GradientCommands):
             Block(windows, tuple(tiles[slice(*outputs)]), steps, span)
             for windows, outputs, steps, span in self.blocks
         ]
-        loaded, places = self.builder.step(), dict[int, Operands]()
-        works = [self._loads(blocks, loaded, places), self._computes(blocks, loaded, places)]
+        places = dict[int, Operands]()
+        works = [self._loads(blocks, places), self._computes(blocks, places)]
         return [self.builder.planned(8 * self.builder.network.index(self.layer.name) + 3, work) for work in works]
 
-    def _loads(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
+    def _loads(self, blocks: list[Block], places: dict[int, Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
         builder, sweep, config, every = self.builder, self.sweep, self.builder.config, self.builder.images
         needs = [*self.line.needs]
@@ -110,7 +110,7 @@ class WeightUpdate(GradientCommands):
                 pool, other = other, pool
             room = [(pool, inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
-            yield Piece(Lane.LOAD, beats, tuple(needs), (loaded(n),), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
+            yield Piece(Lane.LOAD, beats, tuple(needs), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
             start = pool.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
@@ -126,7 +126,7 @@ class WeightUpdate(GradientCommands):
                 self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, copied, span.images[0], together=True)
             before = block
 
-    def _computes(self, blocks: list[Block], loaded: Callable[[int], Part], places: dict[int, Operands]) -> Work:
+    def _computes(self, blocks: list[Block], places: dict[int, Operands]) -> Work:
         first, last = self.blocks.spans[0], self.blocks.spans[-1]
         several = first != last
         for n, block in enumerate(blocks):
@@ -158,7 +158,8 @@ class WeightUpdate(GradientCommands):
                     passes=not several,
                 )
                 if block.span == first != last and part is parts[0]:
-                    self.builder.call(functools.partial(self.line.ring.turn, sum(self._beats(tile) for part in parts for tile in part)))
+                    every = sum(self._beats(tile) for part in parts for tile in part)
+                    self.builder.call(functools.partial(self.line.ring.turn, every))
                 tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=alone)
                 for place, _ in enumerate(tiles, 2):
                     if alone:
@@ -288,8 +289,8 @@ class WeightUpdate(GradientCommands):
             starts = {ring: builder.ring[ring].find(count) for ring, count in counts.items()}
             return tuple(Access(ring, ((start, start + counts[ring]),)) for ring, start in starts.items())
 
-        def update(drained: Part, done: Part) -> Work:
-            yield Piece(Lane.ACORE, beats, (drained,), (done,), update=True, takes=operands)
+        def update(done: Part) -> Work:
+            yield Piece(Lane.ACORE, beats, gives=(done,), update=True, takes=operands)
             streams = self._take_streams(beats)
             self._load_streams(group, streams)
             self._finish(group, dw, beats, streams)
@@ -298,4 +299,4 @@ class WeightUpdate(GradientCommands):
             if not self.dry:
                 self._store_streams(group, streams)
 
-        self._later.append(builder.later(Access("DW", ((dw, dw + beats),)), update))
+        self._later.append(builder.later(update))

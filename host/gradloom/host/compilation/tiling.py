@@ -10,7 +10,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.compilation.fit import Needs, ScheduleError, refuse
-from gradloom.host.compilation.sums import PartialSums, PlannedSums, Sums, TakeSums
+from gradloom.host.compilation.sums import PartialSums, PlannedSums, Sums, TakeSums, TileSums
 from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
@@ -19,7 +19,7 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import KeptRing, Ring
-from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, Uses, emitted, known
+from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, Uses, emitted
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
@@ -105,15 +105,14 @@ class Builder(Transfers):
         self,
         between: Callable[[], bool],
         add: Callable[[Iterator[Piece]], None],
-        give: Callable[[Part, int], None],
         seeded: set[int],
     ) -> None:
         """Nothing is on chip, and no seed is there but of the tensors ``seeded``.
 
-        ``between``, ``add``, ``give``: of the pacer that orders the step's works.
+        ``between``, ``add``: of the pacer that orders the step's works.
         """
         self.between, self._seeded = between, set(seeded)
-        self._add, self._give = add, give
+        self._add = add
         self.sums = PartialSums(self.config.psum_depth)
         self.weights = KeptRing(self.config.wbuf_depth)
         self._first_tag = None
@@ -200,42 +199,30 @@ class Builder(Transfers):
         """Whether what the A-Core does with a tile is a work of its own, so that it takes turns with others piece by piece."""
         return self.choices.cut > 0
 
-    def sweep(self, planned: PlannedSums, sweeps: Callable[[Part], Iterator[Piece]],
-              otherwise: Callable[[Part], Iterator[Piece]] | None = None, chosen: Callable[[], bool] = lambda: True) -> None:
-        """What the A-Core does with a tile whose last command has been emitted: now, or as a work of its own.
-
-        ``sweeps`` takes what says that the sums are there; its last piece gives what says that they have been read. As a work of its
-        own it may be another one (``otherwise``), unless the first is ``chosen`` when the tile's last command has been emitted.
-        """
+    def sweep(self, planned: TileSums, sweeps: Callable[[], Iterator[Piece]],
+              otherwise: Callable[[], Iterator[Piece]] | None = None, chosen: Callable[[], bool] = lambda: True) -> None:
+        """What the A-Core does with a tile: behind its last command, or as a work of its own, which may be another one
+        (``otherwise``) unless the first is ``chosen`` when that command has been emitted."""
         if not self.apart:
-            for _ in sweeps(Part("", (0, 0))):
+            for _ in sweeps():
                 pass
             return
-        made, read, tag = self.step()(0), self.step()(0), self.recorder.tag
-        first = self._tasks(tag, self._closed(sweeps(made), read))
-        second = self._tasks(tag, self._closed(otherwise(made), read), of=first) if otherwise else first
+        read, tag = self.step()(0), self.recorder.tag
+        first = self._tasks(tag, self._closed(sweeps(), read))
+        second = self._tasks(tag, self._closed(otherwise(), read), of=first) if otherwise else first
 
         def begin() -> None:
-            sums = planned.known()
-            self._give(made, self.recorder.when(Access(f"PSUM{sums.half}", ((sums.base, sums.base + sums.words),))))
             self._add(emitted(first if chosen() else second, self))
-            self.sums.note(sums, read)
+            self.sums.note(planned.known(), read)
 
         self.call(begin)
 
-    def later(self, access: Access, make: Callable[[Part, Part], Iterator[Piece]]) -> Part:
-        """Add a work of the A-Core's own that reads a part of an on-chip memory. Returns what says that it is done.
-
-        ``make`` takes what says that the memory has been written, and what its last piece gives.
-        """
-        made, done = self.step()(0), self.step()(0)
-        tasks = self._tasks(self.recorder.tag, make(made, done))
-
-        def begin() -> None:
-            self._give(made, self.recorder.when(known(access)))
-            self._add(emitted(tasks, self))
-
-        self.call(begin)
+    def later(self, make: Callable[[Part], Iterator[Piece]]) -> Part:
+        """Add a work of the A-Core's own when the task is emitted that is being made. Returns what says that it is done, which its
+        last piece gives."""
+        done = self.step()(0)
+        tasks = self._tasks(self.recorder.tag, make(done))
+        self.call(lambda: self._add(emitted(tasks, self)))
         return done
 
     @staticmethod

@@ -166,8 +166,8 @@ class RowForward:
             builder.store_planes(Source.PBUF, builder.memory[self.layer.name, "reciprocals"], (image, image + 1), group, lam)
 
     def _sweep(
-        self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address | None, parameters: Address | None = None, *,
-        fresh: bool = False,
+        self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address | None,
+        parameters: Address | None = None, *, fresh: bool = False,
     ) -> None:
         """All parts of a tile; the first one finds lambda if it is ``fresh``."""
         images, loaded = (image, image + 1), parameters is None

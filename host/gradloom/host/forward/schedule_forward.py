@@ -36,8 +36,8 @@ _POOL_PARTS = 8
 
 @dataclasses.dataclass
 class Sides:
-    """What the A-Core needs of a tile beside its sums, where the array's commands come before it: addresses of the first output group's
-    parameters and the residual's planes; ``loaded`` says whether they have been loaded."""
+    """What the A-Core needs of a tile beside its sums: addresses of the first output group's parameters and the residual's planes;
+    ``loaded`` says whether they have been loaded when the array's last command comes."""
 
     parameters: Address | None = None
     residual: Address | int = 0
@@ -127,12 +127,12 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
         sums = yield from work.compute(images, tile, inputs, norms=frn, prepare=prepare)
         builder.sweep(
             sums,
-            lambda made: _sweeps(images, tile, sums, sides, made, early=early),
-            lambda made: _sweeps(images, tile, sums, Sides(), made, early=False),
+            lambda: _sweeps(images, tile, sums, sides, early=early),
+            lambda: _sweeps(images, tile, sums, Sides(), early=False),
             sides.loaded,
         )
 
-    def _sweeps(images: Range, tile: list[int], sums: TileSums, sides: Sides, made: Part, *, early: bool) -> Work:
+    def _sweeps(images: Range, tile: list[int], sums: TileSums, sides: Sides, *, early: bool) -> Work:
         parts, frn = list(itertools.product(equal_ranges(*images, limit), cut)), layer.norm == "frn"
         parameters, residual, lam = sides.parameters, sides.residual, None
         for tap, m in enumerate(tile):
@@ -142,7 +142,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 if tap and not number:
                     parameters = None
                 room = ((builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
-                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, (), whole, room, loads=False)
+                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, gives=whole, room=room, loads=False)
                 if tap or number or not early or parameters is None:
                     parameters, residual = load_sides(builder, layer, part, m, parameters, rows)
                 fields = {

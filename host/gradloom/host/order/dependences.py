@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gradloom.contracts.engines import Unit
 from gradloom.host.order.accesses import Access, Past, Space
-from gradloom.host.order.tasks import Task, Uses
+from gradloom.host.order.tasks import Task, Uses, sources
 
 __all__ = ["Dependences"]
 
@@ -30,9 +30,10 @@ class Dependences:
             task.number = len(self._tasks)
             self._tasks.append(task)
             every = (Uses(), *(step.uses() for step in task.steps))
-            reads, writes, places, filled, sums = (tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True))
-            # Sums that it makes itself are no more known than it has come.
-            task.reads = (*reads, *(access for access in sums if not any(source is access.space.source for source in filled)))
+            reads, writes, places, filled, made = (tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True))
+            own = {id(place) for place in filled}
+            # What it makes itself lies nobody knows where until it has come.
+            task.reads = (*reads, *(access for access in made if not own & {id(place) for place in sources((access,))}))
             found = {writer.number for place in (*places, *filled) for writer in self._writers[id(place)]}
             for write, accesses in ((False, reads), (True, writes)):
                 for access in accesses:

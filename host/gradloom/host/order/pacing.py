@@ -262,9 +262,10 @@ class Pacer:
 
     def _loaded_at(self, stream: _Stream) -> int:
         """When a piece of the A-Core has what it needs: that is loaded when it is in memory."""
-        there = stream.ready or 0
-        if there and stream.head.needs and stream.head.loads and self._choices.operands:
-            there += _LATENCY + stream.head.cycles
+        there, head = stream.ready or 0, stream.head
+        waits = head.needs or (head.task and head.task.after and not head.inside)
+        if there and waits and head.loads and self._choices.operands:
+            there += _LATENCY + head.cycles
         return there
 
     def _acore_start(self, stream: _Stream) -> int:

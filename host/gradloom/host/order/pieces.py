@@ -34,7 +34,7 @@ class Known(Protocol):
     after: "Sequence[Known]"
 
     def read(self) -> Sequence[Access]:
-        """Parts of tensors in DRAM, and partial sums, that it reads; when it may come."""
+        """Parts of tensors in DRAM that it reads, and what others have made on the array; known when it may come."""
 
 
 @dataclasses.dataclass(frozen=True)

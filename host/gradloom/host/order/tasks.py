@@ -16,8 +16,13 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Piece
 from gradloom.host.order.places import Pool, Ring
 
-__all__ = ["Address", "Call", "Collector", "Command", "Emitter", "GiveBack", "Later", "Place", "Region", "Source", "Step", "Take", "Task",
-           "Uses", "Way", "emitted", "known"]
+__all__ = ["Address", "Call", "Collector", "Command", "Emitter", "GiveBack", "Later", "Place", "Region", "Source", "Step",
+           "Take", "Task", "Uses", "Way", "emitted", "known",
+           "sources"]
+
+
+_GRADIENTS = "DW"
+"""The buffer of weight gradients."""
 
 
 class Emitter(Protocol):
@@ -139,14 +144,14 @@ class Region:
 
 
 class Uses(NamedTuple):
-    """What a step reads and writes: parts of tensors in DRAM; places on chip that it uses, and that it takes or fills; partial sums
-    that it reads."""
+    """What a step reads and writes: parts of tensors in DRAM; places on chip that it uses, and that it takes or fills; sums and
+    gradients that the array has made."""
 
     reads: Sequence[Access] = ()
     writes: Sequence[Access] = ()
     places: Sequence[object] = ()
     filled: Sequence[object] = ()
-    sums: Sequence[Access] = ()
+    made: Sequence[Access] = ()
 
 
 class Step(Protocol):
@@ -182,11 +187,11 @@ class Command:
     def uses(self) -> Uses:
         dram_reads = self.reads if self.opcode == Opcode.LOAD else ()
         dram_writes = self.writes if self.opcode == Opcode.STORE else ()
-        sums = [access for access in self.reads if isinstance(access.space, Later)]
-        return Uses(dram_reads, dram_writes, _sources(self.reads), _sources(self.writes), sums)
+        made = [access for access in self.reads if isinstance(access.space, Later) or access.space == _GRADIENTS]
+        return Uses(dram_reads, dram_writes, sources(self.reads), sources(self.writes), made)
 
 
-def _sources(accesses: Iterable[Access]) -> list[object]:
+def sources(accesses: Iterable[Access]) -> list[object]:
     """What has to be found for some accesses."""
     return [value.source for access in accesses for value in (access.space, *(low for low, _ in access.box))
             if isinstance(value, Later)]
@@ -263,7 +268,7 @@ class Task:
     after : tuple of :class:`Task`
         Earlier ones that it has to come behind.
     reads : tuple of :class:`~gradloom.host.order.accesses.Access`
-        Parts of tensors in DRAM, and partial sums.
+        Parts of tensors in DRAM, and what others have made on the array.
     emitted : :class:`bool`
     through : :class:`int`
         When the commands that it ended with are done.
@@ -281,7 +286,7 @@ class Task:
     twin: "Task | None" = None
 
     def read(self) -> list[Access]:
-        """Parts of tensors in DRAM, and partial sums, that it reads; when it may come."""
+        """Parts of tensors in DRAM that it reads, and what others have made on the array; known when it may come."""
         return [known(access) for access in self.reads]
 
     def come(self) -> None:

@@ -267,7 +267,7 @@ class TileCommands(ConvolutionTiles):
             self._conv(own, reads, writes, tag)
 
     def _resident(self, part: _Chunk, layout: InputLayout) -> int:
-        """First address of a chunk's inputs: of those that stay on chip, or of a strip's, which are loaded unless they are there."""
+        """First address of a chunk's inputs: of those that stay on chip, or of a strip's, loaded unless they are there."""
         if part.inputs is not None:
             return int(part.inputs) + part.chunk[0] * layout.apart
         assert self.region is not None
@@ -302,7 +302,8 @@ class TileCommands(ConvolutionTiles):
         slack = self.inputs.beats(count) <= self.sweep.groups_in * before * cycles
         windows = tiles.size * cycles * (min(size, before) if slack else size)
         tiles.ahead = {number: Address(Place(step)) for number in range(*chunk)}
-        self.builder.collector.steps.append(_Fetch(self, self.region, images, chunk, tiles.ahead, windows, self.builder.recorder.tag))
+        tag = self.builder.recorder.tag
+        self.builder.collector.steps.append(_Fetch(self, self.region, images, chunk, tiles.ahead, windows, tag))
 
     def _further(self, outputs: list[int], images: Range, chunk: Range, planned: TileSums, *, last: bool, norms: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one, which may take the place of a
@@ -311,9 +312,8 @@ class TileCommands(ConvolutionTiles):
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
         needs, idle = self._groups_made(images, chunk), not self._slow_weights(self._step_cycles(count))
         if not last:
-            return Piece(
-                Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=lambda: self.builder.sums.unread(planned.known())
-            )
+            behind = lambda: self.builder.sums.unread(planned.known())  # noqa: E731
+            return Piece(Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=behind)
         return Piece(
             Lane.ARRAY,
             cycles,

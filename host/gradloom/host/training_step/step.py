@@ -46,7 +46,7 @@ class Step:
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
         self.pacer = Pacer(builder.recorder, loaders, builder.choices)
-        builder.begin_step(self.pacer.sweeps_wait, self.pacer.add, self.pacer.give, seeds(builder, arriving))
+        builder.begin_step(self.pacer.sweeps_wait, self.pacer.add, seeds(builder, arriving))
         self.lines = GradientLines(builder, leaving)
         self.arrivals = Arrivals(builder, arriving, leaving) if arriving else None
 
@@ -157,7 +157,8 @@ class Step:
                 continue
             if isinstance(layer, Subsample):
                 self._work(name, Kind.DZ.name, *schedule_backward.output_error(builder, name))
-                self._work(name, "scatter", schedule_shortcut.scatter(builder, layer))
+                scatter = builder.planned(8 * network.index(name) + 1, schedule_shortcut.scatter(builder, layer))
+                self._work(name, "scatter", scatter)
                 continue
             if name != network.logits.name:
                 main, images = network.main_consumer(name), builder.images
