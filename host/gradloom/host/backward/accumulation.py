@@ -87,7 +87,7 @@ class Accumulation:
     def _one_group(self, group: int) -> Work:
         """One channel group of all images, which others of the A-Core's pieces may come between."""
         builder, layer, images = self.builder, self.layer, self.builder.images
-        room, gives = ((builder.pool["PARAMETERS"], self._entries),), self._gives(images, (group, group + 1))
+        room, gives = ((builder.pools["PARAMETERS"], self._entries),), self._gives(images, (group, group + 1))
         if not self._rows:
             cycles = (images[1] - images[0]) * max(self.plane.nb, SCALAR_CYCLES)
             yield Piece(Lane.ACORE, cycles, (self._part(images, (group, group + 1)), *self._forward()), gives, room)
@@ -95,7 +95,7 @@ class Accumulation:
             self._start(group, place)
             accumulate(builder, layer, images, group, place, self.plane, self.dry)
         else:
-            place, streams = 0, Streams(builder, layer, group, self._rows)
+            streams = Streams(builder, layer, group, self._rows)
             for number, rows in enumerate(self._rows):
                 needs = (builder.row_part(layer.name, "dz", images[0], rows, group), *self._forward())
                 cycles = Plane(rows[1] - rows[0], self.plane.x).nb
@@ -128,7 +128,7 @@ class Accumulation:
             wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
             fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
             makes_room = functools.partial(self._make_room, unfinished, groups.start, len(fresh) if once else 0)
-            room = ((pool, self._entries * len(fresh)),) if fresh else ()
+            room = ((pool.real, self._entries * len(fresh)),) if fresh else ()
             arrives = functools.partial(self._short_of_room, len(fresh), makes_room) if once and fresh else None
             yield dataclasses.replace(piece, room=room, yields=makes_room, arrives=arrives)
             for group in fresh:
@@ -152,7 +152,7 @@ class Accumulation:
 
     def _short_of_room(self, count: int, makes_room: Callable[[], bool]) -> None:
         """Make room for so many groups where hardly anybody else will."""
-        full = self.builder.pool["PARAMETERS"].find(self._entries * count) is None
+        full = self.builder.pools["PARAMETERS"].find(self._entries * count) is None
         if full and self.builder.late_sets < _OTHERS * count:
             makes_room()
 
@@ -168,16 +168,17 @@ class Accumulation:
             step.perform(self.builder)
 
     def _by_groups(self) -> Work:
-        every, place = self.builder.images, None
+        every = self.builder.images
         for group in range(self.groups):
             for images in self.builder.ranges(every, self._limit, self.plane.nb):
                 first, last = images[0] == every[0], images[1] == every[1]
-                room = ((self.builder.pool["PARAMETERS"], self._entries),) if first else ()
+                room = ((self.builder.pools["PARAMETERS"], self._entries),) if first else ()
                 gives = self._gives(every, (group, group + 1)) if last else ()
                 needs = (self._part(every, (group, group + 1)), *self._forward())
                 cycles = (images[1] - images[0]) * self.plane.nb // max(1, len(self._rows))
                 yield Piece(Lane.ACORE, cycles, needs, gives, room)
-                place = self._start(group) if first else place
+                if first:
+                    place = self._start(group)
                 yield from self._accumulate(images, group, place)
                 if last:
                     self._end(group, place)

@@ -1,10 +1,13 @@
 """The A-Core's commands of a normalisation's backward pass: one channel group's errors and sums, and its parameters' update."""
 
+from typing import Any
+
 from gradloom.contracts.isa import Dest, Kind, Source, XSource
 from gradloom.host.backward.schedule_backward import accumulator_zero, relative
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding
 from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.order.tasks import Address, Number
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 
@@ -28,7 +31,7 @@ class Streams:
         self._regions = {Dest.AA: memory[name, "dz"], Dest.AB: memory[name, "xhat"]}
         if layer.act in ("tlu", "relu"):
             self._regions[Dest.AM] = memory[name, "bit"]
-        self._places = dict[tuple[Dest, int], int]()
+        self._places = dict[tuple[Dest, int], Address]()
 
     def load(self, images: Range, rows: Range) -> None:
         """Some rows of A; with the first ones all of what has been there for long."""
@@ -40,7 +43,7 @@ class Streams:
             for part in self._rows if first and dest != Dest.AA else [rows] if dest == Dest.AA else []:
                 builder.load_planes(dest, region, images, self._group, part, self._places[dest, part[0]])
 
-    def __call__(self, dest: Dest, rows: Range) -> int:
+    def __call__(self, dest: Dest, rows: Range) -> Address:
         """First address of some rows in a stream buffer."""
         return self._places[dest, rows[0]]
 
@@ -50,7 +53,7 @@ def accumulate(
     layer: Conv | FullyConnected,
     images: tuple[int, int],
     group: int,
-    start: int,
+    start: Address,
     whole: Plane,
     dry: bool,
     rows: Range | None = None,
@@ -62,7 +65,7 @@ def accumulate(
     ``rows``: only these of every plane; then ``by_rows`` takes the place of FRN_BWD. ``streams``: what has been loaded of them.
     """
 
-    def loaded(dest: Dest, tensor: str) -> int:
+    def loaded(dest: Dest, tensor: str) -> Address:
         return streams(dest, rows) if streams and rows else builder.load_planes(dest, memory[name, tensor], images, group, rows)
 
     memory, name, count = builder.memory, layer.name, images[1] - images[0]
@@ -70,7 +73,7 @@ def accumulate(
     beats = count * plane.nb
     inv, k = reciprocal(whole.y * whole.x)
     aa = loaded(Dest.AA, error_name(builder, layer))
-    fields = {
+    fields: dict[str, Any] = {
         "planes": count,
         "dry": int(dry),
         **plane.fields(),
@@ -81,7 +84,8 @@ def accumulate(
         "n": whole.fields()["n"],
     }
     entries = 7 if by_rows else 6
-    reads, writes = [("AA", aa, beats), ("PBUF", start, entries)], [("PBUF", start + 3, entries - 3)]
+    reads: list[tuple[str, Number, int]] = [("AA", aa, beats), ("PBUF", start, entries)]
+    writes: list[tuple[str, Number, int]] = [("PBUF", start + 3, entries - 3)]
     if layer.act in ("tlu", "relu"):
         fields["sm0"] = loaded(Dest.AM, "bit")
         reads.append(("AM", fields["sm0"], count * plane.bits))
@@ -108,7 +112,7 @@ def accumulate(
         builder.store_planes(Source.OA, memory[name, "dx"], images, group, fields["oa0"], rows)
 
 
-def update_parameters(builder: Builder, layer: Conv | FullyConnected, group: int, start: int) -> None:
+def update_parameters(builder: Builder, layer: Conv | FullyConnected, group: int, start: Address) -> None:
     """Update of a channel group's parameters, at entry ``start`` of the parameter buffer, by the batch's sums behind them, and
     their store."""
     region = builder.memory[layer.name, "parameters"]

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gradloom.contracts.isa import XSource
 from gradloom.host.compilation.fit import ScheduleError
@@ -12,7 +13,7 @@ from gradloom.host.compilation.sums import TileSums
 from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import equal_ranges
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
-from gradloom.host.order.tasks import Address
+from gradloom.host.order.tasks import Address, Later, Number
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_parts import row_parts, swept_rows
@@ -41,8 +42,8 @@ class ErrorPart:
     group: int
     plane: Plane
     rows: Range | None
-    fields: dict[str, int]
-    reads: list[tuple[str, int, int]]
+    fields: dict[str, Any]
+    reads: list[tuple[str | Later, Number, int]]
 
     @property
     def row(self) -> int:
@@ -186,6 +187,6 @@ def _by_rows(
         for tap, group in enumerate(outs):
             for rows in tiled.parts(tile):
                 fields, part = tiled.place_fields(tile, sums, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
-                encode(ErrorPart((image, image + 1), group, part, rows, fields, sums.read))
+                encode(ErrorPart((image, image + 1), group, part, rows, fields, [*sums.read]))
 
     return tiled.by_tiles(lambda images: needs(images, None), lambda images: gives(images, None), emit)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
@@ -17,8 +17,7 @@ from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.windows import Shape, Window
 from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.dram.memory import Region
-from gradloom.host.order.accesses import Access, row_access
-from gradloom.host.order.tasks import Address, Later
+from gradloom.host.order.tasks import Address, Later, Number, PlannedAccess, planned_rows
 from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
@@ -250,7 +249,7 @@ class GradientCommands:
         self.builder.load(dest, region, boxes, offset, addr=addr, length=length, **runs)
 
     def _store_stream(
-        self, src: Source, region: Region, part: list[Tile], addr: int, scale: int = 1
+        self, src: Source, region: Region, part: list[Tile], addr: Number, scale: int = 1
     ) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
         length = sum(self._beats(tile) for tile in part)
@@ -288,14 +287,14 @@ class GradientCommands:
         length = self.gradients.error_addresses(config, span)
         drained = self._beats(tile) + (rows * taps - 1) * gap * self.bb
         for lap in range(config.laps if fresh else sweep.laps):
-            self.builder.recorder.emit(
+            self.builder.put(
                 Opcode.CONV,
                 fields | {"lap": lap, "lap_end": lap} | ({} if lap < sweep.laps else {"units": 1, "cols": 1, "shared": 0}),
                 reads=[
-                    row_access("IBUF", *layout.read(operands.inputs, base, size)),
-                    row_access("EBUF", errors, length, (place, place + len(tile.outputs))),
+                    planned_rows("IBUF", *layout.read(operands.inputs, base, size)),
+                    planned_rows("EBUF", errors, length, (place, place + len(tile.outputs))),
                 ],
-                writes=[Access("DW", ((dw, dw + drained),))],
+                writes=[PlannedAccess("DW", ((dw, dw + drained),))],
             )
 
     def _finish(self, part: list[Tile], dw: Address, beats: int, streams: UpdateStreams) -> None:
@@ -303,7 +302,7 @@ class GradientCommands:
         builder, tile = self.builder, part[0]
         rows, taps = self._extent(tile)
         planes = 1 if self.sweep.k1 else len(part)
-        fields = {
+        fields: dict[str, Any] = {
             "planes": planes,
             "nb": beats // planes,
             "xe": beats // planes,
@@ -318,8 +317,9 @@ class GradientCommands:
             "dry": int(self.dry),
             **self._indices(tile),
         }
-        reads = [("DW", dw, beats)] + ([] if self.first else [("XIN", 0, builder.config.export_depth)])
-        writes = [("XOUT", 0, builder.config.export_depth)] if self.store_dw else []
+        reads: list[tuple[str, Number, int]] = [("DW", dw, beats)]
+        reads += [] if self.first else [("XIN", 0, builder.config.export_depth)]
+        writes: list[tuple[str, Number, int]] = [("XOUT", 0, builder.config.export_depth)] if self.store_dw else []
         if not self.last:
             builder.run("DW_EXPORT", fields, (), reads=reads, writes=writes)
             return

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.backward.error_sweeps import ErrorPart, error_works
@@ -261,7 +262,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
     tail = shifts(SH1=relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
     windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
     limit, pieces = pool_parts(builder, pool.name, windows, big, small, backward=True)
-    fixed = {
+    fixed: dict[str, Any] = {
         "xsrc": int(XSource.NONE),
         "pool": 2,
         "pmax": int(maximum),

@@ -15,7 +15,7 @@ from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
-from gradloom.host.order.tasks import Address
+from gradloom.host.order.tasks import Address, PlannedPool
 from gradloom.host.tiles.spans import Span
 from gradloom.models.network import INPUT, Conv, FullyConnected
 
@@ -69,7 +69,7 @@ class WeightUpdate(GradientCommands):
         counts = fitting(self.gradients, builder.config, builder.images)
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images, chosen)
-        inputs = builder.pool["IBUF"]
+        inputs = builder.pools["IBUF"]
         # Sets of tiles take most of the input buffer from its begin on. Gradients that are alone take either end in turns: blocks
         # of different sizes leave no gaps that the next one does not fit in.
         self._inputs = inputs.from_end() if builder.by_sets or self.gradients.alone else inputs
@@ -98,7 +98,7 @@ class WeightUpdate(GradientCommands):
             if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
                 needs.append(convolved(builder, self.layer, every))
         before: Block | None = None
-        pool, other = self.builder.collector.planned(self._inputs), self.builder.collector.planned(self._others)
+        pool, other = (PlannedPool(pool, builder.collector) for pool in (self._inputs, self._others))
         for n, block in enumerate(blocks):
             span, size = block.span, block.span.addresses(config)
             inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, span)
@@ -108,7 +108,7 @@ class WeightUpdate(GradientCommands):
             new_errors = before is None or before.errors != block.errors
             if new_inputs:
                 pool, other = other, pool
-            room = [(pool, inputs)] * new_inputs + [(builder.pool["EBUF"], errors)] * new_errors
+            room = [(pool.real, inputs)] * new_inputs + [(builder.pools["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
             yield Piece(Lane.LOAD, beats, tuple(needs), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
             start = pool.take(inputs) if new_inputs else places[n - 1].inputs
@@ -167,7 +167,7 @@ class WeightUpdate(GradientCommands):
                         yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
                                     passes=not several, holds=several)
             if after is None or after.inputs != block.inputs:
-                self.builder.collector.planned(self._inputs).give_back(places[n].inputs)
+                PlannedPool(self._inputs, self.builder.collector).give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
         yield Piece(Lane.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
@@ -286,7 +286,7 @@ class WeightUpdate(GradientCommands):
         def operands() -> tuple[Access, ...]:
             """Where its weights and velocities will be loaded: works in parts keep theirs in the same buffers for long."""
             counts = {"AA": self._with_rests(beats), "AB": beats}
-            starts = {ring: builder.ring[ring].find(count) for ring, count in counts.items()}
+            starts = {ring: builder.rings[ring].find(count) for ring, count in counts.items()}
             return tuple(Access(ring, ((start, start + counts[ring]),)) for ring, start in starts.items())
 
         def update(done: Part) -> Work:

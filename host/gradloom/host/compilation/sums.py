@@ -73,7 +73,7 @@ class PlannedSums:
     @property
     def read(self) -> list[tuple[Later, Later | int, int]]:
         """As of :class:`Sums`."""
-        sums, port = (Later(self, lambda n=number: self.known().read[n][0]) for number in range(2))
+        sums, port = Later(self, lambda: self.known().read[0][0]), Later(self, lambda: self.known().read[1][0])
         return [(sums, self.base, self.words), (port, 0, 1)]
 
     @property

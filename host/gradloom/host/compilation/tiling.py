@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 from gradloom.contracts import microprograms
 from gradloom.contracts.config import Config
@@ -15,11 +14,25 @@ from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.dram.memory import MemoryMap
-from gradloom.host.order.accesses import Access
 from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.pieces import Lane, Part, Piece
 from gradloom.host.order.places import KeptRing, Ring
-from gradloom.host.order.tasks import Address, Call, Collector, Command, Region, Step, Task, Uses, emitted
+from gradloom.host.order.tasks import (
+    Address,
+    Call,
+    Collector,
+    Command,
+    Fields,
+    Later,
+    Number,
+    PlannedAccess,
+    Region,
+    Step,
+    Task,
+    Uses,
+    Way,
+    emitted,
+)
 from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
@@ -31,7 +44,6 @@ _RUN_CYCLES = 128
 """Cycles of a command of the A-Core that its preparation does not outweigh, about."""
 _ACORE_CYCLES = 600
 """Cycles of the A-Core in a piece of work, about: not so long that the array's results wait behind it."""
-_Step = TypeVar("_Step")
 
 
 def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...]:
@@ -85,9 +97,7 @@ class Builder(Transfers):
         self.batch, self.training = batch, training
         self.images = (0, batch)
         self.late_sets = 0
-        self._rings, self._pools = self.ring, self.pool
         self.dependences = Dependences()
-        self.collector = Collector(self.ring, self.pool)
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.turn: tuple[tuple[int, int], ...] = ()
@@ -122,24 +132,14 @@ class Builder(Transfers):
     def tid(self, layer: str, kind: int) -> int:
         return 8 * self.network.index(layer) + kind
 
-    def tagged(self, tag: int, steps: Iterator[_Step]) -> Iterator[_Step]:
-        """The same steps; what each emits gets ``tag``."""
-        while True:
-            self.recorder.tag = tag
-            try:
-                step = next(steps)
-            except StopIteration:
-                return
-            yield step
-
     def planned(self, tag: int, work: Iterator[Piece]) -> Iterator[Piece]:
         """The same work, all of whose commands are made now, with a tag; only their addresses on chip are found when they come."""
         return emitted(self._tasks(tag, work), self)
 
     def _tasks(self, tag: int, work: Iterator[Piece], of: list[Task] | None = None) -> list[Task]:
         """The tasks of a work, or some that may come in the place ``of`` others."""
-        with self._collecting() as collector:
-            tasks = collector.tasks(self.tagged(tag, work))
+        with self._collecting(tag) as collector:
+            tasks = collector.tasks(work)
         if of is None:
             self.dependences.add(tasks)
         else:
@@ -147,26 +147,23 @@ class Builder(Transfers):
         return tasks
 
     @contextlib.contextmanager
-    def _collecting(self) -> Iterator[Collector]:
+    def _collecting(self, tag: int) -> Iterator[Collector]:
         """While this context is open, what is emitted and taken is put into tasks."""
-        collector, own = Collector(self._rings, self._pools), (self.recorder, self.ring, self.pool, self.collector)
-        self.recorder, self.ring, self.pool, self.collector = collector, collector.rings, collector.pools, collector
+        outer, self.collector = self.collector, Collector(self.rings, self.pools, tag, open=True)
         try:
-            yield collector
+            yield self.collector
         finally:
-            self.recorder, self.ring, self.pool, self.collector = own
+            self.collector = outer
 
     def branch(self, make: Callable[[], None]) -> tuple[Step, ...]:
         """What ``make`` emits and takes, as steps that may be done or not."""
-        tag = self.recorder.tag
-        with self._collecting() as collector:
-            collector.tag = tag
+        with self._collecting(self.tag) as collector:
             make()
-            return tuple(collector.steps)
+            return collector.steps()
 
     def if_room(self, name: str, count: int, make: Callable[[], None]) -> Callable[[], bool]:
         """What ``make`` emits and takes comes if a pool has room when the task is emitted; the result says whether it did."""
-        found, pool, steps = list[bool](), self._pools[name], self.branch(make)
+        found, pool, steps = list[bool](), self.pools[name], self.branch(make)
 
         def try_it() -> None:
             found.append(pool.find(count) is not None)
@@ -178,21 +175,17 @@ class Builder(Transfers):
 
     def call(self, action: Callable[[], None], steps: tuple[Step, ...] = (), uses: Uses | None = None) -> None:
         """Do something when the task is emitted that is being made; ``steps``, ``uses``: what that may do, and reads and writes."""
-        self.collector.steps.append(Call(action, self.collector.tag, steps, uses or Uses()))
+        self.collector.add(Call(action, self.tag, steps, uses or Uses()))
 
     def take_sums(self, words: int | None = None, base: int = 0, beside: Callable[[], Sums | None] = lambda: None) -> PlannedSums:
         """Partial sums of a tile (:meth:`PartialSums.take`), if possible ``beside`` those of others."""
         sums = PlannedSums(self.sums.depth if words is None else words)
-        self.collector.steps.append(TakeSums(sums, lambda: beside() or self.sums.take(words, base)))
+        self.collector.add(TakeSums(sums, lambda: beside() or self.sums.take(words, base)))
         return sums
 
-    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
-        """As :meth:`gradloom.host.order.tokens.Recorder.way`."""
-        return self.recorder.way(dest, shared=shared, most=most)
-
-    def set_tag(self, tag: int) -> None:
-        """Give a tag to what is emitted from now on."""
-        self.recorder.tag = tag
+    def channel(self, dest: Dest, *, shared: bool, most: int | None = None) -> int | Way:
+        """Of some loads (:meth:`~gradloom.host.order.tokens.Recorder.way`), which the first of them chooses when it is emitted."""
+        return Way(dest, most) if shared else 0
 
     @property
     def apart(self) -> bool:
@@ -207,9 +200,9 @@ class Builder(Transfers):
             for _ in sweeps():
                 pass
             return
-        read, tag = self.step()(0), self.recorder.tag
-        first = self._tasks(tag, self._closed(sweeps(), read))
-        second = self._tasks(tag, self._closed(otherwise(), read), of=first) if otherwise else first
+        read = self.step()(0)
+        first = self._tasks(self.tag, self._closed(sweeps(), read))
+        second = self._tasks(self.tag, self._closed(otherwise(), read), of=first) if otherwise else first
 
         def begin() -> None:
             self._add(emitted(first if chosen() else second, self))
@@ -221,7 +214,7 @@ class Builder(Transfers):
         """Add a work of the A-Core's own when the task is emitted that is being made. Returns what says that it is done, which its
         last piece gives."""
         done = self.step()(0)
-        tasks = self._tasks(self.recorder.tag, make(done))
+        tasks = self._tasks(self.tag, make(done))
         self.call(lambda: self._add(emitted(tasks, self)))
         return done
 
@@ -325,45 +318,40 @@ class Builder(Transfers):
     def run(
         self,
         program: str,
-        fields: dict[str, int],
+        fields: Fields,
         tail: tuple[Shift, ...],
         *,
-        reads: Sequence[tuple[str, int, int]] = (),
-        writes: Sequence[tuple[str, int, int]] = (),
+        reads: Sequence[tuple[str | Later, Number, int]] = (),
+        writes: Sequence[tuple[str | Later, Number, int]] = (),
         again: bool = False,
     ) -> None:
         """RUN a microprogram; accesses are (memory, first address, count).
 
         ``again``: as for :meth:`~gradloom.host.order.tokens.Recorder.emit`.
         """
-        self.emit(Command(
+        self.put(
             Opcode.RUN,
             {"uprog": microprograms.TABLE[program], "f1": 8, "f2": 8, **fields},
-            tuple(Access(name, ((addr, addr + count),)) for name, addr, count in reads if count),
-            tuple(Access(name, ((addr, addr + count),)) for name, addr, count in writes if count),
-            tail,
-            again,
-            self.recorder.tag,
-        ))
+            reads=[PlannedAccess(name, ((addr, addr + count),)) for name, addr, count in reads if count],
+            writes=[PlannedAccess(name, ((addr, addr + count),)) for name, addr, count in writes if count],
+            tail=tail,
+            again=again,
+        )
 
     def emit(self, command: Command) -> None:
-        """Emit a command, a RUN behind the SEED of a tensor that it rounds first.
+        """Emit a command, all of it known, and a RUN behind the SEED of a tensor that it rounds first.
 
         The first RUN that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
         and by then the engines have enough to do while the Sequencer reads them and then the program anew.
         """
-        recorder = self.recorder
-        if isinstance(recorder, Collector):
-            recorder.steps.append(command)
-            return
-        recorder.tag = command.tag
         if command.opcode == Opcode.RUN:
-            self._prepare(recorder, command)
-        recorder.emit(command.opcode, command.fields, reads=command.reads, writes=command.writes, tail=command.tail,
-                      again=command.again)
+            self._prepare(command)
+        super().emit(command)
 
-    def _prepare(self, recorder: Recorder, command: Command) -> None:
+    def _prepare(self, command: Command) -> None:
         """What the Sequencer does before a RUN."""
+        recorder = self.recorder
+        recorder.tag = command.tag
         if self._first_tag is None:
             self._first_tag = command.tag
         if self.hyperparameters_due and command.tag != self._first_tag:

@@ -1,6 +1,6 @@
 """Where operands and results lie on chip, and the commands that bring them from DRAM and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gradloom.contracts.config import PE_ROWS, Config
 from gradloom.contracts.isa import Dest, Opcode, Source
@@ -9,7 +9,20 @@ from gradloom.host.dram.layout import ceil_div
 from gradloom.host.dram.memory import MemoryMap, Region
 from gradloom.host.order.accesses import Access, Box, tensor_access
 from gradloom.host.order.places import KeptRing, Pool, Ring
+from gradloom.host.order.tasks import (
+    Address,
+    Collector,
+    Command,
+    Fields,
+    Number,
+    PlannedAccess,
+    PlannedPool,
+    PlannedRing,
+    Way,
+    known,
+)
 from gradloom.host.order.tokens import Recorder
+from gradloom.host.program.assembler import Shift
 from gradloom.models.network import INPUT
 
 __all__ = ["BASE", "PARAMETER_ENTRIES", "Transfers"]
@@ -29,9 +42,9 @@ class Transfers:
 
     Attributes
     ----------
-    ring : dict
+    rings : dict
         Addresses of the A-Core's stream buffers, of reciprocals and of logits, handed out round and round.
-    pool : dict
+    pools : dict
         Addresses of the array's buffers and of parameter sets, which stay taken until they are given back.
     weights : :class:`~gradloom.host.order.places.KeptRing`
         Addresses of the weight buffer.
@@ -49,7 +62,7 @@ class Transfers:
         depth = config.abuf_depth
         # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones. So do
         # outputs A, of which an update writes two at once.
-        self.ring = {name: Ring(depth, grain=2) for name in ("AA", "AB", "OA")} | {
+        self.rings = {name: Ring(depth, grain=2) for name in ("AA", "AB", "OA")} | {
             name: Ring(size)
             for name, size in (
                 ("AM", config.mbuf_depth),
@@ -66,13 +79,53 @@ class Transfers:
                 f"raise it to {PARAMETER_ENTRIES * sets + 2}"
             )
         self.parameter_sets = sets
-        self.pool = {
+        self.pools = {
             name: Pool(name, size)
             for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
         }
-        self.ring["PBUF"] = Ring(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
-        self._fetched: dict[tuple[Dest, str, tuple[int, int], int, tuple[int, int] | None], int] = {}
+        self.rings["PBUF"] = Ring(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
+        self.collector = Collector(self.rings, self.pools)
+        self._fetched: dict[tuple[Dest, str, tuple[int, int], int, tuple[int, int] | None], Address] = {}
         """Addresses of planes that have been loaded ahead."""
+
+    @property
+    def ring(self) -> dict[str, PlannedRing]:
+        """Rings for the commands of the task that is being made."""
+        return self.collector.rings
+
+    @property
+    def pool(self) -> dict[str, PlannedPool]:
+        """Pools for the commands of the task that is being made."""
+        return self.collector.pools
+
+    @property
+    def tag(self) -> int:
+        """Of what is emitted."""
+        return self.collector.tag if self.collector.open else self.recorder.tag
+
+    def put(self, opcode: Opcode, fields: Fields, *, reads: Iterable[Access | PlannedAccess],
+            writes: Iterable[Access | PlannedAccess], tail: tuple[Shift, ...] = (), again: bool = False) -> None:
+        """A command of the task that is being made, or, of one that is being emitted, now. ``tail``, ``again``: as for
+        :meth:`~gradloom.host.order.tokens.Recorder.emit`."""
+        command = Command(opcode, fields, tuple(reads), tuple(writes), tail, again, self.tag)
+        if self.collector.open:
+            self.collector.add(command)
+        else:
+            command.perform(self)
+
+    def emit(self, command: Command) -> None:
+        """Emit a command, all of it known."""
+        self.recorder.tag = command.tag
+        reads, writes = (tuple(known(access) for access in accesses) for accesses in (command.reads, command.writes))
+        self.recorder.emit(command.opcode, dict(command.fields), reads=reads, writes=writes, tail=command.tail, again=command.again)
+
+    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
+        """As :meth:`gradloom.host.order.tokens.Recorder.way`."""
+        return self.recorder.way(dest, shared=shared, most=most)
+
+    def set_tag(self, tag: int) -> None:
+        """Give a tag to what is emitted from now on."""
+        self.recorder.tag = tag
 
     def _where(self, region: Region) -> tuple[int, int]:
         """Base register and offset."""
@@ -91,9 +144,9 @@ class Transfers:
         /,
         *,
         n0: int,
-        addr: int,
+        addr: Number,
         length: int,
-        **fields: int,
+        **fields: int | Way,
     ) -> None:
         """LOAD the parts ``boxes`` of a tensor to ``length`` addresses.
 
@@ -104,25 +157,25 @@ class Transfers:
         fields : of LOAD: the loops of more runs than one, and how its beats are placed
         """
         # Addresses of XIN and XOUT wrap: whole, as no other program part uses them.
-        place: Box = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
+        place: tuple[tuple[Number, Number], ...] = ((0, self.config.export_depth) if dest == Dest.XIN else (addr, addr + length),)
         if dest in (Dest.IBUF, Dest.EBUF):
             place = (*place, banks)
-        self.recorder.emit(
+        self.put(
             Opcode.LOAD,
             {"dest": int(dest), "n0": n0, "addr0": addr, **self._from(region, offset), **fields},
             reads=[tensor_access(region.space, box) for box in boxes],
-            writes=[Access(dest.name, place)],
+            writes=[PlannedAccess(dest.name, place)],
         )
 
     def store(
-        self, src: Source, region: Region, boxes: Sequence[Box], offset: int, *, n0: int, addr: int, length: int, **loops: int
+        self, src: Source, region: Region, boxes: Sequence[Box], offset: int, *, n0: int, addr: Number, length: int, **loops: int
     ) -> None:
         """STORE ``length`` addresses to the parts ``boxes`` of a tensor, a run of ``n0`` beats unless ``loops`` say more."""
-        place = (0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length)
-        self.recorder.emit(
+        place: tuple[Number, Number] = (0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length)
+        self.put(
             Opcode.STORE,
             {"src": int(src), "n0": n0, "addr0": addr, **self._from(region, offset), **loops},
-            reads=[Access(src.name, (place,))],
+            reads=[PlannedAccess(src.name, (place,))],
             writes=[tensor_access(region.space, box) for box in boxes],
         )
 
@@ -151,8 +204,8 @@ class Transfers:
         images: tuple[int, int],
         group: int,
         rows: tuple[int, int] | None = None,
-        place: int | None = None,
-    ) -> int:
+        place: Address | None = None,
+    ) -> Address:
         """Planes (or entries) of one channel group, or some of their rows, image after image, to the next addresses of the ring,
         or to those from ``place`` on. Returns the first address."""
         if (found := self._fetched.pop((dest, region.space, images, group, rows), None)) is not None:
@@ -176,7 +229,7 @@ class Transfers:
         region: Region,
         images: tuple[int, int],
         group: int,
-        addr: int,
+        addr: Number,
         rows: tuple[int, int] | None = None,
         every: int = 1,
     ) -> None:
@@ -189,7 +242,7 @@ class Transfers:
         self.store(src, region, boxes, offset, addr=addr, **runs)
 
     def _store_rows(
-        self, src: Source, region: Region, images: tuple[int, int], group: int, addr: int, rows: tuple[int, int], every: int
+        self, src: Source, region: Region, images: tuple[int, int], group: int, addr: Number, rows: tuple[int, int], every: int
     ) -> None:
         first, count = every * rows[0], rows[1] - rows[0]
         start, beats = region.rows(first, first + 1)
@@ -208,7 +261,7 @@ class Transfers:
         )
 
     def load_parameters(self, layer: str, group: int, *, sums: Region | None = None, entries: int = PARAMETER_ENTRIES,
-                        place: int | None = None) -> int:
+                        place: Address | None = None) -> Address:
         """Parameters of a channel group (a bias in beta's place) and, if ``sums`` is given, its sums.
 
         Returns the first of ``entries``: those at ``place``, or new ones, which are to be given back to the pool.
@@ -227,12 +280,12 @@ class Transfers:
             length=count,
         )
         if sums is not None:
-            place = group if sums.kind == "sums" else 0
+            row = group if sums.kind == "sums" else 0
             self.load(
                 Dest.PBUF,
                 sums,
-                [((place, place + 1), (0, 1))],
-                sums.at(place),
+                [((row, row + 1), (0, 1))],
+                sums.at(row),
                 n0=_ENTRY_BEATS * 3,
                 addr=start + 3,
                 length=3,

@@ -64,7 +64,7 @@ class KeptForward:
 
     @property
     def _room(self) -> tuple[Pool, int]:
-        return self.builder.pool["PARAMETERS"], self._count
+        return self.builder.pools["PARAMETERS"], self._count
 
     def work(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> Work:
         """All commands; ``needs``: of some images; ``gives``: of some output groups of them."""
@@ -78,7 +78,7 @@ class KeptForward:
         for stage in self.kept.stages[: self._last + 1]:
             yield from self._stage(stage, None, before, needs, gives)
         assert self._entries is not None
-        self._room[0].give_back(self._entries)
+        self.builder.pool["PARAMETERS"].give_back(self._entries)
         self.kept.close()
 
     def _group(self, number: int, image: int, outs: list[int]) -> KeptGroup:
@@ -108,7 +108,7 @@ class KeptForward:
         )
         if opens:
             kept.open()
-            self._entries = self._room[0].take(self._room[1])
+            self._entries = self.builder.pool["PARAMETERS"].take(self._count)
         if group and begins:
             self._take_entries(group)
         if before and stage.again:

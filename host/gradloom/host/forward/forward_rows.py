@@ -83,10 +83,11 @@ class RowForward:
         if self.frn and self.tiled.kept:
             return [self._by_groups(needs, lambda images: gives(images, None))]
         passes = 2 if self.frn else 1
-        room = ((self.builder.pool["PARAMETERS"], self.entries),) if self.frn else ()
+        room = ((self.builder.pools["PARAMETERS"], self.entries),) if self.frn else ()
         return [self.tiled.by_tiles(needs, lambda images: gives(images, None), self._tile, passes=passes, room=room)]
 
     def _sweep_kept(self, group: KeptGroup, piece: KeptTile, fresh: bool) -> None:
+        assert group.lam is not None
         self._sweeps(group.image, group.outs, piece.tile, piece.sums, group.lam, group.parameters, fresh=fresh)
 
     def _by_groups(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> Work:
@@ -99,7 +100,7 @@ class RowForward:
             left = sum(tiled.tile_cycles(tile) for tile in tiled.tiles)
             for tile in tiled.tiles:
                 begins, turns = first and not places, tile is kept[0]
-                entries = ((pool, len(outs)),) if not places else ()
+                entries = ((pool.real, len(outs)),) if not places else ()
                 yield Piece(
                     Lane.ARRAY,
                     tiled.tile_cycles(tile),
@@ -146,7 +147,7 @@ class RowForward:
         for tap, m in enumerate(outs):
             lam = None if self.lam is None else self.lam + m
             (self._sweep if last else self._add_norm)(image, m, tile, sums, tap, lam)
-        if self.frn and last and (tile, outs) == (tiled.tiles[-1], tiled.outputs[-1]):
+        if self.lam is not None and last and (tile, outs) == (tiled.tiles[-1], tiled.outputs[-1]):
             pool.give_back(self.lam)
 
     def _add_norm(self, image: int, group: int, tile: RowTile, sums: TileSums, tap: int, lam: Address | None) -> None:

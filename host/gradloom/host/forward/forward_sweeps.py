@@ -1,10 +1,13 @@
 """What the A-Core makes of partial sums in the forward pass: normalisation and activation, with their loads and stores."""
 
+from typing import Any
+
 from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.compilation.sums import TileSums
 from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.order.tasks import Address, Later, Number
 from gradloom.models.network import Conv, FullyConnected
 
 __all__ = ["activate", "load_sides"]
@@ -26,12 +29,12 @@ def load_sides(
     layer: Conv | FullyConnected,
     images: tuple[int, int],
     group: int,
-    parameters: int | None = None,
+    parameters: Address | None = None,
     rows: Range | None = None,
-) -> tuple[int, int]:
+) -> tuple[Address, Address | int]:
     """Parameters (unless loaded before) and the residual's planes of one output group. Returns their first addresses."""
     start = builder.load_parameters(layer.name, group) if parameters is None else parameters
-    residual = 0
+    residual: Address | int = 0
     if layer.residual:
         residual = builder.load_planes(Dest.AA, builder.memory[layer.residual, "z"], images, group, rows)
     return start, residual
@@ -42,13 +45,13 @@ def activate(
     layer: Conv | FullyConnected,
     images: tuple[int, int],
     group: int,
-    fields: dict[str, int],
+    fields: dict[str, Any],
     sums: TileSums,
-    sides: tuple[int, int],
+    sides: tuple[Address, Address | int],
     plane: Plane,
     dry: bool,
     rows: Range | None = None,
-    shared: tuple[int, bool] | None = None,
+    shared: tuple[Address, bool] | None = None,
 ) -> None:
     """Normalisation and activation of one output group, and its stores.
 
@@ -63,11 +66,13 @@ def activate(
         program = program.replace("FRN_FWD", "FRN_ROWS")
     z, w, source = builder.tid(name, Kind.Z), builder.tid(name, Kind.W), builder.tid(layer.input, Kind.Z)
     oa = builder.ring["OA"].take(beats)
-    writes = [("OA", oa, beats)]
+    writes: list[tuple[str, Number, int]] = [("OA", oa, beats)]
     fields |= {"oa0": oa, "pb0": parameters}
     fields |= plane_rounding(builder, name, Kind.Z, builder.network.shape(name), images, group, row)
-    reads = [*sums.read, ("PBUF", parameters, 6)]
-    bits = ob = lam = 0
+    reads: list[tuple[str | Later, Number, int]] = [*sums.read, ("PBUF", parameters, 6)]
+    bits: Number = 0
+    ob: Number = 0
+    lam: Number = 0
     if program != "LIN_FWD":
         bits = builder.ring["OM"].take(count * plane.bits)
         writes.append(("OM", bits, count * plane.bits))
@@ -75,7 +80,10 @@ def activate(
     if frn:
         ob, lam = builder.ring["OB"].take(beats), builder.ring["PBUF"].take(count) if shared is None else shared[0]
         writes.append(("OB", ob, beats))
-        (writes if fresh else reads).append(("PBUF", lam, count))
+        if fresh:
+            writes.append(("PBUF", lam, count))
+        else:
+            reads.append(("PBUF", lam, count))
         if fresh:
             reads.append(sums.norms)
         fields |= {"ob0": ob, "pl0": lam, **xhat_rounding(builder, name, images, group, row)}

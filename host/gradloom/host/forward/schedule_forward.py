@@ -141,7 +141,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 whole = (builder.part(name, "z", images, (m, m + 1)),) if number == len(parts) - 1 else ()
                 if tap and not number:
                     parameters = None
-                room = ((builder.pool["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
+                room = ((builder.pools["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
                 yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, gives=whole, room=room, loads=False)
                 if tap or number or not early or parameters is None:
                     parameters, residual = load_sides(builder, layer, part, m, parameters, rows)
@@ -155,7 +155,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 }
                 if frn and rows and fresh:
                     lam = builder.ring["PBUF"].take(1)
-                shared = (lam, fresh) if frn and rows else None
+                shared = (lam, fresh) if lam is not None and rows else None
                 activate(builder, layer, part, m, fields, sums, (parameters, residual), swept, dry, rows, shared)
             assert parameters is not None
             builder.pool["PARAMETERS"].give_back(parameters)

@@ -14,8 +14,8 @@ from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.forward.forward_tiles import forward_work, through
-from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.tasks import Address, PlannedAccess
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.models.network import INPUT, FullyConnected
 
@@ -39,7 +39,7 @@ class _Logits:
         self.builder, self.layer, self.dry = builder, layer, dry
         self.work, self.plane = forward_work(builder, layer)
         self.tiles, self.groups = self.work.tiles(), self.work.outputs
-        self._logits = 0
+        self._logits: Address | None = None
         self._kept = list[Tile]()
 
     @property
@@ -76,7 +76,7 @@ class _Logits:
         tiles = self.work.image_tiles(self._allowed)
         return self.work.works(tiles, needs, gives, self._emit, early=through(builder, self.layer))
 
-    def _emit(self, images: Range, outputs: list[int], inputs: int | None) -> Iterator[Piece]:
+    def _emit(self, images: Range, outputs: list[int], inputs: Address | None) -> Iterator[Piece]:
         """A tile: its sums, and the logits of the first images, or of all."""
         builder, count = self.builder, images[1] - images[0]
         parts = self._parts(images)
@@ -85,16 +85,12 @@ class _Logits:
         place = None
         if len(parts) > 1:
             words = psum_words(self.work.sweep, builder.config, count)
-            place = builder.sums.take(words, len(self._kept) // HALVES * words)
-        biases = 0
-
-        def prepare() -> None:
-            nonlocal biases
-            biases = self._load_biases(outputs)
-
-        sums = yield from self.work.compute(images, outputs, inputs, sums=place, prepare=prepare)
+            place = builder.take_sums(words, len(self._kept) // HALVES * words)
+        biases: list[Address] = []
+        sums = yield from self.work.compute(
+            images, outputs, inputs, sums=place, prepare=lambda: biases.append(self._load_biases(outputs)))
         self._kept.append((outputs, sums))
-        self._sweep(images, parts[0], outputs, sums, biases)
+        self._sweep(images, parts[0], outputs, sums, biases[0])
         if outputs != self.tiles[-1]:
             return
         self._end(parts[0])
@@ -113,7 +109,7 @@ class _Logits:
     def _begin(self, images: Range) -> None:
         self._logits = self.builder.ring["LOGIT"].take((images[1] - images[0]) * self.groups)
 
-    def _load_biases(self, outputs: list[int]) -> int:
+    def _load_biases(self, outputs: list[int]) -> Address:
         """Biases of a tile's output groups, one behind the other where beta of a channel group's parameters lies. Returns the first
         of their entries, which are to be given back to the pool."""
         builder, region = self.builder, self.builder.memory[self.layer.name, "parameters"]
@@ -131,9 +127,10 @@ class _Logits:
         )
         return start
 
-    def _sweep(self, images: Range, some: Range, outputs: list[int], sums: TileSums, biases: int) -> None:
+    def _sweep(self, images: Range, some: Range, outputs: list[int], sums: TileSums, biases: Address) -> None:
         """Logits of some of a tile's images."""
         builder, name = self.builder, self.layer.name
+        assert self._logits is not None
         w, source = builder.tid(name, Kind.W), builder.tid(self.layer.input, Kind.Z)
         for tap, group in enumerate(outputs):
             for part in equal_ranges(*some, planes_at_once(builder, name, self.plane)):
@@ -159,11 +156,12 @@ class _Logits:
     def _end(self, images: Range) -> None:
         """Store the logits of some images; when training, their loss gradient too."""
         size = self.builder.config.abuf_depth
+        assert self._logits is not None
         errors = ("the errors of one image take {} beats of an output buffer", "abuf_depth", self.groups, size)
         for part in equal_ranges(*images, planes_at_once(self.builder, self.layer.name, self.plane, also=(errors,))):
             self._loss(part, self._logits + (part[0] - images[0]) * self.groups)
 
-    def _loss(self, images: Range, logits: int) -> None:
+    def _loss(self, images: Range, logits: Address) -> None:
         builder, network, (low, high) = self.builder, self.builder.network, images
         name, groups = self.layer.name, self.groups
         count = high - low
@@ -177,7 +175,7 @@ class _Logits:
         labels, error = builder.memory[INPUT, "labels"], builder.memory[name, "error"]
         builder.load(Dest.LABEL, labels, [(images, (0, 1))], labels.at(low), n0=count, addr=0, length=count)
         oa = builder.ring["OA"].take(entries)
-        builder.recorder.emit(
+        builder.put(
             Opcode.SOFTMAX,
             {
                 "images": count,
@@ -186,8 +184,8 @@ class _Logits:
                 "logit0": logits,
                 "oa0": oa,
             },
-            reads=[Access("LOGIT", ((logits, logits + entries),)), Access("LABEL", ((0, count),))],
-            writes=[Access("OA", ((oa, oa + entries),))],
+            reads=[PlannedAccess("LOGIT", ((logits, logits + entries),)), PlannedAccess("LABEL", ((0, count),))],
+            writes=[PlannedAccess("OA", ((oa, oa + entries),))],
         )
         builder.store(
             Source.OA,

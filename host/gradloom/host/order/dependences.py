@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gradloom.contracts.engines import Unit
 from gradloom.host.order.accesses import Access, Past, Space
-from gradloom.host.order.tasks import Task, Uses, sources
+from gradloom.host.order.tasks import Task, Uses
 
 __all__ = ["Dependences"]
 
@@ -33,7 +33,7 @@ class Dependences:
             reads, writes, places, filled, made = (tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True))
             own = {id(place) for place in filled}
             # What it makes itself lies nobody knows where until it has come.
-            task.reads = (*reads, *(access for access in made if not own & {id(place) for place in sources((access,))}))
+            task.reads = (*reads, *(access for access in made if not own & {id(place) for place in access.sources}))
             found = {writer.number for place in (*places, *filled) for writer in self._writers[id(place)]}
             for write, accesses in ((False, reads), (True, writes)):
                 for access in accesses:

@@ -26,12 +26,14 @@ class Known(Protocol):
     ----------
     emitted : whether its last command has been emitted
     through : when the commands that it ended with are done
-    after : tasks that it has to come behind
     """
 
     emitted: bool
     through: int
-    after: "Sequence[Known]"
+
+    @property
+    def after(self) -> "Sequence[Known]":
+        """Tasks that it has to come behind."""
 
     def read(self) -> Sequence[Access]:
         """Parts of tensors in DRAM that it reads, and what others have made on the array; known when it may come."""
@@ -65,8 +67,8 @@ class Piece:
     ahead : sets of operands in that queue, at most; ``None``: as chosen for all
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
     late : whether nobody waits for it, so that the A-Core may do anything else first
-    weights : beats of weights that must be there before its first window, or, of a load, that it brings; or what tells of them
-        when the work has come to the piece
+    weights : beats of weights that must be there before its first window, or, of a load, that it brings
+    waits : says how many beats of weights these are when the work comes to the piece
     sweeps : cycles in which its results leave the array and the A-Core takes them
     inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
         them, and no other work's partial sums come between those of the array
@@ -97,7 +99,8 @@ class Piece:
     ahead: int | None = None
     lag: int = 0
     late: bool = False
-    weights: int | Callable[[], int] = 0
+    weights: int = 0
+    waits: Callable[[], int] | None = None
     sweeps: int = 0
     inside: bool = False
     idle: bool = False
@@ -120,7 +123,7 @@ class Piece:
         """The same, when its work has come to it."""
         if self.arrives:
             self.arrives()
-        weights = self.weights() if callable(self.weights) else self.weights
+        weights = self.weights if self.waits is None else self.waits()
         return dataclasses.replace(self, weights=weights, task=task)
 
     @property

@@ -8,17 +8,18 @@ channel of loads that several share (:class:`Way`).
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from gradloom.contracts.config import PE_ROWS
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Piece
 from gradloom.host.order.places import Pool, Ring
 
-__all__ = ["Address", "Call", "Collector", "Command", "Emitter", "GiveBack", "Later", "Place", "Region", "Source", "Step",
-           "Take", "Task", "Uses", "Way", "emitted", "known",
-           "sources"]
+__all__ = ["Address", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
+           "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Source", "Step", "Take", "Task", "Uses", "Way",
+           "emitted", "known", "planned_rows"]
 
 
 _GRADIENTS = "DW"
@@ -54,6 +55,33 @@ class Later:
 
     def __mod__(self, modulus: int) -> "Later":
         return Later(self.source, lambda: int(self.find()) % modulus)
+
+
+Number: TypeAlias = int | Later
+Fields: TypeAlias = Mapping[str, Any]
+"""Of a command; numbers, of which some may be known :class:`Later`, and the channel of a load (:class:`Way`)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlannedAccess:
+    """An :class:`~gradloom.host.order.accesses.Access` to addresses on chip that may be known later."""
+
+    space: "str | Later"
+    box: tuple[tuple[Number, Number], ...]
+
+    @property
+    def sources(self) -> list[object]:
+        """What has to be found for it."""
+        return [value.source for value in (self.space, *(low for low, _ in self.box)) if isinstance(value, Later)]
+
+    def known(self) -> Access:
+        """When all has been found."""
+        return Access(str(_found(self.space)), tuple((_found(low), _found(high)) for low, high in self.box))
+
+
+def planned_rows(space: str, first: Number, count: int, banks: tuple[int, int] = (0, PE_ROWS)) -> PlannedAccess:
+    """As :func:`~gradloom.host.order.accesses.row_access`."""
+    return PlannedAccess(space, ((first, first + count), banks))
 
 
 class Way:
@@ -151,7 +179,7 @@ class Uses(NamedTuple):
     writes: Sequence[Access] = ()
     places: Sequence[object] = ()
     filled: Sequence[object] = ()
-    made: Sequence[Access] = ()
+    made: Sequence[PlannedAccess] = ()
 
 
 class Step(Protocol):
@@ -172,9 +200,9 @@ class Command:
     """
 
     opcode: Opcode
-    fields: dict[str, Any]
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
+    fields: Fields
+    reads: tuple[Access | PlannedAccess, ...]
+    writes: tuple[Access | PlannedAccess, ...]
     tail: tuple[Any, ...]
     again: bool
     tag: int
@@ -185,27 +213,23 @@ class Command:
         emitter.emit(dataclasses.replace(self, fields=fields, reads=reads, writes=writes))
 
     def uses(self) -> Uses:
-        dram_reads = self.reads if self.opcode == Opcode.LOAD else ()
-        dram_writes = self.writes if self.opcode == Opcode.STORE else ()
-        made = [access for access in self.reads if isinstance(access.space, Later) or access.space == _GRADIENTS]
-        return Uses(dram_reads, dram_writes, sources(self.reads), sources(self.writes), made)
-
-
-def sources(accesses: Iterable[Access]) -> list[object]:
-    """What has to be found for some accesses."""
-    return [value.source for access in accesses for value in (access.space, *(low for low, _ in access.box))
-            if isinstance(value, Later)]
+        used, filled = ([access for access in accesses if isinstance(access, PlannedAccess)]
+                        for accesses in (self.reads, self.writes))
+        # What is known lies in DRAM, but the array's counters and ports.
+        reads = [access for access in self.reads if isinstance(access, Access) and self.opcode == Opcode.LOAD]
+        writes = [access for access in self.writes if isinstance(access, Access) and self.opcode == Opcode.STORE]
+        made = [access for access in used if isinstance(access.space, Later) or access.space == _GRADIENTS]
+        places, taken = ([source for access in some for source in access.sources] for some in (used, filled))
+        return Uses(reads, writes, places, taken, made)
 
 
 def _found(value: Any) -> Any:
     return value.find() if isinstance(value, Later) else value
 
 
-def known(access: Access) -> Access:
+def known(access: Access | PlannedAccess) -> Access:
     """An access, all of it known."""
-    if not isinstance(access.space, Later) and not any(isinstance(low, Later) for low, _ in access.box):
-        return access
-    return Access(_found(access.space), tuple((_found(low), _found(high)) for low, high in access.box))
+    return access.known() if isinstance(access, PlannedAccess) else access
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -280,7 +304,7 @@ class Task:
     steps: tuple[Step, ...]
     number: int = -1
     after: "tuple[Task, ...]" = ()
-    reads: tuple[Access, ...] = ()
+    reads: tuple[Access | PlannedAccess, ...] = ()
     emitted: bool = False
     through: int = 0
     twin: "Task | None" = None
@@ -306,88 +330,85 @@ def emitted(tasks: Sequence[Task], emitter: Emitter) -> Iterator[Piece]:
         task.come()
 
 
-class _Ring:
+class PlannedRing:
     """A ring, as commands see it that are still to come."""
 
-    def __init__(self, ring: Ring, steps: list[Step]) -> None:
-        self._ring, self._steps = ring, steps
-        self.size, self.first = ring.size, ring.first
+    def __init__(self, ring: Ring, collector: "Collector") -> None:
+        self._ring, self._collector = ring, collector
+        self.size = ring.size
 
     def take(self, count: int) -> Address:
-        place = Place(count)
-        self._steps.append(Take(self._ring, place))
-        return Address(place)
+        """First of ``count`` successive addresses."""
+        return self._collector.take(self._ring, count)
 
 
-class _Pool:
-    """A pool, as commands see it that are still to come; of pieces that wait for its room, the pool itself."""
-
-    def __init__(self, pool: Pool, steps: list[Step]) -> None:
-        self.pool, self._steps = pool, steps
-        self.name, self.size = pool.name, pool.size
-
-    def take(self, count: int) -> Address:
-        place = Place(count)
-        self._steps.append(Take(self.pool, place))
-        return Address(place)
-
-    def give_back(self, start: Address) -> None:
-        assert start.offset == 0
-        self._steps.append(GiveBack(self.pool, start.place))
-
-    def from_end(self) -> "_Pool":
-        return _Pool(self.pool.from_end(), self._steps)
-
-    def from_begin(self) -> "_Pool":
-        return _Pool(self.pool.from_begin(), self._steps)
-
-
-class Collector:
-    """Takes the place of recorder, rings and pools while tasks are made (:meth:`tasks`).
+class PlannedPool:
+    """A pool, as commands see it that are still to come.
 
     Attributes
     ----------
-    tag : :class:`int`
-        Given to every command.
-    steps : list
-        Of the task that is being made.
+    real : :class:`~gradloom.host.order.places.Pool`
+        The pool itself, as it is now.
     """
 
-    def __init__(self, rings: dict[str, Ring], pools: dict[str, Pool]) -> None:
-        self.tag = 0
-        self.steps: list[Step] = []
-        self.rings = {name: _Ring(ring, self.steps) for name, ring in rings.items()}
-        self.pools = {name: _Pool(pool, self.steps) for name, pool in pools.items()}
+    def __init__(self, pool: Pool, collector: "Collector") -> None:
+        self.real, self._collector = pool, collector
+        self.size = pool.size
 
-    def emit(self, opcode: Opcode, fields: dict[str, Any], *, reads: Iterable[Access] = (), writes: Iterable[Access] = (),
-             tail: tuple[Any, ...] = (), again: bool = False) -> None:
-        """As :meth:`gradloom.host.order.tokens.Recorder.emit`."""
-        self.steps.append(Command(opcode, fields, tuple(reads), tuple(writes), tail, again, self.tag))
+    def take(self, count: int) -> Address:
+        """First of ``count`` successive addresses that are taken then."""
+        return self._collector.take(self.real, count)
 
-    def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> Way | int:
-        """As :meth:`gradloom.host.order.tokens.Recorder.way`, when the first of the loads that get it is emitted."""
-        return Way(dest, most) if shared else 0
+    def give_back(self, start: Address) -> None:
+        """The addresses that were taken from ``start`` on are free."""
+        assert start.offset == 0
+        self._collector.add(GiveBack(self.real, start.place))
 
-    def planned(self, pool: Pool) -> _Pool:
-        """A pool, as commands see it that are still to come."""
-        return _Pool(pool, self.steps)
+    def from_end(self) -> "PlannedPool":
+        """The same addresses, handed out from the last one on."""
+        return PlannedPool(self.real.from_end(), self._collector)
+
+
+class Collector:
+    """Puts what is emitted and taken into tasks (:meth:`tasks`), while it is ``open``.
+
+    Parameters
+    ----------
+    tag : :class:`int`
+        Given to every command.
+    """
+
+    def __init__(self, rings: Mapping[str, Ring], pools: Mapping[str, Pool], tag: int = 0, *, open: bool = False) -> None:
+        self.tag, self.open = tag, open
+        self._steps: list[Step] = []
+        self.rings = {name: PlannedRing(ring, self) for name, ring in rings.items()}
+        self.pools = {name: PlannedPool(pool, self) for name, pool in pools.items()}
+
+    def add(self, step: Step) -> None:
+        """The next step of the task that is being made."""
+        if not self.open:
+            raise RuntimeError(f"{step} belongs to no task")
+        self._steps.append(step)
 
     def take(self, source: Source, count: int) -> Address:
         """``count`` addresses of a memory or a region."""
         place = Place(count)
-        self.steps.append(Take(source, place))
+        self.add(Take(source, place))
         return Address(place)
+
+    def steps(self) -> tuple[Step, ...]:
+        """All since this was asked for."""
+        found = tuple(self._steps)
+        self._steps.clear()
+        return found
 
     def tasks(self, pieces: Iterator[Piece]) -> list[Task]:
         """The tasks of a work."""
         found: list[Task] = []
-        assert not self.steps
         piece = next(pieces, None)
-        assert not self.steps, "commands before the first piece"
+        assert not self._steps, "commands before the first piece"
         while piece is not None:
             following = next(pieces, None)
-            room = tuple((pool.pool if isinstance(pool, _Pool) else pool, count) for pool, count in piece.room)
-            found.append(Task(dataclasses.replace(piece, room=room), tuple(self.steps)))
-            self.steps.clear()
+            found.append(Task(piece, self.steps()))
             piece = following
         return found

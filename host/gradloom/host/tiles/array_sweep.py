@@ -7,11 +7,13 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from gradloom.contracts.config import PE_ROWS, Config
 from gradloom.contracts.isa import Pattern, PsumLayout
 from gradloom.host.compilation.windows import Window
 from gradloom.host.dram.layout import ceil_div, even
+from gradloom.host.order.tasks import Number
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
 __all__ = ["Sweep", "psum_words", "row_banks_conflict"]
@@ -207,7 +209,7 @@ class Sweep:
         groups = unit // config.wpus
         return groups // 2 * ceil_div(self.cols, 2) if self.layout == PsumLayout.ROWS else groups * self.cols
 
-    def row_fields(self, config: Config, window: int, base: int, images: int, entries: int | None = None) -> dict[str, int]:
+    def row_fields(self, config: Config, window: int, base: Number, images: int, entries: int | None = None) -> dict[str, Any]:
         """Rows and columns of CONV for a tile of ``images`` whose inputs start at address ``base``.
 
         ``entries``: of a row on chip, if others lie beside the input group's own.

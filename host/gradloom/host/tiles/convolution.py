@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from gradloom.host.compilation.sums import norm_access
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Lane, Part, Piece, Work
-from gradloom.host.order.places import Pool
-from gradloom.host.order.tasks import Address, Uses
+from gradloom.host.order.tasks import Address, PlannedPool, Uses
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import growing
 from gradloom.host.tiles.tile_commands import TileCommands
@@ -76,7 +75,7 @@ class Convolution(TileCommands):
                 yield Piece(Lane.LOAD, 0, early, weights=len(first) * words)
             for outputs in first:
                 uses = Uses(self.weights.reads(outputs, chunk))
-                self.builder.call(functools.partial(self.weights.load, outputs, chunk, 0), uses=uses)
+                self.builder.call(functools.partial(self.weights.preload, outputs, chunk), uses=uses)
         for n, images in enumerate(tiles):
             count = images[1] - images[0]
             if not self._wholes[images]:
@@ -85,7 +84,7 @@ class Convolution(TileCommands):
                 continue
             beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
             yield Piece(
-                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool, room),), opens=self._queue, ahead=ahead
+                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool.real, room),), opens=self._queue, ahead=ahead
             )
             places[n] = pool.take(room)
             self.inputs.load(images, (0, self.steps), places[n], self.cycles(images), together=True)
@@ -134,7 +133,7 @@ class Convolution(TileCommands):
             gives,
             closes=self._queue if last else "",
             lag=max(0, 2 * cycles - swept),
-            weights=weights,
+            waits=weights,
             sweeps=swept * len(tile),
             target=lambda: self._target(count),
             behind=self.builder.sums.unread,
@@ -146,7 +145,7 @@ class Convolution(TileCommands):
         return "tiles beside sets" if self._beside else "tiles"
 
     @property
-    def _pool(self) -> Pool:
+    def _pool(self) -> PlannedPool:
         """Of the input buffer; a layer whose tiles come between those of sets takes places at its end."""
         pool = self.builder.pool["IBUF"]
         return pool.from_end() if self._beside else pool
@@ -185,9 +184,9 @@ class Convolution(TileCommands):
                 (chunk[1] - chunk[0]) * self._step_cycles(count),
                 (*needs, *self._groups_made(images, chunk)),
                 (loaded,) if ends else (),
-                room=((pool, room),) if begins else (),
+                room=((pool.real, room),) if begins else (),
                 silent=True,
-                weights=functools.partial(self.weights.waited, tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
+                waits=functools.partial(self.weights.waited, tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
                 target=self.builder.sums.next,
                 behind=self.builder.sums.unread,
             )

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
 from gradloom.host.compilation.sums import TileSums
@@ -99,15 +100,15 @@ class RowConvolution:
     @property
     def room(self) -> tuple[Pool, int]:
         """Addresses of the input buffer that :meth:`open` takes."""
-        return self.builder.pool["IBUF"], self.region
+        return self.builder.pools["IBUF"], self.region
 
     def open(self) -> None:
         """Take the region of the input buffer, until :meth:`close`."""
         self._open(lambda first: Ring(self.region, first=first))
 
     def _open(self, make: Callable[[int], Ring]) -> None:
-        pool, size = self.room
-        start, region = pool.take(size), Region(size)
+        _, size = self.room
+        start, region = self.builder.pool["IBUF"].take(size), Region(size)
         self._ring, self._start = region, start
         self.builder.call(lambda: setattr(region, "ring", make(int(start))))
 
@@ -215,6 +216,6 @@ class RowConvolution:
         rows = self.first_row(tile), min(self.plane.y, sweep.plane_row(tile.last)) if tile.last < sweep.upi else self.plane.y
         return row_parts(self.builder, self.work.layer, self.plane, rows, bits=self.bits, legal=sweep.begins)
 
-    def place_fields(self, tile: RowTile, sums: TileSums, tap: int, row: int) -> dict[str, int]:
+    def place_fields(self, tile: RowTile, sums: TileSums, tap: int, row: int) -> dict[str, Any]:
         """Fields of RUN that say where the sums of an output group lie from a row on."""
         return self.work.place_fields(sums, tap, self.sweep.unit(row) - tile.first, row)

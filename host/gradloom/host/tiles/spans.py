@@ -7,9 +7,11 @@ those of an image behind those of the one before.
 
 import dataclasses
 import functools
+from typing import Any
 
 from gradloom.contracts.config import Config
 from gradloom.host.dram.layout import ceil_div, equal_ranges
+from gradloom.host.order.tasks import Number
 from gradloom.host.tiles.array_sweep import Sweep, row_banks_conflict
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
@@ -121,7 +123,7 @@ class Span:
         """Cycles of the array for one step and kernel window."""
         return self.sweep.window_cycles(config, self.units, self.sweep.cols, self.shared(config))
 
-    def row_fields(self, config: Config, window: int, base: int, entries: int | None = None) -> dict[str, int]:
+    def row_fields(self, config: Config, window: int, base: Number, entries: int | None = None) -> dict[str, Any]:
         """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`Sweep.row_fields`."""
         sweep, n = dataclasses.replace(self.sweep, shareable=False), self.sweep.banks(config)
         row = sweep.y0[window] + self.left_out * sweep.ystep - self._first_row

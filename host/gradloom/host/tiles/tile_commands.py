@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Iterator
-from typing import Self
+from typing import Any, Self
 
 from gradloom.contracts.config import PE_TAPS
 from gradloom.contracts.isa import Opcode, XSource
@@ -12,7 +12,7 @@ from gradloom.host.compilation.sums import Sums, TileSums, norm_access, port_acc
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.pieces import Lane, Part, Piece
-from gradloom.host.order.tasks import Address, Command, Emitter, Place, Region, Uses
+from gradloom.host.order.tasks import Address, Emitter, Place, Region, Uses
 from gradloom.host.tiles.array_sweep import psum_words
 from gradloom.host.tiles.convolution_tiles import ConvolutionTiles
 from gradloom.host.tiles.tile_inputs import InputLayout
@@ -172,9 +172,9 @@ class TileCommands(ConvolutionTiles):
             if last:
                 prepare()
             places = self._come(images, chunk) if tiles else {}
-            builder.collector.steps.append(_Chunk(
+            builder.collector.add(_Chunk(
                 self, images, outputs, chunk, inputs, places, sums, offset, chunk is not chunks[0], norms and last, further, last,
-                builder.recorder.tag))
+                builder.tag))
             if tiles and not last:
                 size, following = chunk[1] - chunk[0], chunks[chunks.index(chunk) + 1]
                 room = self.region.size // self.inputs.size(count) if self.region else 0
@@ -219,14 +219,11 @@ class TileCommands(ConvolutionTiles):
                 writes.append(norm_access(sums.half))
             place = layout.read(inputs or 0, base, (steps[1] - steps[0]) * step)
             if strips:
-                self._emit_strips(strips, fields, window, base, steps, reads, writes, part.tag)
+                self._emit_strips(strips, fields, window, base, steps, reads, writes)
             else:
-                self._conv(fields, [row_access("IBUF", *place), reads], writes, part.tag)
+                builder.put(Opcode.CONV, fields, reads=[row_access("IBUF", *place), reads], writes=writes)
             adds = True
         builder.sums.used = sums.half
-
-    def _conv(self, fields: dict[str, int], reads: list[Access], writes: list[Access], tag: int) -> None:
-        self.builder.emit(Command(Opcode.CONV, fields, tuple(reads), tuple(writes), (), False, tag))
 
     def _at_once(self, chunks: list[Range]) -> bool:
         """Whether each tile of a set takes all chunks without a turn of others: two that come in rows. So the A-Core, on which
@@ -249,7 +246,6 @@ class TileCommands(ConvolutionTiles):
         part: Range,
         weights: Access,
         writes: list[Access],
-        tag: int,
     ) -> None:
         """The command with ``fields`` strip by strip: each waits for the inputs of its rows only."""
         sweep, config = self.sweep, self.builder.config
@@ -264,7 +260,7 @@ class TileCommands(ConvolutionTiles):
             size = self.inputs.size(1)
             places = [(base + step * size + first, last - first) for step in range(part[1] - part[0])]
             reads = [*(row_access("IBUF", *place) for place in places), weights]
-            self._conv(own, reads, writes, tag)
+            self.builder.put(Opcode.CONV, own, reads=reads, writes=writes)
 
     def _resident(self, part: _Chunk, layout: InputLayout) -> int:
         """First address of a chunk's inputs: of those that stay on chip, or of a strip's, loaded unless they are there."""
@@ -302,8 +298,7 @@ class TileCommands(ConvolutionTiles):
         slack = self.inputs.beats(count) <= self.sweep.groups_in * before * cycles
         windows = tiles.size * cycles * (min(size, before) if slack else size)
         tiles.ahead = {number: Address(Place(step)) for number in range(*chunk)}
-        tag = self.builder.recorder.tag
-        self.builder.collector.steps.append(_Fetch(self, self.region, images, chunk, tiles.ahead, windows, tag))
+        self.builder.collector.add(_Fetch(self, self.region, images, chunk, tiles.ahead, windows, self.builder.tag))
 
     def _further(self, outputs: list[int], images: Range, chunk: Range, planned: TileSums, *, last: bool, norms: bool) -> Piece:
         """A chunk of a set that is under way. The A-Core gets nothing to do but by the last one, which may take the place of a
@@ -355,7 +350,7 @@ class TileCommands(ConvolutionTiles):
         edges = [*range(*chunk, size), chunk[1]]
         return list(itertools.pairwise(edges))
 
-    def psum_fields(self, sums: TileSums, tap: int, tile: Range, part: Range, rows: Range | None = None) -> dict[str, int]:
+    def psum_fields(self, sums: TileSums, tap: int, tile: Range, part: Range, rows: Range | None = None) -> dict[str, Any]:
         """Fields of RUN that say where the sums of an output group lie, of some images of a tile or of some ``rows`` of one."""
         sweep, slot = self.sweep, part[0] - tile[0]
         row, units = rows[0] if rows else 0, (tile[1] - tile[0]) * sweep.upi
@@ -370,7 +365,7 @@ class TileCommands(ConvolutionTiles):
             found |= {"pw0": 0, "prg0": own // self.builder.config.wpus + first - own}
         return found | {"shared": max(0, end - max(first, own)), "sbeats": shared.beats}
 
-    def place_fields(self, sums: TileSums, tap: int, unit: int, row: int) -> dict[str, int]:
+    def place_fields(self, sums: TileSums, tap: int, unit: int, row: int) -> dict[str, Any]:
         """The same from a unit of the tile on, which gives a ``row`` of the plane."""
         sweep, wpus = self.sweep, self.builder.config.wpus
         return {

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeVar
 
 from gradloom.contracts.config import PE_ROWS
 from gradloom.contracts.isa import Dest
@@ -12,6 +13,7 @@ from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import equal_ranges
 from gradloom.host.dram.memory import Region
 from gradloom.host.order.accesses import Access, tensor_access
+from gradloom.host.order.tasks import Number, Way
 from gradloom.host.tiles.array_sweep import Sweep
 from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Rows
@@ -20,6 +22,7 @@ from gradloom.host.tiles.tile_weights import TileWeights
 __all__ = ["InputLayout", "TileInputs"]
 
 Range = tuple[int, int]
+_Place = TypeVar("_Place", int, Number)
 
 _LOAD_BEATS = 256
 """Beats of a load of inputs, at least, where it can be divided."""
@@ -40,7 +43,7 @@ class InputLayout:
     entries: int
     room: int
 
-    def read(self, every: int, first: int, size: int) -> tuple[int, int]:
+    def read(self, every: _Place, first: _Place, size: int) -> tuple[_Place, int]:
         """First address, and how many, of what a command reads: ``size`` of them from ``first`` on; of rows that have entries of
         every step those of all, from ``every`` on."""
         return (every, self.room) if self.room else (first, size)
@@ -139,7 +142,7 @@ class TileInputs:
         single = self.sweep.k1 and self.tensor.unit == self.builder.config.beat_bytes
         return InputLayout(1, steps, steps * size) if single else InputLayout(size, self.sweep.xe, 0)
 
-    def load(self, images: Range, chunk: Range, addr: int, windows: int, *, together: bool = False) -> None:
+    def load(self, images: Range, chunk: Range, addr: Number, windows: int, *, together: bool = False) -> None:
         """Rows of the input groups of a chunk of steps to the addresses from ``addr`` on, for so many windows of the array.
 
         Where they take longer than the windows other channels bring parts. ``together``: they lie as
@@ -181,7 +184,7 @@ class TileInputs:
         rows: Sequence[Rows],
         step: int,
         chunk: Range,
-        addr: int,
+        addr: Number,
         windows: int,
         copied: SharedRows | None = None,
         image: int = 0,
@@ -215,7 +218,7 @@ class TileInputs:
             ]
         for bank, first, last, start in places:
             # Through one channel: rows of several images lie between each other, and nothing but a barrier orders two Loaders.
-            way = builder.recorder.way(Dest.IBUF, shared=shared)
+            way = builder.channel(Dest.IBUF, shared=shared)
             for part in self._runs(rows):
                 # Rows of one image behind those of the one before, from bank to bank.
                 turns, banks = divmod(part.skipped, sweep.banks(builder.config))
@@ -240,7 +243,7 @@ class TileInputs:
             if copied:
                 self._load_copies(copied, image + copied.image, (first, last), start, step, way)
 
-    def _load_copies(self, shared: SharedRows, image: int, groups: Range, addr: int, step: int, way: int) -> None:
+    def _load_copies(self, shared: SharedRows, image: int, groups: Range, addr: Number, step: int, way: int | Way) -> None:
         """Copies of the columns that the WPUs need of the rows that they share, of some input groups."""
         builder, sweep, region = self.builder, self.sweep, self.tensor
         beat, config = builder.config.beat_bytes, builder.config
@@ -274,7 +277,7 @@ class TileInputs:
         sweep = self.sweep
         return sweep.row0 + rows[0] * sweep.every, sweep.row0 + (rows[1] - 1) * sweep.every + 1
 
-    def _load_side_by_side(self, images: Range, chunk: Range, addr: int, layout: InputLayout) -> None:
+    def _load_side_by_side(self, images: Range, chunk: Range, addr: Number, layout: InputLayout) -> None:
         """Planes of one beat, those of all input groups of an image and PE row in one run."""
         builder = self.builder
         for row in range(PE_ROWS):
@@ -292,7 +295,7 @@ class TileInputs:
                 stride1=self.tensor.outer_bytes,
                 addr=addr,
                 length=layout.room,
-                way=builder.recorder.way(Dest.IBUF, shared=True),
+                way=builder.channel(Dest.IBUF, shared=True),
                 bank0=row,
                 bstep=PE_ROWS,
                 xe=layout.entries,

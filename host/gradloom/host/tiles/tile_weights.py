@@ -112,10 +112,14 @@ class TileWeights:
                 stride1=region.outer_bytes if self.transpose else region.unit,
                 addr=addr + (first - chunk[0]) * self.per_step,
                 length=(last - first) * self.per_step,
-                way=builder.recorder.way(Dest.WBUF, shared=parts > 1, most=self.ways),
+                way=builder.channel(Dest.WBUF, shared=parts > 1, most=self.ways),
                 ostep=self.per_step,
             )
         return addr
+
+    def preload(self, outputs: list[int], chunk: Range) -> None:
+        """The same for a tile that the array has not come to yet."""
+        self.load(outputs, chunk, 0)
 
     def _load_kernel1(self, outputs: list[int], chunk: Range, addr: int, windows: int) -> None:
         """One load a PE row and tap, the taps of a row at the same addresses and so through one channel. Backward the taps of an
@@ -127,7 +131,7 @@ class TileWeights:
             first, last = self.row_groups(row, chunk)
             if first == last:
                 continue
-            way = builder.recorder.way(Dest.WBUF, shared=shared, most=self.ways)
+            way = builder.channel(Dest.WBUF, shared=shared, most=self.ways)
             taps = [outputs] if self.transpose else [[m] for m in outputs]
             for tap, (m, *more) in enumerate(taps):
                 groups = ((first, last), (m, m + 1 + len(more))) if self.transpose else ((m, m + 1), (first, last))
@@ -165,7 +169,7 @@ class TileWeights:
                 stride1=region.unit,
                 addr=addr + row,
                 length=(self.shape.cg - 1) * self._group + 1,
-                way=builder.recorder.way(Dest.WBUF, shared=False, most=self.ways),
+                way=builder.channel(Dest.WBUF, shared=False, most=self.ways),
                 bank0=bank,
                 linear=1,
                 ostep=self._group,
