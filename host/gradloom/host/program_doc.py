@@ -79,7 +79,8 @@ states and batches and read tensors.
 | | `row_tiles`, `row_convolution`, `row_parts`, `kept_planes` | planes that do not fit: tiles of rows, parts for the A-Core |
 | `compilation` | `tiling`, `transfers`, `sums` | the state of a compilation, its loads and stores, partial sums |
 | | `windows`, `layer_sizes`, `fit`, `stream_fit` | sizes of layers, and what does not fit |
-| `order` | `pieces`, `pacing`, `acore_turns` | pieces of work, and which one comes next |
+| `order` | `tasks`, `dependences` | a step's commands in the order of their meaning, and which of them come behind which |
+| | `pieces`, `pacing`, `acore_turns` | pieces of work, and which one comes next |
 | | `tokens`, `accesses`, `ring_guard`, `places` | semaphores, and what they order; addresses on chip |
 | `dram` | `memory`, `layout`, `im2col` | addresses and formats of tensors |
 | `program` | `assembler`, `disassembler`, `validator` | programs as bytes and as text, and what is wrong with one |
@@ -99,9 +100,13 @@ tiles and input steps sweeps over them; the drain of later spans adds to the sum
 the last span a pair's weights are updated. Spans go over the rows of the batch, image after image, and may begin in the
 middle of one (`u0`), so that every WPU has a row. Blocks and spans are chosen by cycles too.
 
-Engines take their commands in the order of the program, so layers and phases are interleaved in it by ranges of images
-(`pacing`): a piece of work comes when what it needs has been emitted, and where, by the cost model, the array would not
-wait for it. The order below is that of their dependences.
+All of a step is made first, layer after layer, as tasks (`tasks`): commands with all that they read and write, but without their
+addresses on chip, which depend on what comes before them. Which tasks come behind which follows from that alone
+(`dependences`): whoever reads a part of a tensor comes behind those who write it, whoever writes it behind all others,
+whoever uses a place on chip behind those who took and filled it. Engines take their commands in the order of the program,
+so layers and phases are then interleaved in it by ranges of images (`pacing`): a task comes when all before it have been
+emitted, and where, by the cost model, the array would not wait for it; now its rings and pools find its addresses. The
+order below is that of their dependences.
 
 A fully connected layer is a convolution whose kernel is its input's plane: windows of 3 x 3 for a larger
 plane, kernel 1 for a plane of one position.

@@ -1,6 +1,8 @@
 """From a network to a program: what is checked before, and the plan that comes of it."""
 
-from collections.abc import Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
 
 from gradloom.contracts.config import Config
 from gradloom.host.choices import BY_RULES, Choices, find_choices
@@ -88,7 +90,8 @@ def compile_network(
         choices = find_choices(network, config, batch)
     builder = Builder(lowered.network, config, memory, batch=batch, training=training, choices=choices, lowered=lowered)
     try:
-        labels = emit_program(builder, memory_base, calibrate=calibrate, export_dw=export_dw, parts=parts, several=slots > 1)
+        with _uncollected():
+            labels = emit_program(builder, memory_base, calibrate=calibrate, export_dw=export_dw, parts=parts, several=slots > 1)
         builder.check_choices()
     except Deadlock:
         if choices == BY_RULES:
@@ -118,6 +121,18 @@ def compile_network(
         offer=builder.offer,
         carried=tuple(layer.name for layer in carried_layers(builder)) if len(labels) > 1 else (),
     )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would go over a step's tasks again and again; they lie in no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _check(

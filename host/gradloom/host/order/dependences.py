@@ -8,11 +8,49 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gradloom.contracts.engines import Unit
-from gradloom.host.order.accesses import Access, Past, Space
+from gradloom.host.order.accesses import Access, Box, overlap
 from gradloom.host.order.tasks import Task, Uses
 
 __all__ = ["Dependences"]
+
+
+_CELL = 4
+"""Images and channel groups of a tensor by which past accesses are found."""
+_Cell = tuple[str, int, int]
+
+
+class _Accesses:
+    """Reads, or writes, of tensors by tasks, found by place. An access lies in every cell of images and channel groups that it
+    touches."""
+
+    def __init__(self) -> None:
+        self._cells: defaultdict[_Cell, dict[tuple[int, Box], None]] = defaultdict(dict)
+
+    @staticmethod
+    def _touched(access: Access) -> list[_Cell]:
+        (low, high), (first, last) = access.box[:2]
+        return [(access.space, image, group) for image in range(low // _CELL, (high - 1) // _CELL + 1)
+                for group in range(first // _CELL, (last - 1) // _CELL + 1)]
+
+    def meeting(self, access: Access) -> set[int]:
+        """Numbers of the tasks whose accesses overlap one."""
+        return {number for cell in self._touched(access) for number, box in self._cells.get(cell, ()) if overlap(box, access.box)}
+
+    def add(self, number: int, access: Access) -> None:
+        """A task's access."""
+        for cell in self._touched(access):
+            self._cells[cell][number, access.box] = None
+
+    def forget(self, access: Access) -> None:
+        """What lies inside a write: whoever comes behind that comes behind it, too."""
+        for cell in self._touched(access):
+            found = self._cells.get(cell)
+            for entry in [entry for entry in found if _inside(entry[1], access.box)] if found else ():
+                del self._cells[cell][entry]
+
+
+def _inside(box: Box, other: Box) -> bool:
+    return all(first <= low and high <= last for (low, high), (first, last) in zip(box, other, strict=True))
 
 
 class Dependences:
@@ -20,8 +58,8 @@ class Dependences:
 
     def __init__(self) -> None:
         self._tasks: list[Task] = []
-        self._spaces: dict[str, Space] = {}
-        self._writers: defaultdict[int, list[Task]] = defaultdict(list)
+        self._reads, self._writes = _Accesses(), _Accesses()
+        self._fillers: defaultdict[int, list[Task]] = defaultdict(list)
         """Of places on chip, by identity."""
 
     def add(self, tasks: Sequence[Task]) -> None:
@@ -34,23 +72,22 @@ class Dependences:
             own = {id(place) for place in filled}
             # What it makes itself lies nobody knows where until it has come.
             task.reads = (*reads, *(access for access in made if not own & {id(place) for place in access.sources}))
-            found = {writer.number for place in (*places, *filled) for writer in self._writers[id(place)]}
-            for write, accesses in ((False, reads), (True, writes)):
-                for access in accesses:
-                    found.update(past.position for past in self._space(access).conflicts(access.box, write=write))
-            for place in filled:
-                self._writers[id(place)].append(task)
-            for write, accesses in ((False, reads), (True, writes)):
-                for access in accesses:
-                    self._space(access).add(Past(task.number, Unit.SEQ, write, access.box))
+            found = {filler.number for place in (*places, *filled) for filler in self._fillers[id(place)]}
+            for access in (*reads, *writes):
+                found |= self._writes.meeting(access)
+            for access in writes:
+                found |= self._reads.meeting(access)
+            for place in own:
+                self._fillers[place].append(task)
+            for access in writes:
+                self._reads.forget(access)
+                self._writes.forget(access)
+                self._writes.add(task.number, access)
+            for access in reads:
+                self._reads.add(task.number, access)
             task.after = tuple(self._tasks[number] for number in sorted(found - {task.number}))
 
     def add_instead(self, tasks: Sequence[Task], of: Sequence[Task]) -> None:
         """Tasks that may come in the place ``of`` others, which have been added and do the same."""
         for task, other in zip(tasks, of, strict=True):
             task.number, task.twin, task.after, task.reads = other.number, other, other.after, other.reads
-
-    def _space(self, access: Access) -> Space:
-        if access.space not in self._spaces:
-            self._spaces[access.space] = Space(len(access.box), on_chip=False)
-        return self._spaces[access.space]

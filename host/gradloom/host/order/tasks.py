@@ -42,10 +42,14 @@ class Emitter(Protocol):
 class Later:
     """A number, or a name, that is known when the task is emitted; ``source`` is what has to be found for it."""
 
-    __slots__ = ("find", "source")
+    __slots__ = ("_make", "source")
 
-    def __init__(self, source: object, find: Callable[[], int | str]) -> None:
-        self.source, self.find = source, find
+    def __init__(self, source: object, make: Callable[[], int | str]) -> None:
+        self.source, self._make = source, make
+
+    def find(self) -> int | str:
+        """It, once its source has been found."""
+        return self._make()
 
     def __add__(self, more: int) -> "Later":
         return Later(self.source, lambda: int(self.find()) + more)
@@ -133,14 +137,17 @@ class Address(Later):
     __slots__ = ("offset", "place")
 
     def __init__(self, place: Place, offset: int = 0) -> None:
-        super().__init__(place, lambda: place.start + offset)
-        self.place, self.offset = place, offset
+        self.source = self.place = place
+        self.offset = offset
+
+    def find(self) -> int:
+        return self.place.start + self.offset
 
     def __add__(self, more: int) -> "Address":
         return Address(self.place, self.offset + more)
 
     def __int__(self) -> int:
-        return self.place.start + self.offset
+        return self.find()
 
 
 class Region:
@@ -314,8 +321,8 @@ class Task:
         return [known(access) for access in self.reads]
 
     def come(self) -> None:
-        """Its last command has been emitted."""
-        self.emitted = True
+        """Its last command has been emitted; its steps are done with."""
+        self.emitted, self.steps, self.reads = True, (), ()
         if self.twin:
             self.twin.emitted = True
 

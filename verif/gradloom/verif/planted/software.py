@@ -135,6 +135,27 @@ FAULTS = (
         f"{_TESTS}/host/test_environment.py::test_a_folder_that_takes_no_file",
     ),
     Fault(
+        "a task that writes a part of a tensor does not wait for those that read it before",
+        f"{_HOST}/order/dependences.py",
+        "found |= self._reads.meeting(access)",
+        "found |= set()",
+        f"{_TESTS}/host/order/test_dependences.py::test_any_order_that_keeps_them_is_right",
+    ),
+    Fault(
+        "a write makes tasks forget what lies only partly inside it",
+        f"{_HOST}/order/dependences.py",
+        "if _inside(entry[1], access.box)",
+        "if overlap(entry[1], access.box)",
+        f"{_TESTS}/host/order/test_dependences.py::test_any_order_that_keeps_them_is_right",
+    ),
+    Fault(
+        "commands that scatter a shortcut's error are counted for another layer",
+        f"{_HOST}/training_step/step.py",
+        "builder.planned(8 * network.index(name) + 1, schedule_shortcut.scatter(builder, layer))",
+        "builder.planned(0, schedule_shortcut.scatter(builder, layer))",
+        f"{_TESTS}/host/backward/test_shortcut_error.py::test_scattered_errors_count_for_their_shortcut",
+    ),
+    Fault(
         "verification skips the normalised activations",
         f"{_HOST}/devices/verification.py",
         "unequal = device != golden",

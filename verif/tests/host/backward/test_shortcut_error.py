@@ -9,6 +9,8 @@ from gradloom.contracts.isa import Kind, Opcode, PsumLayout, Source, tensor_id
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.schedule import compile_network
+from gradloom.models.network import Subsample, load_network
+from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
 from gradloom.verif.interpreting.step_check import check_steps
 from gradloom.verif.networks import strided_shortcut
@@ -41,3 +43,13 @@ def test_planes_in_pieces_whose_second_reading_comes_late():
     config = dataclasses.replace(PRESETS["small"], abuf_depth=512, mbuf_depth=128)
     with pytest.raises(ScheduleError, match="of AA would be overwritten before they are used"):
         compile_network(strided_shortcut(34, 32), config, 1, choices=Choices(cut=64))
+
+
+def test_scattered_errors_count_for_their_shortcut():
+    """Of a subsampling shortcut: loads, the A-Core's commands and stores carry its tag, whatever comes before them."""
+    network = load_network(str(NETWORKS / "tiny-subsample.toml"))
+    plan = compile_network(network, PRESETS["small"], 3)
+    layers = {8 * network.index(layer.name) + 1: layer.name for layer in network.layers if isinstance(layer, Subsample)}
+    scatters = [i for i in plan.instructions if i.opcode == Opcode.RUN and (i["pool"], i["pkern"], i["pmax"]) == (2, 1, 1)]
+    moves = {i.opcode for i in plan.instructions if i.tag in layers}
+    assert layers and {i.tag for i in scatters} == set(layers) and moves >= {Opcode.LOAD, Opcode.RUN, Opcode.STORE}

@@ -1,0 +1,111 @@
+"""What tasks come behind follows from what they read and write, in the order of their meaning."""
+
+import numpy as np
+import pytest
+
+from gradloom.contracts.isa import Opcode
+from gradloom.host.order.accesses import overlap, tensor_access
+from gradloom.host.order.dependences import Dependences
+from gradloom.host.order.pieces import Lane, Piece
+from gradloom.host.order.tasks import Address, Call, Command, Later, Place, PlannedAccess, Take, Task, Uses
+from gradloom.host.schedule import compile_network
+from gradloom.models.network import load_network
+from gradloom.verif.checkout import NETWORKS
+from gradloom.verif.configs import machine_config
+
+
+def task(*steps, lane=Lane.ACORE):
+    return Task(Piece(lane, 1), tuple(steps))
+
+
+def using(**uses):
+    return Call(lambda: None, 0, (), Uses(**uses))
+
+
+def part(images, groups=(0, 1)):
+    return tensor_access("z", (images, groups))
+
+
+def added(*tasks):
+    Dependences().add(tasks)
+    return [[other.number for other in task.after] for task in tasks]
+
+
+def test_readers_follow_writers_and_writers_all():
+    write, other, read, again = (task(using(writes=[part((0, 2))])), task(using(writes=[part((2, 4))])),
+                                 task(using(reads=[part((1, 2))])), task(using(writes=[part((0, 4))])))
+    assert added(write, other, read, again) == [[], [], [0], [0, 1, 2]]
+
+
+def test_readers_do_not_follow_each_other_nor_other_groups():
+    assert added(task(using(reads=[part((0, 1))])), task(using(reads=[part((0, 1))])),
+                 task(using(writes=[part((0, 1), (1, 2))]))) == [[], [], []]
+
+
+def test_what_is_on_chip_follows_who_took_and_filled_it():
+    place = Place(4)
+    at = PlannedAccess("IBUF", ((Address(place), Address(place, 4)),))
+    take, fill = task(Take(None, place)), task(Command(Opcode.LOAD, {}, (part((0, 1)),), (at,), (), False, 0))
+    use = task(Command(Opcode.CONV, {}, (at,), (), (), False, 0))
+    assert added(take, fill, use, task()) == [[], [0], [0, 1], []]
+
+
+def test_when_a_task_has_what_it_reads():
+    """Parts of tensors, and what others made on the array; of its own sums it knows nothing before."""
+    own, other = (PlannedAccess(Later(Place(1), lambda: "PSUM0"), ((3, 4),)) for _ in range(2))
+    reader = task(using(filled=own.sources), using(reads=[part((0, 1))]),
+                  Command(Opcode.RUN, {}, (own, other), (), (), False, 0))
+    added(reader)
+    assert [access.space for access in reader.read()] == ["z", "PSUM0"]
+
+
+def test_one_may_come_in_the_place_of_another():
+    write, read, instead = task(using(writes=[part((0, 1))])), task(using(reads=[part((0, 1))])), task()
+    found = Dependences()
+    found.add([write])
+    found.add_instead([instead], [write])
+    found.add([read])
+    assert [other.number for other in read.after] == [0] and not write.emitted
+    instead.come()
+    assert write.emitted and all(other.emitted for other in read.after)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_that_keeps_them_is_right(seed):
+    """Against every pair of accesses: a task comes behind another, perhaps by way of others, if and only if they conflict."""
+    rng, tasks, accesses = np.random.default_rng(seed), [], []
+    for _ in range(60):
+        mine = []
+        for _ in range(rng.integers(1, 4)):
+            low = rng.integers(0, 12, 3)
+            box = tuple((int(first), int(first + size)) for first, size in zip(low, rng.integers(1, 5, 3), strict=True))
+            mine.append((bool(rng.integers(2)), tensor_access("z", box)))
+        accesses.append(mine)
+        tasks.append(task(using(reads=[a for write, a in mine if not write], writes=[a for write, a in mine if write])))
+    added(*tasks)
+    behind = []
+    for number, here in enumerate(tasks):
+        direct = {other.number for other in here.after}
+        behind.append(direct.union(*(behind[other] for other in direct)))
+        for other in range(number):
+            conflict = any((a or b) and overlap(x.box, y.box) for a, x in accesses[number] for b, y in accesses[other])
+            assert not conflict or other in behind[number], (number, other)
+            assert conflict or other not in direct, (number, other)
+
+
+@pytest.mark.parametrize(("network", "config", "batch"), [
+    ("tiny-residual", "small", 3), ("tiny-subsample", "kept", 3), ("tiny-rows", "rows", 2), ("tiny-branches", "eta", 1)])
+def test_tasks_of_a_step_come_behind_what_they_need(network, config, batch, monkeypatch):
+    """In the order in which the scheduler emits them; and nearly every task needs another one."""
+    seen, come = [], Task.come
+
+    def watched(self):
+        assert all(other.emitted for other in self.after), "a task has come before one that it needs"
+        seen.append(self)
+        come(self)
+
+    monkeypatch.setattr(Task, "come", watched)
+    compile_network(load_network(str(NETWORKS / f"{network}.toml")), machine_config(config), batch)
+    assert len(seen) > 30 and sum(bool(here.after) for here in seen) > len(seen) // 2
+    order = [here.number for here in seen if here.twin is None]
+    assert order != sorted(order), "it is not that of their meaning"
