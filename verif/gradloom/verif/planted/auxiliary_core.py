@@ -66,7 +66,7 @@ FAULTS = (
     ),
     Fault(
         "the mean is floored",
-        f"{_RTL}/acore/microprograms.py",
+        "rtl/gradloom/contracts/microprograms.py",
         '"st2": ScalarTerm.ONE, ',
         "",
         f"{_TESTS}/rtl/acore/test_acore.py::test_acore[g4w2]",
@@ -192,14 +192,14 @@ FAULTS = (
     ),
     Fault(
         "residual of the forward pass is aligned by the wrong shift",
-        f"{_RTL}/acore/microprograms.py",
+        "rtl/gradloom/contracts/microprograms.py",
         'y |= {"y3": Y3.A, "shy": Shift.SH2}',
         'y |= {"y3": Y3.A, "shy": Shift.SH1}',
         f"{_TESTS}/system/test_verify.py::test_small[tiny-residual]",
     ),
     Fault(
         "shifts of the weight update are exchanged",
-        f"{_RTL}/acore/microprograms.py",
+        "rtl/gradloom/contracts/microprograms.py",
         '"y3": Y3.PRODUCT, "shy": Shift.SH3, "c2": Shift.SH4',
         '"y3": Y3.PRODUCT, "shy": Shift.SH4, "c2": Shift.SH3',
         f"{_TESTS}/system/test_verify.py::test_digits[small]",
