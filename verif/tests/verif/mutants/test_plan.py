@@ -24,15 +24,10 @@ def sample() -> list[Mutant]:
 
 
 WITHOUT = {
-    "channels.py": "numbers and names of engines",
-    "config.py": "rules of configurations",
     "emission.py": "writes files",
     "emit.py": "writes Verilog",
-    "acore/microcode.py": "an assembler",
-    "acore/microprograms.py": "a table",
+    "acore/micro_layout.py": "a shape",
     "memory_path/buses.py": "shapes",
-    "regmap.py": "a table",
-    "regmap_export.py": "writes documents",
     "xc7.py": "Verilog text of slices, with planted faults in formal/",
 }
 """Sources without a statement of hardware, and what they hold."""
