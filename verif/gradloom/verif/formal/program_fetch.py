@@ -23,7 +23,8 @@ _PATIENCE = 4
 
 def small_fetch(*changes: str) -> types.ModuleType:
     """A copy of the module with a FIFO of two chunks, and a bug as of :func:`gradloom.verif.formal.run.planted_bug`."""
-    return planted_bug("gradloom.rtl.sequencer.program_fetch", "AHEAD = 512", "AHEAD = 32", *changes)
+    depth = "import FETCH_AHEAD, FETCH_CHUNK\n", "import FETCH_CHUNK\nFETCH_AHEAD = 32\n"
+    return planted_bug("gradloom.rtl.sequencer.program_fetch", *depth, *changes)
 
 
 class FetchSpec(wiring.Component):

@@ -18,7 +18,8 @@ _BEAT = _CONFIG.beat_bytes
 _SHIFT = _BEAT.bit_length() - 1
 
 
-_SMALL = {"axi_read": ("OUTSTANDING_READS = 32", "OUTSTANDING_READS = 3", "FETCH_BEATS = 2 * BURST_BEATS", "FETCH_BEATS = 4"),
+_SMALL = {"axi_read": ("from gradloom.contracts.pipeline import FETCH_BEATS, OUTSTANDING_READS\n",
+                      "OUTSTANDING_READS, FETCH_BEATS = 3, 4\n"),
           "axi_write": ("OUTSTANDING_WRITES = 16", "OUTSTANDING_WRITES = 2"), "axi": ("SETTLE = 8", "SETTLE = 2")}
 
 
