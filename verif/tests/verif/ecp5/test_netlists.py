@@ -73,9 +73,10 @@ def test_a_pe_in_cells():
     assert re.search(r"NETLIST .*: dut_cells: \d{3,} gates, \d{3} flip-flops", done.stdout), done.stdout[-3000:]
 
 
-@pytest.mark.long("five minutes of synthesis, as many of compilation")
-def test_the_machine_of_the_board_trains_in_cells():
+@pytest.mark.long("five minutes of synthesis, as many of compilation; three times that for ecp5-85")
+@pytest.mark.parametrize("machine", ["ecp5-9", "ecp5-85"])
+def test_the_machine_of_the_board_trains_in_cells(machine: str):
     """Every byte of a step, of every tensor, whatever flip-flops and memories held before the reset."""
     case = make_case("tiny-branches", 2, 2)
-    config = PRESETS["ecp5-9"]
+    config = PRESETS[machine]
     assert verify_steps(case, config, power_up=1, simulate=netlist_device) == golden_digest(case)
