@@ -17,8 +17,8 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.pieces import Piece
 from gradloom.host.order.places import Pool, Ring
 
-__all__ = ["Address", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
-           "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Source", "Step", "Take", "Task", "Uses", "Way",
+__all__ = ["Address", "Allocator", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
+           "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Step", "Take", "Task", "Uses", "Way",
            "emitted", "known", "planned_rows"]
 
 
@@ -98,12 +98,13 @@ class Way:
         self._found: int | None = None
 
     def choose(self, emitter: Emitter) -> int:
+        """The channel; all later calls give the same."""
         if self._found is None:
             self._found = emitter.way(self._dest, shared=True, most=self._most)
         return self._found
 
 
-class Source(Protocol):
+class Allocator(Protocol):
     """A memory that hands out addresses: a ring, a pool, or a region of one."""
 
     def take(self, count: int) -> int:
@@ -169,12 +170,15 @@ class Region:
         return self.ring
 
     def take(self, count: int) -> int:
+        """As :meth:`gradloom.host.order.places.Ring.take`; like the others it raises :exc:`ValueError` before it is opened."""
         return self._opened().take(count)
 
     def held(self, key: Hashable) -> int | None:
+        """As :meth:`gradloom.host.order.places.Ring.held`."""
         return self._opened().held(key)
 
     def take_for(self, key: Hashable, count: int) -> int:
+        """As :meth:`gradloom.host.order.places.Ring.take_for`."""
         return self._opened().take_for(key, count)
 
 
@@ -243,7 +247,7 @@ def known(access: Access | PlannedAccess) -> Access:
 class Take:
     """A place is found."""
 
-    source: Source
+    source: Allocator
     place: Place
 
     def perform(self, _: Emitter) -> None:
@@ -397,7 +401,7 @@ class Collector:
             raise RuntimeError(f"{step} belongs to no task")
         self._steps.append(step)
 
-    def take(self, source: Source, count: int) -> Address:
+    def take(self, source: Allocator, count: int) -> Address:
         """``count`` addresses of a memory or a region."""
         place = Place(count)
         self.add(Take(source, place))
