@@ -110,6 +110,7 @@ class Kind(enum.IntEnum):
     """Kind of a tensor; its number is ``8 * layer + kind`` (exponent file, statistics, seeds).
 
     Layer 0 is the input: number 0 always holds 0, 1 the learning rate's shift, 2 the input's exponent, 3 the weight decay's shift.
+    The golden model, which must not know the machine, has the same in :class:`gradloom.models.layers.Kind`; a test compares them.
     """
 
     W = 0
