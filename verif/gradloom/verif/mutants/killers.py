@@ -51,7 +51,8 @@ _PARTS = {
     "ccore/feed.py": ("rtl/ccore/test_ccore_commands.py",),
     "ccore/rowwalk.py": ("rtl/ccore/test_feed.py", "rtl/ccore/test_psum_sums.py", "rtl/ccore/test_ccore_commands.py"),
     "ccore/operands.py": ("rtl/ccore/test_pe.py",),
-    "ccore/mac.py": ("rtl/ccore/test_wpu.py::test_each_code_of_an_error_counts_as_its_value", "rtl/ccore/test_pe.py",
+    "ccore/mac.py": ("rtl/ccore/test_wpu.py::test_the_largest_product",
+                     "rtl/ccore/test_wpu.py::test_each_code_of_an_error_counts_as_its_value", "rtl/ccore/test_pe.py",
                      "formal/test_formal_arith.py::test_multiplier", "formal/test_formal_xc7.py::test_slice_is_the_mac",
                      "formal/test_double_pumped.py"),
     "ccore/magnitude.py": ("rtl/ccore/test_psum_sums.py", "formal/test_formal_sums.py::test_magnitude",
@@ -111,11 +112,13 @@ def _mirrored(file: str) -> list[str]:
 
 def killers(mutant: Mutant) -> list[str]:
     """pytest nodes, relative to the repository, for a mutant."""
-    file = mutant.place.file
-    # A whole core's bench is its own parts' test, too, but takes longer than the networks.
+    file, owner = mutant.place.file, mutant.place.owner.rpartition(":")[0]
+    # A whole core's bench is its own parts' test, too, but takes longer than the networks. What several modules share, such as a
+    # delay or a limit, is tested by the module that it is in, too.
     cores = (_ACORE, _CCORE)
-    parts = [test for test in (*_mirrored(file), *_PARTS.get(file, ())) if not any(core.startswith(test) for core in cores)]
-    room = _ROOMS[file.rpartition("/")[0]]
+    parts = [test for of in (file, owner) for test in (*_mirrored(of), *_PARTS.get(of, ()))
+             if not any(core.startswith(test) for core in cores)]
+    room = _ROOMS[owner.rpartition("/")[0]]
     found = [*parts, *_NUMBERS, *_NANO, *room] if mutant.config == "nano" else [*parts, *_MACHINES[mutant.config], *room]
     first = MACHINE if mutant.config == "nano" else ()
     return list(dict.fromkeys([*first, *(f"{_TESTS}/{test}" for test in found)]))

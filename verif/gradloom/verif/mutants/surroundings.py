@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value
 from amaranth.lib.data import View
 
-from gradloom.contracts.isa import Source
+from gradloom.contracts.isa import Opcode, Source
 from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.command import decode
 from gradloom.rtl.delay import delayed
 
 __all__ = ["SURROUNDINGS", "Surroundings"]
@@ -81,12 +82,27 @@ def _with(name: str) -> Expression:
     return lambda m, signal: signal(name)
 
 
-def _started(m: Module, signal: Callable[[str], Signal]) -> Value:
-    """There was a start since the last reset."""
-    started = Signal()
-    with m.If(signal("start")):
-        m.d.sync += started.eq(1)
-    return started
+def _behind(name: str) -> Expression:
+    """In a cycle before this one, since the last reset, a signal of the module was 1."""
+    def expression(m: Module, signal: Callable[[str], Signal]) -> Value:
+        was = Signal()
+        with m.If(signal(name)):
+            m.d.sync += was.eq(1)
+        return was
+
+    return expression
+
+
+_started = _behind("start")
+
+
+def _since(name: str) -> Expression:
+    """In this cycle or one before it, since the last reset, a signal of the module was 1."""
+    return lambda m, signal: signal(name) | _behind(name)(m, signal)
+
+
+def _error_of_a_class(m: Module, signal: Callable[[str], Signal]) -> Value:
+    return signal("divided_10") | decode(Opcode.SOFTMAX, signal("port__cmd")).squared
 
 
 def _steps_behind_a_start(m: Module, signal: Callable[[str], Signal]) -> Value:
@@ -117,6 +133,11 @@ SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
         promised=_first_lane, seen={"add": _beat_to_add}),),
     "acore/planes.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"idx": _started}),),
     "acore/poolwalk.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"addr": _started}),),
+    "acore/softmax.py": (Surroundings(
+        "what the rounder takes counts with what says that it is valid, a quotient or a logit (error_valid of Softmax)",
+        seen={"g": _error_of_a_class}),),
+    "acore/tail.py": (Surroundings(
+        "words are read of a command that was taken (Tail)", seen={"at": _since("take")}),),
     "registers/counters.py": (Surroundings(
         "perf_value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
         "(READ_WAIT)",
@@ -125,5 +146,8 @@ SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
         "a response comes to a request only, and a request behind a jump; its ready counts with valid, as the data of a FIFO count "
         "with w_en (ProgramFetch, proof of the read manager's data)",
         promised=_answer_to_a_request, seen={"response__ready": _with("response__valid"), "w_data": _with("w_en")}),),
+    "sequencer/tails.py": (Surroundings(
+        "nobody looks at the slot of the command that started last before one has started (port of a queue)",
+        seen={"slot": _behind("next")}),),
 }
 """By file: of those of its modules that have all these signals."""

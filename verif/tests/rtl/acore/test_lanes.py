@@ -9,6 +9,7 @@ from amaranth.sim import Simulator
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.isa import Opcode, XSource
 from gradloom.contracts.microcode import Operand
+from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore.lanes import LANES, Lanes
 from gradloom.rtl.acore.sweep import FETCH
 from gradloom.verif.acore.acore_commands import command
@@ -84,3 +85,91 @@ def test_wide_operands():
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+@dataclasses.dataclass
+class Told:
+    """What the lanes say of commands: statistics by tensor number, done with its fault, addresses of logits."""
+
+    statistics: list[int] = dataclasses.field(default_factory=list)
+    faults: list[int] = dataclasses.field(default_factory=list)
+    logits: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Given:
+    """A command of ``_LONG`` beats: fields of RUN, what its microinstruction says, XIN of its last beat (of all others 1)."""
+
+    fields: dict[str, int]
+    operation: dict[str, int]
+    last: int = 1
+
+
+_LONG = 48
+"""Beats after which the next command may follow as soon as the last one is issued (Sweep: 35 cycles and more)."""
+
+
+def _follow(commands: list[Given]) -> Told:
+    """Commands as closely as the sweep lets them follow each other: present and go two cycles after the last beat."""
+    dut, told = Lanes(PRESETS["nano"]), Told()
+    schedule: list[tuple[Given, int] | None] = []
+    for given in commands:
+        schedule += [(given, beat) for beat in range(-1, _LONG)] + [None]
+    schedule += [None] * _BETWEEN
+
+    async def bench(ctx):
+        for cycle, entry in enumerate(schedule):
+            given, beat = entry if entry is not None else (None, 0)
+            ctx.set(dut.go, given is not None and beat < 0)
+            if given is not None and beat < 0:
+                words = command(Opcode.RUN, **given.fields)
+                ctx.set(dut.present.cmd, sum(word << 32 * i for i, word in enumerate(words)))
+                ctx.set(dut.present.op, given.operation)
+            ctx.set(dut.issue.beat, {"v": int(given is not None and beat >= 0), "v0": 1, "v1": 1,
+                                     "first": int(beat % 16 == 0), "final": int(beat == _LONG - 1)})
+            late = schedule[cycle - _XIN_DELAY] if cycle >= _XIN_DELAY else None
+            wide = late[0].last if late is not None and late[1] == _LONG - 1 else 1
+            ctx.set(dut.xin_data, sum((wide & MASK64) << 64 * lane for lane in range(LANES)))
+            if ctx.get(dut.stat_valid):
+                told.statistics.append(ctx.get(dut.stat_tid))
+            if ctx.get(dut.done):
+                told.faults.append(ctx.get(dut.fault))
+            if ctx.get(dut.logit_we):
+                told.logits.append(ctx.get(dut.logit_waddr))
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return told
+
+
+_XIN = {"xsrc": XSource.DW, "xin": 1}
+
+
+def test_a_wide_operand_counts_for_its_own_command():
+    """A last operand that leaves 48 bits is a fault of a command that multiplies it, and none of one that only exports it,
+    whichever kind the next command is."""
+    kinds = [(writes, wide) for writes in ("wa", "wx") for wide in (1, 1 << 47, -(1 << 47), -(1 << 47) - 1)]
+    given = [Given(_XIN, {"x": Operand.IN, writes: 1}, wide) for pair in itertools.product(kinds, kinds) for writes, wide in pair]
+    assert _follow(given).faults == [
+        ErrorCode.GRADIENT_SUM_OVERFLOW if "wa" in one.operation and one.last in (1 << 47, -(1 << 47) - 1) else 0 for one in given]
+
+
+def test_statistics_name_their_tensors():
+    """All bits of the numbers of both tensors, the first one first; a tensor of number 0 has none."""
+    pairs = [(t1, t2) for bit in range(11) for t1, t2 in ((1 << bit, 0x7FF ^ 1 << bit), (0, 1 << bit), (1 << bit, 0))]
+    told = _follow([Given(_XIN | {"t1": t1, "t2": t2}, {"x": Operand.IN, "wa": 1}) for t1, t2 in pairs])
+    assert told.statistics == [tid for pair in pairs for tid in pair if tid]
+    assert told.faults == [0] * len(pairs)
+
+
+def test_addresses_of_logits():
+    """A plane's logit lies the step of the command behind that of the plane before it, modulo 2^16."""
+    steps = [0, 0xFFFF, *(1 << bit for bit in range(16))]
+    told = _follow([Given(_XIN | {"ob0": first, "om0": step}, {"x": Operand.IN, "wl": 1})
+                    for first, step in enumerate(steps)])
+    # The address goes on with a plane's first beat, and every beat of the plane is written.
+    planes = _LONG // 16
+    assert told.logits == [first + plane * step & 0xFFFF for first, step in enumerate(steps) for plane in range(planes)]

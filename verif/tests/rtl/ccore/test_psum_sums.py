@@ -1,5 +1,6 @@
 """First-pass sums: absolute values of random windows against plain addition, slots that WPUs leave out, reads, beyond the store."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -27,7 +28,8 @@ class Sums(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
-            "token": In(token_layout(config)), "total": In(data.ArrayLayout(data.ArrayLayout(signed(WIDTH), 4), config.wpus)),
+            "token": In(token_layout(config)),
+            "total": In(data.ArrayLayout(data.ArrayLayout(signed(config.psum_width), 4), config.wpus)),
             "en": In(1), "half": In(1), "k": In(2), "plane": In(8), "q": Out(data.ArrayLayout(SUM_BITS, config.wpus)),
             "fault": Out(1)})
 
@@ -160,6 +162,22 @@ def test_sums(wpus, family):
                     assert values == [expected[read_half].get((k, plane, w), 0) for w in range(wpus)], (k, plane, read_half)
         beyond = windows(rng, wpus, Pattern.K3, 0, PLANES + 1, 1, 1)
         assert await run(ctx, dut, rng, beyond) == 1
+
+    simulate(dut, testbench)
+
+
+def test_every_bit_of_a_sum_is_stored():
+    """Of each output group: sums of 2^k for every k of the 48 bits."""
+    dut = Sums(dataclasses.replace(machine(1), psum_width=SUM_BITS, wg_width=SUM_BITS))
+
+    async def testbench(ctx):
+        rng = np.random.default_rng(0)
+        for bit in range(SUM_BITS):
+            token = {"sel": 2 * Pattern.K1, "half": 0, "odd": 0, "group": 0, "mask": 1, "begin": 1, "slots": [0], "opens": 1,
+                     "totals": np.full((1, 4), -(1 << bit))}
+            assert await run(ctx, dut, rng, [token]) == 0
+            for k in range(3):
+                assert await read(ctx, dut, 0, k, 0) == [1 << bit], (bit, k)
 
     simulate(dut, testbench)
 

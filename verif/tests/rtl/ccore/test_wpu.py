@@ -6,7 +6,7 @@ import random
 
 import cocotb
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
@@ -15,7 +15,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from gradloom.contracts.config import MACS, Config
-from gradloom.rtl.ccore.mac import clusters_of
+from gradloom.rtl.ccore.mac import clusters_of, factor_of, mac_factor
 from gradloom.rtl.ccore.operands import Weights, Windows
 from gradloom.rtl.ccore.wpu import WPU_ASK, WPU_CTL, Wpu
 from gradloom.rtl.delay import delayed
@@ -219,6 +219,34 @@ def test_each_code_of_an_error_counts_as_its_value(mac):
                 assert ctx.get(dut.d[cluster][c][i]) == decode(codes[(i + cluster) % 3]), (codes, cluster, c, i)
 
     simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("mac", MACS)
+def test_the_largest_product(mac):
+    """2^24, of -4096 with itself, which no other pair of codes gives: in every tap and cluster, of codes and weights alike."""
+    cols, lowest = clusters_of(mac), 0x40
+    dut = Wpu(Config(name="t", clusters=cols, wpus=1, cols=cols, mac=mac))
+    factor = Signal(mac_factor(mac))
+
+    async def bench(ctx):
+        ctx.set(dut.ask.as_value(), (1 << WPU_ASK.size) - 1)
+        for name in ("wg", "use", "clr", "snap"):
+            ctx.set(getattr(dut.ctl, name), 1)
+        for c, k in itertools.product(range(3 * cols), range(3)):
+            ctx.set(dut.a[c][k], ctx.get(factor))
+        for cluster, k in itertools.product(range(dut.clusters), range(3)):
+            ctx.set(dut.e[cluster][k], lowest)
+        await ctx.tick().repeat(9 + cols)
+        for cluster, c, i in itertools.product(range(dut.clusters), range(cols), range(9)):
+            assert ctx.get(dut.d[cluster][c][i]) == decode(lowest) ** 2, (cluster, c, i)
+
+    m = Module()
+    m.submodules.dut = dut
+    m.d.comb += factor.eq(factor_of(mac, Const(lowest, 8)))
+    simulator = Simulator(m)
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
