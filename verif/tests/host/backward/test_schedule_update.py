@@ -41,6 +41,16 @@ def test_output_groups_that_are_left_over(kernel, stride, out, left, parts):
     assert len(whole) == parts * kernel * (-(-out // 8 // 3) - (left > 0) * (left // 2))
 
 
+def test_a_larger_batch_updates_hardly_more_often():
+    """Weights of wide fully connected layers are updated once a step, whatever the batch: more images are more cycles of the same
+    commands of the array, as long as they fit on chip."""
+    network = Network("wide", (3, 4, 4), 10, (
+        Conv(name="conv", out=96, kernel=3, pad=1), MaxPool(name="pool", kernel=4, stride=4),
+        FullyConnected(name="first", out=1024), FullyConnected(name="second", out=512), FullyConnected(name="logits", out=10)))
+    few, many = (sum(i.opcode == Opcode.RUN for i in compile_network(network, ETA, batch).instructions) for batch in (2, 16))
+    assert few < many < 1.5 * few
+
+
 SMALL = PRESETS["small"]
 PLAIN = Network("plain", (5, 4, 4), 3, (
     Conv(name="first", out=6, kernel=3, pad=1), Conv(name="second", out=7, kernel=3, pad=1), FullyConnected(name="fc", out=3)))
