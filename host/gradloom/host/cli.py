@@ -92,6 +92,8 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
                        help="estimate the step with one part of the machine after the other taking no time")
     bench.add_argument("--out", type=Path, default=None, metavar="DIR",
                        help="folder of bench.json and bench.html (default: runs/bench-NETWORK-CONFIG-N)")
+    bench.add_argument("--draw", default=None, metavar="LAYER[:PHASE]",
+                       help="also draw a layer's commands in time; PHASE: FP (default), BP, norm or WG")
     bench.add_argument("--trace", type=Path, default=None, metavar="FILE",
                        help="also write every command of the step as a trace for ui.perfetto.dev")
     schedule_argument(bench)

@@ -15,6 +15,7 @@ from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TARGET, PUBLISHED, compare, figures
 from gradloom.host.bench.board_bench import measure_board, refuse, report_lines, steps_before
 from gradloom.host.bench.board_bench_page import render_board_bench
+from gradloom.host.bench.layer_drawing import draw, find_layer
 from gradloom.host.choices import Choices, choose
 from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.compilation.fit import ScheduleError
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--compare sets the cost model beside the simulated machine: give --device rtl with it")
     if options.trace is not None and options.trace.exists():
         raise UserError(f"{options.trace} exists already: give another --trace, nothing is overwritten")
+    drawn = None if options.draw is None else find_layer(network, options.draw)
     folder = options.out or RunFolder.free_name(Path("runs"), f"bench-{network.name}-{config.name}")
     RunFolder.check_free(folder, "nothing is overwritten")
     if options.trace is not None:
@@ -131,6 +133,10 @@ def run(options: argparse.Namespace) -> int:
         trace = chrome_trace(timeline, lambda command: f"{names[command.tag]} {command.opcode.name}", title=title)
         write_json(options.trace, trace)
         print(f"gradloom: trace {options.trace} (open it at ui.perfetto.dev)")
+    if drawn is not None:
+        drawing = folder / drawn.file
+        write_text(drawing, draw(timeline, network, drawn, title=f"{network.name} on {config.name}, {batch} images"))
+        print(f"gradloom: drawing {drawing}")
     print(f"gradloom: report {folder / 'bench.html'}")
     return 0
 

@@ -35,7 +35,8 @@ def steps_before(count: int) -> int:
 
 def refuse(options: argparse.Namespace, memory: MemoryOptions) -> None:
     """Raises :exc:`UserError` for options that only the simulated machine has."""
-    for given, name in ((options.trace, "--trace"), (options.what_if, "--what-if"), (options.check == "all", "--check all"),
+    for given, name in ((options.trace, "--trace"), (options.draw, "--draw"), (options.what_if, "--what-if"),
+                        (options.check == "all", "--check all"),
                         (memory != MemoryOptions(), "an option of the DRAM model"),
                         (options.clock_mhz is not None, "--clock-mhz")):
         if given:
