@@ -1,6 +1,6 @@
 """Sessions beyond the README's two commands.
 
-``nox -s lint types tests coverage formal synth boards emulator faults fuzz mutants eta bench``
+``nox -s lint types tests docs coverage formal synth boards emulator faults fuzz mutants eta bench``
 """
 
 import nox
@@ -28,6 +28,15 @@ def tests(session: nox.Session) -> None:
     """The whole test suite, as the README's second command."""
     session.install("-e", ".[data,test,formal]")
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation's site, in build/docs; a warning is an error. Links to sources lead to the address GRADLOOM_REPOSITORY, or
+    to copies without one."""
+    session.install("-e", ".[docs]")
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-d", "build/docs-trees", "-b", "html", "docs", "build/docs")
+    session.log("open build/docs/index.html")
 
 
 @nox.session

@@ -104,7 +104,7 @@ class Model:
 
     def __init__(
         self,
-        module: nn.Module | Imported,
+        module: "nn.Module | Imported",  # quoted: the documentation is made without PyTorch
         *,
         config: str | Config = "small",
         device: str = "golden",
