@@ -14,7 +14,8 @@ from markdown_it.token import Token
 
 from gradloom.verif.checkout import DOCS, ROOT
 
-__all__ = ["NAVIGATION", "Section", "anchors", "is_generated", "links", "modules", "navigation", "pages", "parse", "reachable"]
+__all__ = ["NAVIGATION", "Section", "anchors", "is_generated", "links", "modules", "navigation", "pages", "parse", "reachable",
+           "render"]
 
 NAVIGATION = (DOCS / "index.md", DOCS / "decisions.md")
 """Pages whose lists are the navigation: each heading of the second level names a section, each link in a list a page of it."""
@@ -46,9 +47,19 @@ def pages() -> list[Path]:
     return [*(ROOT / name for name in _ELSEWHERE), *sorted(DOCS.rglob("*.md"))]
 
 
+def _reader() -> MarkdownIt:
+    """CommonMark with tables, as GitHub reads it."""
+    return MarkdownIt("commonmark").enable("table")
+
+
 def parse(text: str) -> list[Token]:
-    """Block tokens of a page: CommonMark with tables, as GitHub reads it."""
-    return MarkdownIt("commonmark").enable("table").parse(text)
+    """Block tokens of a page."""
+    return _reader().parse(text)
+
+
+def render(text: str) -> str:
+    """A page in HTML."""
+    return str(_reader().render(text))
 
 
 def is_generated(text: str) -> bool:
@@ -113,7 +124,7 @@ def _entries(inline: Token) -> Iterator[tuple[str, str]]:
         target = str(child.attrGet("href"))
         if child.type == "link_open" and target.endswith(".md") and not target.startswith(("http", "..")):
             end = next(place for place in range(position, len(children)) if children[place].type == "link_close")
-            yield "".join(part.content for part in children[position + 1:end]), target
+            yield "".join(part.content or " " for part in children[position + 1:end]), target
 
 
 def _plain(inline: Token) -> str:
