@@ -1,15 +1,21 @@
-"""Wrapping a document's prose changes nothing that a reader sees."""
+"""Documents have short lines of prose, and wrapping changes nothing that a reader sees."""
 
 import re
 
 import pytest
 
 from gradloom.verif import reflow
+from gradloom.verif.checkout import ROOT
 from gradloom.verif.documents import render
-from gradloom.verif.reflow import WIDTH, long_lines, reflowed
+from gradloom.verif.reflow import WIDTH, long_lines, reflowed, reflowed_pages
 
 WORDS = "one two three four five six seven eight nine ten " * 4
 LONG = "x" * (WIDTH + 1)
+
+
+@pytest.mark.parametrize("page", reflowed_pages(), ids=lambda page: str(page.relative_to(ROOT).with_suffix("")))
+def test_lines_of_prose_are_short(page):
+    assert not long_lines(page.read_text()), "run python -m gradloom.verif.reflow"
 
 
 def test_lines_are_too_long_in_prose_alone():
