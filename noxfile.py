@@ -1,7 +1,12 @@
 """Sessions beyond the README's two commands.
 
-``nox -s lint types tests docs coverage formal synth boards emulator faults fuzz mutants eta bench``
+``nox -s lint types tests docs package coverage formal synth boards emulator faults fuzz mutants eta bench``
 """
+
+import re
+import tempfile
+import zipfile
+from pathlib import Path
 
 import nox
 
@@ -37,6 +42,58 @@ def docs(session: nox.Session) -> None:
     session.install("-e", ".[docs]")
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-d", "build/docs-trees", "-b", "html", "docs", "build/docs")
     session.log("open build/docs/index.html")
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Wheel and sdist, each installed by itself where no checkout is in reach, and a user's first commands there; some minutes.
+
+    From the wheel the machine trains in simulation, with nothing in the cache; from the sdist the golden model trains to the same
+    parameters.
+    """
+    session.install("build>=1.2")
+    with tempfile.TemporaryDirectory(prefix="gradloom-package-") as folder:
+        place = Path(folder)
+        session.run("python", "-m", "build", "--outdir", str(place / "dist"))
+        (wheel,), (sdist,) = (place / "dist").glob("*.whl"), (place / "dist").glob("*.tar.gz")
+        _check_files(session, wheel)
+        digests = {device: _first_commands(session, built, place / device, device)
+                   for built, device in ((wheel, "rtl"), (sdist, "golden"))}
+    if len(set(digests.values())) != 1:
+        session.error(f"the parameters differ: {digests}")
+
+
+def _check_files(session: nox.Session, wheel: Path) -> None:
+    """Every file of the packages is in the wheel: schedules, networks, C++ and Verilog beside the modules."""
+    files = {path.relative_to(root) for root in ("rtl", "sim", "verif", "models", "host", "boards")
+             for path in Path(root, "gradloom").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    with zipfile.ZipFile(wheel) as archive:
+        missing = {path.as_posix() for path in files} - set(archive.namelist())
+    if missing:
+        session.error(f"the wheel lacks {', '.join(sorted(missing))}")
+
+
+def _first_commands(session: nox.Session, built: Path, place: Path, device: str) -> str:
+    """The start of the parameters' digest after three steps on the device."""
+    place.mkdir()
+    session.run("python", "-m", "venv", str(place / "venv"))
+    environment = {"XDG_CACHE_HOME": str(place / "cache"), "PYTHONPATH": None}
+
+    def run(program: str, *arguments: str) -> str:
+        path = str(place / "venv" / "bin" / program)
+        return str(session.run(path, *arguments, external=True, env=environment, silent=True, stderr=None))
+
+    run("python", "-m", "pip", "install", "-q", f"{built}[data]")
+    with session.chdir(place):
+        run("python", "-c", "import sys, gradloom.host.cli as cli; assert cli.__file__.startswith(sys.prefix), cli.__file__")
+        session.log(run("gradloom", "doctor"))
+        session.log(run("gradloom", "verilog", "--config", "nano", "--out", "nano"))
+        said = run("gradloom", "train", "--network", "digits-cnn", "--config", "small", "--device", device, "--steps", "3")
+        session.log(said)
+    found = re.search(r"parameters ([0-9a-f]+)", said)
+    if found is None:
+        session.error("gradloom train names no parameters")
+    return found[1]
 
 
 @nox.session

@@ -1,4 +1,5 @@
-"""Who may know whom: contracts know each other only; compiler, cost model, program tools and host know no RTL and no Amaranth."""
+"""Who may know whom: contracts know each other only; compiler, cost model, program tools and host know no RTL and no Amaranth; what
+a user installs and runs knows nothing of the tests, so that it needs no checkout."""
 
 import ast
 import subprocess
@@ -50,6 +51,16 @@ def test_contracts_know_only_each_other(path):
 def test_no_hardware_is_imported(folder):
     found = {str(path.relative_to(ROOT)): name for path in folder.rglob("*.py")
              for name in imports(path, deferred=path not in EMITTERS) if hardware(name)}
+    assert found == {}
+
+
+@pytest.mark.parametrize("root", ["rtl", "sim", "models", "host", "boards"])
+def test_no_checkout_is_needed(root):
+    """``gradloom.verif`` reads and writes files outside the packages; nothing else may import it."""
+    files = sorted((ROOT / root / "gradloom").rglob("*.py"))
+    assert files
+    found = {str(path.relative_to(ROOT)): name for path in files for name in imports(path)
+             if (name + ".").startswith("gradloom.verif.")}
     assert found == {}
 
 
