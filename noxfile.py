@@ -18,7 +18,7 @@ nox.options.reuse_existing_virtualenvs = True
 def lint(session: nox.Session) -> None:
     """ruff over everything."""
     session.install("ruff>=0.9")
-    session.run("ruff", "check", "rtl", "sim", "verif", "models", "host", "boards", "docs", "noxfile.py")
+    session.run("ruff", "check", "rtl", "sim", "verif", "models", "host", "boards", "docs", "examples", "noxfile.py")
 
 
 @nox.session

@@ -30,7 +30,7 @@ version = release = installed("gradloom")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
 root_doc = "index"
-exclude_patterns = ["results", "tutorial"]
+exclude_patterns = ["results"]
 templates_path: list[str] = []
 
 myst_heading_anchors = 6

@@ -29,9 +29,11 @@ from gradloom.host.commands.cli_arguments import (
     seed,
     step_arguments,
 )
+from gradloom.host.commands.verilog_command import TARGETS
 from gradloom.host.devices.device import DEVICES, MachineError
 from gradloom.host.devices.limits import told
 from gradloom.host.files import UserError
+from gradloom.host.requests import CHECKS
 from gradloom.models.network import NetworkError
 from gradloom.sim.simulation import ProtocolError
 
@@ -83,7 +85,7 @@ def _bench_arguments(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--seed", type=seed, default=1)
     bench.add_argument("--clock-mhz", type=clock_mhz, metavar="F",
                        help="clock of the rates (default: 200, that of ETA; of a board, its own)")
-    bench.add_argument("--check", choices=("all", "last", "off"), default="last",
+    bench.add_argument("--check", choices=CHECKS, default="last",
                        help="compare with the golden model: every step, the reported one, or none (default: last)")
     bench.add_argument("--calibrate", choices=("device", "golden"), default="device",
                        help="who takes the calibrating step, of more than twice the cycles of the others (default: device)")
@@ -145,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=seed, help="seed of weights, order and rounding (default: 1)")
     train.add_argument("--out", type=Path, default=None, metavar="DIR",
                        help="folder of the results (default: runs/NETWORK-CONFIG-N)")
-    train.add_argument("--check", choices=("all", "last", "off"), default="last",
+    train.add_argument("--check", choices=CHECKS, default="last",
                        help="compare with the golden model: every tensor of every step, of the last step, or not (default: last)")
     schedule_argument(train)
     train.add_argument("--resume", type=Path, default=None, metavar="DIR", help="go on with an interrupted run")
@@ -186,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verilog = commands.add_parser("verilog", help="write the machine's Verilog, register map and configuration")
     verilog.add_argument("--config", default="small", metavar="NAME|FILE")
-    verilog.add_argument("--family", choices=("any", "xc7"), default="any",
+    verilog.add_argument("--family", choices=TARGETS, default="any",
                          help="xc7: the array's MACs are DSP48E1 slices (not mac = post_shift)")
     verilog.add_argument("--out", type=Path, required=True, metavar="DIR")
 

@@ -305,6 +305,21 @@ class Network:
             self.data,
         )
 
+    @classmethod
+    def from_toml(cls, text: str, name: str = "network") -> "Network":
+        """Inverse of :meth:`to_toml`; ``name`` is that of a network whose text has none.
+
+        Raises
+        ------
+        :exc:`NetworkError`
+            If the text is not TOML, or the network breaks a rule.
+        """
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise NetworkError(f"the text is not TOML: {error}") from None
+        return cls(**network_file.parse(table, name))
+
 
 def load_network(source: str) -> Network:
     """A built-in network by name, or a TOML file.

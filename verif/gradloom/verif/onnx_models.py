@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import gradloom.host.onnx as bridge
+import gradloom.api.onnx_models as bridge
 from gradloom.host.files import UserError
 from gradloom.models.layers import INPUT, NetworkError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.device import Device
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import Comparison, compare_tensors

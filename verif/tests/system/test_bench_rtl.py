@@ -11,9 +11,9 @@ from gradloom.contracts.pipeline import in_flight
 from gradloom.host import cli
 from gradloom.host.bench import bench_measure
 from gradloom.host.bench.bench_record import figures
-from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.cost_model.trace import engine_name
 from gradloom.host.cost_model.workload import windows
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.models.network import load_network
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
 from gradloom.host.devices.verification import compare_tensors

@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.contracts.regmap import TOTALS, offset, perf_index
 from gradloom.host.bench import bench_measure
-from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.models.network import load_network
 from gradloom.verif.checkout import NETWORKS

@@ -4,7 +4,7 @@ knows what it takes."""
 import pytest
 
 from gradloom.host.bench import bench_measure
-from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.models.network import load_network
 from gradloom.verif.checkout import NETWORKS

@@ -10,7 +10,7 @@ from gradloom.verif.checkout import DOCS, ROOT, TESTS
 from gradloom.verif.documents import Section, anchors, is_generated, links, modules, navigation, pages, reachable
 
 PAGES = pages()
-ROOMS = "host|rtl|models|verif|sim|system|formal"
+ROOMS = "host|rtl|models|verif|sim|system|formal|examples"
 
 
 def nodes(text: str) -> set[tuple[str, str]]:

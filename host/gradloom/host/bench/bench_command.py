@@ -10,19 +10,28 @@ from typing import Any
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.bench.bench_measure import CheckFailed, Measured, Steps, dram_cost, estimate, estimate_parts, measure
+from gradloom.host.bench.bench_measure import (
+    CheckFailed,
+    Measured,
+    Steps,
+    dram_cost,
+    estimate,
+    estimate_parts,
+    measure,
+    peak_bytes,
+)
 from gradloom.host.bench.bench_page import render_bench
 from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TARGET, PUBLISHED, compare, figures
 from gradloom.host.bench.board_bench import measure_board, refuse, report_lines, steps_before
 from gradloom.host.bench.board_bench_page import render_board_bench
 from gradloom.host.bench.layer_drawing import draw, find_layer
 from gradloom.host.choices import Choices, choose
-from gradloom.host.commands.verify_command import synthetic_images
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.trace import chrome_trace
 from gradloom.host.cost_model.what_if import PARTS
 from gradloom.host.cost_model.workload import layer_phase
 from gradloom.host.datasets.data import Preparation, epoch_order, load_dataset
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.board_choice import BoardChoice, board_choice, machine_config
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import check_fit
@@ -62,12 +71,6 @@ def _steps(options: argparse.Namespace, network: Network, batch: int, count: int
     return Steps([images[part] for part in parts], [labels[part] for part in parts], exponent, source)
 
 
-def _peak_bytes(config: Config, memory: MemoryOptions) -> float:
-    """Bytes a cycle that the memory gives at most: as set, or a beat for every channel of the machine."""
-    channels = config.load_channels + config.store_channels
-    return float(channels * config.beat_bytes) if memory.bytes_per_cycle is None else memory.bytes_per_cycle
-
-
 def _memory_text(memory: MemoryOptions) -> str:
     share = "a beat for every channel" if memory.bytes_per_cycle is None else f"{memory.bytes_per_cycle:g} bytes"
     return f"{share} a cycle, latency {memory.latency} cycles" + (f", stalls {memory.stalls:g}" if memory.stalls else "")
@@ -100,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
           f"{batch} images a step, {_memory_text(memory)}, {'tuned schedule' if choices.record() else 'schedule by rules'}",
           flush=True)
-    peak = _peak_bytes(config, memory)
+    peak = peak_bytes(config, memory)
     bench = _head(options, network, config, batch, choices) | {
         "clock_mhz": clock_mhz, "memory": memory.record(), "memory_text": _memory_text(memory)}
     traffic, found, began = None, None, time.monotonic()

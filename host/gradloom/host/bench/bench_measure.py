@@ -17,7 +17,7 @@ from gradloom.host.devices.device import Device
 from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions, rtl_device
 from gradloom.host.devices.runner import ProgramRunner
-from gradloom.host.devices.verification import compare_tensors
+from gradloom.host.devices.verification import CheckFailed, compare_tensors
 from gradloom.host.plan import Plan
 from gradloom.host.runs.progress import StepProgress
 from gradloom.models import digests
@@ -26,11 +26,7 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 
 __all__ = ["CheckFailed", "Measured", "Steps", "check_last", "dram_cost", "estimate", "estimate_parts", "golden_step",
-           "measure"]
-
-
-class CheckFailed(Exception):
-    """A step differs from the golden model; the message says where first."""
+           "measure", "peak_bytes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +150,12 @@ def estimate_parts(plan: Plan, dram: DramCost, steps: int = 2) -> Iterator[tuple
 def dram_cost(memory: MemoryOptions) -> DramCost:
     """What the cost model takes a DRAM model for."""
     return DramCost(latency=memory.latency, bytes_per_cycle=memory.bytes_per_cycle)
+
+
+def peak_bytes(config: Config, memory: MemoryOptions) -> float:
+    """Bytes a cycle that the memory gives at most: as set, or a beat for every channel of the machine."""
+    channels = config.load_channels + config.store_channels
+    return float(channels * config.beat_bytes) if memory.bytes_per_cycle is None else memory.bytes_per_cycle
 
 
 def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,

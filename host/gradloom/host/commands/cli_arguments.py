@@ -6,12 +6,14 @@ A value's function takes the text and raises :exc:`argparse.ArgumentTypeError` i
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gradloom.boards.board import BOARDS
 from gradloom.contracts.config import PRESETS
 from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
+from gradloom.host.requests import CLOCK_MHZ, COUNT, DECAY, INTEGERS, MOMENTUM, RATE, SEED, Range
 from gradloom.models.formats import FORMATS, find_format
 from gradloom.models.images import NORMALISATIONS, Augmentation
 from gradloom.models.network import NetworkError
@@ -38,44 +40,39 @@ __all__ = [
     "step_arguments",
 ]
 
-_MOST = 10_000_000
-"""Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
 
-
-def positive(text: str) -> int:
-    """A whole number from 1 to the largest that a run may have of anything."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-    if not 1 <= value <= _MOST:
-        raise argparse.ArgumentTypeError(f"must lie in 1..{_MOST}, not {text}")
-    return value
-
-
-def seed(text: str) -> int:
-    """A seed of 32 bits, decimal or with its base before it (``0x``)."""
-    try:
-        value = int(text, 0)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"must lie in 0..2^32-1, not {value}")
-    return value
-
-
-def _between(low: float, high: float, range_text: str) -> Callable[[str], float]:
-    """Numbers in a range, both ends included."""
+def _number(rule: Range, parse: Callable[[str], float]) -> Callable[[str], Any]:
+    """Numbers of a range, as a text that ``parse`` reads."""
     def convert(text: str) -> float:
         try:
-            value = float(text)
+            value = parse(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must lie in {range_text}, not {text}")
+            raise argparse.ArgumentTypeError(rule.broken(text)) from None
+        broken = rule.broken(value, None if rule.whole else text)
+        if broken is not None:
+            raise argparse.ArgumentTypeError(broken)
         return value
 
     return convert
+
+
+def _based(text: str) -> int:
+    """A whole number, decimal or with its base before it (``0x``)."""
+    return int(text, 0)
+
+
+positive: Callable[[str], int] = _number(COUNT, int)
+"""A whole number from 1 to the largest that a run may have of anything."""
+seed: Callable[[str], int] = _number(SEED, _based)
+"""A seed of 32 bits, decimal or with its base before it."""
+rate: Callable[[str], float] = _number(RATE, float)
+"""A learning rate."""
+momentum: Callable[[str], float] = _number(MOMENTUM, float)
+"""A momentum."""
+decay: Callable[[str], float] = _number(DECAY, float)
+"""A weight decay."""
+clock_mhz: Callable[[str], float] = _number(CLOCK_MHZ, float)
+"""A clock in MHz."""
 
 
 def _rounding(text: str) -> dict[str, str]:
@@ -106,16 +103,6 @@ def bench_device(text: str) -> str:
                                      f"{', '.join(BOARDS)})")
 
 
-rate = _between(2.0**-30, 64.0, "2^-30..64")
-"""A learning rate."""
-momentum = _between(0.0, 255 / 256, "0..255/256")
-"""A momentum."""
-decay = _between(0.0, 0.5, "0..0.5")
-"""A weight decay."""
-clock_mhz = _between(0.001, 100000.0, "0.001..100000 MHz")
-"""A clock in MHz."""
-
-
 def _format(text: str) -> str:
     try:
         return find_format(text).name
@@ -139,7 +126,7 @@ def rounding_argument(parser: argparse.ArgumentParser, default: str = "the netwo
 
 def integers_argument(parser: argparse.ArgumentParser, default: str | None = "unit") -> None:
     """What images of whole numbers mean; without a default that of the training."""
-    parser.add_argument("--integers", choices=("unit", "raw"), default=default,
+    parser.add_argument("--integers", choices=INTEGERS, default=default,
                         help="images of whole numbers, such as bytes: divided by a power of two so that they lie in -1..1 "
                              f"(unit), or taken as they are (raw) (default: {default or 'as in the training'})")
 

@@ -7,26 +7,78 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gradloom.contracts.config import load_config
+from gradloom.contracts.config import Config, load_config
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
+from gradloom.host.requests import check_choice, check_kind, option_values
 
-__all__ = ["run"]
+__all__ = ["TARGETS", "VerilogRequest", "run", "write_verilog"]
+
+TARGETS = ("any", "xc7")
+"""Families whose own blocks may take the place of plain Verilog: none, or DSP48E1 slices of the Xilinx 7 series."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerilogRequest:
+    """Verilog of a machine.
+
+    Parameters
+    ----------
+    config : :class:`~gradloom.contracts.config.Config` or :class:`str`
+        The machine, a preset's name or a TOML file.
+    out : path
+        Folder to write, which must not exist.
+    family : :class:`str`
+        "any", or "xc7" for MACs of DSP48E1 slices.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.requests.FieldError`
+        If a value is none of these.
+    """
+
+    config: Config | str = "small"
+    out: Path
+    family: str = "any"
+
+    def __post_init__(self) -> None:
+        check_kind(self, "config", (Config, str), "a Config, a preset's name or a TOML file")
+        check_kind(self, "out", Path, "a folder")
+        check_choice(self, "family", TARGETS)
 
 
 def run(options: argparse.Namespace) -> int:
+    """Write the folder and print its files. Returns 0."""
+    for file in write_verilog(VerilogRequest(**option_values(VerilogRequest, options))):
+        print(f"{file}  {file.stat().st_size:,} bytes")
+    return 0
+
+
+def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
+    """Write Verilog, register map (Markdown, C header, JSON) and the resolved configuration.
+
+    Returns
+    -------
+    tuple of :class:`~pathlib.Path`
+        The files, by name.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If the folder exists or cannot be written, the family does not fit the machine, or Yosys is missing.
+    """
     from gradloom.contracts.regmap_export import to_c_header, to_json, to_markdown
     from gradloom.rtl.emission import EmissionError, emit_verilog
     from gradloom.rtl.xc7 import with_dsp48
 
-    config = load_config(options.config)
-    if options.family == "xc7" and config.mac == "post_shift":
-        raise UserError(f"--family xc7 needs mac = 'decode_once' or 'double_pumped', and {config.name} has {config.mac!r}: "
+    config = request.config if isinstance(request.config, Config) else load_config(request.config)
+    family, target = request.family, request.out
+    if family == "xc7" and config.mac == "post_shift":
+        raise UserError(f"--family xc7 needs mac = 'decode_once' or 'double_pumped', and {config.name} has "
+                        f"{config.mac!r}: leave --family out")
+    if family != "any" and config.family not in ("any", family):
+        raise UserError(f"--family {family} does not fit {config.name}, which is made for {config.family!r}: "
                         "leave --family out")
-    if options.family != "any" and config.family not in ("any", options.family):
-        raise UserError(f"--family {options.family} does not fit {config.name}, which is made for {config.family!r}: "
-                        "leave --family out")
-    target: Path = options.out
     if target.exists():
         raise UserError(f"{target} exists already: give a folder that does not, nothing is overwritten")
     check_output_folder(target)
@@ -35,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         for name, text in emit_verilog(config).items():
-            (staging / name).write_text(with_dsp48(text) if options.family == "xc7" else text)
+            (staging / name).write_text(with_dsp48(text) if family == "xc7" else text)
         (staging / "registers.md").write_text(to_markdown(config))
         (staging / "gradloom_registers.h").write_text(to_c_header(config))
         (staging / "registers.json").write_text(to_json(config))
@@ -47,6 +99,4 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{error}: run gradloom doctor") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    for file in sorted(target.iterdir()):
-        print(f"{file}  {file.stat().st_size:,} bytes")
-    return 0
+    return tuple(sorted(target.iterdir()))

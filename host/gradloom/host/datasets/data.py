@@ -12,6 +12,7 @@ import hashlib
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from gradloom.models import digits
 from gradloom.models.arithmetic import dither, pint
 
 __all__ = ["DAMAGED", "Dataset", "Preparation", "RawImages", "channel_statistics", "epoch_order", "load_dataset", "make_dataset",
-           "normalise", "quantise"]
+           "normalise", "quantise", "raw_images"]
 
 DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 """What numpy, zipfile and gzip raise on files that are no archive, damaged, encrypted or larger than the memory."""
@@ -263,8 +264,9 @@ def _unit(images: np.ndarray) -> int:
     return 1 << (peak - 1).bit_length()
 
 
-def load_dataset(source: str, *, seed: int = 0, preparation: Preparation = Preparation()) -> Dataset:
-    """A built-in data set (``digits``), an ``.npz`` file, MNIST idx files, CIFAR-10, or a folder of images (docs/bench.md).
+def load_dataset(source: RawImages | str, *, seed: int = 0, preparation: Preparation = Preparation()) -> Dataset:
+    """A built-in data set (``digits``), an ``.npz`` file, MNIST idx files, CIFAR-10, a folder of images (docs/bench.md), or
+    images that are given as they are.
 
     Parameters
     ----------
@@ -275,7 +277,11 @@ def load_dataset(source: str, *, seed: int = 0, preparation: Preparation = Prepa
     :exc:`UserError`
         If there is no such data, or its arrays cannot be used.
     """
-    data = _digits(preparation) if source == "digits" else make_dataset(_read(source), seed=seed, preparation=preparation)
+    if source == "digits":
+        data = _digits(preparation)
+    else:
+        raw = source if isinstance(source, RawImages) else _read(source)
+        data = make_dataset(raw, seed=seed, preparation=preparation)
     return data.held_out(preparation.validation)
 
 
@@ -341,25 +347,43 @@ def _from_npz(path: Path) -> RawImages:
             arrays = {key: archive[key] for key in archive.files}
     except DAMAGED as error:
         raise UserError(f"{path} cannot be read as an .npz file: {error}") from None
+    return raw_images(path.stem, arrays, str(path))
+
+
+def raw_images(name: str, arrays: Mapping[str, np.ndarray], where: str) -> RawImages:
+    """Arrays ``x`` (images) and ``y`` (class numbers), perhaps ``x_test`` and ``y_test``, as an ``.npz`` file has them.
+
+    Parameters
+    ----------
+    name : :class:`str`
+        Of the data.
+    where : :class:`str`
+        Where the arrays are from, for messages.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If one is missing or cannot be used.
+    """
     for key in ("x", "y"):
         if key not in arrays:
             raise UserError(
-                f"{path} has no array {key!r}: it needs x (images) and y (class numbers), "
+                f"{where} has no array {key!r}: it needs x (images) and y (class numbers), "
                 f"and may have x_test and y_test; it has {', '.join(arrays) or 'none'}"
             )
-    x = _images(f"{path}: x", arrays["x"])
-    y = _labels(f"{path}: y", arrays["y"], len(x))
+    x = _images(f"{where}: x", arrays["x"])
+    y = _labels(f"{where}: y", arrays["y"], len(x))
     if ("x_test" in arrays) != ("y_test" in arrays):
-        raise UserError(f"{path} has only one of x_test and y_test: give both or none")
+        raise UserError(f"{where} has only one of x_test and y_test: give both or none")
     if "x_test" in arrays:
-        test_x = _images(f"{path}: x_test", arrays["x_test"])
-        test_y = _labels(f"{path}: y_test", arrays["y_test"], len(test_x))
+        test_x = _images(f"{where}: x_test", arrays["x_test"])
+        test_y = _labels(f"{where}: y_test", arrays["y_test"], len(test_x))
         if test_x.shape[1:] != x.shape[1:]:
             raise UserError(
-                f"{path}: images of x_test are {test_x.shape[1:]}, those of x are {x.shape[1:]}: make them equal"
+                f"{where}: images of x_test are {test_x.shape[1:]}, those of x are {x.shape[1:]}: make them equal"
             )
-        return RawImages(path.stem, x, y, (test_x, test_y))
-    return RawImages(path.stem, x, y)
+        return RawImages(name, x, y, (test_x, test_y))
+    return RawImages(name, x, y)
 
 
 def _read_idx(path: Path) -> np.ndarray:

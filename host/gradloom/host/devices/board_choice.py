@@ -46,8 +46,8 @@ def board_choice(device: str) -> BoardChoice | None:
     return None
 
 
-def machine_config(device: str, given: str | None) -> Config:
-    """The machine for a device: what ``--config`` gives, else that of the board, else ``small``.
+def machine_config(device: str, given: Config | str | None) -> Config:
+    """The machine for a device: what ``--config`` gives, or a configuration, else that of the board, else ``small``.
 
     Raises
     ------
@@ -56,12 +56,13 @@ def machine_config(device: str, given: str | None) -> Config:
     """
     choice = board_choice(device)
     if choice is None:
-        return load_config(given or _DEFAULT)
+        return given if isinstance(given, Config) else load_config(given or _DEFAULT)
     own = choice.board.config
     if given is None:
         return own
-    config = load_config(given)
+    config = given if isinstance(given, Config) else load_config(given)
     if choice.simulated and config.digest() != own.digest():
-        raise UserError(f"--config {given} (digest {config.digest():#010x}) is not the machine of {choice.board.name}, which is "
+        name = given.name if isinstance(given, Config) else given
+        raise UserError(f"--config {name} (digest {config.digest():#010x}) is not the machine of {choice.board.name}, which is "
                         f"{own.name} ({own.digest():#010x}): leave --config out")
     return config

@@ -25,7 +25,8 @@ def device_name(text: str) -> str:
     :exc:`UserError`
         If it does not.
     """
-    if text in DEVICES or re.fullmatch(r"emulator:cuda:\d{1,3}", text) or board_choice(text) is not None:
+    named = isinstance(text, str) and (text in DEVICES or re.fullmatch(r"emulator:cuda:\d{1,3}", text))
+    if named or (isinstance(text, str) and board_choice(text) is not None):
         return text
     raise UserError(f"there is no device {text!r}: give one of {', '.join(DEVICES)}, emulator:cuda:N, BOARD[:PORT] or sim:BOARD "
                     f"(boards: {', '.join(BOARDS)})")

@@ -14,7 +14,7 @@ from gradloom.models.network import Network
 from gradloom.models.state import State
 from gradloom.models.widths import FULL_WIDTHS, SumWidths
 
-__all__ = ["GoldenModel", "Step", "StepModel", "check_torch_device", "emulator"]
+__all__ = ["GoldenModel", "Step", "StepModel", "check_emulator", "check_torch_device", "emulator"]
 
 
 class Step(Protocol):
@@ -103,6 +103,28 @@ def check_torch_device(name: str) -> None:
                         f"train on the CPU, or install a driver and a PyTorch that see the GPU")
 
 
+def check_emulator(device: str = "emulator") -> None:
+    """See that the emulator of this name can be had: PyTorch, and the GPU if it names one.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If not.
+    """
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UserError("--device emulator needs PyTorch, which is not installed: pip install 'gradloom[torch]'") from None
+    check_torch_device(_torch_device(device))
+
+
+def _torch_device(device: str) -> str:
+    """PyTorch's name of where an emulator computes."""
+    return device.partition(":")[2] or "cpu"
+
+
 def emulator(network: Network, state: State, device: str = "emulator", widths: SumWidths = FULL_WIDTHS) -> StepModel:
     """The emulator, on the CPU or on the GPU that the device's name says; ``widths`` of the machine that it stands for.
 
@@ -113,12 +135,7 @@ def emulator(network: Network, state: State, device: str = "emulator", widths: S
     """
     if network.arithmetic.real:
         raise UserError(f"the format {network.format} is floating point, the emulator is exact: give --device golden")
-    try:
-        from gradloom.models.emulator.step import Emulator
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise UserError("--device emulator needs PyTorch, which is not installed: pip install 'gradloom[torch]'") from None
-    where = device.partition(":")[2] or "cpu"
-    check_torch_device(where)
-    return Emulator(network, state, where, widths=widths)
+    check_emulator(device)
+    from gradloom.models.emulator.step import Emulator
+
+    return Emulator(network, state, _torch_device(device), widths=widths)

@@ -19,6 +19,7 @@ from gradloom.host.devices.runner import ProgramRunner, largest_batch
 from gradloom.host.environment import check_device
 from gradloom.host.files import UserError
 from gradloom.host.link.board_device import BoardDevice
+from gradloom.host.requests import BANDWIDTH, LATENCY, STALLS, FieldError, check_fields, check_kind
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -29,6 +30,9 @@ __all__ = ["STEPS_PER_START", "MemoryOptions", "board_runner", "open_network_dev
 
 STEPS_PER_START = 8
 """Most steps of one start of the machine; the host only polls the status meanwhile."""
+_OPTIONS = {"latency": "--dram-latency", "bytes_per_cycle": "--dram-bytes-per-cycle", "stalls": "--stalls",
+            "trace_cycles": "--trace-cycles"}
+"""What the command line calls the fields of :class:`MemoryOptions`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,11 @@ class MemoryOptions:
         Probability of a random stall on every AXI4 channel and cycle.
     trace : path, optional
         FST waveform to write; ``trace_cycles`` is its (first, last) cycle.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.requests.FieldError`
+        If a value is out of its range.
     """
 
     latency: int = 40
@@ -53,28 +62,50 @@ class MemoryOptions:
     trace: Path | None = None
     trace_cycles: tuple[int, int] = (0, 20000)
 
+    def __post_init__(self) -> None:
+        check_fields(self, latency=LATENCY, bytes_per_cycle=BANDWIDTH, stalls=STALLS)
+        check_kind(self, "trace", (Path, str), "a file")
+        if self.trace is not None:
+            object.__setattr__(self, "trace", Path(self.trace))
+        match self.trace_cycles:
+            case (int(first), int(last)):
+                pass
+            case other:
+                raise FieldError("trace_cycles", f"must be a pair of cycles, FROM and TO, not {other!r}")
+        if not 0 <= first < last:
+            raise FieldError("trace_cycles", f"must be FROM:TO with 0 <= FROM < TO, not '{first}:{last}'")
+
     @classmethod
     def from_arguments(cls, options: argparse.Namespace) -> "MemoryOptions":
-        if not 0 <= options.dram_latency <= 10000:
-            raise UserError(f"--dram-latency must lie in 0..10000 cycles, not {options.dram_latency}")
-        if options.dram_bytes_per_cycle is not None and not 0.01 <= options.dram_bytes_per_cycle <= 10000:
-            raise UserError(f"--dram-bytes-per-cycle must lie in 0.01..10000, not {options.dram_bytes_per_cycle}")
-        if not 0 <= options.stalls < 1:
-            raise UserError(f"--stalls must lie in 0..1 (1 excluded), not {options.stalls}")
+        """The options of a command line, and whether its device has a waveform to write."""
         try:
             first, last = (int(part) for part in options.trace_cycles.split(":"))
         except ValueError:
             raise UserError(f"--trace-cycles must be FROM:TO in cycles, not {options.trace_cycles!r}") from None
-        if not 0 <= first < last:
-            raise UserError(f"--trace-cycles must be FROM:TO with 0 <= FROM < TO, not {options.trace_cycles!r}")
-        if options.trace_fst is not None:
-            if options.device != "rtl":
-                raise UserError("--trace-fst records the simulated hardware: give --device rtl with it")
-            if options.trace_fst.exists():
-                raise UserError(f"{options.trace_fst} exists already: give another --trace-fst, nothing is overwritten")
-        return cls(
-            options.dram_latency, options.dram_bytes_per_cycle, options.stalls, options.trace_fst, (first, last)
-        )
+        try:
+            memory = cls(
+                options.dram_latency, options.dram_bytes_per_cycle, options.stalls, options.trace_fst, (first, last)
+            )
+        except FieldError as error:
+            raise UserError(f"{_OPTIONS[error.field]} {error.rule}") from None
+        if memory.trace is not None:
+            memory.check_trace(options.device)
+        return memory
+
+    def check_trace(self, device: str) -> None:
+        """See that this device has a waveform, and that none is overwritten.
+
+        Raises
+        ------
+        :exc:`UserError`
+            If not.
+        """
+        if self.trace is None:
+            return
+        if device != "rtl":
+            raise UserError("--trace-fst records the simulated hardware: give --device rtl with it")
+        if self.trace.exists():
+            raise UserError(f"{self.trace} exists already: give another --trace-fst, nothing is overwritten")
 
     def record(self) -> dict[str, Any]:
         """What a run's record keeps (a waveform belongs to one session, not to the run)."""

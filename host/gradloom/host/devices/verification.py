@@ -11,7 +11,11 @@ from gradloom.models.golden.step import StepResult, expected_tensors
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
-__all__ = ["Comparison", "Difference", "TensorSource", "compare_tensors"]
+__all__ = ["CheckFailed", "Comparison", "Difference", "TensorSource", "compare_tensors"]
+
+
+class CheckFailed(Exception):
+    """A step differs from the golden model; the message says where first."""
 
 
 class TensorSource(Protocol):

@@ -2,13 +2,14 @@
 
 import argparse
 
-from gradloom.host.commands.verify_command import material
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.diff.diff_live import Batches, Side, TraceRequest, compare_devices, describe, trace_difference
 from gradloom.host.diff.diff_runs import compare_runs, read_run, replay
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError
+from gradloom.host.requests import option_values
+from gradloom.host.runs.steps import StepsRequest, material
 
 __all__ = ["run"]
 
@@ -69,7 +70,7 @@ def _live(options: argparse.Namespace) -> int:
         check_device(device, config)
         if options.trace is not None:
             check_device(device, config, options.trace)
-    given = material(options)
+    given = material(StepsRequest(**option_values(StepsRequest, options)))
     parts = [slice(step * options.batch, (step + 1) * options.batch) for step in range(options.steps)]
     batches = Batches(
         given.network,

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.commands.train_command import schedule
 from gradloom.host.datasets.batches import RunBatches
 from gradloom.host.datasets.data import Preparation, load_dataset
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.tensor_order import element_text, phase
 from gradloom.host.diff.diff_live import Batches, Side
 from gradloom.host.files import UserError
-from gradloom.host.runs.run_folder import RunFolder, load_checkpoint
+from gradloom.host.runs.run_folder import RunFolder, load_checkpoint, recorded_network
+from gradloom.host.runs.trainer import schedule
 from gradloom.models.images import Augmentation
 from gradloom.models.layers import NetworkError
-from gradloom.models.network import Network, load_network
+from gradloom.models.network import Network
 from gradloom.models.state import State
 
 __all__ = ["Evidence", "Run", "compare_runs", "read_run", "replay"]
@@ -77,7 +77,7 @@ def read_run(path: Path) -> Run:
 def _network(path: Path, record: dict[str, Any]) -> Network:
     source = record["network"]["source"]
     try:
-        network = load_network(source)
+        network = recorded_network(record)
     except NetworkError as error:
         raise UserError(f"{path}: its network cannot be read, {error}") from None
     if network.to_toml() != record["network"]["toml"]:
@@ -172,9 +172,11 @@ def replay(first: Run, second: Run, steps: int) -> tuple[Batches, tuple[Side, Si
     Raises
     ------
     :exc:`UserError`
-        If the data has changed or the configuration is of another version.
+        If the data is not kept or has changed, or the configuration is of another version.
     """
     record = first.record
+    if record["data"]["source"] is None:
+        raise UserError(f"the images of {first.path} were given as arrays and are not kept: leave --replay out")
     data = load_dataset(record["data"]["source"], preparation=Preparation.recorded(record))
     if data.digest() != record["data"]["sha256"]:
         raise UserError(f"data {record['data']['source']!r} has changed since the run began: restore it to replay")

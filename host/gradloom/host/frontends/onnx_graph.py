@@ -20,7 +20,7 @@ from gradloom.models.layers import shape_text
 __all__ = ["DOMAIN", "read"]
 
 DOMAIN = "gradloom"
-"""Domain of the functions L1FRN and TLU that :mod:`gradloom.host.onnx` exports."""
+"""Domain of the functions L1FRN and TLU that :mod:`gradloom.api.onnx_models` exports."""
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -89,13 +89,13 @@ def _said(given: Any) -> str | None:
     if type(given).__module__ == "gradloom.host.frontends.torch_model":
         return "a compiled model is given: give the module that it was made from"
     if type(given).__module__.partition(".")[0] == "onnx":
-        return "an ONNX model is given: read it with gradloom.host.onnx.from_model, and give what that returns"
+        return "an ONNX model is given: read it with gradloom.api.onnx_models.from_model, and give what that returns"
     if title == "ExportedProgram":
         return f"an exported program is given, {_UNREADABLE}"
     if isinstance(given, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
         what = "method" if isinstance(given, types.MethodType) else "function"
         return f"the {what} {given.__name__!r} is given: give the module itself, which it may make or call"
-    return f"an object of class {title} is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"
+    return f"an object of class {title} is no torch.nn.Module: give a module, or an ONNX model through gradloom.api.onnx_models"
 
 
 def _unreadable(module: nn.Module) -> str | None:
@@ -121,7 +121,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 def _name(text: str) -> str:
     if text.lower().endswith(".onnx"):
-        return f"{text!r} is a file's name: read the file with gradloom.host.onnx.from_model"
+        return f"{text!r} is a file's name: read the file with gradloom.api.onnx_models.from_model"
     if text.lower().endswith(_WEIGHT_FILES):
         return f"{text!r} is a file's name: load the file, put its parameters into a module and give the module"
-    return f"{text!r} is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"
+    return f"{text!r} is no torch.nn.Module: give a module, or an ONNX model through gradloom.api.onnx_models"

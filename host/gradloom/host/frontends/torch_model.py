@@ -256,7 +256,7 @@ class Model:
         return self._open().state()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Trained parameters by the module's own names (:func:`gradloom.host.torch.to_state_dict`)."""
+        """Trained parameters by the module's own names (:func:`gradloom.api.pytorch.to_state_dict`)."""
         return {name: torch.from_numpy(array) for name, array in self.imported.arrays(self.state()).items()}
 
     # Inside

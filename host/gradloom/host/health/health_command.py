@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from gradloom.host.commands.verify_command import material, steps_on
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
@@ -11,7 +10,10 @@ from gradloom.host.environment import check_device
 from gradloom.host.files import UserError, write_json, write_text
 from gradloom.host.health.health_measure import Found, measure
 from gradloom.host.health.health_page import render_health, worst
+from gradloom.host.requests import option_values
+from gradloom.host.runs.reporting import Console
 from gradloom.host.runs.run_folder import RunFolder
+from gradloom.host.runs.steps import StepsRequest, material, steps_on
 
 __all__ = ["run"]
 
@@ -20,7 +22,8 @@ def run(options: argparse.Namespace) -> int:
     """Train some steps, one start each, count their elements, and write ``health.json`` and ``health.html``."""
     memory, config = MemoryOptions.from_arguments(options), machine_config(options.device, options.config)
     check_device(options.device, config, options.trace_fst)
-    given = material(options)
+    request = StepsRequest(**option_values(StepsRequest, options))
+    given = material(request)
     network, state, first = given.network, given.state, given.state.step
     if network.format != "pint8":
         raise UserError(f"health counts PINT's codes, network {network.name} has the format {network.format}: leave --format out, "
@@ -33,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     found: Found | None = None
     try:
         with Session(network, config, options.batch, options.device, given.exponent, state.seed, memory) as session:
-            for _ in steps_on(session, given, options):
+            for _ in steps_on(session, given, request, Console()):
                 found = measure(network, session, found)
         assert found is not None
         record = {"network": network.name, "device": options.device, "batch": options.batch, "steps": options.steps,

@@ -18,10 +18,10 @@ from gradloom.host.files import UserError, write_json, write_text, write_with
 from gradloom.host.runs.report import picture, render
 from gradloom.models.floatref import from_state
 from gradloom.models.golden.averaging import averaged
-from gradloom.models.network import Network
+from gradloom.models.network import Network, load_network
 from gradloom.models.state import State, StateError
 
-__all__ = ["RunFolder", "load_checkpoint", "trained_preparation"]
+__all__ = ["RunFolder", "load_checkpoint", "recorded_network", "trained_preparation"]
 
 RUN_FORMAT = 3
 _KEYS = ("network", "configuration", "macs", "data", "device", "batch", "total_steps", "steps_per_epoch", "seed", "check",
@@ -37,6 +37,12 @@ def load_checkpoint(path: Path, network: Network) -> State:
         return State.load(file, network)
     except StateError as error:
         raise UserError(str(error)) from None
+
+
+def recorded_network(record: dict[str, Any]) -> Network:
+    """The network of a run as its source has it now, or, of one that was given as an object, as the record has it."""
+    found = record["network"]
+    return Network.from_toml(found["toml"]) if found["source"] is None else load_network(found["source"])
 
 
 def trained_preparation(weights: Path) -> Preparation:

@@ -73,9 +73,9 @@ FAULTS = (
     ),
     Fault(
         "evaluation divides whole numbers by their own largest, not as the training did",
-        f"{_HOST}/commands/eval_command.py",
-        "preparation = trained_preparation(options.weights)",
-        "preparation = dataclasses.replace(trained_preparation(options.weights), divisor=None)",
+        f"{_HOST}/runs/evaluation.py",
+        "preparation = trained_preparation(request.weights)",
+        "preparation = dataclasses.replace(trained_preparation(request.weights), divisor=None)",
         f"{_TESTS}/host/runs/test_whole_numbers.py::test_evaluation_divides_by_what_the_training_divided_by",
     ),
     Fault(
@@ -115,7 +115,7 @@ FAULTS = (
     ),
     Fault(
         "whoever validates looks at the test images after every epoch",
-        f"{_HOST}/commands/train_command.py",
+        f"{_HOST}/runs/trainer.py",
         "(valid is None or last)",
         "(valid is None or self.state.step)",
         f"{_TESTS}/host/runs/test_prepared_run.py::test_test_images_are_looked_at_once",

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gradloom.host import cli
-from gradloom.host.commands.train_command import schedule
 from gradloom.host.devices.device import MachineError
+from gradloom.host.runs.trainer import schedule
 from gradloom.models import atomic
 from gradloom.models.network import load_network
 from gradloom.rtl import emission

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.host.commands.verify_command import synthetic_images
+from gradloom.host.datasets.synthetic import synthetic_images
 from gradloom.host.devices.golden_device import GoldenDevice
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.runner import ProgramRunner

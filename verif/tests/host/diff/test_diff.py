@@ -203,8 +203,8 @@ def test_bad_input(arguments, message, capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("module", "message"), [
-    ("torch", "gradloom.host.torch needs PyTorch, which is not installed: pip install 'gradloom[torch]'"),
-    ("onnx", "gradloom.host.onnx needs onnx, which is not installed: pip install 'gradloom[onnx]'"),
+    ("pytorch", "gradloom.api.pytorch needs PyTorch, which is not installed: pip install 'gradloom[torch]'"),
+    ("onnx_models", "gradloom.api.onnx_models needs onnx, which is not installed: pip install 'gradloom[onnx]'"),
 ])
 def test_a_missing_extra_is_named_and_the_core_works(module, message, tmp_path):
     script = f"""
@@ -222,9 +222,10 @@ for name in (
     "bench.bench_command", "diff.diff_command", "frontends.imported",
 ):
     __import__(f"gradloom.host.{{name}}")
+import gradloom.api
 assert cli.main(["train", "--device", "golden", "--steps", "1", "--batch", "2", "--out", "run"]) == 0
 try:
-    import gradloom.host.{module}
+    import gradloom.api.{module}
 except ImportError as error:
     print(error)
 """

@@ -10,7 +10,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'g
 
 from onnx import TensorProto, helper  # noqa: E402
 
-import gradloom.host.onnx as bridge  # noqa: E402
+import gradloom.api.onnx_models as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 from gradloom.models.layers import INPUT  # noqa: E402
 from gradloom.verif import onnx_models  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'gradloom[onnx]')")
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
-import gradloom.host.onnx as bridge  # noqa: E402
+import gradloom.api.onnx_models as bridge  # noqa: E402
 from gradloom.models.layers import INPUT, Subsample  # noqa: E402
 from gradloom.verif.onnx_models import SHAPE, refusal  # noqa: E402
 

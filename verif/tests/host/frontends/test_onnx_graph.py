@@ -8,7 +8,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'g
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-import gradloom.host.onnx as bridge  # noqa: E402
+import gradloom.api.onnx_models as bridge  # noqa: E402
 from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, MaxPool, Subsample  # noqa: E402
 from gradloom.verif.onnx_models import SHAPE, model_of, refusal, weights  # noqa: E402
 
@@ -71,7 +71,7 @@ def test_a_bias_that_differs_between_images_is_refused(shape, join):
 
 def test_every_device_trains_the_same_bias():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
-    import gradloom.host.torch as torch_bridge
+    import gradloom.api.pytorch as torch_bridge
 
     x, y = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 0])
     results = set()

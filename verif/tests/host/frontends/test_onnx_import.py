@@ -13,7 +13,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'g
 from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-import gradloom.host.onnx as bridge  # noqa: E402
+import gradloom.api.onnx_models as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 from gradloom.models import floatref  # noqa: E402
 from gradloom.models.layers import INPUT  # noqa: E402
@@ -217,7 +217,7 @@ def test_open_shapes_and_shared_parameters_are_refused():
 
 def test_a_module_that_pytorch_exported():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
-    import gradloom.host.torch as torch_bridge
+    import gradloom.api.pytorch as torch_bridge
 
     torch.manual_seed(1)
     nn = torch.nn

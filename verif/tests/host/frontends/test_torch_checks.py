@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
 
-import gradloom.host.torch as bridge  # noqa: E402
+import gradloom.api.pytorch as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 
 SHAPE = (1, 4, 4)

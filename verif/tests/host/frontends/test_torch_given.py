@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip insta
 
 from torch import nn  # noqa: E402
 
-import gradloom.host.torch as bridge  # noqa: E402
+import gradloom.api.pytorch as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 
 SHAPE = (1, 4, 4)
@@ -55,7 +55,8 @@ GIVEN = [
     (lambda: np.zeros((3, 4)), "an array of shape (3, 4) is given: give the module that holds or computes it"),
     (lambda: None, "None is given: give a module (load_state_dict, apply and the like may not return one)"),
     (lambda: net().load_state_dict(net().state_dict()),
-     "an object of class _IncompatibleKeys is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"),
+     "an object of class _IncompatibleKeys is no torch.nn.Module: "
+     "give a module, or an ONNX model through gradloom.api.onnx_models"),
     (lambda: [nn.Flatten(), nn.Linear(16, 3)], "a list of modules is given: join them, nn.Sequential(*modules)"),
     (lambda: tuple(net()), "a tuple of modules is given: join them, nn.Sequential(*modules)"),
     (lambda: nn.ModuleList([nn.Flatten(), nn.Linear(16, 3)]),
@@ -66,11 +67,11 @@ GIVEN = [
     (lambda: "model.pt", "'model.pt' is a file's name: load the file, put its parameters into a module and give the module"),
     (lambda: Path("a/model.pth"), "'a/model.pth' is a file's name: load the file, put its parameters into a module and give "
                                   "the module"),
-    (lambda: "model.onnx", "'model.onnx' is a file's name: read the file with gradloom.host.onnx.from_model"),
-    (lambda: "resnet18", "'resnet18' is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"),
+    (lambda: "model.onnx", "'model.onnx' is a file's name: read the file with gradloom.api.onnx_models.from_model"),
+    (lambda: "resnet18", "'resnet18' is no torch.nn.Module: give a module, or an ONNX model through gradloom.api.onnx_models"),
     (lambda: torch.optim.SGD(net().parameters(), 0.1),
-     "an object of class SGD is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"),
-    (lambda: 3, "an object of class int is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"),
+     "an object of class SGD is no torch.nn.Module: give a module, or an ONNX model through gradloom.api.onnx_models"),
+    (lambda: 3, "an object of class int is no torch.nn.Module: give a module, or an ONNX model through gradloom.api.onnx_models"),
 ]
 
 
@@ -98,7 +99,9 @@ def test_an_exported_program_and_an_onnx_model_are_named():
     onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'gradloom[onnx]')")
     with pytest.raises(UserError) as caught:
         bridge.compile(onnx.ModelProto())
-    assert str(caught.value) == "an ONNX model is given: read it with gradloom.host.onnx.from_model, and give what that returns"
+    assert str(caught.value) == (
+        "an ONNX model is given: read it with gradloom.api.onnx_models.from_model, and give what that returns"
+    )
 
 
 def test_what_is_imported_already_is_named():

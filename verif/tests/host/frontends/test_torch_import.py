@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch_modules import BasicBlock, Plain, ResNet, random_module  # noqa: E402
 
-import gradloom.host.torch as bridge  # noqa: E402
+import gradloom.api.pytorch as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 from gradloom.models import floatref  # noqa: E402
 from gradloom.models.arithmetic import pint  # noqa: E402
@@ -355,7 +355,7 @@ def test_wrong_images_and_classes_are_refused():
     with pytest.raises(UserError) as refused:
         bridge.from_module("resnet18", SHAPE)
     assert str(refused.value) == (
-        "'resnet18' is no torch.nn.Module: give a module, or an ONNX model through gradloom.host.onnx"
+        "'resnet18' is no torch.nn.Module: give a module, or an ONNX model through gradloom.api.onnx_models"
     )
 
 

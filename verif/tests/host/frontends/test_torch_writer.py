@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip insta
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-import gradloom.host.torch as bridge  # noqa: E402
+import gradloom.api.pytorch as bridge  # noqa: E402
 from gradloom.host.files import UserError  # noqa: E402
 from gradloom.models import floatref  # noqa: E402
 from gradloom.models.layers import AvgPool, FullyConnected, GlobalAvgPool, MaxPool  # noqa: E402

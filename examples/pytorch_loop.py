@@ -1,9 +1,13 @@
-"""A torchvision-style ResNet trains two steps in simulated hardware: python docs/tutorial/resnet_in_rtl.py"""
+"""Train a torchvision-style ResNet of PyTorch in simulated hardware, from an ordinary training loop.
+
+    pip install 'gradloom[torch]'
+    python examples/pytorch_loop.py        # six seconds; the first run builds the simulator, a minute or two
+"""
 
 import torch
 from torch import nn
 
-import gradloom.host.torch
+from gradloom.api import pytorch
 
 
 class BasicBlock(nn.Module):
@@ -26,11 +30,11 @@ resnet = nn.Sequential(*stem, BasicBlock(4, 4), BasicBlock(4, 8, 2), nn.Adaptive
 data = torch.utils.data.TensorDataset(torch.randn(8, 3, 8, 8), torch.arange(8))
 loader = torch.utils.data.DataLoader(data, batch_size=4)
 
-model = gradloom.host.torch.compile(resnet, config="small", device="rtl", lr=0.05)
+model = pytorch.compile(resnet, config="small", device="rtl", lr=0.05)
 for x, y in loader:
     out = model.step(x, y)
     print(f"step {out.number}: loss {out.loss:.4f}, accuracy {out.accuracy:.2f}, {out.cycles} cycles")
 print("largest gradient of the first convolution:", model.tensors()["0"].dw.abs().max().item())
-trained = gradloom.host.torch.replace_norms(resnet, (3, 8, 8))
+trained = pytorch.replace_norms(resnet, (3, 8, 8))
 trained.load_state_dict(model.state_dict())
 print("the trained network in float says", trained(x).argmax(1).tolist())

@@ -1,0 +1,135 @@
+"""What the values of a command and of :mod:`gradloom.api` may be: every rule once, with the sentence that refuses.
+
+The command line reads its values from text and names them ``--batch``, Python gives numbers and names them ``batch``.
+Between the two and the work lie frozen dataclasses of checked values, one for each kind of work
+(:class:`~gradloom.host.runs.training.TrainRequest`, :class:`~gradloom.host.runs.verify.VerifyRequest`).
+"""
+
+import argparse
+import dataclasses
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from gradloom.host.files import UserError
+from gradloom.models.network import Network, load_network
+
+__all__ = ["BANDWIDTH", "CHECKS", "CLOCK_MHZ", "COUNT", "DECAY", "INTEGERS", "LATENCY", "MOMENTUM", "RATE", "SEED",
+           "STALLS", "FieldError", "Range", "check_choice", "check_fields", "check_kind", "given_network",
+           "option_values"]
+
+CHECKS = ("all", "last", "off")
+"""What of a run is compared with the golden model: every step, the last one, none."""
+INTEGERS = ("unit", "raw")
+"""What images of whole numbers mean: divided to lie in -1..1, or taken as they are."""
+_MOST = 10_000_000
+"""Largest number of steps, epochs and images; the learning-rate table has an entry for every step."""
+
+
+class FieldError(UserError):
+    """A value that its field may not have.
+
+    Parameters
+    ----------
+    field : :class:`str`
+        Python's name of the value.
+    rule : :class:`str`
+        What follows the name in the message: "must lie in 1..3, not 4".
+    """
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field} {rule}")
+        self.field, self.rule = field, rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included; messages show ``text``, ``whole`` leaves out fractions."""
+
+    low: float
+    high: float
+    text: str
+    whole: bool = False
+
+    def broken(self, value: Any, shown: object = None) -> str | None:
+        """The rule that a value breaks, as of :class:`FieldError`, or ``None``; ``shown``: the value as given."""
+        kind: Any = numbers.Integral if self.whole else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind):
+            return f"must be a {'whole ' if self.whole else ''}number, not {value!r}"
+        if not self.low <= value <= self.high:
+            return f"must lie in {self.text}, not {value if shown is None else shown}"
+        return None
+
+
+COUNT = Range(1, _MOST, f"1..{_MOST}", whole=True)
+"""How many steps, epochs or images."""
+SEED = Range(0, 2**32 - 1, "0..2^32-1", whole=True)
+RATE = Range(2.0**-30, 64.0, "2^-30..64")
+"""A learning rate."""
+MOMENTUM = Range(0.0, 255 / 256, "0..255/256")
+DECAY = Range(0.0, 0.5, "0..0.5")
+"""A weight decay."""
+CLOCK_MHZ = Range(0.001, 100000.0, "0.001..100000 MHz")
+LATENCY = Range(0, 10000, "0..10000 cycles", whole=True)
+"""Of the DRAM model."""
+BANDWIDTH = Range(0.01, 10000.0, "0.01..10000")
+"""Bytes a cycle of the DRAM model."""
+STALLS = Range(0.0, math.nextafter(1.0, 0.0), "0..1 (1 excluded)")
+"""Probability of a stall in the DRAM model."""
+
+
+def _lacks(owner: Any, field: str) -> bool:
+    """Whether a field is ``None`` by right, as its default is."""
+    default = next(found.default for found in dataclasses.fields(owner) if found.name == field)
+    return default is None and getattr(owner, field) is None
+
+
+def check_fields(owner: object, **rules: Range) -> None:
+    """See that fields of a frozen dataclass lie in their ranges, and keep them as Python's own numbers.
+
+    Fields whose default is ``None`` may be ``None``, here and in the other checks.
+
+    Raises
+    ------
+    :exc:`FieldError`
+        Of the first that does not.
+    """
+    for field, rule in rules.items():
+        if _lacks(owner, field):
+            continue
+        value = getattr(owner, field)
+        broken = rule.broken(value)
+        if broken is not None:
+            raise FieldError(field, broken)
+        object.__setattr__(owner, field, int(value) if rule.whole else float(value))
+
+
+def check_choice(owner: object, field: str, choices: tuple[str, ...]) -> None:
+    """See that a field has one of these values; raises as :func:`check_fields`."""
+    value = getattr(owner, field)
+    if _lacks(owner, field):
+        return
+    if not isinstance(value, str) or value not in choices:
+        raise FieldError(field, f"must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, not {value!r}")
+
+
+def check_kind(owner: object, field: str, kinds: type | tuple[type, ...], text: str) -> None:
+    """See that a field is of some type, which ``text`` describes; raises as :func:`check_fields`."""
+    value = getattr(owner, field)
+    if not _lacks(owner, field) and not isinstance(value, kinds):
+        raise FieldError(field, f"must be {text}, not {value!r}")
+
+
+def given_network(network: Network | str) -> Network:
+    """A network, or that of a name or TOML file (:func:`~gradloom.models.network.load_network`)."""
+    return network if isinstance(network, Network) else load_network(network)
+
+
+_Request = TypeVar("_Request")
+
+
+def option_values(request: type[_Request], options: argparse.Namespace) -> Mapping[str, Any]:
+    """The options of a command line that a request has fields for; those not given are left to its defaults."""
+    fields = {field.name for field in dataclasses.fields(request)}  # type: ignore[arg-type]
+    return {name: value for name, value in vars(options).items() if name in fields and value is not None}
