@@ -13,7 +13,7 @@ from gradloom.host.choices import Offer
 from gradloom.host.devices.device import Device, Readable
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import pack_hyper
-from gradloom.host.dram.memory import ALIGNMENT, MemoryMap, Region
+from gradloom.host.dram.memory_map import ALIGNMENT, MemoryMap, Region
 from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.models.golden.step import Hyper, expected_tensors
 from gradloom.models.network import INPUT, Kind, Network, Subsample
@@ -34,7 +34,7 @@ class Plan:
     ----------
     lowered : :class:`~gradloom.host.dram.im2col.Lowered`
         The network as the machine runs it.
-    memory : :class:`~gradloom.host.dram.memory.MemoryMap`
+    memory : :class:`~gradloom.host.dram.memory_map.MemoryMap`
         Every tensor but the program.
     program_address : :class:`int`
         Byte address of the program's header.
@@ -44,7 +44,7 @@ class Plan:
     offer : :class:`~gradloom.host.choices.Offer`
         What its schedule had to choose from.
     carried : tuple of :class:`str`
-        Layers whose gradients and updates come behind their step's LOOP (:mod:`gradloom.host.training_step.carried`).
+        Layers whose gradients and updates come behind their step's LOOP (:mod:`gradloom.host.training_step.deferred_updates`).
     """
 
     network: Network

@@ -71,17 +71,17 @@ states and batches and read tensors.
 | | `program_loop` | the loop over steps |
 | `forward` | `schedule_forward`, `forward_sweeps`, `schedule_logits` | forward pass of a layer, the loss |
 | | `forward_rows`, `forward_kept` | planes that do not fit, or only nearly |
-| `backward` | `schedule_backward`, `error_sweeps` | errors through convolutions and pools |
-| | `accumulation`, `accumulation_commands` | errors through normalisations, and updates of their parameters |
-| | `schedule_update`, `gradient_lines`, `gradient_commands` | weight gradients and updates |
-| `tiles` | `phase_sweeps`, `array_sweep`, `shared_rows` | how the array sweeps a layer: the fields of CONV |
+| `backward` | `schedule_backward`, `conv_backward_tiles` | errors through convolutions and pools |
+| | `norm_backward`, `norm_backward_commands` | errors through normalisations, and updates of their parameters |
+| | `weight_gradient`, `gradient_queues`, `gradient_commands` | weight gradients and updates |
+| `tiles` | `phase_sweeps`, `conv_mapping`, `shared_rows` | how the array sweeps a layer: the fields of CONV |
 | | `convolution_tiles`, `tile_commands`, `convolution` | convolution tiles, their commands, their order |
-| | `row_tiles`, `row_convolution`, `row_parts`, `kept_planes` | planes that do not fit: tiles of rows, parts for the A-Core |
-| `compilation` | `tiling`, `transfers`, `sums` | the state of a compilation, its loads and stores, partial sums |
+| | `row_tiles`, `row_convolution`, `row_parts`, `resident_planes` | planes that do not fit: tiles of rows, parts for the A-Core |
+| `compilation` | `program_builder`, `transfers`, `sums` | the state of a compilation, its loads and stores, partial sums |
 | | `windows`, `layer_sizes`, `fit`, `stream_fit` | sizes of layers, and what does not fit |
 | `order` | `tasks`, `dependences` | a step's commands in the order of their meaning, and which of them come behind which |
-| | `pieces`, `pacing`, `acore_turns` | pieces of work, and which one comes next |
-| | `tokens`, `accesses`, `ring_guard`, `places` | semaphores, and what they order; addresses on chip |
+| | `pieces`, `list_scheduler`, `acore_turns` | pieces of work, and which one comes next |
+| | `synchronize`, `accesses`, `liveness`, `allocators` | semaphores, and what they order; addresses on chip |
 | `dram` | `memory`, `layout`, `im2col` | addresses and formats of tensors |
 | `program` | `assembler`, `disassembler`, `validator` | programs as bytes and as text, and what is wrong with one |
 | `cost_model` | `cost`, `replay`, `clock` | how long a program takes |
@@ -89,8 +89,8 @@ states and batches and read tensors.
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
 cycles: rows that the WPUs cannot share evenly cost array cycles, weights are loaded once for every range of images, inputs
-that do not stay on chip once for every set of tiles whose partial sums fit together (`tile_sets`), and a layer in one piece
-begins when the one before it is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream
+that do not stay on chip once for every set of tiles whose partial sums fit together (`shared_input_tiles`), and a layer in
+one piece begins when the one before it is finished. The A-Core takes as many planes of a tile at once as a quarter of its stream
 buffers holds. A layer of which not even one image fits in the whole of a buffer is refused with the layer's name, the buffer
 and both sizes. If not all input groups of a tile fit in the input buffer or in the weight buffer, the tile is computed in
 several CONV commands that add up (`acc`); kernels above 3 x 3 take one CONV a window.
@@ -104,7 +104,7 @@ All of a step is made first, layer after layer, as tasks (`tasks`): commands wit
 addresses on chip, which depend on what comes before them. Which tasks come behind which follows from that alone
 (`dependences`): whoever reads a part of a tensor comes behind those who write it, whoever writes it behind all others,
 whoever uses a place on chip behind those who took and filled it. Engines take their commands in the order of the program,
-so layers and phases are then interleaved in it by ranges of images (`pacing`): a task comes when all before it have been
+so layers and phases are then interleaved in it by ranges of images (`list_scheduler`): a task comes when all before it have been
 emitted, and where, by the cost model, the array would not wait for it; now its rings and pools find its addresses. The
 order below is that of their dependences.
 

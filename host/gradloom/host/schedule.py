@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from gradloom.contracts.config import Config
 from gradloom.host.choices import BY_RULES, Choices, find_choices
 from gradloom.host.compilation.fit import ScheduleError
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.im2col import lower
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.dram.memory import ALIGNMENT, memory_map
-from gradloom.host.order.pacing import Deadlock
-from gradloom.host.order.ring_guard import Overwritten
+from gradloom.host.dram.memory_map import ALIGNMENT, memory_map
+from gradloom.host.order.list_scheduler import Deadlock
+from gradloom.host.order.liveness import OverwrittenBeforeRead
 from gradloom.host.plan import Plan
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
-from gradloom.host.training_step.carried import carried_layers
+from gradloom.host.training_step.deferred_updates import carried_layers
 from gradloom.host.training_step.program_loop import emit_program
 from gradloom.models.network import Network
 
@@ -88,7 +88,7 @@ def compile_network(
         choices = BY_RULES
     elif choices is None:
         choices = find_choices(network, config, batch)
-    builder = Builder(lowered.network, config, memory, batch=batch, training=training, choices=choices, lowered=lowered)
+    builder = ProgramBuilder(lowered.network, config, memory, batch=batch, training=training, choices=choices, lowered=lowered)
     try:
         with _uncollected():
             labels = emit_program(builder, memory_base, calibrate=calibrate, export_dw=export_dw, parts=parts, several=slots > 1)
@@ -97,7 +97,7 @@ def compile_network(
         if choices == BY_RULES:
             raise
         raise ScheduleError("schedule: with its choices works wait for each other: make it anew with gradloom tune") from None
-    except Overwritten as error:
+    except OverwrittenBeforeRead as error:
         raise ScheduleError(
             f"network {network.name!r} on configuration {config.name!r}: {error}: "
             f"raise abuf_depth, mbuf_depth or dw_depth, or change the batch"

@@ -24,7 +24,7 @@ def test_awkward_network(dram):
     for dram in DRAM
 ])
 def test_weights_through_several_channels(dram):
-    """Many channels on small planes: many weights come through all channels that fill WBUF (host/order/test_tokens.py)."""
+    """Many channels on small planes: many weights come through all channels that fill WBUF (host/order/test_synchronize.py)."""
     verify_steps(make_case("tiny-deep", 2, 2), "channels", dram=DRAM[dram])
 
 

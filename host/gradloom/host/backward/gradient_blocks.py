@@ -14,7 +14,7 @@ from gradloom.contracts.config import PE_TAPS, Config
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import channel_cycles
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.spans import Span, spans
 
 __all__ = ["Blocks", "GradientShape", "choose_blocks", "fitting"]
@@ -55,7 +55,7 @@ class GradientShape:
     """
 
     layer: str
-    sweep: Sweep
+    sweep: ConvMapping
     tiles: int
     outputs: int
     steps: int
@@ -123,7 +123,7 @@ def _sizes(count: int) -> list[int]:
     return sorted({ceil_div(count, blocks) for blocks in range(1, count + 1)})
 
 
-def _row_groups(sweep: Sweep, config: Config, images: int) -> int:
+def _row_groups(sweep: ConvMapping, config: Config, images: int) -> int:
     """Of so many images."""
     return ceil_div(images * sweep.upi, config.wpus)
 

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.backward.gradient_blocks import GradientShape
-from gradloom.host.backward.gradient_lines import Line
+from gradloom.host.backward.gradient_queues import GradientQueue
 from gradloom.host.backward.gradient_tiles import Operands, Tile
 from gradloom.host.backward.schedule_backward import dx_kind, dx_region_name
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import shape_of
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import weight_rounding
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.windows import Shape, Window
 from gradloom.host.dram.layout import ceil_div, even
-from gradloom.host.dram.memory import Region
+from gradloom.host.dram.memory_map import Region
 from gradloom.host.order.tasks import Address, Later, Number, PlannedAccess, planned_rows
-from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.host.tiles.shared_rows import SharedRows
@@ -58,7 +58,8 @@ class GradientCommands:
     """
 
     def __init__(
-        self, builder: Builder, layer: Conv | FullyConnected, line: Line, *, dry: bool, export: bool, first: bool, last: bool
+        self, builder: ProgramBuilder, layer: Conv | FullyConnected, line: GradientQueue, *, dry: bool, export: bool, first: bool,
+        last: bool,
     ) -> None:
         self.builder, self.layer, self.line, self.dry = builder, layer, line, dry
         self.first, self.last = first, last
@@ -97,7 +98,7 @@ class GradientCommands:
             alone=bool(self.line.needs),
         )
 
-    def _sweep(self, tile: Tile) -> Sweep:
+    def _sweep(self, tile: Tile) -> ConvMapping:
         return self.stacked if self.stacked and tile.stacked else self.sweep
 
     def _window(self, tile: Tile) -> Window:

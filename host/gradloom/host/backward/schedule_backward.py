@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
-from gradloom.host.backward.error_sweeps import ErrorPart, error_works
+from gradloom.host.backward.conv_backward_tiles import ErrorPart, error_works
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.cost_model.pool_walk import pool_cycles
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import backward_sweep
@@ -44,19 +44,19 @@ def dx_kind(layer: Conv | FullyConnected) -> Kind:
     return Kind.DX if layer.norm == "frn" else Kind.DZ
 
 
-def dx_region_name(builder: Builder, layer: Conv | FullyConnected) -> str:
+def dx_region_name(builder: ProgramBuilder, layer: Conv | FullyConnected) -> str:
     """Tensor in DRAM that holds the error of the accumulators."""
     if layer.norm == "frn" or layer.act == "relu":
         return "dx"
     return "error" if layer.name == builder.network.logits.name else "dz"
 
 
-def ds_zero(builder: Builder, layer: Conv | FullyConnected) -> Zero:
+def ds_zero(builder: ProgramBuilder, layer: Conv | FullyConnected) -> Zero:
     """Exponent of the sums of a layer's backward convolution: e[w] + e[dx]."""
     return 0, (builder.tid(layer.name, Kind.W), builder.tid(layer.name, dx_kind(layer))), ()
 
 
-def output_zero(builder: Builder, name: str) -> Zero:
+def output_zero(builder: ProgramBuilder, name: str) -> Zero:
     """Exponent of dz of a layer at which its converter's shift is 0."""
     network = builder.network
     main = network.main_consumer(name)
@@ -73,7 +73,7 @@ def output_zero(builder: Builder, name: str) -> Zero:
     return constant, (builder.tid(main.name, Kind.DZ),), ()
 
 
-def accumulator_zero(builder: Builder, layer: Conv | FullyConnected) -> Zero:
+def accumulator_zero(builder: ProgramBuilder, layer: Conv | FullyConnected) -> Zero:
     """Exponent of dx of a normalised layer at which its converter's shift (without le) is 0."""
     return (
         0,
@@ -88,14 +88,14 @@ def relative(tid: int, zero: Zero) -> Zero:
     return -constant, (tid, *minus), plus
 
 
-def convolved(builder: Builder, layer: Layer, images: Range, groups: Range | None = None) -> Part:
+def convolved(builder: ProgramBuilder, layer: Layer, images: Range, groups: Range | None = None) -> DataRegion:
     """Says that the backward convolution of a layer has read its weights for the last time for some images, and for some groups of
     its results."""
     channels = builder.network.shape(layer.input)[0]
-    return Part(f"{layer.name} backward", images, groups or (0, builder.groups(channels)))
+    return DataRegion(f"{layer.name} backward", images, groups or (0, builder.groups(channels)))
 
 
-def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work]:
+def output_error(builder: ProgramBuilder, name: str, *, dry: bool = False) -> list[Work]:
     """dz of a layer: what its main consumer sends back, plus the shortcut's error.
 
     dz of a subsampling shortcut, which is only added, are the masked codes of that addition's error.
@@ -109,7 +109,7 @@ def output_error(builder: Builder, name: str, *, dry: bool = False) -> list[Work
     return [builder.planned(tag, work) for work in works]
 
 
-def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:
+def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: bool = False) -> list[Work]:
     """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own.
 
     Where a kernel of 1 x 1 has stride 2, only every second row is written. The others are zeros that are in memory from the start
@@ -140,7 +140,7 @@ def second_error(builder: Builder, layer: Conv | FullyConnected, *, dry: bool = 
     return [builder.planned(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
 
-def _backward_work(builder: Builder, layer: Conv | FullyConnected, *, kept: bool = False) -> tuple[Convolution, Plane]:
+def _backward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, kept: bool = False) -> tuple[Convolution, Plane]:
     """The backward convolution and the planes of its results, without rows of zeros if only others are to be ``kept``."""
     shape = shape_of(builder.network, layer, builder.config)
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
@@ -150,7 +150,7 @@ def _backward_work(builder: Builder, layer: Conv | FullyConnected, *, kept: bool
 
 
 def _encode(
-    builder: Builder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool, every: int = 1
+    builder: ProgramBuilder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool, every: int = 1
 ) -> None:
     """RUN that writes output A and its store, to every row or every second one."""
     oa = builder.ring["OA"].take(part.beats)
@@ -166,7 +166,7 @@ def _encode(
 
 
 def _convolved_error(
-    builder: Builder, name: str, main: Conv | FullyConnected | None, dry: bool
+    builder: ProgramBuilder, name: str, main: Conv | FullyConnected | None, dry: bool
 ) -> list[Work]:
     network, memory = builder.network, builder.memory
     channels, y, x = network.shape(name)
@@ -201,26 +201,26 @@ def _convolved_error(
             if added == "dz":
                 builder.fetch_planes(Dest.AM, memory[shortcut.layer, "bit"], images, group, rows)
 
-    def needs(images: Range, groups: Range | None) -> tuple[Part, ...]:
+    def needs(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
         others = (builder.part(shortcut.layer, added, images, groups),) if shortcut else ()
         return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
 
-    def gives(images: Range, groups: Range | None) -> tuple[Part, ...]:
+    def gives(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
         rows = () if main else builder.every_row(name, "dz", images, groups or (0, builder.groups(channels)))
         return (builder.part(name, "dz", images, groups), *rows)
 
-    def used(images: Range, groups: Range | None) -> tuple[Part, ...]:
+    def used(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
         return (convolved(builder, main, images, groups),) if main else ()
 
-    def rows_given(image: int, rows: Range, group: int) -> Part:
+    def rows_given(image: int, rows: Range, group: int) -> DataRegion:
         return builder.row_part(name, "dz", image, rows, group)
 
-    def made(images: Range, groups: Range) -> tuple[Part, ...]:
+    def made(images: Range, groups: Range) -> tuple[DataRegion, ...]:
         assert main is not None
         return (builder.part(main.name, dx_region_name(builder, main), images, groups),)
 
     source = _error_source(builder, main) if main and (builder.choices.cut or not shortcut) else None
-    early: tuple[Part, ...] = (convolved(builder, source, builder.images),) if source else ()
+    early: tuple[DataRegion, ...] = (convolved(builder, source, builder.images),) if source else ()
     if shortcut:
         early += (builder.part(shortcut.layer, added, builder.images),)
     slowly = bool(main and source and _slowly_made(builder, main, source))
@@ -231,7 +231,7 @@ def _convolved_error(
     )
 
 
-def _error_source(builder: Builder, layer: Conv | FullyConnected) -> Conv | FullyConnected | None:
+def _error_source(builder: ProgramBuilder, layer: Conv | FullyConnected) -> Conv | FullyConnected | None:
     """The layer whose backward convolution makes the error of a layer's outputs, pools aside."""
     source = builder.network.main_consumer(layer.name)
     while source is not None and not isinstance(source, Conv | FullyConnected):
@@ -239,7 +239,7 @@ def _error_source(builder: Builder, layer: Conv | FullyConnected) -> Conv | Full
     return source
 
 
-def _slowly_made(builder: Builder, layer: Conv | FullyConnected, source: Conv | FullyConnected) -> bool:
+def _slowly_made(builder: ProgramBuilder, layer: Conv | FullyConnected, source: Conv | FullyConnected) -> bool:
     """Whether the A-Core makes dx of a normalised layer more slowly than the array the error of its outputs, and no other half of
     the images keeps the array busy meanwhile."""
     if len(builder.turn) > 1:
@@ -252,7 +252,7 @@ def _slowly_made(builder: Builder, layer: Conv | FullyConnected, source: Conv | 
     return layer.norm == "frn" and acore > _backward_work(builder, source)[0].cycles(builder.images)
 
 
-def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
+def _pool(builder: ProgramBuilder, name: str, pool: Layer, dry: bool) -> Work:
     """dz of a pool's input; planes of the pooled size come in, planes of the input's size go out."""
     network, memory = builder.network, builder.memory
     geometry = network.geometry(pool.name)
@@ -285,7 +285,7 @@ def _pool(builder: Builder, name: str, pool: Layer, dry: bool) -> Work:
         count = images[1] - images[0]
         for number, (group, piece) in enumerate(itertools.product(chosen, pieces)):
             if number and len(pieces) > 1:
-                yield Piece(Lane.ACORE, each.cycles, inside=True)
+                yield Piece(BoundEngine.ACORE, each.cycles, inside=True)
             beats = count * piece.stored.nb
             aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group, piece.stored_rows)
             part = ErrorPart(images, group, piece.out, piece.rows, fixed | piece.fields() | {"sa0": aa}, [("AA", aa, beats)])

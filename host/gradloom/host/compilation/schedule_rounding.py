@@ -1,6 +1,6 @@
 """Fields of RUN that say how a converter rounds (docs/arithmetic.md, sections 4 and 7)."""
 
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.models.network import Kind
 from gradloom.models.rounding import NEAREST_F, XHAT_DRAW
 
@@ -22,7 +22,7 @@ def _index(shape: tuple[int, int, int], images: tuple[int, int], first_channel: 
 
 
 def plane_rounding(
-    builder: Builder,
+    builder: ProgramBuilder,
     name: str,
     kind: int,
     shape: tuple[int, int, int],
@@ -46,7 +46,7 @@ def plane_rounding(
     return fields if f == NEAREST_F else fields | _index(shape, images, group * builder.config.group, row)
 
 
-def xhat_rounding(builder: Builder, name: str, images: tuple[int, int], group: int, row: int = 0) -> dict[str, int]:
+def xhat_rounding(builder: ProgramBuilder, name: str, images: tuple[int, int], group: int, row: int = 0) -> dict[str, int]:
     """Converter 1 writes xhat; without a scale, it keeps no statistics unless it needs a seed."""
     f = builder.network.rounding.xhat_f
     if f == NEAREST_F:
@@ -55,7 +55,7 @@ def xhat_rounding(builder: Builder, name: str, images: tuple[int, int], group: i
     return _converter(1, builder.tid(name, XHAT_DRAW), f) | _index(shape, images, group * builder.config.group, row)
 
 
-def weight_rounding(builder: Builder, name: str, *, dry: bool) -> dict[str, int]:
+def weight_rounding(builder: ProgramBuilder, name: str, *, dry: bool) -> dict[str, int]:
     """Converter 1 writes velocities, converter 2 weights (and rests); a dry run gathers the statistics of velocities only."""
     rounding = builder.network.rounding
     weights = _converter(2, builder.tid(name, Kind.W), rounding.f(Kind.W))

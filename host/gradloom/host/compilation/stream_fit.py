@@ -2,7 +2,7 @@
 
 from gradloom.host.compilation.fit import Needs
 from gradloom.host.compilation.layer_sizes import Plane
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 
 __all__ = ["STREAM_SHARES", "holds", "planes_at_once"]
 
@@ -10,13 +10,13 @@ STREAM_SHARES = 4
 """Commands of the A-Core whose planes a stream buffer holds, so that loads run ahead and stores lag behind."""
 
 
-def holds(builder: Builder, plane: Plane, *, bits: bool = True) -> bool:
+def holds(builder: ProgramBuilder, plane: Plane, *, bits: bool = True) -> bool:
     """Whether the A-Core's buffers hold a plane; else its rows are taken in parts (:mod:`gradloom.host.tiles.row_parts`)."""
     config = builder.config
     return plane.nb <= config.abuf_depth and (not bits or plane.bits <= config.mbuf_depth)
 
 
-def planes_at_once(builder: Builder, layer: str, plane: Plane, *, bits: bool = True, also: Needs = ()) -> int:
+def planes_at_once(builder: ProgramBuilder, layer: str, plane: Plane, *, bits: bool = True, also: Needs = ()) -> int:
     """Planes of one command of the A-Core: as many as a quarter of every stream buffer holds, so that loads run ahead and
     stores lag behind, or one if the whole holds it.
 

@@ -1,9 +1,9 @@
 """The partial sums on chip while a program is made: which half a tile takes, and what lies beside the tiles of a set.
 
 The array writes one half while the A-Core sweeps the other one. Tiles take the halves in turns, those of a set
-(:mod:`gradloom.host.tiles.tile_sets`) several places of each. The tiles of a first layer may come between those of a set of the
-next layer: their sums lie at the end of the half that the set has used last, which the A-Core sweeps while the set goes on in the
-other.
+(:mod:`gradloom.host.tiles.shared_input_tiles`) several places of each. The tiles of a first layer may come between those of a set
+of the next layer: their sums lie at the end of the half that the set has used last, which the A-Core sweeps while the set goes on
+in the other.
 """
 
 import dataclasses
@@ -12,24 +12,24 @@ from typing import TypeAlias
 
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import Part
+from gradloom.host.order.pieces import DataRegion
 from gradloom.host.order.tasks import Emitter, Later, Uses
 
-__all__ = ["HALVES", "PartialSums", "PlannedSums", "Sums", "TakeSums", "TileSums", "norm_access", "port_access"]
+__all__ = ["HALVES", "PlannedSums", "PsumAllocator", "PsumRegion", "TakeSums", "TileSums", "norm_access", "port_access"]
 
 HALVES = 2
 """Of the partial sums: tiles whose results can leave them at once."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Sums:
+class PsumRegion:
     """Partial sums of a tile: their half, and addresses of each bank."""
 
     half: int
     base: int
     words: int
 
-    def known(self) -> "Sums":
+    def known(self) -> "PsumRegion":
         """Themselves."""
         return self
 
@@ -54,9 +54,9 @@ class PlannedSums:
 
     def __init__(self, words: int) -> None:
         self.words = words
-        self.found: Sums | None = None
+        self.found: PsumRegion | None = None
 
-    def known(self) -> Sums:
+    def known(self) -> PsumRegion:
         """Raises :exc:`ValueError` before they have been found."""
         if self.found is None:
             raise ValueError("a command uses partial sums that no tile has made before it")
@@ -72,17 +72,17 @@ class PlannedSums:
 
     @property
     def read(self) -> list[tuple[Later, Later | int, int]]:
-        """As of :class:`Sums`."""
+        """As of :class:`PsumRegion`."""
         sums, port = Later(self, lambda: self.known().read[0][0]), Later(self, lambda: self.known().read[1][0])
         return [(sums, self.base, self.words), (port, 0, 1)]
 
     @property
     def norms(self) -> tuple[Later, int, int]:
-        """As of :class:`Sums`."""
+        """As of :class:`PsumRegion`."""
         return Later(self, lambda: self.known().norms[0]), 0, 1
 
 
-TileSums: TypeAlias = Sums | PlannedSums
+TileSums: TypeAlias = PsumRegion | PlannedSums
 """Sums of a tile, known or to be found."""
 
 
@@ -91,7 +91,7 @@ class TakeSums:
     """Partial sums are found: by default the next half, from ``base`` on."""
 
     sums: PlannedSums
-    find: Callable[[], Sums]
+    find: Callable[[], PsumRegion]
 
     def perform(self, _: Emitter) -> None:
         self.sums.found = self.find()
@@ -100,7 +100,7 @@ class TakeSums:
         return Uses(filled=(self.sums,))
 
 
-def _meet(sums: Sums, other: Sums) -> bool:
+def _meet(sums: PsumRegion, other: PsumRegion) -> bool:
     return sums.half == other.half and sums.base < other.base + other.words and other.base < sums.base + sums.words
 
 
@@ -114,7 +114,7 @@ def port_access(half: int) -> Access:
     return Access(f"PORT{half}", ((0, 1),))
 
 
-class PartialSums:
+class PsumAllocator:
     """Who has which half.
 
     Parameters
@@ -134,25 +134,25 @@ class PartialSums:
         self.depth = depth
         self.kept = self.used = 0
         self._half = self._set = 0
-        self._unread: list[tuple[Sums, Part]] = []
+        self._unread: list[tuple[PsumRegion, DataRegion]] = []
 
-    def note(self, sums: Sums, read: Part) -> None:
+    def note(self, sums: PsumRegion, read: DataRegion) -> None:
         """Sums that the A-Core has not taken until ``read`` is there."""
         self._unread = [(other, part) for other, part in self._unread if not _meet(other, sums)] + [(sums, read)]
 
-    def unread(self, sums: Sums | None = None, *, half: bool = False) -> list[Part]:
+    def unread(self, sums: PsumRegion | None = None, *, half: bool = False) -> list[DataRegion]:
         """What must be there before others take the place of sums, or of any in their ``half``; by default of the next half's."""
-        where = sums or Sums(self._half ^ 1, 0, self.depth)
+        where = sums or PsumRegion(self._half ^ 1, 0, self.depth)
         return [part for other, part in self._unread if other.half == where.half and (half or _meet(other, where))]
 
     def next(self) -> Access:
         """What has to be free for the next tile of its own, or of a set: a half."""
         return Access(f"PSUM{self._half ^ 1}", ((0, 1),))
 
-    def take(self, words: int | None = None, base: int = 0) -> Sums:
+    def take(self, words: int | None = None, base: int = 0) -> PsumRegion:
         """``words`` addresses, or all, of the next half."""
         self._half ^= 1
-        return Sums(self._half, base, self.depth if words is None else words)
+        return PsumRegion(self._half, base, self.depth if words is None else words)
 
     def begin_set(self, tiles: int, words: int) -> None:
         """A set of so many tiles, of ``words`` addresses each, takes half of them to either half."""
@@ -162,9 +162,9 @@ class PartialSums:
         """Its last command has been emitted."""
         self._set = 0
 
-    def beside(self, words: int) -> Sums | None:
+    def beside(self, words: int) -> PsumRegion | None:
         """``words`` addresses beside those of the set under way, in the half that it has used last; ``None`` if there is none, or
         less room."""
         if not self._set or words > self.depth - self._set:
             return None
-        return Sums(self.used, self.depth - words, words)
+        return PsumRegion(self.used, self.depth - words, words)

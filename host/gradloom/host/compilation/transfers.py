@@ -6,9 +6,10 @@ from gradloom.contracts.config import PE_ROWS, Config
 from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.dram.memory import MemoryMap, Region
-from gradloom.host.order.accesses import Access, Box, tensor_access
-from gradloom.host.order.places import KeptRing, Pool, Ring
+from gradloom.host.dram.memory_map import MemoryMap, Region
+from gradloom.host.order.accesses import Access, Ranges, tensor_access
+from gradloom.host.order.allocators import CachedRing, FreeListAllocator, RingAllocator
+from gradloom.host.order.synchronize import Recorder
 from gradloom.host.order.tasks import (
     Address,
     Collector,
@@ -21,7 +22,6 @@ from gradloom.host.order.tasks import (
     Way,
     known,
 )
-from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.models.network import INPUT
 
@@ -46,7 +46,7 @@ class Transfers:
         Addresses of the A-Core's stream buffers, of reciprocals and of logits, handed out round and round.
     pools : dict
         Addresses of the array's buffers and of parameter sets, which stay taken until they are given back.
-    weights : :class:`~gradloom.host.order.places.KeptRing`
+    weights : :class:`~gradloom.host.order.allocators.CachedRing`
         Addresses of the weight buffer.
     parameter_sets : :class:`int`
         Parameter sets that the parameter buffer holds.
@@ -62,8 +62,8 @@ class Transfers:
         depth = config.abuf_depth
         # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones. So do
         # outputs A, of which an update writes two at once.
-        self.rings = {name: Ring(depth, grain=2) for name in ("AA", "AB", "OA")} | {
-            name: Ring(size)
+        self.rings = {name: RingAllocator(depth, grain=2) for name in ("AA", "AB", "OA")} | {
+            name: RingAllocator(size)
             for name, size in (
                 ("AM", config.mbuf_depth),
                 ("OB", depth),
@@ -71,7 +71,7 @@ class Transfers:
                 ("LOGIT", config.logit_depth),
             )
         }
-        self.weights = KeptRing(config.wbuf_depth)
+        self.weights = CachedRing(config.wbuf_depth)
         sets = max(2, (config.pbuf_depth - min(_RECIPROCALS, config.pbuf_depth // 2)) // PARAMETER_ENTRIES)
         if config.pbuf_depth < PARAMETER_ENTRIES * sets + 2:
             raise ScheduleError(
@@ -80,10 +80,10 @@ class Transfers:
             )
         self.parameter_sets = sets
         self.pools = {
-            name: Pool(name, size)
+            name: FreeListAllocator(name, size)
             for name, size in (("IBUF", config.ibuf_depth), ("EBUF", config.ebuf_depth), ("PARAMETERS", PARAMETER_ENTRIES * sets))
         }
-        self.rings["PBUF"] = Ring(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
+        self.rings["PBUF"] = RingAllocator(config.pbuf_depth - PARAMETER_ENTRIES * sets, first=PARAMETER_ENTRIES * sets)
         self.collector = Collector(self.rings, self.pools)
         self._fetched: dict[tuple[Dest, str, tuple[int, int], int, tuple[int, int] | None], Address] = {}
         """Addresses of planes that have been loaded ahead."""
@@ -106,7 +106,7 @@ class Transfers:
     def put(self, opcode: Opcode, fields: Fields, *, reads: Iterable[Access | PlannedAccess],
             writes: Iterable[Access | PlannedAccess], tail: tuple[Shift, ...] = (), again: bool = False) -> None:
         """A command of the task that is being made, or, of one that is being emitted, now. ``tail``, ``again``: as for
-        :meth:`~gradloom.host.order.tokens.Recorder.emit`."""
+        :meth:`~gradloom.host.order.synchronize.Recorder.emit`."""
         command = Command(opcode, fields, tuple(reads), tuple(writes), tail, again, self.tag)
         if self.collector.open:
             self.collector.add(command)
@@ -120,7 +120,7 @@ class Transfers:
         self.recorder.emit(command.opcode, dict(command.fields), reads=reads, writes=writes, tail=command.tail, again=command.again)
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
-        """As :meth:`gradloom.host.order.tokens.Recorder.way`."""
+        """As :meth:`gradloom.host.order.synchronize.Recorder.way`."""
         return self.recorder.way(dest, shared=shared, most=most)
 
     def set_tag(self, tag: int) -> None:
@@ -138,7 +138,7 @@ class Transfers:
         self,
         dest: Dest,
         region: Region,
-        boxes: Sequence[Box],
+        boxes: Sequence[Ranges],
         offset: int,
         banks: tuple[int, int] = (0, PE_ROWS),
         /,
@@ -168,7 +168,7 @@ class Transfers:
         )
 
     def store(
-        self, src: Source, region: Region, boxes: Sequence[Box], offset: int, *, n0: int, addr: Number, length: int, **loops: int
+        self, src: Source, region: Region, boxes: Sequence[Ranges], offset: int, *, n0: int, addr: Number, length: int, **loops: int
     ) -> None:
         """STORE ``length`` addresses to the parts ``boxes`` of a tensor, a run of ``n0`` beats unless ``loops`` say more."""
         place: tuple[Number, Number] = (0, self.config.export_depth) if src == Source.XOUT else (addr, addr + length)
@@ -186,7 +186,7 @@ class Transfers:
 
     def _planes(
         self, memory: Dest | Source, region: Region, images: tuple[int, int], group: int, rows: tuple[int, int] | None
-    ) -> tuple[list[Box], int, dict[str, int]]:
+    ) -> tuple[list[Ranges], int, dict[str, int]]:
         """Planes of one channel group, or some of their rows, as :meth:`load` and :meth:`store` take them: the parts of the tensor,
         the byte offset of the first one, and the runs with the addresses that they take in a memory."""
         first, beats = region.rows(*rows) if rows else (0, region.unit // self.config.beat_bytes)

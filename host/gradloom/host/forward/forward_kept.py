@@ -1,22 +1,22 @@
-"""Forward pass of a layer whose planes stay in the partial sums (:mod:`gradloom.host.tiles.kept_planes`)."""
+"""Forward pass of a layer whose planes stay in the partial sums (:mod:`gradloom.host.tiles.resident_planes`)."""
 
 import dataclasses
 import itertools
 from collections.abc import Callable
 
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.sums import HALVES
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
-from gradloom.host.order.places import Pool
+from gradloom.host.order.allocators import FreeListAllocator
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address
-from gradloom.host.tiles.kept_planes import REST, KeptPlane, KeptTile, Stage
+from gradloom.host.tiles.resident_planes import REST, KeptTile, ResidentPlane, Stage
 
 __all__ = ["KeptForward", "KeptGroup"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 
 
 @dataclasses.dataclass(eq=False)
@@ -50,7 +50,7 @@ class KeptForward:
     """
 
     def __init__(
-        self, builder: Builder, layer: str, kept: KeptPlane, sweep: Callable[[KeptGroup, KeptTile, bool], None]
+        self, builder: ProgramBuilder, layer: str, kept: ResidentPlane, sweep: Callable[[KeptGroup, KeptTile, bool], None]
     ) -> None:
         self.builder, self.layer, self.kept, self._sweep = builder, layer, kept, sweep
         self._most = max(len(outs) for outs in kept.outputs)
@@ -63,7 +63,7 @@ class KeptForward:
         """The stage in which the last piece of the group before is swept."""
 
     @property
-    def _room(self) -> tuple[Pool, int]:
+    def _room(self) -> tuple[FreeListAllocator, int]:
         return self.builder.pools["PARAMETERS"], self._count
 
     def work(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> Work:
@@ -157,7 +157,7 @@ class KeptForward:
             places += [group.pieces[self._place(number)].sums for number in stage.computes]
         cycles = sum(kept.tile_cycles(tile) for tile in tiles)
         swept = sum(kept.swept_cycles(before.pieces[n].tile, before.outs) for n in stage.sweeps) if before else 0
-        piece = Piece(Lane.ARRAY, cycles, lag=max(0, cycles - swept), silent=not swept)
+        piece = Piece(BoundEngine.ARRAY, cycles, lag=max(0, cycles - swept), silent=not swept)
         if not places:
             return piece
         first = Access(f"PSUM{places[0].half}", ((places[0].base, places[0].base + places[0].words),))

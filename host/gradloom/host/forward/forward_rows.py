@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from gradloom.contracts.isa import Kind, Source, XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.sums import HALVES, TileSums
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.forward.forward_kept import KeptForward, KeptGroup
 from gradloom.host.forward.forward_sweeps import activate, load_sides
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.convolution import Convolution
-from gradloom.host.tiles.kept_planes import KeptPlane, KeptTile
+from gradloom.host.tiles.resident_planes import KeptTile, ResidentPlane
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_tiles import RowTile
 from gradloom.models.network import Conv, FullyConnected
@@ -21,7 +21,7 @@ from gradloom.models.network import Conv, FullyConnected
 __all__ = ["RowForward"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 
 
 class RowForward:
@@ -39,7 +39,7 @@ class RowForward:
     """
 
     def __init__(
-        self, builder: Builder, layer: Conv | FullyConnected, works: Sequence[Convolution], plane: Plane, dry: bool
+        self, builder: ProgramBuilder, layer: Conv | FullyConnected, works: Sequence[Convolution], plane: Plane, dry: bool
     ) -> None:
         self.builder, self.layer, self.plane, self.dry = builder, layer, plane, dry
         self.frn = layer.norm == "frn"
@@ -66,7 +66,7 @@ class RowForward:
         if not self.frn:
             yield tiled.bound, tiled
             return
-        kept, turned = RowConvolution(work, self.plane, bits=bits, kept=True), KeptPlane(work, self.plane, bits=bits)
+        kept, turned = RowConvolution(work, self.plane, bits=bits, kept=True), ResidentPlane(work, self.plane, bits=bits)
         if turned.stages:
             yield turned.bound, turned
         if kept.tiles:
@@ -78,7 +78,7 @@ class RowForward:
 
     def works(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> list[Work]:
         """All commands; ``needs``: of some images; ``gives``: of some output groups of them, or of all."""
-        if isinstance(self.tiled, KeptPlane):
+        if isinstance(self.tiled, ResidentPlane):
             return [KeptForward(self.builder, self.layer.name, self.tiled, self._sweep_kept).work(needs, gives)]
         if self.frn and self.tiled.kept:
             return [self._by_groups(needs, lambda images: gives(images, None))]
@@ -102,7 +102,7 @@ class RowForward:
                 begins, turns = first and not places, tile is kept[0]
                 entries = ((pool.real, len(outs)),) if not places else ()
                 yield Piece(
-                    Lane.ARRAY,
+                    BoundEngine.ARRAY,
                     tiled.tile_cycles(tile),
                     needs(images) if begins else (),
                     gives(images) if last and turns and not again else (),

@@ -4,9 +4,9 @@ from typing import Any
 
 from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding, xhat_rounding
 from gradloom.host.compilation.sums import TileSums
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.order.tasks import Address, Later, Number
 from gradloom.models.network import Conv, FullyConnected
 
@@ -25,7 +25,7 @@ def _program(layer: Conv | FullyConnected) -> str:
 
 
 def load_sides(
-    builder: Builder,
+    builder: ProgramBuilder,
     layer: Conv | FullyConnected,
     images: tuple[int, int],
     group: int,
@@ -41,7 +41,7 @@ def load_sides(
 
 
 def activate(
-    builder: Builder,
+    builder: ProgramBuilder,
     layer: Conv | FullyConnected,
     images: tuple[int, int],
     group: int,

@@ -1,8 +1,8 @@
 """What the forward passes of all layers with weights begin from."""
 
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
-from gradloom.host.compilation.tiling import Builder
-from gradloom.host.order.pieces import Part
+from gradloom.host.compilation.program_builder import ProgramBuilder
+from gradloom.host.order.pieces import DataRegion
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
@@ -10,12 +10,13 @@ from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 __all__ = ["convolved_forward", "forward_work", "through"]
 
 
-def convolved_forward(builder: Builder, layer: Layer, images: tuple[int, int], groups: tuple[int, int] | None = None) -> Part:
+def convolved_forward(builder: ProgramBuilder, layer: Layer, images: tuple[int, int],
+                      groups: tuple[int, int] | None = None) -> DataRegion:
     """Says that the array is through with some output groups of a layer."""
-    return Part(f"{layer.name} forward", images, groups or (0, builder.groups(builder.network.shape(layer.name)[0])))
+    return DataRegion(f"{layer.name} forward", images, groups or (0, builder.groups(builder.network.shape(layer.name)[0])))
 
 
-def forward_work(builder: Builder, layer: Conv | FullyConnected, *, stacked: bool = False) -> tuple[Convolution, Plane]:
+def forward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, stacked: bool = False) -> tuple[Convolution, Plane]:
     """A layer's convolution in tiles, and its output's plane."""
     network, name = builder.network, layer.name
     _, y, x = network.shape(name)
@@ -26,7 +27,7 @@ def forward_work(builder: Builder, layer: Conv | FullyConnected, *, stacked: boo
     return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
 
 
-def through(builder: Builder, layer: Layer, *, emitted: bool = False) -> tuple[Part, ...]:
+def through(builder: ProgramBuilder, layer: Layer, *, emitted: bool = False) -> tuple[DataRegion, ...]:
     """The results of the last layer with weights before a layer: then the array is free for it. ``emitted``: only that its commands
     come before."""
     source = builder.network.layer(layer.input) if layer.input != INPUT else None

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.sums import HALVES, TileSums
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.dram.layout import ceil_div, equal_ranges
@@ -17,7 +17,7 @@ from gradloom.host.forward import schedule_logits, schedule_shortcut
 from gradloom.host.forward.forward_rows import RowForward
 from gradloom.host.forward.forward_sweeps import activate, load_sides
 from gradloom.host.forward.forward_tiles import convolved_forward, forward_work, through
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.convolution import Convolution
@@ -29,7 +29,7 @@ from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool,
 __all__ = ["forward", "forward_zero"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 _POOL_PARTS = 8
 """Works of a pool behind sets of tiles, of some channel groups each."""
 
@@ -44,7 +44,7 @@ class Sides:
     loaded: Callable[[], bool] = lambda: True
 
 
-def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def forward_zero(builder: ProgramBuilder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Exponent of z at which the converter's shift is 0: constant, tensors added, tensors subtracted."""
     source = builder.tid(layer.input, Kind.Z)
     if isinstance(layer, Conv | FullyConnected):
@@ -54,7 +54,7 @@ def forward_zero(builder: Builder, layer: Layer) -> tuple[int, tuple[int, ...], 
     return -15 - reciprocal(builder.network.geometry(layer.name).kernel[0] ** 2)[1], (source,), ()
 
 
-def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
+def forward(builder: ProgramBuilder, layer: Layer, *, dry: bool = False) -> list[Work]:
     """All commands of one layer's forward pass; ``dry`` only gathers the statistics of z."""
     tag = 8 * builder.network.index(layer.name)
     if isinstance(layer, FullyConnected) and layer.name == builder.network.logits.name:
@@ -71,7 +71,7 @@ def forward(builder: Builder, layer: Layer, *, dry: bool = False) -> list[Work]:
     return [builder.planned(tag, work) for work in works]
 
 
-def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convolution) -> bool:
+def _beside_sets(builder: ProgramBuilder, layer: Conv | FullyConnected, work: Convolution) -> bool:
     """Whether a first layer's tiles may come between those of sets of the next one: tiles of one command, which adds to no sums."""
     followers = [other for other, _ in builder.network.consumers(layer.name)]
     if layer.input != INPUT or not (work.steps == len(work.sweep.windows) == 1) or len(followers) != 1:
@@ -83,7 +83,7 @@ def _beside_sets(builder: Builder, layer: Conv | FullyConnected, work: Convoluti
     return after.fits and holds(builder, plane) and any(not after.inputs.resident(high - low) for low, high in after.image_tiles())
 
 
-def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
+def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> list[Work]:
     name = layer.name
     work, plane = forward_work(builder, layer)
     if _beside_sets(builder, layer, work):
@@ -142,7 +142,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
                 if tap and not number:
                     parameters = None
                 room = ((builder.pools["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
-                yield Piece(Lane.ACORE, (part[1] - part[0]) * swept.nb, gives=whole, room=room, loads=False)
+                yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * swept.nb, gives=whole, room=room, loads=False)
                 if tap or number or not early or parameters is None:
                     parameters, residual = load_sides(builder, layer, part, m, parameters, rows)
                 fields = {
@@ -173,7 +173,7 @@ def _conv(builder: Builder, layer: Conv | FullyConnected, dry: bool) -> list[Wor
     return work.works(work.image_tiles(), needs, gives, emit, early=through(builder, layer))
 
 
-def _pool(builder: Builder, layer: Layer, dry: bool, every: range) -> Work:
+def _pool(builder: ProgramBuilder, layer: Layer, dry: bool, every: range) -> Work:
     network, name = builder.network, layer.name
     geometry = network.geometry(name)
     (_, yi, xi), (channels, yo, xo) = geometry.in_shape, geometry.out_shape
@@ -200,7 +200,7 @@ def _pool(builder: Builder, layer: Layer, dry: bool, every: range) -> Work:
         count = images[1] - images[0]
         for number, (group, part) in enumerate(itertools.product(chosen, pieces)):
             if number and len(pieces) > 1:
-                yield Piece(Lane.ACORE, each.cycles, inside=True)
+                yield Piece(BoundEngine.ACORE, each.cycles, inside=True)
             beats = count * part.out.nb
             aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
             oa = builder.ring["OA"].take(beats)

@@ -8,15 +8,15 @@ only as many images at once as the buffer holds, and all weights come again for 
 from collections.abc import Iterator
 
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.stream_fit import planes_at_once
 from gradloom.host.compilation.sums import HALVES, TileSums
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.forward.forward_tiles import forward_work, through
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address, PlannedAccess
-from gradloom.host.tiles.array_sweep import psum_words
+from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.models.network import INPUT, FullyConnected
 
 __all__ = ["forward"]
@@ -29,13 +29,13 @@ _SWEEP_CYCLES = 50
 """Of the A-Core for the logits of an output group, about."""
 
 
-def forward(builder: Builder, layer: FullyConnected, *, dry: bool) -> list[Work]:
+def forward(builder: ProgramBuilder, layer: FullyConnected, *, dry: bool) -> list[Work]:
     """All commands of the last layer's forward pass, and of the loss; ``dry`` writes no parameter."""
     return _Logits(builder, layer, dry).works()
 
 
 class _Logits:
-    def __init__(self, builder: Builder, layer: FullyConnected, dry: bool) -> None:
+    def __init__(self, builder: ProgramBuilder, layer: FullyConnected, dry: bool) -> None:
         self.builder, self.layer, self.dry = builder, layer, dry
         self.work, self.plane = forward_work(builder, layer)
         self.tiles, self.groups = self.work.tiles(), self.work.outputs
@@ -60,16 +60,16 @@ class _Logits:
         """Images whose logits the buffer holds at once."""
         return equal_ranges(*images, self._held)
 
-    def _gives(self, images: Range) -> tuple[Part, ...]:
+    def _gives(self, images: Range) -> tuple[DataRegion, ...]:
         return (self.builder.part(self.layer.name, "error" if self.builder.training else "logits", images),)
 
     def works(self) -> list[Work]:
         builder = self.builder
 
-        def needs(images: Range) -> tuple[Part, ...]:
+        def needs(images: Range) -> tuple[DataRegion, ...]:
             return (builder.part(self.layer.input, "z", images),)
 
-        def gives(images: Range, tile: list[int]) -> tuple[Part, ...]:
+        def gives(images: Range, tile: list[int]) -> tuple[DataRegion, ...]:
             # While sums are kept no error is there: what the backward pass computed would take their place.
             return self._gives(images) if tile == self.tiles[-1] and len(self._parts(images)) == 1 else ()
 
@@ -98,7 +98,7 @@ class _Logits:
             for n, (others, their) in enumerate(self._kept, 1):
                 ends = n == len(self._kept)
                 given = self._gives(images) if ends and some == parts[-1] else ()
-                yield Piece(Lane.ACORE, len(others) * _SWEEP_CYCLES, gives=given)
+                yield Piece(BoundEngine.ACORE, len(others) * _SWEEP_CYCLES, gives=given)
                 if n == 1:
                     self._begin(some)
                 self._sweep(images, some, others, their, self._load_biases(others))

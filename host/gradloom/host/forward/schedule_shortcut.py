@@ -5,11 +5,11 @@ import itertools
 
 from gradloom.contracts.isa import Dest, Opcode, Source, XSource
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.stream_fit import STREAM_SHARES
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.dram.layout import equal_ranges
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
 from gradloom.models.arithmetic.arith import reciprocal
@@ -24,7 +24,7 @@ def _windows(layer: Subsample) -> dict[str, int]:
     return {"xsrc": int(XSource.NONE), "pkern": 1, "pstride": layer.stride, "inv": reciprocal(1)[0]}
 
 
-def forward(builder: Builder, layer: Subsample) -> Work:
+def forward(builder: ProgramBuilder, layer: Subsample) -> Work:
     """z: the mean of one position is that position's value, so every code is kept.
 
     Only the rows that are kept are loaded, each of them a plane of one row to the A-Core. Appended channel groups are zeros that
@@ -37,7 +37,7 @@ def forward(builder: Builder, layer: Subsample) -> Work:
     most = max(1, min(config.max_planes, config.abuf_depth // STREAM_SHARES // stored.nb))
     parts = equal_ranges(0, yo, most)
 
-    def given(images: Range, groups: Range) -> tuple[Part, ...]:
+    def given(images: Range, groups: Range) -> tuple[DataRegion, ...]:
         appended = builder.memory[name, "z"].inner if groups[1] == builder.groups(channels) else groups[1]
         return (builder.part(name, "z", images, (groups[0], appended)),)
 
@@ -77,7 +77,7 @@ def forward(builder: Builder, layer: Subsample) -> Work:
             builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, rows)
 
 
-def scatter(builder: Builder, layer: Subsample) -> Work:
+def scatter(builder: ProgramBuilder, layer: Subsample) -> Work:
     """ds: every code of dz at the position that was kept, 0 elsewhere.
 
     A constant index names the window's position in the channels of the input, and none in padding channels, which
@@ -100,7 +100,7 @@ def scatter(builder: Builder, layer: Subsample) -> Work:
         count = images[1] - images[0]
         for number, (group, part) in enumerate(itertools.product(groups, pieces)):
             if number and len(pieces) > 1:
-                yield Piece(Lane.ACORE, each.cycles, inside=True, update=True)
+                yield Piece(BoundEngine.ACORE, each.cycles, inside=True, update=True)
             beats, index = count * part.stored.nb, memory[name, "index"]
             aa = builder.load_planes(Dest.AA, memory[name, "dz"], images, group, part.stored_rows)
             ab = builder.ring["AB"].take(beats)

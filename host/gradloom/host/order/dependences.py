@@ -8,7 +8,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gradloom.host.order.accesses import Access, Box, overlap
+from gradloom.host.order.accesses import Access, Ranges, overlap
 from gradloom.host.order.tasks import Task, Uses
 
 __all__ = ["Dependences"]
@@ -24,7 +24,7 @@ class _Accesses:
     touches."""
 
     def __init__(self) -> None:
-        self._cells: defaultdict[_Cell, dict[tuple[int, Box], None]] = defaultdict(dict)
+        self._cells: defaultdict[_Cell, dict[tuple[int, Ranges], None]] = defaultdict(dict)
 
     @staticmethod
     def _touched(access: Access) -> list[_Cell]:
@@ -49,7 +49,7 @@ class _Accesses:
                 del self._cells[cell][entry]
 
 
-def _inside(box: Box, other: Box) -> bool:
+def _inside(box: Ranges, other: Ranges) -> bool:
     return all(first <= low and high <= last for (low, high), (first, last) in zip(box, other, strict=True))
 
 

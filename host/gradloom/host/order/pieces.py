@@ -1,4 +1,5 @@
-"""Pieces of work: commands that are emitted together, and what they need, give and take (:mod:`gradloom.host.order.pacing`)."""
+"""Pieces of work: commands that are emitted together, and what they need, give and take, as the list scheduler sees them
+(:mod:`gradloom.host.order.list_scheduler`)."""
 
 import dataclasses
 import enum
@@ -6,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.places import Pool
+from gradloom.host.order.allocators import FreeListAllocator
 
-__all__ = ["Lane", "Part", "Piece", "Work"]
+__all__ = ["BoundEngine", "DataRegion", "Piece", "Work"]
 
 
-class Lane(enum.Enum):
+class BoundEngine(enum.Enum):
     """The engine that bounds a piece."""
 
     LOAD = enum.auto()
@@ -40,7 +41,7 @@ class Known(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class DataRegion:
     """Some images and channel groups of a tensor in DRAM, or of something that is done for each image."""
 
     name: str
@@ -89,11 +90,11 @@ class Piece:
     task : whose it is, if its commands are known
     """
 
-    lane: Lane
+    lane: BoundEngine
     cycles: int
-    needs: tuple[Part, ...] = ()
-    gives: tuple[Part, ...] = ()
-    room: tuple[tuple[Pool, int], ...] = ()
+    needs: tuple[DataRegion, ...] = ()
+    gives: tuple[DataRegion, ...] = ()
+    room: tuple[tuple[FreeListAllocator, int], ...] = ()
     opens: str = ""
     closes: str = ""
     ahead: int | None = None
@@ -110,7 +111,7 @@ class Piece:
     silent: bool = False
     target: Callable[[], Access] | None = None
     apart: Callable[[], bool] = lambda: False
-    behind: Callable[[], Sequence[Part]] = tuple
+    behind: Callable[[], Sequence[DataRegion]] = tuple
     loads: bool = True
     passes_first: bool = False
     update: bool = False

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from gradloom.contracts.config import PE_ROWS
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.order.accesses import Access
+from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
 from gradloom.host.order.pieces import Piece
-from gradloom.host.order.places import Pool, Ring
 
 __all__ = ["Address", "Allocator", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
            "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Step", "Take", "Task", "Uses", "Way",
@@ -27,13 +27,13 @@ _GRADIENTS = "DW"
 
 
 class Emitter(Protocol):
-    """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.tiling.Builder`)."""
+    """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.program_builder.ProgramBuilder`)."""
 
     def emit(self, command: "Command") -> None:
         """Emit a command."""
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
-        """As :meth:`gradloom.host.order.tokens.Recorder.way`."""
+        """As :meth:`gradloom.host.order.synchronize.Recorder.way`."""
 
     def set_tag(self, tag: int) -> None:
         """Give a tag to what is emitted from now on."""
@@ -162,23 +162,24 @@ class Region:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.ring: Ring | None = None
+        self.ring: RingAllocator | None = None
 
-    def _opened(self) -> Ring:
+    def _opened(self) -> RingAllocator:
         if self.ring is None:
             raise ValueError("a command uses a region that nothing has opened before it")
         return self.ring
 
     def take(self, count: int) -> int:
-        """As :meth:`gradloom.host.order.places.Ring.take`; like the others it raises :exc:`ValueError` before it is opened."""
+        """As :meth:`gradloom.host.order.allocators.RingAllocator.take`; like the others it raises :exc:`ValueError` before it is
+        opened."""
         return self._opened().take(count)
 
     def held(self, key: Hashable) -> int | None:
-        """As :meth:`gradloom.host.order.places.Ring.held`."""
+        """As :meth:`gradloom.host.order.allocators.RingAllocator.held`."""
         return self._opened().held(key)
 
     def take_for(self, key: Hashable, count: int) -> int:
-        """As :meth:`gradloom.host.order.places.Ring.take_for`."""
+        """As :meth:`gradloom.host.order.allocators.RingAllocator.take_for`."""
         return self._opened().take_for(key, count)
 
 
@@ -207,7 +208,7 @@ class Step(Protocol):
 class Command:
     """A command of an engine with all that it reads and writes; fields and accesses may hold what is known :class:`Later`.
 
-    ``again``, ``tail``: as for :meth:`gradloom.host.order.tokens.Recorder.emit`.
+    ``again``, ``tail``: as for :meth:`gradloom.host.order.synchronize.Recorder.emit`.
     """
 
     opcode: Opcode
@@ -261,7 +262,7 @@ class Take:
 class GiveBack:
     """A place of a pool is free again."""
 
-    pool: Pool
+    pool: FreeListAllocator
     place: Place
 
     def perform(self, _: Emitter) -> None:
@@ -344,7 +345,7 @@ def emitted(tasks: Sequence[Task], emitter: Emitter) -> Iterator[Piece]:
 class PlannedRing:
     """A ring, as commands see it that are still to come."""
 
-    def __init__(self, ring: Ring, collector: "Collector") -> None:
+    def __init__(self, ring: RingAllocator, collector: "Collector") -> None:
         self._ring, self._collector = ring, collector
         self.size = ring.size
 
@@ -358,11 +359,11 @@ class PlannedPool:
 
     Attributes
     ----------
-    real : :class:`~gradloom.host.order.places.Pool`
+    real : :class:`~gradloom.host.order.allocators.FreeListAllocator`
         The pool itself, as it is now.
     """
 
-    def __init__(self, pool: Pool, collector: "Collector") -> None:
+    def __init__(self, pool: FreeListAllocator, collector: "Collector") -> None:
         self.real, self._collector = pool, collector
         self.size = pool.size
 
@@ -389,7 +390,8 @@ class Collector:
         Given to every command.
     """
 
-    def __init__(self, rings: Mapping[str, Ring], pools: Mapping[str, Pool], tag: int = 0, *, open: bool = False) -> None:
+    def __init__(self, rings: Mapping[str, RingAllocator], pools: Mapping[str, FreeListAllocator], tag: int = 0, *,
+                 open: bool = False) -> None:
         self.tag, self.open = tag, open
         self._steps: list[Step] = []
         self.rings = {name: PlannedRing(ring, self) for name, ring in rings.items()}

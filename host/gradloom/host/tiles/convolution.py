@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 from gradloom.host.compilation.sums import norm_access
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address, PlannedPool, Uses
-from gradloom.host.tiles.array_sweep import psum_words
+from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.host.tiles.convolution_tiles import growing
+from gradloom.host.tiles.shared_input_tiles import TileSet, in_turn
 from gradloom.host.tiles.tile_commands import TileCommands
-from gradloom.host.tiles.tile_sets import TileSet, in_turn
 
 __all__ = ["Convolution"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 
 _FIRST_STEPS = 4
 """Of inputs that the array takes as they are made, at least: fewer would be mere commands."""
@@ -61,7 +61,7 @@ class Convolution(TileCommands):
         self,
         tiles: Sequence[Range],
         needs: Callable[[Range], Parts],
-        loaded: Callable[[int], Part],
+        loaded: Callable[[int], DataRegion],
         places: dict[int, Address],
         early: Parts,
     ) -> Work:
@@ -72,7 +72,7 @@ class Convolution(TileCommands):
             words = (chunk[1] - chunk[0]) * self.weights.per_step + 1
             first = self.tiles()[: self.builder.config.wbuf_depth * 3 // 4 // words]
             if first:
-                yield Piece(Lane.LOAD, 0, early, weights=len(first) * words)
+                yield Piece(BoundEngine.LOAD, 0, early, weights=len(first) * words)
             for outputs in first:
                 uses = Uses(self.weights.reads(outputs, chunk))
                 self.builder.call(functools.partial(self.weights.preload, outputs, chunk), uses=uses)
@@ -84,7 +84,8 @@ class Convolution(TileCommands):
                 continue
             beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
             yield Piece(
-                Lane.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool.real, room),), opens=self._queue, ahead=ahead
+                BoundEngine.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool.real, room),), opens=self._queue,
+                ahead=ahead,
             )
             places[n] = pool.take(room)
             self.inputs.load(images, (0, self.steps), places[n], self.cycles(images), together=True)
@@ -95,7 +96,7 @@ class Convolution(TileCommands):
         needs: Callable[[Range], Parts],
         gives: Callable[[Range, list[int]], Parts],
         emit: Callable[[Range, list[int], Address | None], Work],
-        loaded: Callable[[int], Part],
+        loaded: Callable[[int], DataRegion],
         places: dict[int, Address],
     ) -> Work:
         pool, outputs = self._pool, self.tiles()
@@ -127,7 +128,7 @@ class Convolution(TileCommands):
         chunk = self.inputs.chunks(count)[0]
         weights = functools.partial(self.weights.waited, tile, chunk, (chunk[1] - chunk[0]) * self._step_cycles(count))
         return Piece(
-            Lane.ARRAY,
+            BoundEngine.ARRAY,
             cycles,
             needs,
             gives,
@@ -159,7 +160,7 @@ class Convolution(TileCommands):
         self,
         images: Range,
         needs: Parts,
-        loaded: Part,
+        loaded: DataRegion,
         gives: Callable[[Range, list[int]], Parts],
         emit: Callable[[Range, list[int], Address | None], Work],
     ) -> Work:
@@ -180,7 +181,7 @@ class Convolution(TileCommands):
                 chunks.reverse()
             chunk = chunks[0]
             yield Piece(
-                Lane.ARRAY,
+                BoundEngine.ARRAY,
                 (chunk[1] - chunk[0]) * self._step_cycles(count),
                 (*needs, *self._groups_made(images, chunk)),
                 (loaded,) if ends else (),

@@ -8,12 +8,12 @@ from typing import NoReturn
 from gradloom.contracts.config import PE_TAPS
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import channel_cycles
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.sums import HALVES
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import ceil_div, equal_ranges
-from gradloom.host.dram.memory import Region
-from gradloom.host.tiles.array_sweep import Sweep, psum_words, row_banks_conflict
+from gradloom.host.dram.memory_map import Region
+from gradloom.host.tiles.conv_mapping import ConvMapping, psum_words, row_banks_conflict
 from gradloom.host.tiles.tile_inputs import TileInputs
 from gradloom.host.tiles.tile_weights import TileWeights
 from gradloom.models.network import INPUT
@@ -49,7 +49,7 @@ class ConvolutionTiles:
 
     Parameters
     ----------
-    region : :class:`~gradloom.host.dram.memory.Region`
+    region : :class:`~gradloom.host.dram.memory_map.Region`
         What is swept over: the layer's input, or its error dx.
     outputs : :class:`int`
         Output groups of this phase.
@@ -65,10 +65,10 @@ class ConvolutionTiles:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: ProgramBuilder,
         layer: str,
         shape: Shape,
-        sweep: Sweep,
+        sweep: ConvMapping,
         region: Region,
         outputs: int,
         *,

@@ -6,12 +6,12 @@ from gradloom.contracts.config import PE_TAPS, Config
 from gradloom.contracts.isa import Pattern, PsumLayout
 from gradloom.host.compilation.windows import Shape, Window, kernel_windows
 from gradloom.host.dram.layout import ceil_div, even
-from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.conv_mapping import ConvMapping
 
 __all__ = ["backward_sweep", "forward_sweep", "stacked_sweep"]
 
 
-def forward_sweep(shape: Shape, config: Config) -> Sweep:
+def forward_sweep(shape: Shape, config: Config) -> ConvMapping:
     """Forward, and the input side of the weight gradient.
 
     A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads. A 1 x Kx kernel
@@ -27,7 +27,7 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
         places = [divmod(window.col, shape.stride)[::-1] for window in windows]
     every = shape.stride if one and not lowered and not shape.pad else 1
     rows = shape.yo if every > 1 else shape.yi
-    return Sweep(
+    return ConvMapping(
         Pattern.K1 if one else Pattern.K3,
         PsumLayout.K1 if one else PsumLayout.ROWS,
         shape.cg,
@@ -46,7 +46,7 @@ def forward_sweep(shape: Shape, config: Config) -> Sweep:
     )
 
 
-def stacked_sweep(shape: Shape, config: Config, *, pairs: bool = True) -> Sweep:
+def stacked_sweep(shape: Shape, config: Config, *, pairs: bool = True) -> ConvMapping:
     """A layer whose kernel's rows are channels (:mod:`gradloom.host.dram.im2col`), of at most three groups: one on every PE
     row, as the three rows of a kernel, and three of its columns on the taps.
 
@@ -77,7 +77,7 @@ def stacked_sweep(shape: Shape, config: Config, *, pairs: bool = True) -> Sweep:
     )
 
 
-def backward_sweep(shape: Shape, *, kept: bool = False) -> Sweep:
+def backward_sweep(shape: Shape, *, kept: bool = False) -> ConvMapping:
     """Errors of the outputs to errors of the inputs.
 
     Stride 1: the rotated kernel with pad K - 1 - p. Stride 2: pattern BP2; for a window from kernel row r the
@@ -89,7 +89,7 @@ def backward_sweep(shape: Shape, *, kept: bool = False) -> Sweep:
     one = shape.ky == 1 and shape.kx == 1
     if one and (shape.stride == 1 or shape.pad == 0):
         up = shape.stride == 2
-        return Sweep(
+        return ConvMapping(
             Pattern.K1,
             PsumLayout.K1_UP if up else PsumLayout.K1,
             *common,
@@ -105,7 +105,7 @@ def backward_sweep(shape: Shape, *, kept: bool = False) -> Sweep:
         )
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if shape.stride == 1:
-        return Sweep(
+        return ConvMapping(
             Pattern.K3,
             PsumLayout.ROWS,
             *common,
@@ -120,7 +120,7 @@ def backward_sweep(shape: Shape, *, kept: bool = False) -> Sweep:
             laps=shape.laps_out,
         )
     first, second = shape.pad - 1 >> 1, int(shape.pad % 2 == 0)
-    return Sweep(
+    return ConvMapping(
         Pattern.BP2,
         PsumLayout.SPLIT,
         *common,

@@ -4,8 +4,8 @@ import dataclasses
 
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import STREAM_SHARES, planes_at_once
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import ceil_div
 
 __all__ = ["PoolPart", "Windows", "pool_parts"]
@@ -63,7 +63,7 @@ class PoolPart:
 
 
 def pool_parts(
-    builder: Builder, layer: str, windows: Windows, out: Plane, stored: Plane, *, backward: bool
+    builder: ProgramBuilder, layer: str, windows: Windows, out: Plane, stored: Plane, *, backward: bool
 ) -> tuple[int, list[PoolPart]]:
     """Planes that a command takes, and the parts of these planes: one if a plane fits the buffers, else tiles of rows.
 

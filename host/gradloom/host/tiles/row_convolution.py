@@ -6,8 +6,8 @@ from typing import Any
 
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
 from gradloom.host.compilation.sums import TileSums
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
-from gradloom.host.order.places import Pool, Ring
+from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address, Region
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_parts import bitmap_rows, row_parts
@@ -16,7 +16,7 @@ from gradloom.host.tiles.row_tiles import RowTile, RowTiles, tile_words
 __all__ = ["RowConvolution"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 _RUN_CYCLES = 80
 """Of a command of the A-Core beside its beats, about."""
 
@@ -77,13 +77,13 @@ class RowConvolution:
         needs: Parts = (),
         gives: Parts = (),
         *,
-        room: Sequence[tuple[Pool, int]] = (),
+        room: Sequence[tuple[FreeListAllocator, int]] = (),
         rows: bool = True,
     ) -> Piece:
         """A tile that the A-Core sweeps, or of which it only takes the sums of magnitudes (not ``rows``)."""
         cycles, beats = self.tile_cycles(tile), sum(last - first for first, last in self.parts(tile)) * self.plane.xe if rows else 0
         lag = max(0, 2 * cycles - len(outs) * (beats + _RUN_CYCLES))
-        return Piece(Lane.ARRAY, cycles, needs, gives, room=tuple(room), lag=lag, target=self.builder.sums.next)
+        return Piece(BoundEngine.ARRAY, cycles, needs, gives, room=tuple(room), lag=lag, target=self.builder.sums.next)
 
     def input_beats(self, tiles: Sequence[RowTile]) -> int:
         """Beats of the inputs of some tiles."""
@@ -98,15 +98,15 @@ class RowConvolution:
         return max(self.cycles, channel_cycles(self.builder.config, inputs, blocks))
 
     @property
-    def room(self) -> tuple[Pool, int]:
+    def room(self) -> tuple[FreeListAllocator, int]:
         """Addresses of the input buffer that :meth:`open` takes."""
         return self.builder.pools["IBUF"], self.region
 
     def open(self) -> None:
         """Take the region of the input buffer, until :meth:`close`."""
-        self._open(lambda first: Ring(self.region, first=first))
+        self._open(lambda first: RingAllocator(self.region, first=first))
 
-    def _open(self, make: Callable[[int], Ring]) -> None:
+    def _open(self, make: Callable[[int], RingAllocator]) -> None:
         _, size = self.room
         start, region = self.builder.pool["IBUF"].take(size), Region(size)
         self._ring, self._start = region, start
@@ -169,7 +169,7 @@ class RowConvolution:
         emit: Callable[[int, RowTile, list[int], Address | None, bool], None],
         *,
         passes: int = 1,
-        room: Sequence[tuple[Pool, int]] = (),
+        room: Sequence[tuple[FreeListAllocator, int]] = (),
     ) -> Work:
         """Images one after the other, every tile for all output groups.
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import STREAM_SHARES
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import even
 from gradloom.host.tiles.convolution import Convolution
 
@@ -38,7 +38,7 @@ def legal_ranges(first: int, last: int, limit: int, legal: Callable[[int], bool]
 
 
 def row_parts(
-    builder: Builder, layer: str, plane: Plane, rows: Range, *, bits: bool, legal: Callable[[int], bool] = lambda _: True
+    builder: ProgramBuilder, layer: str, plane: Plane, rows: Range, *, bits: bool, legal: Callable[[int], bool] = lambda _: True
 ) -> list[Range]:
     """Rows that one command of the A-Core takes: a quarter of the stream buffers, or a whole one.
 
@@ -71,20 +71,20 @@ def row_parts(
     )
 
 
-def fits_beside(builder: Builder, plane: Plane) -> bool:
+def fits_beside(builder: ProgramBuilder, plane: Plane) -> bool:
     """Whether a stream buffer holds the next plane beside one. Else the A-Core, which would wait for loads and
     stores, takes rows."""
     return 2 * plane.nb <= builder.config.abuf_depth
 
 
-def cut_rows(builder: Builder, plane: Plane, *, bits: bool, legal: Callable[[int], bool] = lambda _: True) -> list[Range]:
+def cut_rows(builder: ProgramBuilder, plane: Plane, *, bits: bool, legal: Callable[[int], bool] = lambda _: True) -> list[Range]:
     """Rows that the A-Core takes at a time of a plane that its buffers hold, if it is chosen to be cut; else none."""
     step, most = bitmap_rows(plane) if bits else 1, plane.rows_of(builder.choices.cut)
     found = legal_ranges(0, plane.y, most, lambda row: row % step == 0 and legal(row)) if most else None
     return found if found and len(found) > 1 else []
 
 
-def swept_rows(builder: Builder, work: Convolution, plane: Plane, *, bits: bool) -> list[Range | None]:
+def swept_rows(builder: ProgramBuilder, work: Convolution, plane: Plane, *, bits: bool) -> list[Range | None]:
     """What the A-Core sweeps at a time of every plane that a convolution makes: all of it (``None``), or some rows (as
     :func:`row_parts`; docs/decisions/0029-rows-of-whole-planes.md)."""
     if fits_beside(builder, plane):

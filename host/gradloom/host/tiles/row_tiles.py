@@ -13,7 +13,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.isa import PsumLayout
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.tiles.array_sweep import Sweep, psum_words, row_banks_conflict
+from gradloom.host.tiles.conv_mapping import ConvMapping, psum_words, row_banks_conflict
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_parts import legal_ranges
 
@@ -31,7 +31,7 @@ class RowTile:
     strips: tuple[Range, ...]
 
 
-def tile_words(sweep: Sweep, config: Config, units: int) -> int:
+def tile_words(sweep: ConvMapping, config: Config, units: int) -> int:
     """Words of a partial-sum bank that the first ``units`` of an image take."""
     return psum_words(sweep.strip(0, units), config, 1) if units else 0
 

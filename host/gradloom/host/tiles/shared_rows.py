@@ -12,7 +12,7 @@ from gradloom.contracts.isa import Pattern
 from gradloom.host.dram.layout import ceil_div
 
 if TYPE_CHECKING:
-    from gradloom.host.tiles.array_sweep import Sweep
+    from gradloom.host.tiles.conv_mapping import ConvMapping
 
 __all__ = ["SharedRows", "StoredTile", "row_groups", "shared_rows"]
 
@@ -92,7 +92,7 @@ def row_groups(config: Config, units: int, *, shared: bool) -> int:
     return sum(divmod(units, config.wpus)) if shared else ceil_div(units, config.wpus)
 
 
-def shared_rows(sweep: "Sweep", config: Config, tile: StoredTile) -> SharedRows | None:
+def shared_rows(sweep: "ConvMapping", config: Config, tile: StoredTile) -> SharedRows | None:
     """The rows that a tile's units leave over, where sharing them is possible and worth it.
 
     They are of one image. Every WPU has a row of it before them, as sums of magnitudes go on from there.
@@ -136,7 +136,7 @@ def _free(banks: range, first: int, reads: Iterable[tuple[int, int]], config: Co
     return all(first + PE_ROWS * w + r in banks for w in range(config.wpus) for _, r in reads)
 
 
-def _possible(sweep: "Sweep") -> bool:
+def _possible(sweep: "ConvMapping") -> bool:
     """Whether the machine can share rows of a convolution: a kernel of 3 x 3 with a padding of 1."""
     window = sweep.windows[0]
     one = sweep.shareable and len(sweep.windows) == 1 and (window.rows, window.cols) == (PE_ROWS, PE_TAPS)

@@ -12,7 +12,7 @@ from typing import Any
 from gradloom.contracts.config import Config
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.tasks import Number
-from gradloom.host.tiles.array_sweep import Sweep, row_banks_conflict
+from gradloom.host.tiles.conv_mapping import ConvMapping, row_banks_conflict
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
 __all__ = ["Rows", "Span", "spans"]
@@ -49,7 +49,7 @@ class Rows:
 class Span:
     """Units ``first`` to ``last`` of a batch; image i has those from i ``sweep.upi`` on."""
 
-    sweep: Sweep
+    sweep: ConvMapping
     first: int
     last: int
 
@@ -124,7 +124,7 @@ class Span:
         return self.sweep.window_cycles(config, self.units, self.sweep.cols, self.shared(config))
 
     def row_fields(self, config: Config, window: int, base: Number, entries: int | None = None) -> dict[str, Any]:
-        """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`Sweep.row_fields`."""
+        """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`ConvMapping.row_fields`."""
         sweep, n = dataclasses.replace(self.sweep, shareable=False), self.sweep.banks(config)
         row = sweep.y0[window] + self.left_out * sweep.ystep - self._first_row
         shared = self.shared(config)
@@ -140,7 +140,7 @@ class Span:
         return row_banks_conflict(self.sweep, config, range(self.first, self.last))
 
 
-def spans(sweep: Sweep, config: Config, images: Range, groups: int) -> list[Span]:
+def spans(sweep: ConvMapping, config: Config, images: Range, groups: int) -> list[Span]:
     """All units of some images in spans of at most ``groups`` row groups, as equal as can be.
 
     Where rows of two images fall on one bank, a span ends with its image.
@@ -152,6 +152,6 @@ def spans(sweep: Sweep, config: Config, images: Range, groups: int) -> list[Span
     return found
 
 
-def _cut(sweep: Sweep, config: Config, first: int, last: int, groups: int) -> list[Span]:
+def _cut(sweep: ConvMapping, config: Config, first: int, last: int, groups: int) -> list[Span]:
     cuts = equal_ranges(0, ceil_div(last - first, config.wpus), groups)
     return [Span(sweep, first + low * config.wpus, min(first + high * config.wpus, last)) for low, high in cuts]

@@ -8,20 +8,20 @@ from typing import Any, Self
 
 from gradloom.contracts.config import PE_TAPS
 from gradloom.contracts.isa import Opcode, XSource
-from gradloom.host.compilation.sums import Sums, TileSums, norm_access, port_access
+from gradloom.host.compilation.sums import PsumRegion, TileSums, norm_access, port_access
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
-from gradloom.host.order.pieces import Lane, Part, Piece
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
 from gradloom.host.order.tasks import Address, Emitter, Place, Region, Uses
-from gradloom.host.tiles.array_sweep import psum_words
+from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.host.tiles.convolution_tiles import ConvolutionTiles
+from gradloom.host.tiles.shared_input_tiles import TURN, TileSet, runs_of
 from gradloom.host.tiles.tile_inputs import InputLayout
-from gradloom.host.tiles.tile_sets import TURN, TileSet, runs_of
 
 __all__ = ["TileCommands"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 Tile = Generator[Piece, None, TileSums]
 """The pieces of a tile, whose steps come behind each; in the end where its sums lie."""
 
@@ -103,7 +103,7 @@ class TileCommands(ConvolutionTiles):
     ----------
     region : :class:`~gradloom.host.order.tasks.Region`, optional
         Where inputs that come chunk by chunk go.
-    _set : :class:`~gradloom.host.tiles.tile_sets.TileSet`, optional
+    _set : :class:`~gradloom.host.tiles.shared_input_tiles.TileSet`, optional
         The set under way.
     _made : callable, optional
         What some input groups of a range of images need, if the array takes them as they are made.
@@ -205,7 +205,7 @@ class TileCommands(ConvolutionTiles):
         ]
         for number, (window, steps, base) in enumerate(commands):
             if adds and number and self._open(cycles):
-                yield Piece(Lane.ARRAY, (steps[1] - steps[0]) * cycles, inside=True)
+                yield Piece(BoundEngine.ARRAY, (steps[1] - steps[0]) * cycles, inside=True)
                 emitter.set_tag(part.tag)
             fields = sweep.row_fields(builder.config, window, base, count, layout.entries)
             fields |= self.weights.fields(window, chunk, steps, weights)
@@ -308,9 +308,9 @@ class TileCommands(ConvolutionTiles):
         needs, idle = self._groups_made(images, chunk), not self._slow_weights(self._step_cycles(count))
         if not last:
             behind = lambda: self.builder.sums.unread(planned.known())  # noqa: E731
-            return Piece(Lane.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=behind)
+            return Piece(BoundEngine.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=behind)
         return Piece(
-            Lane.ARRAY,
+            BoundEngine.ARRAY,
             cycles,
             needs,
             inside=True,
@@ -381,7 +381,7 @@ class TileCommands(ConvolutionTiles):
             "prg0": unit // wpus,
         }
 
-    def _beside_set(self, images: int) -> Sums | None:
+    def _beside_set(self, images: int) -> PsumRegion | None:
         """Where the sums of a tile of its own go if they lie beside those of the set under way."""
         return self.builder.sums.beside(psum_words(self.sweep, self.builder.config, images)) if self._beside else None
 

@@ -9,12 +9,12 @@ from gradloom.contracts.config import PE_ROWS
 from gradloom.contracts.isa import Dest
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.layout import equal_ranges
-from gradloom.host.dram.memory import Region
+from gradloom.host.dram.memory_map import Region
 from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.order.tasks import Number, Way
-from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Rows
 from gradloom.host.tiles.tile_weights import TileWeights
@@ -54,7 +54,7 @@ class TileInputs:
 
     Parameters
     ----------
-    region : :class:`~gradloom.host.dram.memory.Region`
+    region : :class:`~gradloom.host.dram.memory_map.Region`
         What is swept over: the layer's input, or its error dx.
     share : :class:`int`
         Tiles whose inputs fit side by side, if the layer allows: 2, or 4 if two works run side by side.
@@ -67,7 +67,8 @@ class TileInputs:
         Addresses that it may take at all, and for inputs that come chunk by chunk.
     """
 
-    def __init__(self, builder: Builder, layer: str, sweep: Sweep, region: Region, weights: TileWeights, share: int) -> None:
+    def __init__(self, builder: ProgramBuilder, layer: str, sweep: ConvMapping, region: Region, weights: TileWeights,
+                 share: int) -> None:
         self.builder, self.layer, self.sweep, self.tensor, self.weights = builder, layer, sweep, region, weights
         depth = builder.config.ibuf_depth
         self.half, self.whole = (depth // 2, depth) if share == 2 else (depth * 3 // 8, depth * 3 // 4)
@@ -75,7 +76,7 @@ class TileInputs:
             self.half, self.whole = depth // 2, depth
         self.turns = min(self.whole, depth * 3 // 4)
 
-    def of(self, sweep: Sweep, whole: int | None = None) -> "TileInputs":
+    def of(self, sweep: ConvMapping, whole: int | None = None) -> "TileInputs":
         """The same for a strip of rows, in at most ``whole`` addresses."""
         found = copy.copy(self)
         found.sweep = sweep

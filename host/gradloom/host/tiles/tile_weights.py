@@ -3,11 +3,11 @@
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, WEIGHT_BANKS
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, tensor_access
-from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.conv_mapping import ConvMapping
 
 __all__ = ["TileWeights"]
 
@@ -37,7 +37,7 @@ class TileWeights:
         Channels that fill the buffer side by side: each of its banks takes a beat a cycle.
     """
 
-    def __init__(self, builder: Builder, layer: str, shape: Shape, sweep: Sweep, *, transpose: bool) -> None:
+    def __init__(self, builder: ProgramBuilder, layer: str, shape: Shape, sweep: ConvMapping, *, transpose: bool) -> None:
         self.builder, self.layer, self.shape, self.sweep, self.transpose = builder, layer, shape, sweep, transpose
         self.region = builder.memory[layer, "w"]
         self.beats = self.region.data_bytes() // builder.config.beat_bytes

@@ -12,9 +12,9 @@ The LOOP of the first step goes to the further one, which repeats itself while s
 
 from gradloom.contracts import microprograms
 from gradloom.contracts.isa import Opcode
-from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.transfers import BASE
-from gradloom.host.training_step.carried import carried_layers
+from gradloom.host.training_step.deferred_updates import carried_layers
 from gradloom.host.training_step.scales import scales
 from gradloom.host.training_step.step import Step
 from gradloom.models.network import INPUT
@@ -26,7 +26,7 @@ _UCODE_WORDS = 36
 
 
 def emit_program(
-    builder: Builder, memory_base: int, *, calibrate: bool, export_dw: bool, parts: int, several: bool
+    builder: ProgramBuilder, memory_base: int, *, calibrate: bool, export_dw: bool, parts: int, several: bool
 ) -> dict[int, int]:
     """The whole program. Returns the labels of its LOOPs.
 
@@ -57,7 +57,7 @@ def emit_program(
     return {loop: body, again: body}
 
 
-def _head(builder: Builder, memory_base: int) -> None:
+def _head(builder: ProgramBuilder, memory_base: int) -> None:
     """Microprograms, base registers, cleared statistics."""
     recorder, memory, network = builder.recorder, builder.memory, builder.network
     for first in range(0, len(microprograms.WORDS), _UCODE_WORDS):
@@ -80,7 +80,7 @@ def _head(builder: Builder, memory_base: int) -> None:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (tid,), ())), target=tid, clear=1)
 
 
-def _end(builder: Builder) -> int:
+def _end(builder: ProgramBuilder) -> int:
     """End of a step. Returns the position of its LOOP."""
     recorder, memory = builder.recorder, builder.memory
     recorder.tag = 0

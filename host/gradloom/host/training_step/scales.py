@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import Opcode
-from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.network import Kind
 from gradloom.models.state import delayed_kinds
@@ -29,7 +29,7 @@ class Scale:
         return [Instruction(Opcode.EXPSET, {"target": self.stat}, shifts(SH0=(0, (self.target,), ()))), scale]
 
 
-def scales(builder: Builder) -> list[Scale]:
+def scales(builder: ProgramBuilder) -> list[Scale]:
     """All of a step."""
     network, tid = builder.network, builder.tid
     found = [
@@ -45,7 +45,7 @@ def scales(builder: Builder) -> list[Scale]:
     return found
 
 
-def scale_all(builder: Builder, chosen: Iterable[Scale], *, together: bool = False) -> None:
+def scale_all(builder: ProgramBuilder, chosen: Iterable[Scale], *, together: bool = False) -> None:
     """Scale some tensors, each as soon as the A-Core is through with what uses its present exponent; or ``together``, behind the
     last command that does.
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from gradloom.contracts.engines import unit_of
 from gradloom.contracts.isa import Dest, Opcode
-from gradloom.host.backward import accumulation, schedule_backward, schedule_update
-from gradloom.host.backward.gradient_lines import GradientLines
-from gradloom.host.compilation.tiling import Builder, shifts
+from gradloom.host.backward import norm_backward, schedule_backward, weight_gradient
+from gradloom.host.backward.gradient_queues import GradientQueues
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.forward import schedule_forward, schedule_shortcut
-from gradloom.host.order.pacing import Pacer
+from gradloom.host.order.list_scheduler import ListScheduler
 from gradloom.host.order.pieces import Work
-from gradloom.host.training_step.carried import Arrivals, held_scales, seeds
+from gradloom.host.training_step.deferred_updates import ArrivingUpdates, held_scales, seeds
+from gradloom.host.training_step.loss_overlap import last_layers, turn
 from gradloom.host.training_step.scales import scale_all, scales
-from gradloom.host.training_step.turn import last_layers, turn
 from gradloom.models.golden.step import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Subsample
 
@@ -32,7 +32,7 @@ class Step:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: ProgramBuilder,
         *,
         calibrate: bool = False,
         export_dw: bool = False,
@@ -45,10 +45,10 @@ class Step:
         edges = [builder.batch * i // parts for i in range(parts + 1)]
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
-        self.pacer = Pacer(builder.recorder, loaders, builder.choices)
-        builder.begin_step(self.pacer.sweeps_wait, self.pacer.add, seeds(builder, arriving))
-        self.lines = GradientLines(builder, leaving)
-        self.arrivals = Arrivals(builder, arriving, leaving) if arriving else None
+        self.scheduler = ListScheduler(builder.recorder, loaders, builder.choices)
+        builder.begin_step(self.scheduler.sweeps_wait, self.scheduler.add, seeds(builder, arriving))
+        self.lines = GradientQueues(builder, leaving)
+        self.arrivals = ArrivingUpdates(builder, arriving, leaving) if arriving else None
 
     def emit(self) -> None:
         """The whole step."""
@@ -56,7 +56,7 @@ class Step:
         recorder.tag = 0
         if not builder.training:
             self._forward()
-            self.pacer.finish()
+            self.scheduler.finish()
             return
         builder.hyperparameters_due = self.arrivals is None
         for images in self.parts:
@@ -66,7 +66,7 @@ class Step:
             self._update_arriving()
             self._forward()
             self._backward(first=images == self.parts[0], last=images == self.parts[-1])
-            self.pacer.finish()
+            self.scheduler.finish()
         recorder.tag = 4
         held = {scale for found in held_scales(builder, self.leaving).values() for scale in found}
         scale_all(builder, [scale for scale in scales(builder) if scale not in held])
@@ -75,7 +75,7 @@ class Step:
         """Only what the step before has left."""
         assert self.arrivals is not None
         self._update_arriving()
-        self.pacer.finish()
+        self.scheduler.finish()
         self.builder.recorder.tag = 4
         self.arrivals.scale()
 
@@ -90,9 +90,9 @@ class Step:
         makes of the layer."""
         name = f"{layer} {what}"
         self.builder.offer.works.append(name)
-        self.pacer.add(*works, line=line, name=name)
+        self.scheduler.add(*works, line=line, name=name)
         if self.calibrate:
-            self.pacer.finish()
+            self.scheduler.finish()
 
     def _scaled(
         self,
@@ -121,7 +121,7 @@ class Step:
 
     def _forward(self) -> None:
         builder, layers, images = self.builder, self.network.layers, self.builder.images
-        self.pacer.give(builder.part(INPUT, "z", images))
+        self.scheduler.give(builder.part(INPUT, "z", images))
         self._forward_layers(layers[: len(layers) - len(builder.last_layers)])
         for part in builder.turn:
             builder.images = part
@@ -179,7 +179,7 @@ class Step:
     def _weighted(self, layer: Conv | FullyConnected, first: bool, last: bool) -> None:
         """dx of a layer and what else depends on it."""
         builder, network, name = self.builder, self.network, layer.name
-        sums = functools.partial(accumulation.Accumulation, builder, layer, first=first, last=last)
+        sums = functools.partial(norm_backward.NormBackward, builder, layer, first=first, last=last)
         if layer.norm == "frn":
             self._scaled(
                 name,
@@ -210,10 +210,10 @@ class Step:
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (v,), ())), target=v, clear=1)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(-16, (v,), ())), target=v_next)
             recorder.sequence(Opcode.EXPSET, shifts(SH0=(0, (w,), ())), target=w_next)
-            dry = schedule_update.WeightUpdate(builder, layer, self.lines, dry=True, first=first, last=last)
+            dry = weight_gradient.WeightGradient(builder, layer, self.lines, dry=True, first=first, last=last)
             self._work(layer.name, "DW", *dry.emit())
             recorder.sequence(Opcode.SCALE, tid=v, target=v_next, f=self.network.rounding.f(Kind.V))
-        update = schedule_update.WeightUpdate(
+        update = weight_gradient.WeightGradient(
             builder, layer, self.lines, export=self.export_dw, first=first, last=last, late=late
         )
         self._work(layer.name, "DW", *update.emit(), line=update.line.name)

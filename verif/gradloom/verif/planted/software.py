@@ -17,14 +17,14 @@ FAULTS = (
     ),
     Fault(
         "operands of the array overwrite others that are in use",
-        f"{_HOST}/order/places.py",
+        f"{_HOST}/order/allocators.py",
         "start + count <= other or other + length <= start",
         "start + count <= other or other + length <= start + count",
         f"{_TESTS}/host/test_schedule.py",
     ),
     Fault(
         "a tile of rows lacks the last row of its halo",
-        f"{_HOST}/tiles/array_sweep.py",
+        f"{_HOST}/tiles/conv_mapping.py",
         "max(start + 1, min(self.rows, high))",
         "max(start + 1, min(self.rows, high - 1))",
         f"{_TESTS}/host/tiles/test_row_tiles.py::test_strips_hold_the_rows_of_their_windows",

@@ -9,7 +9,7 @@ from gradloom.contracts import microprograms
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.isa import Dest, Engine, Opcode, Source
 from gradloom.contracts.pipeline import SWEEPS_APART
-from gradloom.host.compilation.tiling import shifts
+from gradloom.host.compilation.program_builder import shifts
 from gradloom.host.cost_model.cost import Costs, DramCost
 from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import step_programs

@@ -6,7 +6,7 @@ import pytest
 from gradloom.contracts.isa import Opcode
 from gradloom.host.order.accesses import overlap, tensor_access
 from gradloom.host.order.dependences import Dependences
-from gradloom.host.order.pieces import Lane, Piece
+from gradloom.host.order.pieces import BoundEngine, Piece
 from gradloom.host.order.tasks import Address, Call, Command, Later, Place, PlannedAccess, Take, Task, Uses
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
@@ -14,7 +14,7 @@ from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
 
 
-def task(*steps, lane=Lane.ACORE):
+def task(*steps, lane=BoundEngine.ACORE):
     return Task(Piece(lane, 1), tuple(steps))
 
 

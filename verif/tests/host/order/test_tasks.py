@@ -4,8 +4,8 @@ import pytest
 
 from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.host.order.accesses import Access, tensor_access
-from gradloom.host.order.pieces import Lane, Piece
-from gradloom.host.order.places import Pool, Ring
+from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
+from gradloom.host.order.pieces import BoundEngine, Piece
 from gradloom.host.order.tasks import Address, Call, Collector, Command, Later, Place, PlannedAccess, Region, Uses, Way, emitted
 
 
@@ -28,7 +28,7 @@ class Emitter:
 
 
 def collector(tag=0):
-    return Collector({"AA": Ring(8, grain=2)}, {"IBUF": Pool("IBUF", 10)}, tag, open=True)
+    return Collector({"AA": RingAllocator(8, grain=2)}, {"IBUF": FreeListAllocator("IBUF", 10)}, tag, open=True)
 
 
 def load(address, count, **fields):
@@ -41,7 +41,7 @@ def test_addresses_are_found_when_the_task_is_emitted():
 
     def work():
         for count in (3, 4, 2):
-            yield Piece(Lane.LOAD, count)
+            yield Piece(BoundEngine.LOAD, count)
             made.add(load(made.rings["AA"].take(count) + 1, count - 1))
 
     first, second, third = (made.tasks(work()))
@@ -65,9 +65,9 @@ def test_places_of_a_pool_are_free_when_they_have_been_given_back():
     made, emitter = collector(), Emitter()
 
     def work():
-        yield Piece(Lane.LOAD, 1)
+        yield Piece(BoundEngine.LOAD, 1)
         first = made.pools["IBUF"].take(6)
-        yield Piece(Lane.ARRAY, 1)
+        yield Piece(BoundEngine.ARRAY, 1)
         made.pools["IBUF"].give_back(first)
         made.pools["IBUF"].from_end().take(7)
 
@@ -88,14 +88,14 @@ def test_loads_share_the_channel_that_the_first_of_them_chooses():
 
 def test_nothing_belongs_to_no_task():
     with pytest.raises(RuntimeError, match="belongs to no task"):
-        Collector({"AA": Ring(8)}, {}).rings["AA"].take(1)
+        Collector({"AA": RingAllocator(8)}, {}).rings["AA"].take(1)
 
 
 def test_a_region_is_asked_before_it_is_open():
     region = Region(4)
     with pytest.raises(ValueError, match="a command uses a region that nothing has opened before it"):
         region.take(1)
-    region.ring = Ring(4, first=6)
+    region.ring = RingAllocator(4, first=6)
     assert region.take(3) == 6 and region.held("key") is None and region.take_for("key", 2) == 6
 
 
@@ -103,7 +103,7 @@ def test_a_step_may_leave_places_for_others():
     class Divided:
         def perform(self, emitter):
             emitter.set_tag(1)
-            yield Piece(Lane.ARRAY, 7, inside=True)
+            yield Piece(BoundEngine.ARRAY, 7, inside=True)
             emitter.set_tag(2)
 
         def uses(self):
@@ -112,7 +112,7 @@ def test_a_step_may_leave_places_for_others():
     made, emitter = collector(), Emitter()
 
     def work():
-        yield Piece(Lane.ARRAY, 9)
+        yield Piece(BoundEngine.ARRAY, 9)
         made.add(Divided())
 
     pieces = emitted(made.tasks(work()), emitter)
@@ -124,7 +124,7 @@ def test_what_has_been_done_by_others_is_passed_over():
 
     def work():
         for name in "ab":
-            yield Piece(Lane.ACORE, 1, gone=lambda name=name: name in done, arrives=lambda name=name: arrived.append(name),
+            yield Piece(BoundEngine.ACORE, 1, gone=lambda name=name: name in done, arrives=lambda name=name: arrived.append(name),
                         waits=lambda: 10 * len(done))
             made.add(Call(lambda: done.append("b"), made.tag, (), Uses()))
 

@@ -9,7 +9,7 @@ from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, Source
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.tokens import Recorder
+from gradloom.host.order.synchronize import Recorder
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.program.token_check import check_tokens
 from gradloom.host.schedule import compile_network

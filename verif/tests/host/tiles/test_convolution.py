@@ -9,7 +9,7 @@ from gradloom.contracts.config import PRESETS
 from gradloom.contracts.engines import LOAD_UNITS, Unit
 from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, XSource
 from gradloom.host.choices import Choices
-from gradloom.host.order.tokens import Recorder
+from gradloom.host.order.synchronize import Recorder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, load_network
 from gradloom.verif.interpreting.step_check import check_steps

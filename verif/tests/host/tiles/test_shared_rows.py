@@ -8,7 +8,7 @@ from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.isa import Opcode
 from gradloom.host.choices import Choices
 from gradloom.host.compilation.windows import Shape
-from gradloom.host.tiles.array_sweep import psum_words
+from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.tiles.shared_rows import StoredTile, shared_rows
 from gradloom.models.network import Conv, FullyConnected, Network

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from gradloom.contracts.config import PRESETS
 from gradloom.host.compilation.windows import Shape
-from gradloom.host.tiles.array_sweep import Sweep
+from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.phase_sweeps import forward_sweep
 from gradloom.host.tiles.spans import Span, spans
 
 ETA = PRESETS["eta"]
 
 
-def sweep(y: int, *, kernel: int = 3, stride: int = 1) -> Sweep:
+def sweep(y: int, *, kernel: int = 3, stride: int = 1) -> ConvMapping:
     return forward_sweep(Shape(1, 1, y, 8, -(-y // stride), -(-8 // stride), kernel, kernel, stride, kernel // 2), ETA)
 
 

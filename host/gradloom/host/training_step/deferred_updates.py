@@ -9,27 +9,27 @@ last. Their exponents, seeds and hyperparameters stay those of their own step un
 import dataclasses
 
 from gradloom.contracts.isa import Opcode
-from gradloom.host.backward.gradient_lines import updated
+from gradloom.host.backward.gradient_queues import updated
 from gradloom.host.backward.schedule_backward import dx_kind
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.transfers import BASE
-from gradloom.host.order.pieces import Lane, Part, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Work
 from gradloom.host.training_step.scales import Scale, scale_all, scales
 from gradloom.models.network import Conv, FullyConnected, Kind
 from gradloom.models.rounding import NEAREST_F
 
-__all__ = ["Arrivals", "carried_layers", "held_scales", "seeds"]
+__all__ = ["ArrivingUpdates", "carried_layers", "held_scales", "seeds"]
 
 Weighted = Conv | FullyConnected
 
 
-def carried_layers(builder: Builder) -> tuple[Weighted, ...]:
+def carried_layers(builder: ProgramBuilder) -> tuple[Weighted, ...]:
     """Those that are chosen, in forward order; never a first one, whose input is another one in the next step."""
     chosen = set(builder.choices.carried) & set(builder.offer.carriable)
     return tuple(layer for layer in builder.network.weighted if layer.name in chosen)
 
 
-def held_scales(builder: Builder, layers: tuple[Weighted, ...]) -> dict[str, list[Scale]]:
+def held_scales(builder: ProgramBuilder, layers: tuple[Weighted, ...]) -> dict[str, list[Scale]]:
     """Scales that have to wait for the updates of some layers, by the layer whose output is their input: its next forward pass is
     the first thing that needs them."""
     found: dict[str, list[Scale]] = {}
@@ -41,14 +41,14 @@ def held_scales(builder: Builder, layers: tuple[Weighted, ...]) -> dict[str, lis
     return found
 
 
-def seeds(builder: Builder, layers: tuple[Weighted, ...]) -> set[int]:
+def seeds(builder: ProgramBuilder, layers: tuple[Weighted, ...]) -> set[int]:
     """Tensors that the updates of some layers round stochastically."""
     rounding = builder.network.rounding
     return {builder.tid(layer.name, kind) for layer in layers for kind in (Kind.W, Kind.V) if rounding.f(kind) != NEAREST_F}
 
 
 @dataclasses.dataclass
-class Arrivals:
+class ArrivingUpdates:
     """Updates of the step before, and what waits for them.
 
     Parameters
@@ -57,7 +57,7 @@ class Arrivals:
     leaving : layers whose updates are left for the next step
     """
 
-    builder: Builder
+    builder: ProgramBuilder
     layers: tuple[Weighted, ...]
     leaving: tuple[Weighted, ...]
 
@@ -75,9 +75,9 @@ class Arrivals:
         needs = tuple(updated(self.builder, layer.name) for layer in self.layers if layer.input == name)
         return [self._behind(work, needs, name) for work in works]
 
-    def _behind(self, work: Work, needs: tuple[Part, ...], name: str) -> Work:
+    def _behind(self, work: Work, needs: tuple[DataRegion, ...], name: str) -> Work:
         for piece in work:
-            if piece.lane == Lane.LOAD:
+            if piece.lane == BoundEngine.LOAD:
                 yield piece
                 continue
             yield dataclasses.replace(piece, needs=(*needs, *piece.needs))

@@ -7,13 +7,13 @@ import pytest
 
 from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.isa import Opcode, Pattern
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.cost_model.workload import windows
 from gradloom.host.dram.im2col import lower
-from gradloom.host.dram.memory import memory_map
+from gradloom.host.dram.memory_map import memory_map
 from gradloom.host.forward.forward_tiles import forward_work
 from gradloom.host.schedule import compile_network
-from gradloom.host.tiles.kept_planes import REST, KeptPlane, piece_sizes
+from gradloom.host.tiles.resident_planes import REST, ResidentPlane, piece_sizes
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, Rounding, load_network
 from gradloom.verif.checkout import NETWORKS
 from gradloom.verif.configs import machine_config
@@ -22,12 +22,12 @@ from gradloom.verif.interpreting.step_check import check_steps
 KEPT = machine_config("kept")
 
 
-def kept_plane(name: str, config: Config, *, stacked: bool = True) -> KeptPlane:
+def kept_plane(name: str, config: Config, *, stacked: bool = True) -> ResidentPlane:
     lowered = lower(load_network(name), config)
     memory = memory_map(lowered.network, config, 1, training=True, steps=1, table=1, dw=False, sums=False)
-    builder = Builder(lowered.network, config, memory, batch=1, training=True, lowered=lowered)
+    builder = ProgramBuilder(lowered.network, config, memory, batch=1, training=True, lowered=lowered)
     work, plane = forward_work(builder, lowered.network.layers[0], stacked=stacked)
-    return KeptPlane(work, plane, bits=True)
+    return ResidentPlane(work, plane, bits=True)
 
 
 def test_sizes_of_pieces():

@@ -24,8 +24,8 @@ from gradloom.contracts.engines import LOAD_UNITS, Unit, load_channels, semaphor
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.cost_model.clock import Clock
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.order.accesses import Access, Past, Space
-from gradloom.host.order.ring_guard import Unused
+from gradloom.host.order.accesses import Access, AccessIndex, AccessRecord
+from gradloom.host.order.liveness import UnreadData
 from gradloom.host.program.assembler import Instruction
 
 __all__ = ["Recorder"]
@@ -65,8 +65,8 @@ class Recorder:
         self._floor = -1
         self._awaited = -1
         """Latest command of the A-Core that a command of the Sequencer has waited for."""
-        self._spaces: dict[str, Space] = {}
-        self._unused = Unused(config)
+        self._spaces: dict[str, AccessIndex] = {}
+        self._unused = UnreadData(config)
         self._running = False
 
     def sequence(self, opcode: Opcode, tail: tuple = (), **fields: int) -> int:
@@ -152,9 +152,9 @@ class Recorder:
         self._known[position] = known
         self._last[engine] = position
         for access in reads:
-            self._space(access).add(Past(position, engine, False, access.box))
+            self._space(access).add(AccessRecord(position, engine, False, access.box))
         for access in writes:
-            self._space(access).add(Past(position, engine, True, access.box))
+            self._space(access).add(AccessRecord(position, engine, True, access.box))
         return position
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
@@ -176,9 +176,10 @@ class Recorder:
         space, done = self._spaces.get(access.space), self.clock.done
         return max((done[past.position] for past in space.conflicts(access.box, write=write)), default=0) if space else 0
 
-    def _space(self, access: Access) -> Space:
+    def _space(self, access: Access) -> AccessIndex:
         if access.space not in self._spaces:
-            self._spaces[access.space] = Space(len(access.box), on_chip=len(access.box) == 1 or access.space in Dest.__members__)
+            on_chip = len(access.box) == 1 or access.space in Dest.__members__
+            self._spaces[access.space] = AccessIndex(len(access.box), on_chip=on_chip)
         return self._spaces[access.space]
 
     def _conflicts(

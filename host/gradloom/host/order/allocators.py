@@ -1,14 +1,14 @@
 """Addresses of on-chip memories: rings, which hand them out round and round, and pools, in which they stay taken.
 
-Neither waits for anybody: the recorder (:mod:`gradloom.host.order.tokens`) orders the reuse of an address behind its users.
+Neither waits for anybody: the recorder (:mod:`gradloom.host.order.synchronize`) orders the reuse of an address behind its users.
 """
 
 from collections.abc import Hashable
 
-__all__ = ["KeptRing", "KeptSlots", "Pool", "Ring"]
+__all__ = ["CachedRing", "FreeListAllocator", "LruSlots", "RingAllocator"]
 
 
-class Ring:
+class RingAllocator:
     """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse.
 
     What is taken begins at a multiple of ``grain`` behind ``first``.
@@ -50,7 +50,7 @@ class Ring:
         return self.take(count)
 
 
-class KeptRing(Ring):
+class CachedRing(RingAllocator):
     """A ring that knows what lies where until something else takes its addresses, so that it need not be loaded again."""
 
     def __init__(self, size: int) -> None:
@@ -69,7 +69,7 @@ class KeptRing(Ring):
         return start
 
 
-class KeptSlots(Ring):
+class LruSlots(RingAllocator):
     """Places for up to ``slot`` addresses that keep what lies there; what has not been used for longest gives way."""
 
     def __init__(self, slots: int, slot: int, *, first: int = 0) -> None:
@@ -92,7 +92,7 @@ class KeptSlots(Ring):
         return start
 
 
-class Pool:
+class FreeListAllocator:
     """Addresses of an on-chip memory that stay taken until they are given back; the recorder orders their reuse."""
 
     def __init__(self, name: str, size: int) -> None:
@@ -119,11 +119,11 @@ class Pool:
             start + count <= other or other + length <= start for other, length in self._taken.items()
         )
 
-    def from_end(self) -> "Pool":
+    def from_end(self) -> "FreeListAllocator":
         """The same addresses, handed out from the last one on."""
         return _FromEnd(self)
 
-    def from_begin(self) -> "Pool":
+    def from_begin(self) -> "FreeListAllocator":
         """The same addresses, the first ones that are free."""
         return _FromBegin(self)
 
@@ -141,8 +141,8 @@ class Pool:
         del self._taken[start]
 
 
-class _Shared(Pool):
-    def __init__(self, pool: Pool) -> None:
+class _Shared(FreeListAllocator):
+    def __init__(self, pool: FreeListAllocator) -> None:
         super().__init__(pool.name, pool.size)
         self._taken = pool._taken
 

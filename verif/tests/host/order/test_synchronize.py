@@ -10,7 +10,7 @@ from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode
 from gradloom.contracts.microprograms import TABLE
 from gradloom.host.choices import Choices
 from gradloom.host.order.accesses import Access, row_access
-from gradloom.host.order.tokens import Recorder
+from gradloom.host.order.synchronize import Recorder
 from gradloom.host.program.assembler import Instruction, Shift
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, Network, load_network

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gradloom.host.order.places import KeptRing, KeptSlots, Pool, Ring
+from gradloom.host.order.allocators import CachedRing, FreeListAllocator, LruSlots, RingAllocator
 
 
 def test_a_ring_begins_anew_unless_all_lies_ahead():
-    ring = Ring(10, first=4)
+    ring = RingAllocator(10, first=4)
     assert ring.take(3) == 4
     ring.turn(7)
     assert ring.take(3) == 7
@@ -15,17 +15,17 @@ def test_a_ring_begins_anew_unless_all_lies_ahead():
 
 
 def test_a_plain_ring_keeps_nothing():
-    ring = Ring(10, first=4)
+    ring = RingAllocator(10, first=4)
     assert ring.take_for("a", 3) == 4 and ring.held("a") is None and ring.take(3) == 7
 
 
 def test_a_ring_with_a_grain():
-    ring = Ring(10, first=4, grain=2)
+    ring = RingAllocator(10, first=4, grain=2)
     assert [ring.take(3), ring.take(1), ring.take(4), ring.take(3)] == [4, 8, 10, 4]
 
 
 def test_a_ring_knows_what_still_lies_where():
-    ring = KeptRing(10)
+    ring = CachedRing(10)
     assert ring.held("a") is None
     assert [ring.take_for(name, 3) for name in "abc"] == [0, 3, 6]
     assert [ring.held(name) for name in "abc"] == [0, 3, 6]
@@ -36,7 +36,7 @@ def test_a_ring_knows_what_still_lies_where():
 
 
 def test_slots_give_up_what_has_not_been_used_for_longest():
-    slots = KeptSlots(2, 3, first=4)
+    slots = LruSlots(2, 3, first=4)
     assert slots.held("a") is None and slots.take_for("a", 3) == 4 and slots.take_for("b", 2) == 7
     assert slots.held("a") == 4, "used again, so b is the older one"
     assert slots.take_for("c", 1) == 7
@@ -46,7 +46,7 @@ def test_slots_give_up_what_has_not_been_used_for_longest():
 
 
 def test_pool_hands_out_what_is_free():
-    pool = Pool("memory", 10)
+    pool = FreeListAllocator("memory", 10)
     assert [pool.take(4), pool.take(4)] == [0, 4]
     assert pool.find(2) == 8
     assert pool.find(3) is None
@@ -60,7 +60,7 @@ def test_pool_hands_out_what_is_free():
 
 
 def test_rings_hand_out_addresses_in_turn():
-    ring = Ring(10, first=3)
+    ring = RingAllocator(10, first=3)
     assert [ring.take(4), ring.take(4), ring.take(4), ring.take(6)] == [3, 7, 3, 7]
     with pytest.raises(ValueError, match="11 addresses do not fit in a memory of 10"):
         ring.take(11)

@@ -9,17 +9,17 @@ from gradloom.contracts.isa import Opcode
 from gradloom.host.order.accesses import Access
 from gradloom.host.program.assembler import Instruction
 
-__all__ = ["Overwritten", "Unused"]
+__all__ = ["OverwrittenBeforeRead", "UnreadData"]
 
 _BESIDE = ("dacc", "lap")
 """Fields of a drain that leaves what its addresses hold: it adds to it, or to the lap before."""
 
 
-class Overwritten(ValueError):
+class OverwrittenBeforeRead(ValueError):
     """A command would overwrite what another one is still to use."""
 
 
-class Unused:
+class UnreadData:
     """Addresses of on-chip rings that hold what nothing has used yet.
 
     A ring hands out its addresses round and round; the recorder orders their reuse by the order of the program. That a command
@@ -40,7 +40,7 @@ class Unused:
 
         Raises
         ------
-        :exc:`Overwritten`
+        :exc:`OverwrittenBeforeRead`
             If what it overwrites has not been used.
         """
         for access in reads:
@@ -54,5 +54,6 @@ class Unused:
                 own = np.arange(len(held)) // self._block % (gap + 1) == 0 if gap else slice(None)
                 beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
                 if held[own].any() and not beside:
-                    raise Overwritten(f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
+                    raise OverwrittenBeforeRead(
+                        f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
                 held[own] = True

@@ -6,17 +6,17 @@ import pytest
 
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.isa import Opcode
-from gradloom.host.compilation.tiling import Builder
-from gradloom.host.dram.memory import memory_map
+from gradloom.host.compilation.program_builder import ProgramBuilder
+from gradloom.host.dram.memory_map import memory_map
 from gradloom.host.schedule import compile_network
-from gradloom.host.training_step.turn import last_layers, turn
+from gradloom.host.training_step.loss_overlap import last_layers, turn
 from gradloom.models.layers import AvgPool, Conv, FullyConnected
 from gradloom.models.network import Network, load_network
 
 
 def builder(network, batch, config=PRESETS["eta"]):
     memory = memory_map(network, config, batch, training=True, steps=1, table=1, dw=False, sums=False)
-    return Builder(network, config, memory, batch=batch, training=True)
+    return ProgramBuilder(network, config, memory, batch=batch, training=True)
 
 
 def test_resnet20_turns_in_halves():

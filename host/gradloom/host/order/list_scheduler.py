@@ -2,8 +2,8 @@
 
 Every engine takes its commands in the order of the program, so what should run side by side must be emitted side by side. A
 work (:mod:`gradloom.host.order.pieces`) yields pieces; a piece says what must have been emitted before it and what it gives, in
-images, so that a layer follows the one before it range by range. :class:`Pacer` emits the pieces of all works one after the other,
-as a list scheduler: it knows from the program's clock (:mod:`gradloom.host.cost_model.clock`) when the engines would be through
+images, so that a layer follows the one before it range by range. :class:`ListScheduler` emits the pieces of all works one after
+the other: it knows from the program's clock (:mod:`gradloom.host.cost_model.clock`) when the engines would be through
 with what they have, and takes the first piece for which the array would not wait, or else the one that can start first. What only
 the A-Core works at goes where the A-Core has time.
 """
@@ -17,10 +17,10 @@ from gradloom.contracts.engines import Unit
 from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.order.accesses import row_access, tensor_access
 from gradloom.host.order.acore_turns import AcoreWork, Turn, acore_turn
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
-from gradloom.host.order.tokens import Recorder
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.synchronize import Recorder
 
-__all__ = ["Deadlock", "Pacer"]
+__all__ = ["Deadlock", "ListScheduler"]
 
 _LATENCY = 60
 """Cycles of a load beside its beats, about."""
@@ -40,7 +40,7 @@ class _Stream:
     place: float
     head: Piece
     ready: int | None = None
-    carried: tuple[Part, ...] = ()
+    carried: tuple[DataRegion, ...] = ()
     """What is there with the last of the pieces that go on with each other."""
     closing: str = ""
     """The queue that loses its oldest operands with that piece."""
@@ -57,12 +57,12 @@ def _between(stream: _Stream) -> bool:
     return bool(stream.line) and stream.head.long_sweep
 
 
-class Pacer:
+class ListScheduler:
     """Emits works side by side (:meth:`add`, then :meth:`finish`).
 
     Parameters
     ----------
-    recorder : :class:`~gradloom.host.order.tokens.Recorder`
+    recorder : :class:`~gradloom.host.order.synchronize.Recorder`
         Where they emit.
     loaders : dict
         The Loader of each of the array's buffers.
@@ -87,18 +87,18 @@ class Pacer:
         self._swept = 0
         """When the results of the last piece with long sweeps have left the array, about."""
 
-    def give(self, part: Part, when: int | None = None) -> None:
+    def give(self, part: DataRegion, when: int | None = None) -> None:
         """Note what is there, perhaps since when."""
         if when is not None:
             self._note(part, when)
         for group in range(*part.groups):
             self._given[part.name, group] = self._given.get((part.name, group), 0) | part.mask
 
-    def _note(self, part: Part, when: int) -> None:
+    def _note(self, part: DataRegion, when: int) -> None:
         for group in range(*part.groups):
             self._times.setdefault((part.name, group), []).append((part.mask, when))
 
-    def _missing(self, part: Part) -> bool:
+    def _missing(self, part: DataRegion) -> bool:
         # The last group is there last.
         return any(part.mask & ~self._given.get((part.name, group), 0) for group in reversed(range(*part.groups)))
 
@@ -143,17 +143,17 @@ class Pacer:
             piece = dataclasses.replace(piece, gives=(), closes="")
         if head is None or not head.inside:
             piece = dataclasses.replace(piece, gives=piece.gives + stream.carried, closes=stream.closing)
-        if piece.lane == Lane.ACORE and not (piece.passes_first or piece.late):
+        if piece.lane == BoundEngine.ACORE and not (piece.passes_first or piece.late):
             self._lanes = clock.free(Unit.ACORE)
-        if piece.task and piece.lane == Lane.LOAD:
+        if piece.task and piece.lane == BoundEngine.LOAD:
             # Its loads take several channels: the last command need not be the last one that is done.
             piece.task.through = clock.through(first)
         for part in piece.gives:
             self.give(part)
-            if piece.lane == Lane.LOAD or (piece.lane == Lane.ACORE and self._choices.cut):
+            if piece.lane == BoundEngine.LOAD or (piece.lane == BoundEngine.ACORE and self._choices.cut):
                 # Its loads take several channels: the last command need not be the last one that is done.
                 self._note(part, clock.through(first))
-        if piece.lane != Lane.LOAD and (not piece.long_sweep or acore != clock.free(Unit.ACORE)):
+        if piece.lane != BoundEngine.LOAD and (not piece.long_sweep or acore != clock.free(Unit.ACORE)):
             # One with long sweeps is part of a set, whose last one gives the A-Core its work.
             self._filled = stream if stream.line else None
         if piece.long_sweep:
@@ -172,8 +172,8 @@ class Pacer:
         found = self._candidates()
         clock = self._recorder.clock
         now = clock.free(Unit.CCORE)
-        arrays = found[Lane.ARRAY]
-        if not self._choices.cut and all(stream.line for stream in arrays) and self._acore_bound(found[Lane.ACORE]):
+        arrays = found[BoundEngine.ARRAY]
+        if not self._choices.cut and all(stream.line for stream in arrays) and self._acore_bound(found[BoundEngine.ACORE]):
             # The array waits for the A-Core, which would be kept from its work by what leaves the array slowly.
             arrays = [stream for stream in arrays if not stream.head.long_sweep]
         starts = [(self._start(stream, now), n) for n, stream in enumerate(arrays)]
@@ -187,13 +187,13 @@ class Pacer:
         soon = (pair for pair in starts if pair[0] <= now + self._choices.patience)
         first = min(starts, key=lambda pair: (pair[0], self._burden(arrays[pair[1]]), pair[1]), default=None)
         chosen = next(itertools.chain(eager, soon), first)
-        loads = [(self._load_start(stream), n) for n, stream in enumerate(found[Lane.LOAD])]
+        loads = [(self._load_start(stream), n) for n, stream in enumerate(found[BoundEngine.LOAD])]
         if loads:
             time, n = min(loads)
             if chosen is None or time <= chosen[0]:
-                return found[Lane.LOAD][n]
+                return found[BoundEngine.LOAD][n]
         if self._choices.cut:
-            piece = self._acore_turn(found[Lane.ACORE], _NEVER if chosen is None else chosen[0])
+            piece = self._acore_turn(found[BoundEngine.ACORE], _NEVER if chosen is None else chosen[0])
             if piece is not None:
                 return piece
         limit, urgent = _NEVER, -1
@@ -207,7 +207,7 @@ class Pacer:
             elif stream is self._filled:
                 urgent = max(chosen[0], clock.free(Unit.ACORE))
         waits = chosen is None or chosen[0] > now + self._choices.starved
-        acore = None if self._choices.cut else self._acore(found[Lane.ACORE], limit, urgent, waits)
+        acore = None if self._choices.cut else self._acore(found[BoundEngine.ACORE], limit, urgent, waits)
         if acore is not None:
             return acore
         if chosen is not None:
@@ -273,23 +273,23 @@ class Pacer:
         there = self._loaded_at(stream)
         return max(self._recorder.clock.free(Unit.ACORE), there)
 
-    def _candidates(self) -> dict[Lane, list[_Stream]]:
+    def _candidates(self) -> dict[BoundEngine, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
-        found: dict[bool, dict[Lane, list[_Stream]]] = {line: {lane: [] for lane in Lane} for line in (False, True)}
+        found: dict[bool, dict[BoundEngine, list[_Stream]]] = {line: {lane: [] for lane in BoundEngine} for line in (False, True)}
         lines, waiting = set[str](), set[str]()
-        inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == Lane.ARRAY]
+        inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == BoundEngine.ARRAY]
         gap = self._gap(inside)
         self._crowded = False
         for stream in self._streams:
             piece = stream.head
             between = piece.inside or _between(stream) or piece.apart()
-            outside = inside and piece.lane == Lane.ARRAY and not (between or self._fits(stream, gap))
+            outside = inside and piece.lane == BoundEngine.ARRAY and not (between or self._fits(stream, gap))
             if outside or any(self._recorder.waits_for_use(access) for access in piece.takes()):
                 (lines if stream.line and piece.holds else waiting).add(stream.line)
                 continue
             if stream.line and stream.line in waiting and not piece.passes:
                 continue
-            if inside and piece.lane == Lane.LOAD and piece.weights:
+            if inside and piece.lane == BoundEngine.LOAD and piece.weights:
                 # The weights of the commands that are still to come lie on chip.
                 continue
             if stream.line:
@@ -302,9 +302,9 @@ class Pacer:
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
                 found[bool(stream.line)][piece.lane].append(stream)
-            elif piece.lane == Lane.ACORE:
+            elif piece.lane == BoundEngine.ACORE:
                 self._crowded = True
-        return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in Lane}
+        return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in BoundEngine}
 
     def _there(self, stream: _Stream) -> bool:
         """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
@@ -329,7 +329,7 @@ class Pacer:
             return False
         return self._start(stream, self._recorder.clock.free(Unit.CCORE)) + stream.head.cycles <= gap
 
-    def _written(self, part: Part) -> int:
+    def _written(self, part: DataRegion) -> int:
         """When some images of a tensor are in memory, or operands on chip."""
         times = [self._times.get((part.name, group)) for group in range(*part.groups)]
         if all(times):

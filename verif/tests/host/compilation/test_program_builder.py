@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.host.compilation.tiling import Builder
-from gradloom.host.dram.memory import memory_map
-from gradloom.host.order.pieces import Part
+from gradloom.host.compilation.program_builder import ProgramBuilder
+from gradloom.host.dram.memory_map import memory_map
+from gradloom.host.order.pieces import DataRegion
 from gradloom.models.network import load_network
 
 BATCH = 16
@@ -21,7 +21,7 @@ def _nothing(images, groups):
 def builder():
     network, config = load_network("digits-cnn"), PRESETS["eta"]
     memory = memory_map(network, config, BATCH, training=True, steps=1, table=1, dw=False, sums=False)
-    return Builder(network, config, memory, batch=BATCH, training=True)
+    return ProgramBuilder(network, config, memory, batch=BATCH, training=True)
 
 
 @pytest.mark.parametrize("groups,limit,cycles", [(2, 1, 512), (8, 16, 32), (64, 16, 16), (64, 5, 2), (8, 1, 8192)])
@@ -37,12 +37,12 @@ def test_every_plane_is_in_one_piece(builder, groups, limit, cycles):
 
 def test_a_piece_needs_and_gives_its_own_groups(builder):
     def part(name):
-        return lambda images, groups: (Part(name, images, groups),)
+        return lambda images, groups: (DataRegion(name, images, groups),)
 
     for piece, images, chosen in builder.sweeps(64, 16, 64, part("in"), part("out")):
         groups = chosen.start, chosen.stop
-        assert piece.needs == (Part("in", images, groups),)
-        assert piece.gives == (Part("out", images, groups),)
+        assert piece.needs == (DataRegion("in", images, groups),)
+        assert piece.gives == (DataRegion("out", images, groups),)
         assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64
 
 

@@ -5,8 +5,8 @@ convolves the second half's images while the first half turns, and those errors 
 """
 
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.convolution import Convolution
@@ -18,14 +18,14 @@ __all__ = ["last_layers", "turn"]
 Range = tuple[int, int]
 
 
-def last_layers(builder: Builder) -> tuple[Layer, ...]:
+def last_layers(builder: ProgramBuilder) -> tuple[Layer, ...]:
     """The last convolution and what follows it."""
     layers = builder.network.layers
     convolutions = [n for n, layer in enumerate(layers) if isinstance(layer, Conv)]
     return layers[convolutions[-1] :] if convolutions else ()
 
 
-def turn(builder: Builder) -> tuple[Range, ...]:
+def turn(builder: ProgramBuilder) -> tuple[Range, ...]:
     """The images of the halves; of all images, where halves would cost more, as weights are loaded for each of them (with fewer
     than three Loaders in the way of inputs: ``digits-cnn`` on ``small`` would lose 4 %), or where the parameter buffer does not
     hold the sums of these layers' backward pass beside what the forward pass takes."""

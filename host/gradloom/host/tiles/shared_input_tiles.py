@@ -10,14 +10,14 @@ for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
 from collections.abc import Callable, Mapping
 
 from gradloom.host.compilation.sums import HALVES, PlannedSums
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address
 
 __all__ = ["TURN", "TileSet", "in_turn", "runs_of"]
 
 Range = tuple[int, int]
 
-TURN = Piece(Lane.ARRAY, 0)
+TURN = Piece(BoundEngine.ARRAY, 0)
 """Where one of the tiles of a set gives way to the next one."""
 
 
@@ -76,7 +76,7 @@ def runs_of(places: Mapping[int, Address], chunk: Range, step: int) -> list[tupl
     return found
 
 
-def in_turn(works: list[tuple[Work, tuple[Part, ...]]]) -> Work:
+def in_turn(works: list[tuple[Work, tuple[DataRegion, ...]]]) -> Work:
     """Works side by side, each up to its next turn; what each gives is there when its last command has been emitted."""
     while works:
         for entry in list(works):
@@ -87,4 +87,4 @@ def in_turn(works: list[tuple[Work, tuple[Part, ...]]]) -> Work:
                 yield piece
             else:
                 works.remove(entry)
-                yield Piece(Lane.ARRAY, 0, gives=gives, inside=True, silent=True)
+                yield Piece(BoundEngine.ARRAY, 0, gives=gives, inside=True, silent=True)

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from gradloom.contracts.isa import Source
-from gradloom.host.backward.accumulation_commands import Streams, accumulate, error_name, update_parameters
+from gradloom.host.backward.norm_backward_commands import Streams, accumulate, error_name, update_parameters
 from gradloom.host.backward.schedule_backward import SCALAR_CYCLES, dx_region_name
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address, Step
 from gradloom.host.tiles.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.models.network import Conv, FullyConnected
 
-__all__ = ["Accumulation"]
+__all__ = ["NormBackward"]
 
 _UPDATE_CYCLES, _BIAS_CYCLES = 250, 60
 """Cycles of the A-Core for an update of parameters, and of a bias alone, about."""
@@ -30,7 +30,7 @@ Unfinished: TypeAlias = dict[int, tuple[Step, ...]]
 """Groups whose parameters are on chip, in order, with the steps that update them and give their place back."""
 
 
-class Accumulation:
+class NormBackward:
     """dx of a layer, sums of its parameters' gradients and, after the batch's last part, their update.
 
     By images it takes range after range of images, and the sums of all channel groups are on chip meanwhile. Where they do
@@ -38,7 +38,7 @@ class Accumulation:
     """
 
     def __init__(
-        self, builder: Builder, layer: Conv | FullyConnected, *, dry: bool = False, first: bool = True, last: bool = True
+        self, builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: bool = False, first: bool = True, last: bool = True
     ) -> None:
         self.builder, self.layer = builder, layer
         self.dry, self.first, self.last = dry, first, last
@@ -65,11 +65,11 @@ class Accumulation:
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
         return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries, place=place)
 
-    def _part(self, images: Range, groups: Range) -> Part:
+    def _part(self, images: Range, groups: Range) -> DataRegion:
         name = self.layer.name
         return self.builder.part(name, error_name(self.builder, self.layer), images, groups)
 
-    def _forward(self) -> tuple[Part, ...]:
+    def _forward(self) -> tuple[DataRegion, ...]:
         """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers leave room for it."""
         if self.layer in self.builder.last_layers:
             return ()
@@ -90,7 +90,7 @@ class Accumulation:
         room, gives = ((builder.pools["PARAMETERS"], self._entries),), self._gives(images, (group, group + 1))
         if not self._rows:
             cycles = (images[1] - images[0]) * max(self.plane.nb, SCALAR_CYCLES)
-            yield Piece(Lane.ACORE, cycles, (self._part(images, (group, group + 1)), *self._forward()), gives, room)
+            yield Piece(BoundEngine.ACORE, cycles, (self._part(images, (group, group + 1)), *self._forward()), gives, room)
             place = builder.pool["PARAMETERS"].take(self._entries)
             self._start(group, place)
             accumulate(builder, layer, images, group, place, self.plane, self.dry)
@@ -99,7 +99,7 @@ class Accumulation:
             for number, rows in enumerate(self._rows):
                 needs = (builder.row_part(layer.name, "dz", images[0], rows, group), *self._forward())
                 cycles = Plane(rows[1] - rows[0], self.plane.x).nb
-                yield Piece(Lane.ACORE, cycles, needs, room=() if number else room, passes_first=True)
+                yield Piece(BoundEngine.ACORE, cycles, needs, room=() if number else room, passes_first=True)
                 if not number:
                     place = builder.pool["PARAMETERS"].take(self._entries)
                     self._start(group, place)
@@ -109,16 +109,16 @@ class Accumulation:
                 )
             for rows in self._rows:
                 last = rows is self._rows[-1]
-                yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, gives=gives if last else (), loads=False)
+                yield Piece(BoundEngine.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, gives=gives if last else (), loads=False)
                 accumulate(builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ERR", streams)
-        yield Piece(Lane.ACORE, _UPDATE_CYCLES, late=True)
+        yield Piece(BoundEngine.ACORE, _UPDATE_CYCLES, late=True)
         self._end(group, place)
 
     def _by_images(self) -> Work:
         builder, pool, places = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address]()
         ends, unfinished = dict[int, tuple[Step, ...]](), dict[int, tuple[Step, ...]]()
 
-        def needs(images: Range, groups: Range) -> tuple[Part, ...]:
+        def needs(images: Range, groups: Range) -> tuple[DataRegion, ...]:
             return self._part(images, groups), *self._forward()
 
         for piece, images, groups in builder.sweeps(self.groups, self._limit, self.plane.nb, needs, self._gives, SCALAR_CYCLES):
@@ -143,7 +143,7 @@ class Accumulation:
         builder.call(lambda: self._count_late(len(unfinished)))
         for group in places:
             cycles = _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES
-            yield Piece(Lane.ACORE, cycles, late=True, gone=functools.partial(lambda group: group not in unfinished, group))
+            yield Piece(BoundEngine.ACORE, cycles, late=True, gone=functools.partial(lambda group: group not in unfinished, group))
             builder.call(functools.partial(self._finish, unfinished, group), ends[group])
             builder.call(lambda: self._count_late(-1))
 
@@ -176,14 +176,14 @@ class Accumulation:
                 gives = self._gives(every, (group, group + 1)) if last else ()
                 needs = (self._part(every, (group, group + 1)), *self._forward())
                 cycles = (images[1] - images[0]) * self.plane.nb // max(1, len(self._rows))
-                yield Piece(Lane.ACORE, cycles, needs, gives, room)
+                yield Piece(BoundEngine.ACORE, cycles, needs, gives, room)
                 if first:
                     place = self._start(group)
                 yield from self._accumulate(images, group, place)
                 if last:
                     self._end(group, place)
 
-    def _gives(self, images: Range, groups: Range) -> tuple[Part, ...]:
+    def _gives(self, images: Range, groups: Range) -> tuple[DataRegion, ...]:
         region = dx_region_name(self.builder, self.layer)
         return (self.builder.part(self.layer.name, region, images, groups),) if region == "dx" else ()
 
@@ -198,7 +198,7 @@ class Accumulation:
             parts = [(rows, False, "FRN_ADD" if number else "FRN_SUM") for number, rows in enumerate(self._rows)] + parts
         for number, (rows, dry, program) in enumerate(parts):
             if number:
-                yield Piece(Lane.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
+                yield Piece(BoundEngine.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, inside=True)
             accumulate(builder, layer, images, group, place, self.plane, dry, rows, program)
 
     def _end(self, group: int, place: Address) -> None:

@@ -7,10 +7,10 @@ from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.contracts.microprograms import TABLE
 from gradloom.host.order.accesses import Access, row_access
-from gradloom.host.order.pacing import Pacer
-from gradloom.host.order.pieces import Lane, Part, Piece
-from gradloom.host.order.places import Pool
-from gradloom.host.order.tokens import Recorder
+from gradloom.host.order.allocators import FreeListAllocator
+from gradloom.host.order.list_scheduler import ListScheduler
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
+from gradloom.host.order.synchronize import Recorder
 
 CONFIG = PRESETS["eta"]
 
@@ -20,16 +20,16 @@ class Bench:
 
     def __init__(self):
         self.log, self.recorder = [], Recorder(CONFIG)
-        self.pacer = Pacer(self.recorder, {"IBUF": Unit.LOAD, "EBUF": Unit.LOAD1, "WBUF": Unit.LOAD1})
+        self.pacer = ListScheduler(self.recorder, {"IBUF": Unit.LOAD, "EBUF": Unit.LOAD1, "WBUF": Unit.LOAD1})
 
     def work(self, name, *pieces):
         for n, piece in enumerate(pieces):
             yield piece
             self.log.append(f"{name}{n}")
-            if piece.lane == Lane.LOAD:
+            if piece.lane == BoundEngine.LOAD:
                 fields = {"dest": int(Dest.IBUF), "n0": piece.cycles, "n1": 1, "n2": 1}
                 self.recorder.emit(Opcode.LOAD, fields, writes=[row_access("IBUF", 0, 1)])
-            elif piece.lane == Lane.ARRAY:
+            elif piece.lane == BoundEngine.ARRAY:
                 fields = {"units": 3 * piece.cycles, "cols": 1, "steps": 1, "preload": 0, "wg": 0}
                 self.recorder.emit(Opcode.CONV, fields)
             else:
@@ -37,7 +37,7 @@ class Bench:
 
 
 def array(cycles, **fields):
-    return Piece(Lane.ARRAY, cycles, **fields)
+    return Piece(BoundEngine.ARRAY, cycles, **fields)
 
 
 def test_in_order_if_the_array_never_waits():
@@ -49,9 +49,9 @@ def test_in_order_if_the_array_never_waits():
 
 
 def test_a_line_fills_the_time_that_others_wait():
-    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
     bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 3000, gives=(loaded,))))
     bench.pacer.add(bench.work("w", *[array(1000)] * 6), line="gradients")
     bench.pacer.finish()
     assert bench.log == ["l0", "a0", "w0", "w1", "w2", "a1", "w3", "w4", "w5"]
@@ -60,9 +60,9 @@ def test_a_line_fills_the_time_that_others_wait():
 @pytest.mark.parametrize("idle", [False, True])
 def test_gradients_that_end_in_time_come_where_a_set_waits(idle):
     """Its next chunk waits 3,000 cycles: two tiles of gradients of 1,000 have time, a third one has not."""
-    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
     bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,), inside=True, idle=idle)))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 3000, gives=(loaded,))))
     bench.pacer.add(bench.work("w", *[array(1000)] * 3), line="gradients")
     bench.pacer.finish()
     assert bench.log == (["l0", "a0", "w0", "w1", "a1", "w2"] if idle else ["l0", "a0", "a1", "w0", "w1", "w2"])
@@ -99,11 +99,11 @@ def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
 
 
 def test_the_a_core_takes_what_is_loaded_before_what_is_in_memory():
-    bench, loaded = Bench(), Part("loaded", (0, 1))
-    bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 300)))
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 1000, needs=(loaded,))))
-    bench.pacer.add(bench.work("r", Piece(Lane.ACORE, 600)))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 500, gives=(loaded,))))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
+    bench.pacer.add(bench.work("q", Piece(BoundEngine.ACORE, 300)))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 1000, needs=(loaded,))))
+    bench.pacer.add(bench.work("r", Piece(BoundEngine.ACORE, 600)))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 500, gives=(loaded,))))
     bench.pacer.finish()
     assert bench.log == ["l0", "r0", "q0", "p0"]
 
@@ -118,10 +118,10 @@ def test_slow_results_go_between_the_commands_of_a_tile():
 
 
 def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
-    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
     bench.pacer.add(bench.work("b", array(10, needs=(loaded,))))
     bench.pacer.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 1, gives=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 1, gives=(loaded,))))
     bench.pacer.finish()
     assert bench.log == ["l0", "a0", "a1", "a2", "b0"]
 
@@ -129,9 +129,9 @@ def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
 @pytest.mark.parametrize(("weights", "log"), [(0, ["a0", "a1", "l0", "a2"]), (9, ["a0", "a1", "a2", "l0"])])
 def test_weights_of_others_do_not_come_between_the_commands_of_a_tile(weights, log):
     """Those of its further commands lie on chip and could be overwritten."""
-    bench, begun = Bench(), Part("begun", (0, 1))
+    bench, begun = Bench(), DataRegion("begun", (0, 1))
     bench.pacer.add(bench.work("a", array(80), array(80, inside=True, gives=(begun,)), array(80, inside=True)))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 1, (begun,), weights=weights)))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 1, (begun,), weights=weights)))
     bench.pacer.finish()
     assert bench.log == log
 
@@ -146,27 +146,27 @@ def test_sums_that_lie_apart_come_between_the_commands_of_a_tile(apart):
 
 
 def test_a_tile_gives_its_results_with_its_last_command():
-    bench, made = Bench(), Part("made", (0, 1))
+    bench, made = Bench(), DataRegion("made", (0, 1))
     bench.pacer.add(bench.work("a", array(200, gives=(made,)), *[array(200, inside=True)] * 2))
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 10, needs=(made,))))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 10, needs=(made,))))
     bench.pacer.finish()
     assert bench.log == ["a0", "a1", "a2", "p0"]
 
 
 def test_what_is_inside_a_tile_may_give_results_of_its_own():
     """Of a set of tiles the first one's results are there before the last one's; the operands of all are kept until the end."""
-    bench, whole, first = Bench(), Part("whole", (0, 1)), Part("first", (0, 1))
+    bench, whole, first = Bench(), DataRegion("whole", (0, 1)), DataRegion("first", (0, 1))
     inside = array(200, inside=True, gives=(first,)), array(200, inside=True)
     bench.pacer.add(bench.work("a", array(200, gives=(whole,)), *inside))
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 10, needs=(whole,))))
-    bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 10, needs=(first,))))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 10, needs=(whole,))))
+    bench.pacer.add(bench.work("q", Piece(BoundEngine.ACORE, 10, needs=(first,))))
     bench.pacer.finish()
     assert bench.log == ["a0", "a1", "q0", "a2", "p0"]
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_places_between_commands_only_where_something_could_come(there):
-    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
     bench.pacer.add(bench.work("w", *[array(22, sweeps=36, needs=(loaded,))] * 9), line="gradients")
     found = []
 
@@ -178,7 +178,7 @@ def test_places_between_commands_only_where_something_could_come(there):
     bench.pacer.add(work())
     if there:
         bench.pacer.give(loaded)
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 9000, gives=(loaded,))))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 9000, gives=(loaded,))))
     bench.pacer.finish()
     assert found == [there] * 3
 
@@ -202,8 +202,8 @@ def test_works_of_a_line_follow_each_other():
 
 def test_images_follow_images():
     bench = Bench()
-    given = [array(100, gives=(Part("z", (n, n + 2)),)) for n in (0, 2)]
-    bench.pacer.add(bench.work("b", *[array(100, needs=(Part("z", images),)) for images in ((0, 1), (1, 3))]))
+    given = [array(100, gives=(DataRegion("z", (n, n + 2)),)) for n in (0, 2)]
+    bench.pacer.add(bench.work("b", *[array(100, needs=(DataRegion("z", images),)) for images in ((0, 1), (1, 3))]))
     bench.pacer.add(bench.work("a", *given))
     bench.pacer.finish()
     assert bench.log == ["a0", "b0", "a1", "b1"]
@@ -211,15 +211,15 @@ def test_images_follow_images():
 
 def test_what_is_there_already_is_not_waited_for():
     bench = Bench()
-    bench.pacer.give(Part("input", (0, 4)))
-    bench.pacer.add(bench.work("a", array(100, needs=(Part("input", (1, 3)),))))
+    bench.pacer.give(DataRegion("input", (0, 4)))
+    bench.pacer.add(bench.work("a", array(100, needs=(DataRegion("input", (1, 3)),))))
     bench.pacer.finish()
     assert bench.log == ["a0"]
 
 
 def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
     bench = Bench()
-    bench.pacer.add(bench.work("p", *[Piece(Lane.ACORE, 400)] * 4))
+    bench.pacer.add(bench.work("p", *[Piece(BoundEngine.ACORE, 400)] * 4))
     bench.pacer.add(bench.work("a", *[array(1000, lag=500)] * 3))
     bench.pacer.finish()
     assert bench.log == ["p0", "a0", "p1", "p2", "a1", "p3", "a2"]
@@ -227,7 +227,7 @@ def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
 
 def test_fillers_take_turns_with_the_auxiliary_core():
     bench = Bench()
-    bench.pacer.add(bench.work("p", *[Piece(Lane.ACORE, 3000)] * 3))
+    bench.pacer.add(bench.work("p", *[Piece(BoundEngine.ACORE, 3000)] * 3))
     bench.pacer.add(bench.work("w", *[array(1000)] * 4), line="gradients")
     bench.pacer.finish()
     assert bench.log == ["w0", "p0", "w1", "p1", "w2", "p2", "w3"]
@@ -236,8 +236,8 @@ def test_fillers_take_turns_with_the_auxiliary_core():
 @pytest.mark.parametrize(("silent", "log"), [(False, "w0 c0 w1 c1 w2 c2 a0 w3 w4 w5"), (True, "c0 w0 w1 c1 w2 w3 w4 c2 a0 w5")])
 def test_fillers_that_give_the_auxiliary_core_nothing_take_no_turns(silent, log):
     """They come until the A-Core is through with what it has."""
-    bench, sums = Bench(), Part("sums", (0, 1))
-    bench.pacer.add(bench.work("c", *[Piece(Lane.ACORE, 2000)] * 2, Piece(Lane.ACORE, 2000, gives=(sums,))))
+    bench, sums = Bench(), DataRegion("sums", (0, 1))
+    bench.pacer.add(bench.work("c", *[Piece(BoundEngine.ACORE, 2000)] * 2, Piece(BoundEngine.ACORE, 2000, gives=(sums,))))
     bench.pacer.add(bench.work("a", array(100, needs=(sums,))))
     bench.pacer.add(bench.work("w", *[array(700, silent=silent)] * 6), line="gradients")
     bench.pacer.finish()
@@ -246,8 +246,8 @@ def test_fillers_that_give_the_auxiliary_core_nothing_take_no_turns(silent, log)
 
 def test_slow_fillers_keep_out_of_the_auxiliary_cores_way():
     """The array waits for what it does: tiles whose 360 beats would keep it from that come later."""
-    bench, made = Bench(), Part("made", (0, 1))
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 400), Piece(Lane.ACORE, 400, gives=(made,))))
+    bench, made = Bench(), DataRegion("made", (0, 1))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 400), Piece(BoundEngine.ACORE, 400, gives=(made,))))
     bench.pacer.add(bench.work("a", array(100, needs=(made,))))
     bench.pacer.add(bench.work("w", *[array(22, sweeps=360)] * 3), line="gradients")
     bench.pacer.finish()
@@ -255,9 +255,9 @@ def test_slow_fillers_keep_out_of_the_auxiliary_cores_way():
 
 
 def test_of_two_lines_the_first_comes_first():
-    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
     bench.pacer.add(bench.work("a", array(100), array(100, needs=(loaded,))))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 3000, gives=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 3000, gives=(loaded,))))
     bench.pacer.add(bench.work("v", *[array(1000)] * 3), line="gradients, long updates")
     bench.pacer.add(bench.work("w", *[array(1000)] * 2), line="gradients")
     bench.pacer.finish()
@@ -266,37 +266,37 @@ def test_of_two_lines_the_first_comes_first():
 
 def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():
     """The second of the others is there after about 700 cycles and loaded after another 360."""
-    bench, loaded = Bench(), Part("loaded", (0, 1))
-    late = Piece(Lane.ACORE, 400, late=True)
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
+    late = Piece(BoundEngine.ACORE, 400, late=True)
     bench.pacer.add(bench.work("u", late, late, late))
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 300), Piece(Lane.ACORE, 300, needs=(loaded,))))
-    bench.pacer.add(bench.work("l", Piece(Lane.LOAD, 600, gives=(loaded,))))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 300), Piece(BoundEngine.ACORE, 300, needs=(loaded,))))
+    bench.pacer.add(bench.work("l", Piece(BoundEngine.LOAD, 600, gives=(loaded,))))
     bench.pacer.finish()
     assert bench.log == ["l0", "p0", "u0", "p1", "u1", "u2"]
 
 
 def test_what_is_late_comes_where_others_wait_for_its_room():
-    bench, pool = Bench(), Pool("PARAMETERS", 6)
+    bench, pool = Bench(), FreeListAllocator("PARAMETERS", 6)
     taken = pool.take(6)
 
     def late():
-        yield Piece(Lane.ACORE, 300, late=True)
+        yield Piece(BoundEngine.ACORE, 300, late=True)
         bench.log.append("u0")
         pool.give_back(taken)
 
     bench.pacer.add(bench.work("w", *[array(1000)] * 3), line="gradients")
     bench.pacer.add(late())
-    bench.pacer.add(bench.work("p", Piece(Lane.ACORE, 2000), Piece(Lane.ACORE, 2000)))
-    bench.pacer.add(bench.work("q", Piece(Lane.ACORE, 300, room=((pool, 6),))))
+    bench.pacer.add(bench.work("p", Piece(BoundEngine.ACORE, 2000), Piece(BoundEngine.ACORE, 2000)))
+    bench.pacer.add(bench.work("q", Piece(BoundEngine.ACORE, 300, room=((pool, 6),))))
     bench.pacer.finish()
     assert bench.log.index("u0") < bench.log.index("q0") < bench.log.index("p1")
 
 
 def test_a_starved_array_is_served_from_the_end():
     bench = Bench()
-    parts = [Part("x", (n, n + 1)) for n in range(3)]
-    bench.pacer.add(bench.work("p", *[Piece(Lane.ACORE, 400, gives=(part,)) for part in parts]))
-    bench.pacer.add(bench.work("q", *[Piece(Lane.ACORE, 400, needs=(part,)) for part in parts]))
+    parts = [DataRegion("x", (n, n + 1)) for n in range(3)]
+    bench.pacer.add(bench.work("p", *[Piece(BoundEngine.ACORE, 400, gives=(part,)) for part in parts]))
+    bench.pacer.add(bench.work("q", *[Piece(BoundEngine.ACORE, 400, needs=(part,)) for part in parts]))
     bench.pacer.finish()
     assert bench.log == ["p0", "q0", "p1", "q1", "p2", "q2"]
 
@@ -320,15 +320,15 @@ def test_results_go_where_nobody_reads_any_more():
 
 
 def test_operands_wait_for_room_on_chip():
-    bench, pool = Bench(), Pool("IBUF", 10)
+    bench, pool = Bench(), FreeListAllocator("IBUF", 10)
 
     def works(count):
-        done = [Part("loaded", (n, n + 1)) for n in range(count)]
+        done = [DataRegion("loaded", (n, n + 1)) for n in range(count)]
         starts = []
 
         def loads():
             for part in done:
-                yield Piece(Lane.LOAD, 10, gives=(part,), room=((pool, 6),), opens="tiles")
+                yield Piece(BoundEngine.LOAD, 10, gives=(part,), room=((pool, 6),), opens="tiles")
                 starts.append(pool.take(6))
                 bench.log.append("load")
 
@@ -347,9 +347,9 @@ def test_operands_wait_for_room_on_chip():
 
 def test_operands_are_loaded_two_ahead():
     bench = Bench()
-    parts = [Part("loaded", (n, n + 1)) for n in range(4)]
+    parts = [DataRegion("loaded", (n, n + 1)) for n in range(4)]
     bench.pacer.add(
-        bench.work("l", *[Piece(Lane.LOAD, 10, gives=(part,), opens="tiles") for part in parts]),
+        bench.work("l", *[Piece(BoundEngine.LOAD, 10, gives=(part,), opens="tiles") for part in parts]),
         bench.work("a", *[array(1000, needs=(part,), closes="tiles") for part in parts]),
     )
     bench.pacer.finish()
@@ -358,8 +358,8 @@ def test_operands_are_loaded_two_ahead():
 
 def test_works_that_wait_for_room_give_back_their_own():
     """Two hold a place each, and each wants another one."""
-    bench, pool = Bench(), Pool("PARAMETERS", 2)
-    begun = {name: Part(name, (0, 1)) for name in "ab"}
+    bench, pool = Bench(), FreeListAllocator("PARAMETERS", 2)
+    begun = {name: DataRegion(name, (0, 1)) for name in "ab"}
 
     def work(name):
         held = []
@@ -372,7 +372,7 @@ def test_works_that_wait_for_room_give_back_their_own():
             return bool(places)
 
         for needs, gives in (((), (begun[name],)), (tuple(begun.values()), ())):
-            yield Piece(Lane.ACORE, 100, needs, gives, room=((pool, 1),), yields=yields)
+            yield Piece(BoundEngine.ACORE, 100, needs, gives, room=((pool, 1),), yields=yields)
             held.append(pool.take(1))
             bench.log.append(name)
         yields()
@@ -385,17 +385,17 @@ def test_works_that_wait_for_room_give_back_their_own():
 
 def test_works_that_wait_for_each_other():
     bench = Bench()
-    bench.pacer.add(bench.work("a", array(10, needs=(Part("b", (0, 1)),), gives=(Part("a", (0, 1)),))))
+    bench.pacer.add(bench.work("a", array(10, needs=(DataRegion("b", (0, 1)),), gives=(DataRegion("a", (0, 1)),))))
     with pytest.raises(RuntimeError, match="the works of a program wait for each other"):
         bench.pacer.finish()
 
 
 def test_operands_are_there_when_the_last_of_their_loads_is_done():
     """The second load of the piece is done first: it takes another channel."""
-    bench, loaded = Bench(), Part("loaded", (0, 1))
+    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
 
     def loads():
-        yield Piece(Lane.LOAD, 3000, gives=(loaded,))
+        yield Piece(BoundEngine.LOAD, 3000, gives=(loaded,))
         for dest, beats in ((Dest.IBUF, 3000), (Dest.EBUF, 10)):
             fields = {"dest": int(dest), "n0": beats, "n1": 1, "n2": 1}
             bench.recorder.emit(Opcode.LOAD, fields, writes=[row_access(dest.name, 0, 1)])
@@ -409,7 +409,7 @@ def test_operands_are_there_when_the_last_of_their_loads_is_done():
 
 def test_a_queue_of_operands_may_be_shorter_than_others():
     bench = Bench()
-    pieces = [Piece(Lane.LOAD, 10, opens="few", ahead=1), Piece(Lane.LOAD, 10, opens="few", ahead=1)]
+    pieces = [Piece(BoundEngine.LOAD, 10, opens="few", ahead=1), Piece(BoundEngine.LOAD, 10, opens="few", ahead=1)]
     bench.pacer.add(bench.work("l", *pieces))
     bench.pacer.add(bench.work("a", array(1000), array(1000, closes="few"), array(1000)))
     bench.pacer.finish()

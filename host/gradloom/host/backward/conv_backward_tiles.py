@@ -8,11 +8,11 @@ from typing import Any
 from gradloom.contracts.isa import XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.sums import TileSums
-from gradloom.host.compilation.tiling import Builder
 from gradloom.host.dram.layout import equal_ranges
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address, Later, Number
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
@@ -22,7 +22,7 @@ from gradloom.host.tiles.row_tiles import RowTile
 __all__ = ["ErrorPart", "error_works"]
 
 Range = tuple[int, int]
-Parts = tuple[Part, ...]
+Parts = tuple[DataRegion, ...]
 _WORTH = 0.97
 """Share of the cycles that must be left."""
 
@@ -60,7 +60,7 @@ class ErrorPart:
 
 
 def error_works(
-    builder: Builder,
+    builder: ProgramBuilder,
     layer: str,
     work: Convolution | None,
     plane: Plane,
@@ -72,7 +72,7 @@ def error_works(
     bits: bool,
     masked: bool,
     convolved: Callable[[Range, Range | None], Parts] = lambda *_: (),
-    rows_given: Callable[[int, Range, int], Part] | None = None,
+    rows_given: Callable[[int, Range, int], DataRegion] | None = None,
     fetch: Callable[[Range, int, Sequence[Range | None]], None] = lambda *_: None,
     made: Callable[[Range, Range], Parts] | None = None,
     early: Parts = (),
@@ -112,7 +112,7 @@ def error_works(
                 found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
                 if rows_given:
                     found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
-                yield Piece(Lane.ACORE, (part[1] - part[0]) * plane.of(rows).nb, gives=found, loads=False)
+                yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * plane.of(rows).nb, gives=found, loads=False)
                 fields = work.psum_fields(sums, tap, images, part, rows)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 
@@ -125,7 +125,7 @@ def error_works(
 
 
 def _added(
-    builder: Builder,
+    builder: ProgramBuilder,
     layer: str,
     plane: Plane,
     channels: int,
@@ -150,7 +150,7 @@ def _added(
         yield each
         for group in chosen:
             if builder.apart and group != chosen[0]:
-                yield Piece(Lane.ACORE, each.cycles, inside=True, update=True)
+                yield Piece(BoundEngine.ACORE, each.cycles, inside=True, update=True)
             for rows in parts:
                 part = Plane(rows[1] - rows[0], plane.x)
                 encode(ErrorPart(images, group, part, None if whole else rows, {"xsrc": int(XSource.NONE)}, []))

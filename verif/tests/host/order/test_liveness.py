@@ -9,8 +9,8 @@ from gradloom.contracts.isa import Dest, Opcode
 from gradloom.contracts.microprograms import TABLE
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.ring_guard import Overwritten
-from gradloom.host.order.tokens import Recorder
+from gradloom.host.order.liveness import OverwrittenBeforeRead
+from gradloom.host.order.synchronize import Recorder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
 
@@ -36,7 +36,7 @@ def test_what_is_read_again_is_not_overwritten():
     load(recorder, 0, 8)
     fields, reads = {"uprog": TABLE["FRN_SUM"], "planes": 1, "nb": 8, "pool": 0}, [Access("AA", ((0, 8),))]
     recorder.emit(Opcode.RUN, fields, reads=reads, again=True)
-    with pytest.raises(Overwritten, match=re.escape("addresses (0, 8) of AA would be overwritten before they are used")):
+    with pytest.raises(OverwrittenBeforeRead, match=re.escape("addresses (0, 8) of AA would be overwritten before they are used")):
         load(recorder, 0, 8)
     recorder.emit(Opcode.RUN, fields | {"uprog": TABLE["FRN_ERR"]}, reads=reads)
     load(recorder, 0, 8)
@@ -55,7 +55,8 @@ def test_gradients_that_lie_between_those_of_other_tiles_are_not_overwritten(oth
     drain(0)
     drain(8)
     if refused:
-        with pytest.raises(Overwritten, match=re.escape("addresses (8, 24) of DW would be overwritten before they are used")):
+        text = "addresses (8, 24) of DW would be overwritten before they are used"
+        with pytest.raises(OverwrittenBeforeRead, match=re.escape(text)):
             drain(other)
     else:
         drain(other)
@@ -63,9 +64,9 @@ def test_gradients_that_lie_between_those_of_other_tiles_are_not_overwritten(oth
 
 def test_a_program_that_would_overwrite_is_refused(monkeypatch):
     def refuse(*_):
-        raise Overwritten("addresses (6, 10) of AA would be overwritten before they are used")
+        raise OverwrittenBeforeRead("addresses (6, 10) of AA would be overwritten before they are used")
 
-    monkeypatch.setattr("gradloom.host.order.ring_guard.Unused.note", refuse)
+    monkeypatch.setattr("gradloom.host.order.liveness.UnreadData.note", refuse)
     text = "network 'digits-cnn' on configuration 'small': addresses (6, 10) of AA would be overwritten before they are used: "
     with pytest.raises(ScheduleError, match=re.escape(text + "raise abuf_depth, mbuf_depth or dw_depth, or change the batch")):
         compile_network(load_network("digits-cnn"), PRESETS["small"], 2)

@@ -16,14 +16,14 @@ from collections.abc import Collection
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.host.compilation.layer_sizes import channel_cycles, shape_of
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.layout import plane_beats
-from gradloom.host.order.pieces import Part
-from gradloom.host.order.places import Ring
+from gradloom.host.order.allocators import RingAllocator
+from gradloom.host.order.pieces import DataRegion
 from gradloom.host.tiles.phase_sweeps import forward_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected
 
-__all__ = ["GradientLines", "Line", "updated"]
+__all__ = ["GradientQueue", "GradientQueues", "updated"]
 
 _FEW = 2
 """Tiles of gradients that the first layer's own line has room for."""
@@ -34,7 +34,7 @@ _LONG = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class GradientQueue:
     """Where and when the gradients of a layer are made.
 
     Parameters
@@ -47,18 +47,18 @@ class Line:
     """
 
     name: str
-    ring: Ring
-    needs: tuple[Part, ...] = ()
+    ring: RingAllocator
+    needs: tuple[DataRegion, ...] = ()
     share: int = 2
     ahead: int | None = None
 
 
-def updated(builder: Builder, layer: str) -> Part:
+def updated(builder: ProgramBuilder, layer: str) -> DataRegion:
     """Says that nothing of a layer's gradients is left in the weight-gradient buffer."""
-    return Part(f"{layer} updated", builder.images)
+    return DataRegion(f"{layer} updated", builder.images)
 
 
-class GradientLines:
+class GradientQueues:
     """The lines of all layers of a network (:meth:`of`).
 
     Parameters
@@ -66,7 +66,7 @@ class GradientLines:
     leaving : layers whose gradients are left to the next step
     """
 
-    def __init__(self, builder: Builder, leaving: Collection[Conv | FullyConnected] = ()) -> None:
+    def __init__(self, builder: ProgramBuilder, leaving: Collection[Conv | FullyConnected] = ()) -> None:
         config, weighted = builder.config, builder.network.weighted
         self._builder, self._leaving = builder, leaving
         self._slow = {layer.name for layer in weighted if self._long_updates(layer)}
@@ -77,9 +77,10 @@ class GradientLines:
         apart = bound and bool(others) and own <= config.dw_depth // 4
         rest = config.dw_depth - own if apart else config.dw_depth
         half = rest // 2
-        self._own = Line("first gradients", Ring(own, first=rest), share=_SMALL, ahead=1) if apart else None
-        self._whole = Line("gradients", Ring(rest))
-        self._parts = (Line("gradients", Ring(half)), Line("gradients, long updates", Ring(rest - half, first=half)))
+        self._own = GradientQueue("first gradients", RingAllocator(own, first=rest), share=_SMALL, ahead=1) if apart else None
+        self._whole = GradientQueue("gradients", RingAllocator(rest))
+        self._parts = (GradientQueue("gradients", RingAllocator(half)),
+                       GradientQueue("gradients, long updates", RingAllocator(rest - half, first=half)))
         large = any(2 * self._beats(layer.name) > config.abuf_depth for layer in builder.network.layers)
         self._two = large and bool(self._slow & others) and bool(others - self._slow) and half >= 2 * config.dw_tile_beats
 
@@ -110,7 +111,7 @@ class GradientLines:
         count = builder.images[1] - builder.images[0]
         return blocks * config.block_beats >= _LONG * sweep.cycles(config, count)
 
-    def of(self, layer: Conv | FullyConnected) -> Line:
+    def of(self, layer: Conv | FullyConnected) -> GradientQueue:
         """The line of a layer."""
         if self._own and layer.name in self._first:
             return self._own

@@ -16,14 +16,14 @@ from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.order.tasks import Number
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
-__all__ = ["Sweep", "psum_words", "row_banks_conflict"]
+__all__ = ["ConvMapping", "psum_words", "row_banks_conflict"]
 
 _FEW_STEPS = 8
 """Steps whose inputs the buffer holds at once: with fewer, one more or less decides how far loads run ahead."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class ConvMapping:
     """How the array walks the rows and columns of one phase of a layer, the same for all its tiles.
 
     Parameters
@@ -83,7 +83,7 @@ class Sweep:
         """Whether the PE rows take an input group each, not a row of the kernel."""
         return self.k1 or self.stacked
 
-    def strip(self, first: int, last: int) -> "Sweep":
+    def strip(self, first: int, last: int) -> "ConvMapping":
         """The units ``first`` to ``last`` of one image; of the rows only those that their windows read are stored.
 
         Rows outside the strip's are never asked for, so that the machine takes only true padding for padding. None are shared.
@@ -254,7 +254,7 @@ def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
     return {"e0": first, "par0": c0 & 1, "preload": 1}
 
 
-def psum_words(sweep: Sweep, config: Config, images: int) -> int:
+def psum_words(sweep: ConvMapping, config: Config, images: int) -> int:
     """Words of each partial-sum bank that a tile takes."""
     groups = row_groups(config, images * sweep.upi, shared=sweep.shared(config, images) is not None)
     if sweep.pattern == Pattern.K3:
@@ -262,7 +262,7 @@ def psum_words(sweep: Sweep, config: Config, images: int) -> int:
     return groups * (even(sweep.cols) if sweep.k1 else sweep.cols)
 
 
-def row_banks_conflict(sweep: Sweep, config: Config, units: range) -> bool:
+def row_banks_conflict(sweep: ConvMapping, config: Config, units: range) -> bool:
     """Whether some row group of these units, image after image, asks one bank for two different rows.
 
     A bank answers one address a cycle, so the rows that the WPUs read together must lie in different banks or

@@ -9,14 +9,15 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.compilation.fit import Needs, ScheduleError, refuse
-from gradloom.host.compilation.sums import PartialSums, PlannedSums, Sums, TakeSums, TileSums
+from gradloom.host.compilation.sums import PlannedSums, PsumAllocator, PsumRegion, TakeSums, TileSums
 from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
-from gradloom.host.dram.memory import MemoryMap
+from gradloom.host.dram.memory_map import MemoryMap
+from gradloom.host.order.allocators import CachedRing, RingAllocator
 from gradloom.host.order.dependences import Dependences
-from gradloom.host.order.pieces import Lane, Part, Piece
-from gradloom.host.order.places import KeptRing, Ring
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
+from gradloom.host.order.synchronize import Recorder
 from gradloom.host.order.tasks import (
     Address,
     Call,
@@ -33,12 +34,11 @@ from gradloom.host.order.tasks import (
     Way,
     emitted,
 )
-from gradloom.host.order.tokens import Recorder
 from gradloom.host.program.assembler import Shift
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
 from gradloom.models.network import INPUT, Layer, Network
 
-__all__ = ["Builder", "shifts"]
+__all__ = ["ProgramBuilder", "shifts"]
 
 _RUN_CYCLES = 128
 """Cycles of a command of the A-Core that its preparation does not outweigh, about."""
@@ -56,7 +56,7 @@ def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...
     return tuple(found)
 
 
-class Builder(Transfers):
+class ProgramBuilder(Transfers):
     """State of one compilation: network, machine, choices, and what is under way.
 
     Attributes
@@ -65,7 +65,7 @@ class Builder(Transfers):
         Whether the pieces of another work may come between the commands of a convolution's tile.
     last_layers, turn : tuple
         Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
-    sums : :class:`~gradloom.host.compilation.sums.PartialSums`
+    sums : :class:`~gradloom.host.compilation.sums.PsumAllocator`
         Who has which half of them.
     beside_sets : :class:`str`
         The first layer, if its tiles come between those of sets of the next one.
@@ -101,8 +101,8 @@ class Builder(Transfers):
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.turn: tuple[tuple[int, int], ...] = ()
-        self.sums = PartialSums(config.psum_depth)
-        self._set_region = Ring(config.ibuf_depth)
+        self.sums = PsumAllocator(config.psum_depth)
+        self._set_region = RingAllocator(config.ibuf_depth)
         self.by_sets: set[tuple[str, bool]] = set()
         self.beside_sets = ""
         self._works = 0
@@ -123,8 +123,8 @@ class Builder(Transfers):
         """
         self.between, self._seeded = between, set(seeded)
         self._add = add
-        self.sums = PartialSums(self.config.psum_depth)
-        self.weights = KeptRing(self.config.wbuf_depth)
+        self.sums = PsumAllocator(self.config.psum_depth)
+        self.weights = CachedRing(self.config.wbuf_depth)
         self._first_tag = None
         self.hyperparameters_due = False
         self.dependences = Dependences()
@@ -177,14 +177,15 @@ class Builder(Transfers):
         """Do something when the task is emitted that is being made; ``steps``, ``uses``: what that may do, and reads and writes."""
         self.collector.add(Call(action, self.tag, steps, uses or Uses()))
 
-    def take_sums(self, words: int | None = None, base: int = 0, beside: Callable[[], Sums | None] = lambda: None) -> PlannedSums:
-        """Partial sums of a tile (:meth:`PartialSums.take`), if possible ``beside`` those of others."""
+    def take_sums(self, words: int | None = None, base: int = 0,
+                  beside: Callable[[], PsumRegion | None] = lambda: None) -> PlannedSums:
+        """Partial sums of a tile (:meth:`PsumAllocator.take`), if possible ``beside`` those of others."""
         sums = PlannedSums(self.sums.depth if words is None else words)
         self.collector.add(TakeSums(sums, lambda: beside() or self.sums.take(words, base)))
         return sums
 
     def channel(self, dest: Dest, *, shared: bool, most: int | None = None) -> int | Way:
-        """Of some loads (:meth:`~gradloom.host.order.tokens.Recorder.way`), which the first of them chooses when it is emitted."""
+        """Of some loads (:meth:`~gradloom.host.order.synchronize.Recorder.way`); the first one chooses it when it is emitted."""
         return Way(dest, most) if shared else 0
 
     @property
@@ -210,7 +211,7 @@ class Builder(Transfers):
 
         self.call(begin)
 
-    def later(self, make: Callable[[Part], Iterator[Piece]]) -> Part:
+    def later(self, make: Callable[[DataRegion], Iterator[Piece]]) -> DataRegion:
         """Add a work of the A-Core's own when the task is emitted that is being made. Returns what says that it is done, which its
         last piece gives."""
         done = self.step()(0)
@@ -219,16 +220,16 @@ class Builder(Transfers):
         return done
 
     @staticmethod
-    def _closed(work: Iterator[Piece], read: Part) -> Iterator[Piece]:
+    def _closed(work: Iterator[Piece], read: DataRegion) -> Iterator[Piece]:
         yield from work
         # Comes at once, whatever the A-Core has to do.
-        yield Piece(Lane.LOAD, 0, gives=(read,))
+        yield Piece(BoundEngine.LOAD, 0, gives=(read,))
 
-    def row_part(self, layer: str, name: str, image: int, rows: tuple[int, int], group: int) -> Part:
+    def row_part(self, layer: str, name: str, image: int, rows: tuple[int, int], group: int) -> DataRegion:
         """Some rows of one plane of a tensor, as pieces of work name them."""
-        return Part(f"{self.memory[layer, name].space} rows of {image}", rows, (group, group + 1))
+        return DataRegion(f"{self.memory[layer, name].space} rows of {image}", rows, (group, group + 1))
 
-    def every_row(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int]) -> tuple[Part, ...]:
+    def every_row(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int]) -> tuple[DataRegion, ...]:
         """All rows of some planes one by one, if they are asked for."""
         rows = (0, self.memory[layer, name].shape[2])
         each = itertools.product(range(*images), range(*groups)) if self.apart else ()
@@ -241,23 +242,23 @@ class Builder(Transfers):
 
         def begin() -> None:
             if (self._set_region.first, self._set_region.size) != (int(start), room):
-                self._set_region = Ring(room, first=int(start))
+                self._set_region = RingAllocator(room, first=int(start))
             self._set_region.align(step)
             region.ring = self._set_region
 
         self.call(begin)
         return region
 
-    def step(self) -> Callable[[int], Part]:
+    def step(self) -> Callable[[int], DataRegion]:
         """Names for what one work has done for another one, by numbers."""
         self._works += 1
         name = f"work {self._works}"
-        return lambda number: Part(name, (number, number + 1))
+        return lambda number: DataRegion(name, (number, number + 1))
 
-    def part(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int] | None = None) -> Part:
+    def part(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int] | None = None) -> DataRegion:
         """Some images of a tensor, all channel groups or some, as pieces of work name them."""
         region = self.memory[layer, name]
-        return Part(region.space, images, groups or (0, region.inner))
+        return DataRegion(region.space, images, groups or (0, region.inner))
 
     def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
         """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
@@ -268,8 +269,8 @@ class Builder(Transfers):
         groups: int,
         limit: int,
         cycles: int,
-        needs: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
-        gives: Callable[[tuple[int, int], tuple[int, int]], tuple[Part, ...]],
+        needs: Callable[[tuple[int, int], tuple[int, int]], tuple[DataRegion, ...]],
+        gives: Callable[[tuple[int, int], tuple[int, int]], tuple[DataRegion, ...]],
         prepared: int = 0,
         chosen: range | None = None,
     ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
@@ -290,7 +291,7 @@ class Builder(Transfers):
             for first in range(every.start, every.stop, size):
                 some = range(first, min(first + size, every.stop))
                 part = some.start, some.stop
-                yield Piece(Lane.ACORE, len(some) * each, needs(images, part), gives(images, part)), images, some
+                yield Piece(BoundEngine.ACORE, len(some) * each, needs(images, part), gives(images, part)), images, some
 
     def chosen(self, key: str, fitting: list[int], usual: int) -> int:
         """Images of a tile: the usual number, or another one that has been chosen and fits."""
@@ -327,7 +328,7 @@ class Builder(Transfers):
     ) -> None:
         """RUN a microprogram; accesses are (memory, first address, count).
 
-        ``again``: as for :meth:`~gradloom.host.order.tokens.Recorder.emit`.
+        ``again``: as for :meth:`~gradloom.host.order.synchronize.Recorder.emit`.
         """
         self.put(
             Opcode.RUN,

@@ -8,18 +8,18 @@ from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Source
 from gradloom.host.backward.gradient_blocks import choose_blocks, fitting
 from gradloom.host.backward.gradient_commands import GradientCommands, UpdateStreams
-from gradloom.host.backward.gradient_lines import GradientLines, updated
+from gradloom.host.backward.gradient_queues import GradientQueues, updated
 from gradloom.host.backward.gradient_tiles import Block, Operands, Tile
 from gradloom.host.backward.schedule_backward import convolved, dx_region_name
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import Lane, Part, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address, PlannedPool
 from gradloom.host.tiles.spans import Span
 from gradloom.models.network import INPUT, Conv, FullyConnected
 
-__all__ = ["WeightUpdate"]
+__all__ = ["WeightGradient"]
 
 Range = tuple[int, int]
 
@@ -38,7 +38,7 @@ def _lists(tiles: list[Tile], limit: int) -> Iterator[list[Tile]]:
     return (tiles[first:last] for first, last in equal_ranges(0, len(tiles), max(1, limit)))
 
 
-class WeightUpdate(GradientCommands):
+class WeightGradient(GradientCommands):
     """Weight gradients of a layer and what becomes of them.
 
     Parameters
@@ -52,9 +52,9 @@ class WeightUpdate(GradientCommands):
 
     def __init__(
         self,
-        builder: Builder,
+        builder: ProgramBuilder,
         layer: Conv | FullyConnected,
-        lines: GradientLines,
+        lines: GradientQueues,
         *,
         dry: bool = False,
         export: bool = False,
@@ -64,7 +64,7 @@ class WeightUpdate(GradientCommands):
     ) -> None:
         super().__init__(builder, layer, lines.of(layer), dry=dry, export=export, first=first, last=last)
         self.late = late
-        self._later: list[Part] = []
+        self._later: list[DataRegion] = []
         """What says that updates are done that are works of their own."""
         counts = fitting(self.gradients, builder.config, builder.images)
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
@@ -110,7 +110,7 @@ class WeightUpdate(GradientCommands):
                 pool, other = other, pool
             room = [(pool.real, inputs)] * new_inputs + [(builder.pools["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
-            yield Piece(Lane.LOAD, beats, tuple(needs), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
+            yield Piece(BoundEngine.LOAD, beats, tuple(needs), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
             start = pool.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
@@ -146,7 +146,7 @@ class WeightUpdate(GradientCommands):
                 takes = functools.partial(self._takes, self._first_beats(part), total, together=several)
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
-                    Lane.ARRAY,
+                    BoundEngine.ARRAY,
                     count * cycles,
                     lag=count * cycles,
                     closes=closes,
@@ -164,13 +164,13 @@ class WeightUpdate(GradientCommands):
                 for place, _ in enumerate(tiles, 2):
                     if alone:
                         closes = self.line.name if end and place == len(part) else ""
-                        yield Piece(Lane.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
+                        yield Piece(BoundEngine.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
                                     passes=not several, holds=several)
             if after is None or after.inputs != block.inputs:
                 PlannedPool(self._inputs, self.builder.collector).give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
-        yield Piece(Lane.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
+        yield Piece(BoundEngine.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
 
     def _parts(self, block: Block) -> list[list[Tile]]:
         """Sets of a block's tiles."""
@@ -289,8 +289,8 @@ class WeightUpdate(GradientCommands):
             starts = {ring: builder.rings[ring].find(count) for ring, count in counts.items()}
             return tuple(Access(ring, ((start, start + counts[ring]),)) for ring, start in starts.items())
 
-        def update(done: Part) -> Work:
-            yield Piece(Lane.ACORE, beats, gives=(done,), update=True, takes=operands)
+        def update(done: DataRegion) -> Work:
+            yield Piece(BoundEngine.ACORE, beats, gives=(done,), update=True, takes=operands)
             streams = self._take_streams(beats)
             self._load_streams(group, streams)
             self._finish(group, dw, beats, streams)

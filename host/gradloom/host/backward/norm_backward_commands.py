@@ -5,8 +5,8 @@ from typing import Any
 from gradloom.contracts.isa import Dest, Kind, Source, XSource
 from gradloom.host.backward.schedule_backward import accumulator_zero, relative
 from gradloom.host.compilation.layer_sizes import Plane
+from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
-from gradloom.host.compilation.tiling import Builder, shifts
 from gradloom.host.order.tasks import Address, Number
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
@@ -16,7 +16,7 @@ __all__ = ["Streams", "accumulate", "error_name", "update_parameters"]
 Range = tuple[int, int]
 
 
-def error_name(builder: Builder, layer: Conv | FullyConnected) -> str:
+def error_name(builder: ProgramBuilder, layer: Conv | FullyConnected) -> str:
     """The error of a layer's output in memory."""
     return "error" if layer.name == builder.network.logits.name else "dz"
 
@@ -25,7 +25,7 @@ class Streams:
     """What the A-Core reads of one channel group, loaded rows by rows, so that a first pass follows them, and on chip until the
     sweep is through: first addresses of A, B and the bitmap by first row."""
 
-    def __init__(self, builder: Builder, layer: Conv | FullyConnected, group: int, rows: list[Range]) -> None:
+    def __init__(self, builder: ProgramBuilder, layer: Conv | FullyConnected, group: int, rows: list[Range]) -> None:
         memory, name = builder.memory, layer.name
         self._builder, self._group, self._rows = builder, group, rows
         self._regions = {Dest.AA: memory[name, "dz"], Dest.AB: memory[name, "xhat"]}
@@ -49,7 +49,7 @@ class Streams:
 
 
 def accumulate(
-    builder: Builder,
+    builder: ProgramBuilder,
     layer: Conv | FullyConnected,
     images: tuple[int, int],
     group: int,
@@ -112,7 +112,7 @@ def accumulate(
         builder.store_planes(Source.OA, memory[name, "dx"], images, group, fields["oa0"], rows)
 
 
-def update_parameters(builder: Builder, layer: Conv | FullyConnected, group: int, start: Address) -> None:
+def update_parameters(builder: ProgramBuilder, layer: Conv | FullyConnected, group: int, start: Address) -> None:
     """Update of a channel group's parameters, at entry ``start`` of the parameter buffer, by the batch's sums behind them, and
     their store."""
     region = builder.memory[layer.name, "parameters"]

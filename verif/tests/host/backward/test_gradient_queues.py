@@ -3,10 +3,10 @@
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.host.backward.gradient_lines import GradientLines
-from gradloom.host.compilation.tiling import Builder
+from gradloom.host.backward.gradient_queues import GradientQueues
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.im2col import lower
-from gradloom.host.dram.memory import memory_map
+from gradloom.host.dram.memory_map import memory_map
 from gradloom.models.network import load_network
 
 ETA = PRESETS["eta"]
@@ -15,7 +15,7 @@ ETA = PRESETS["eta"]
 def lines_of(name, config=ETA, batch=4):
     network = lower(load_network(name), config).network
     memory = memory_map(network, config, batch, training=True, steps=1, table=1, dw=False, sums=False)
-    lines = GradientLines(Builder(network, config, memory, batch=batch, training=True))
+    lines = GradientQueues(ProgramBuilder(network, config, memory, batch=batch, training=True))
     return {layer.name: lines.of(layer) for layer in network.weighted}
 
 

@@ -16,14 +16,14 @@ import math
 
 from gradloom.contracts.isa import PsumLayout
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
-from gradloom.host.compilation.sums import HALVES, Sums
+from gradloom.host.compilation.sums import HALVES, PsumRegion
 from gradloom.host.dram.layout import ceil_div, equal_ranges
-from gradloom.host.order.places import KeptSlots
+from gradloom.host.order.allocators import LruSlots
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
 from gradloom.host.tiles.row_tiles import RowTile, tile_words
 
-__all__ = ["REST", "KeptPlane", "KeptTile", "Stage", "piece_sizes"]
+__all__ = ["REST", "KeptTile", "ResidentPlane", "Stage", "piece_sizes"]
 
 Range = tuple[int, int]
 
@@ -40,7 +40,7 @@ class KeptTile:
     """A piece of a plane, and where its sums lie: those of the rest when it is computed again."""
 
     tile: RowTile
-    sums: Sums
+    sums: PsumRegion
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def piece_sizes(count: int, room: int, rest: int) -> list[int]:
     return found if min(found) > 0 and found[1] >= rest else []
 
 
-class KeptPlane(RowConvolution):
+class ResidentPlane(RowConvolution):
     """A convolution whose planes stay in the partial sums.
 
     Attributes
@@ -141,7 +141,7 @@ class KeptPlane(RowConvolution):
         for number, size in enumerate(self._sizes):
             half, start = number % HALVES, starts[number] if up else count - starts[number] - size
             tile = self._tile(start * self._grain, min((start + size) * self._grain, top), up=up)
-            found[number] = KeptTile(tile, Sums(half, bases[half], size * self._place))
+            found[number] = KeptTile(tile, PsumRegion(half, bases[half], size * self._place))
             bases[half] += size * self._place
         if self._rest:
             found[REST] = KeptTile(self._tile(top, self.sweep.upi, up=True), found[0].sums)
@@ -161,7 +161,7 @@ class KeptPlane(RowConvolution):
 
     def open(self) -> None:
         """Take the region of the input buffer, until :meth:`close`."""
-        self._open(lambda first: KeptSlots(self._slots, self.region // self._slots, first=first))
+        self._open(lambda first: LruSlots(self._slots, self.region // self._slots, first=first))
 
     @property
     def bound(self) -> int:
