@@ -182,7 +182,9 @@ def _curve(curve: Mapping[str, Any] | None) -> list[str]:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Whether two runs end with the same parameters, if they have as many steps."""
+    """Whether two runs end with the same parameters, if they have as many steps of the same network."""
+    if one["network"]["toml"] != other["network"]["toml"]:
+        return "runs of different rounding"
     if one["step"].split(" of ")[0] != other["step"].split(" of ")[0]:
         return "runs of different length"
     return "yes" if one["parameters"] == other["parameters"] else "NO"
