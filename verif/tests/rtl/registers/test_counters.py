@@ -230,6 +230,29 @@ def test_entries_of_a_table_carry_through_all_36_bits(at, monkeypatch):
     sim.run()
 
 
+def test_an_error_forgets_the_cycles_of_every_engine():
+    """Of commands that have not ended: the next one's of the engine are its own only."""
+    async def testbench(ctx, dut):
+        engines = sum(1 << unit for unit in dut.units)
+        for tag in dut.tag:
+            ctx.set(tag, 3)
+        ctx.set(dut.busy, engines)
+        await ctx.tick().repeat(5)
+        ctx.set(dut.busy, 0)
+        await cycle(ctx, dut, drop=True)
+        for finish in (0, 0, engines):
+            ctx.set(dut.busy, engines)
+            ctx.set(dut.finish, finish)
+            await ctx.tick()
+        ctx.set(dut.busy, 0)
+        ctx.set(dut.finish, 0)
+        await ctx.tick().repeat(2)
+        for unit in dut.units:
+            assert await table(ctx, dut, unit, range(8)) == {3: 3}, unit
+
+    simulate(testbench)
+
+
 @pytest.mark.parametrize("sizes", [(255, 1), (256, 257), (1, 2049)])
 def test_long_commands_add_to_their_tag(sizes):
     """And the cycles of a command that is dropped are those of none."""
