@@ -1,5 +1,7 @@
 """What the C-Core tells of its commands, cycle by cycle: which are legal, busy, the first fault, the drain's cycles, and resets."""
 
+import dataclasses
+
 import numpy as np
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
@@ -19,8 +21,8 @@ ADDING = GRADIENT | {"clear": 0}
 class Bench:
     """A C-Core in Amaranth's simulator; ``cycle`` observes every cycle."""
 
-    def __init__(self) -> None:
-        self.dut, self.reset = CCore(CONFIG), Signal()
+    def __init__(self, config: Config = CONFIG) -> None:
+        self.dut, self.reset = CCore(config), Signal()
         self.under_way = 0
         self.faults: list[int] = []
         self.waits = 0
@@ -99,6 +101,20 @@ def test_gradients_are_added_only_behind_gradients():
             ctx.set(bench.reset, 1)
             await bench.cycle(ctx)
             ctx.set(bench.reset, 0)
+
+    bench.run(process)
+
+
+def test_a_shared_row_lies_as_far_off_as_its_command_says():
+    """The distance is the command's highest field: each bit of it that leads out of the buffer is a fault."""
+    bench = Bench(dataclasses.replace(CONFIG, wpus=3))
+    shared = FORWARD | {"units": 1, "upi": 1, "shared": 1, "scols": 1}
+
+    async def process(ctx):
+        await bench.fill(ctx, 1)
+        for bit in range(8):
+            await bench.start(ctx, shared | {"soff": 1 << bit})
+            assert await bench.settle(ctx) == [FAULT_ILLEGAL] * (1 << bit >= CONFIG.ibuf_depth), bit
 
     bench.run(process)
 

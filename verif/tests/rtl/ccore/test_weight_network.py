@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
@@ -177,6 +178,36 @@ def test_many_steps():
             assert found == [(r, 3 * (r == 1 or (r == 0 and step < 2))) for step in range(3) for r in range(3)], count
             assert ctx.get(dut.free) and not ctx.get(dut.ready)
 
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("cycles", range(1, 8))
+def test_a_reset_loads_nothing(cycles):
+    """So many cycles behind a start: no PE row takes weights behind it, until the next command does."""
+    dut, reset = WeightNetwork(Config(name="test", clusters=1, cols=1, wpus=1, wbuf_depth=DEPTH)), Signal()
+
+    async def testbench(ctx):
+        ctx.set(dut.cmd, encode_conv({"pattern": Pattern.K3, "nr": 3, "nk": 3, "steps": 2}))
+        for loaded in ([], [0, 1, 2]):
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            if not loaded:
+                await ctx.tick().repeat(cycles)
+                ctx.set(reset, 1)
+                await ctx.tick()
+                ctx.set(reset, 0)
+            found = []
+            for _ in range(8):
+                if strobe := ctx.get(dut.wl):
+                    found.append(strobe.bit_length() - 1)
+                await ctx.tick()
+            assert found == loaded
+            assert ctx.get(dut.ready) == bool(loaded)
+
+    simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
     simulator.run()

@@ -3,6 +3,8 @@
 import random
 
 import cocotb
+from amaranth.hdl import ResetInserter, Signal
+from amaranth.sim import Simulator
 from cocotb.triggers import RisingEdge
 
 from gradloom.contracts.config import PRESETS
@@ -228,3 +230,34 @@ async def address_and_data_may_come_in_any_order(dut):
 
 def test_csr(tmp_path):
     assert run_cocotb(lambda: Csr(CONFIG), __file__, tmp_path) == 9
+
+
+def test_a_reset_takes_back_answers_that_wait():
+    """Of a read and of a write that nobody has taken: on AXI4-Lite neither is valid behind a reset, and both ways are free."""
+    reset = Signal()
+    dut = Csr(CONFIG)
+    answers, ways = ("s_axil_rvalid", "s_axil_bvalid"), ("s_axil_arready", "s_axil_awready", "s_axil_wready")
+
+    def said(ctx, names):
+        return [ctx.get(getattr(dut, name)) for name in names]
+
+    async def bench(ctx):
+        for _ in range(2):
+            for name in ("s_axil_arvalid", "s_axil_awvalid", "s_axil_wvalid"):
+                ctx.set(getattr(dut, name), 1)
+            while not all(said(ctx, answers)):
+                await ctx.tick()
+            for name in ("s_axil_arvalid", "s_axil_awvalid", "s_axil_wvalid"):
+                ctx.set(getattr(dut, name), 0)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            assert said(ctx, answers) == [0, 0]
+            ctx.set(reset, 0)
+            await ctx.tick()
+            assert said(ctx, answers) == [0, 0]
+            assert said(ctx, ways) == [1, 1, 1]
+
+    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()

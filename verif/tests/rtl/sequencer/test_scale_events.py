@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from gradloom.rtl.sequencer.scale_unit import ScaleOp, ScaleUnit
@@ -235,3 +236,50 @@ def test_seeds_of_all_numbers_beside_reads_of_others(tensors):
                 assert ctx.get(dut.read_value) == known[tid]
 
     simulate(dut, testbench)
+
+
+def test_a_set_without_clear_waits_for_no_statistic():
+    """Though the A-Core sends one in every cycle."""
+    dut = ScaleUnit(TENSORS)
+
+    async def testbench(ctx):
+        core = Beside(ctx, dut, random.Random(3), 0)
+        for name, value in {"op": ScaleOp.SET, "target": 5, "value": 33, "start": 1}.items():
+            ctx.set(getattr(dut, name), value)
+        core.tids += [5, 1029]
+        cycles = 0
+        while not ctx.get(dut.done):
+            # The statistics' read port is waited for before, whatever the operation is.
+            await core.tick({5}, None if cycles < 2 else (1029, 1 << cycles % 64))
+            cycles += 1
+            assert cycles < 10
+        await core.tick({5})
+        ctx.set(dut.start, 0)
+        core.exponents[5] = 33
+        await core.check()
+
+    simulate(dut, testbench)
+
+
+def test_a_reset_takes_only_what_has_not_reached_the_memory():
+    """Exponents and statistics survive it. A statistic that comes in its first cycle is lost, one that came before is kept; nothing
+    of either goes to another tensor, such as number 0."""
+    dut, reset = ScaleUnit(TENSORS), Signal()
+
+    async def testbench(ctx):
+        ctx.set(dut.stat_valid, 1)
+        for tid, value, first in ((6, 9, 0), (5, 1 << 63, 0), (6, 1 << 62, 1)):
+            ctx.set(dut.stat_tid, tid)
+            ctx.set(dut.stat_value, value)
+            ctx.set(reset, first)
+            await ctx.tick()
+        ctx.set(dut.stat_valid, 0)
+        ctx.set(dut.stat_value, 0)
+        await ctx.tick()
+        ctx.set(reset, 0)
+        for tid, value in ((5, 1 << 63), (6, 9), (0, 0)):
+            ctx.set(dut.host_tid, tid)
+            await ctx.tick().repeat(3)
+            assert ctx.get(dut.host_stat) == value, tid
+
+    simulate(ResetInserter(reset)(dut), testbench)

@@ -4,11 +4,13 @@ import random
 import struct
 
 import pytest
+from amaranth.sim import Simulator
 
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.engines import Unit, unit_of, units
 from gradloom.contracts.isa import COMMANDS, MAX_WORDS, Opcode, pairs
 from gradloom.contracts.regmap import ErrorCode
+from gradloom.rtl.sequencer.sequencer import Sequencer
 from gradloom.verif.program_case import command, program, shift, size, tensor_seed
 from gradloom.verif.sequencer_bench import LIMIT, PROGRAM, RUN_SEED, execute
 
@@ -300,3 +302,94 @@ def test_random_words_never_hang_the_sequencer(seed):
         words.append(END)
     outcome = execute(config, program(config, *words), seed=seed, steps=rng.randrange(6), delay=3)
     assert outcome.error in (0, ErrorCode.MALFORMED_COMMAND, ErrorCode.ILLEGAL_FIELD, ErrorCode.READ_WINDOW)
+
+
+def _alone(image, window, *, preset="nano", cycles=600):
+    """A program at the start of a window on a Sequencer beside idle engines: the cycles of its done, its errors, and every tag with
+    every place that it says with it."""
+    config = PRESETS[preset]
+    dut = Sequencer(config)
+    dones, errors, places = [], [], []
+
+    async def bench(ctx):
+        beat, pending = config.beat_bytes, []
+        for name, value in {"program": window[0], "window_base": window[0], "window_limit": window[1], "idle": (1 << len(dut.units)) - 1,
+                            "sem_grant": 1}.items():
+            ctx.set(getattr(dut, name), value)
+        ctx.set(dut.request.ready, 1)
+        await ctx.tick()
+        for cycle in range(cycles):
+            ctx.set(dut.start, cycle == 0)
+            if ctx.get(dut.request.valid):
+                address, beats = ctx.get(dut.request.p.address), ctx.get(dut.request.p.beats)
+                pending += [(address + n * beat - window[0], n == beats - 1) for n in range(beats)]
+            ctx.set(dut.response.valid, bool(pending))
+            if pending:
+                at, last = pending[0]
+                ctx.set(dut.response.p.data, int.from_bytes(image[at:at + beat], "little"))
+                ctx.set(dut.response.p.last, last)
+                if ctx.get(dut.response.ready):
+                    pending.pop(0)
+            if ctx.get(dut.done):
+                dones.append(cycle)
+            if code := ctx.get(dut.error):
+                errors.append(code)
+            said = ctx.get(dut.tag), ctx.get(dut.offset)
+            if said not in places:
+                places.append(said)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return dones, errors, places
+
+
+@pytest.mark.parametrize(("base", "limit", "length", "code"), [
+    (0x1000, 0x80001010, 0x80000000, 0), (0x1000, 0x80001010, 0x80000008, ErrorCode.PROGRAM_ADDRESS),
+    (0, 0xC0000000, 0xBFFFFFF0, 0), (0, 0xC0000000, 0xE0000000, ErrorCode.PROGRAM_ADDRESS),
+    (0, 2**32 - 1, 0xFFFFFFE8, 0), (0, 2**32 - 1, 0xFFFFFFF0, ErrorCode.PROGRAM_ADDRESS)])
+def test_programs_and_windows_of_gigabytes(base, limit, length, code):
+    """What is left of the program, and of the window, counts with all of its bits."""
+    image = _patched(program(PRESETS["nano"], END), 2, length)
+    dones, errors, _ = _alone(image, (base, limit))
+    assert errors == [code] * bool(code)
+    assert len(dones) == (not code)
+
+
+def test_a_program_is_done_in_one_cycle():
+    dones, errors, _ = _alone(program(PRESETS["nano"], command(Opcode.SETBASE, breg=1, value=5), END), (PROGRAM, LIMIT))
+    assert len(dones) == 1
+    assert not errors
+
+
+def test_no_tag_is_said_with_the_place_of_a_command_before():
+    """Where the next command's words are there before it is at hand."""
+    commands = [command(Opcode.SETBASE, tag=1 + n, breg=n % 8, value=n) for n in range(12)] + [command(Opcode.END, tag=13)]
+    begins = {1 + n: sum(map(size, commands[:n])) for n in range(len(commands))}
+    dones, _, places = _alone(program(PRESETS["eta"], *commands), (PROGRAM, LIMIT), preset="eta")
+    assert dones
+    assert {tag for tag, _ in places} >= begins.keys()
+    assert all(place >= begins[tag] for tag, place in places if tag in begins), places
+
+
+def test_no_tag_is_said_of_what_lies_behind_the_program():
+    """In the beat that its last words are in."""
+    config = PRESETS["eta"]
+    image = program(config, command(Opcode.SETBASE, tag=1))
+    assert len(image) % config.beat_bytes == 8
+    behind = struct.pack("<2I", command(Opcode.SETBASE, tag=2)[0], 0)
+    dones, errors, places = _alone(image + behind, (PROGRAM, LIMIT), preset="eta")
+    assert not dones
+    assert errors == [ErrorCode.MALFORMED_COMMAND]
+    assert {tag for tag, _ in places} <= {0, 1}
+
+
+@pytest.mark.parametrize("loads", range(4))
+@pytest.mark.parametrize("preset", ["nano", "eta"])
+def test_a_program_without_end_ends_with_an_error(preset, loads):
+    """Where its last word is, also if no word of the memory behind it was read."""
+    config = PRESETS[preset]
+    outcome = execute(config, program(config, *[command(Opcode.LOAD)] * loads), delay=3, limit=2000)
+    assert (outcome.error, outcome.offset) == (ErrorCode.MALFORMED_COMMAND, loads * LOAD_BYTES)
