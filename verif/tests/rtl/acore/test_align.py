@@ -20,7 +20,7 @@ from gradloom.rtl.acore.align import (
     saturated,
 )
 from gradloom.rtl.delay import Line
-from gradloom.verif.plain_arith import align, saturate
+from gradloom.verif.plain_arith import align, saturate, wrap
 
 
 def check(dut, inputs: list[str], cases: list[tuple[int, ...]], expected, latency: int) -> None:
@@ -77,10 +77,10 @@ def test_align_narrow(width, lut):
 
 
 class ProductAtOnce(wiring.Component):
-    """ProductAlign, saturated, whose settings come from a factor and a shift that are presented with x."""
+    """ProductAlign, saturated or modulo 2^64, whose settings come from a factor and a shift that are presented with x."""
 
-    def __init__(self, *, lut: bool) -> None:
-        self.lut = lut
+    def __init__(self, *, lut: bool, saturates: bool = True) -> None:
+        self.lut, self.saturates = lut, saturates
         super().__init__({"x": In(signed(48)), "factor": In(17), "n": In(signed(7)), "y": Out(signed(64))})
 
     def elaborate(self, platform):
@@ -94,7 +94,7 @@ class ProductAtOnce(wiring.Component):
         factor = self.factor if self.lut else self.factor << self.n.as_unsigned()[:3]
         m.d.comb += [dut.x.eq(self.x), dut.factor.eq(factor), dut.coarse.eq(coarse[5:]),
                      dut.fine.eq(fine[3:5].replicate(2)), dut.over.eq(product_over(fine)),
-                     self.y.eq(Mux(dut.beyond, limit, dut.y).as_signed())]
+                     self.y.eq((Mux(dut.beyond, limit, dut.y) if self.saturates else dut.y).as_signed())]
         return m
 
 
@@ -107,6 +107,8 @@ def test_product_align(lut):
     cases += [(sign * (1 << i) + around, 1 << 16, n) for n in range(64) for i in range(max(0, 44 - n), min(47, 50 - n))
               for sign in (1, -1) for around in (-1, 0)]
     check(ProductAtOnce(lut=lut), ["x", "factor", "n"], cases, lambda x, factor, n: align(x * factor, n), ProductAlign.LATENCY)
+    check(ProductAtOnce(lut=lut, saturates=False), ["x", "factor", "n"], cases,
+          lambda x, factor, n: wrap(x * factor << n if n >= 0 else x * factor >> -n), ProductAlign.LATENCY)
 
 
 def test_lean_sum():

@@ -6,10 +6,11 @@ import random
 
 import cocotb
 import pytest
+from amaranth.sim import Simulator
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from gradloom.rtl.acore.converter import Converter
+from gradloom.rtl.acore.converter import Converter, Rounder
 from gradloom.verif.checkout import VECTORS
 from gradloom.verif.cocotb_run import run_cocotb
 
@@ -267,3 +268,27 @@ async def rests(dut):
 @pytest.mark.parametrize(("whole", "rests"), [(False, False), (False, True), (True, True)])
 def test_converter(tmp_path, whole, rests):
     assert run_cocotb(lambda: Converter(whole=whole, rests=rests), __file__, tmp_path) == 7
+
+
+@pytest.mark.parametrize("width", [22, 43])
+def test_rounder(width):
+    """Around every bound of a segment and every half between two values, at both ends of the operand, and random ones."""
+    dut, rng = Rounder(width), random.Random(width)
+    ends = (-1 << width - 1, (1 << width - 1) - 1)
+    operands = {(half << 8) + around for half in HALVES for around in (-1, 0, 1)} | {sign << k for k in range(width - 1) for sign in (1, -1)}
+    operands |= {rng.randint(*ends) >> rng.randrange(width) for _ in range(300)} | {*ends, ends[0] + 1, ends[1] - 1}
+    operands = [g for g in sorted(operands, key=lambda g: (g * 40503 & 0xFFFF, g)) if ends[0] <= g <= ends[1]]
+
+    async def bench(ctx):
+        for number in range(len(operands) + Rounder.LATENCY):
+            if number < len(operands):
+                ctx.set(dut.g, operands[number])
+            if number >= Rounder.LATENCY:
+                g = operands[number - Rounder.LATENCY]
+                assert ctx.get(dut.v) == definition(g, 9, 8, None)[0], g
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()

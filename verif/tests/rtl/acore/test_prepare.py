@@ -1,5 +1,6 @@
 """The A-Core's second stage: microinstructions that overlap against the same ones in turn, its cycles against the cost model."""
 
+import dataclasses
 import itertools
 import random
 
@@ -151,6 +152,22 @@ def test_a_program_that_does_not_end():
             assert (handed.fault, handed.sweep, handed.op.wa) == (0, 1, 1)
 
     simulate(body, MACHINES[2], 1, 0.3)
+
+
+def test_programs_lie_anywhere_in_the_program_memory():
+    """Of a depth that is no power of two; the last one ends with the memory."""
+    config = dataclasses.replace(MACHINES[1], microcode_depth=48)
+
+    async def body(bench: Bench) -> None:
+        for address in range(48):
+            bench.store(address, [{"kind": Kind.LOAD, "count": 0}] * (47 - address))
+            bench.store(47, [{"kind": Kind.SWEEP, "wa": 1}])
+            handed = await bench.run(address, words=0, planes=1)
+            assert (handed.fault, handed.sweep, handed.op.wa) == (0, 1, 1), address
+            bench.store(address, [{"kind": Kind.SUMS}] * (48 - address))
+            assert (await bench.run(address, words=0, planes=1)).fault == 0x20, address
+
+    simulate(body, config, 5)
 
 
 def test_loads():

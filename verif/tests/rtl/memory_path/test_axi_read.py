@@ -1,7 +1,10 @@
 """ReadManager against cocotbext-axi's memory: order, splitting, stalls, window, error responses, flush."""
 
+import itertools
+
 import cocotb
 import pytest
+from amaranth.sim import Simulator
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiReadBus
 
@@ -198,3 +201,36 @@ async def flush_mid_burst(dut):
 @pytest.mark.parametrize("preset", ["nano", "eta"])
 def test_axi_read(preset, tmp_path):
     assert run_cocotb(lambda: ReadManager(PRESETS[preset]), __file__, tmp_path) == 7
+
+
+def test_clients_take_turns_while_both_have_bursts():
+    """However many the Loader has, every second one is the program fetch's, as long as its response buffer has room."""
+    dut, beats = ReadManager(PRESETS["nano"]), 4
+    places, clients = (0x1000, 0x2000), []
+
+    async def bench(ctx):
+        asked, under_way = [0, 0], 0
+        for name, value in {"window_base": 0, "window_limit": 0x10000, "m_axi_arready": 1, "m_axi_rlast": 0}.items():
+            ctx.set(getattr(dut, name), value)
+        for client in range(2):
+            ctx.set(dut.request[client].valid, 1)
+            ctx.set(dut.response[client].ready, 1)
+        for _ in range(400):
+            for client, place in enumerate(places):
+                ctx.set(dut.request[client].p.address, place + asked[client] * beats * PRESETS["nano"].beat_bytes)
+                ctx.set(dut.request[client].p.beats, beats)
+                asked[client] += ctx.get(dut.request[client].ready)
+            if ctx.get(dut.m_axi_arvalid):
+                clients.append(places.index(ctx.get(dut.m_axi_araddr) & 0xF000))
+                under_way += beats
+            ctx.set(dut.m_axi_rvalid, under_way > 0)
+            ctx.set(dut.m_axi_rlast, under_way % beats == 1)
+            under_way -= under_way > 0 and ctx.get(dut.m_axi_rready)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert len(clients) > 80
+    assert all(one != next_one for one, next_one in itertools.pairwise(clients)), clients
