@@ -170,6 +170,12 @@ async def exponents_seeds_and_hyperparameters(dut):
     await bench.write("EXP_INDEX", 30)
     assert await bench.read("EXP_VALUE") == 100 - 5 - 9 - 4
     assert tensor_seed(0, 2, 31) >= 0
+    limits = (-(1 << 15), -(1 << 14) - 1, 1 << 14, (1 << 15) - 1)
+    await bench.run_well(program(
+        bench.config, *(command(Opcode.EXPSET, target=20 + n, tail=[shift(const=limit), shift()]) for n, limit in enumerate(limits)),
+        END))
+    await bench.write("EXP_INDEX", 20)
+    assert [(await bench.read("EXP_VALUE")) for _ in limits] == [limit % 2**32 for limit in limits]
 
 
 @cocotb.test()
@@ -320,6 +326,43 @@ async def a_missing_token_ends_at_the_watchdog(dut):
 
 
 @cocotb.test()
+async def every_engine_that_waits_is_told(dut):
+    """In ERROR_STATE, in its own counter, and on no other engine; the Sequencer waits at a barrier, which is being busy."""
+    bench = await MachineBench(dut).begin()
+    config = bench.config
+    commands = {Unit.CCORE: command(Opcode.CONV, wait=0x80), Unit.ACORE: command(Opcode.RUN, wait=0x80)}
+    commands |= {unit_of(config, Opcode.LOAD, dest, way): command(Opcode.LOAD, dest=dest, way=way, wait=0x80)
+                 for dest in Dest for way in range(4)}
+    commands |= {unit_of(config, Opcode.STORE, source): command(Opcode.STORE, src=source, wait=0x80) for source in Source}
+    assert commands.keys() == set(units(config))
+    await bench.write("WATCHDOG", 100)
+    for unit, words in commands.items():
+        outcome = await bench.run(program(config, words, command(Opcode.BARRIER), END))
+        assert outcome["code"] == ErrorCode.WATCHDOG
+        assert await bench.fields("ERROR_STATE") == {"busy": 1 << Unit.SEQ, "waiting": 1 << unit}
+        for other in commands:
+            assert (await bench.wide(f"WAIT_{other.name}") >= 100) == (other == unit), (unit, other)
+    outcome = await bench.run(program(config, command(Opcode.BARRIER, wait=0x80), END))
+    assert outcome["code"] == ErrorCode.WATCHDOG
+    assert await bench.fields("ERROR_STATE") == {"busy": 0, "waiting": 1 << Unit.SEQ}
+    await check_round_trip(bench)
+
+
+@cocotb.test()
+async def the_place_of_a_command_has_all_its_bits(dut):
+    """Of a program of gigabytes, whose second step begins in the upper half of all addresses: there the memory is as in the lower."""
+    bench = await MachineBench(dut).begin()
+    far, loop = 0x80000000, size(command(Opcode.LOOP))
+    await bench.write("WINDOW_LIMIT", 0xFFFFFFFF)
+    image = program(bench.config, command(Opcode.LOOP, target=far), command(Opcode.BARRIER, wait=0x80), END)
+    await bench.start(image[:8] + (far + len(image) - 16).to_bytes(4, "little") + image[12:], steps=2)
+    await ClockCycles(dut.clk, 1000)
+    assert await bench.read("OFFSET") == far + loop
+    assert (await bench.end())["code"] == ErrorCode.WATCHDOG
+    assert await bench.read("ERROR_OFFSET") == far + loop
+
+
+@cocotb.test()
 async def abort_at_any_time(dut):
     bench = await MachineBench(dut, seed=6, share=0.3).begin()
     image = round_trip(bench.config, entries=200)
@@ -418,7 +461,7 @@ async def random_programs_end_and_the_next_start_works(dut):
     "channels",
 ])
 def test_accelerator(config, tmp_path):
-    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 15
+    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 17
 
 
 def _lint(text, folder):

@@ -14,6 +14,7 @@ from amaranth.lib.data import View
 
 from gradloom.contracts.isa import Opcode, Source
 from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.acore.poolwalk import Tap
 from gradloom.rtl.command import decode
 from gradloom.rtl.delay import delayed
 
@@ -105,6 +106,15 @@ def _error_of_a_class(m: Module, signal: Callable[[str], Signal]) -> Value:
     return signal("divided_10") | decode(Opcode.SOFTMAX, signal("port__cmd")).squared
 
 
+def _behind_the_last_tap(cycles: int) -> Expression:
+    """That many cycles after the last tap of a window was in stage 2; in a reset, too: nothing of it is reset."""
+    def expression(m: Module, signal: Callable[[str], Signal]) -> Value:
+        tap = View(Tap, signal("tap2_2"))
+        return delayed(m, tap.v & tap.last, f"behind_last_{cycles}", cycles)
+
+    return expression
+
+
 def _steps_behind_a_start(m: Module, signal: Callable[[str], Signal]) -> Value:
     return ~signal("step") | _started(m, signal)
 
@@ -132,12 +142,18 @@ SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
         "begins anew there does so again with the next beat, before it is looked at (ChannelSums; ready of FirstPass)",
         promised=_first_lane, seen={"add": _beat_to_add}),),
     "acore/planes.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"idx": _started}),),
+    "acore/pool.py": (Surroundings(
+        "a window's value counts in the one cycle that follows its last tap by POOL_LATENCY, its index a cycle later (Pool)",
+        seen={"value": _behind_the_last_tap(1), "index": _behind_the_last_tap(2)}),),
     "acore/poolwalk.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"addr": _started}),),
     "acore/softmax.py": (Surroundings(
-        "what the rounder takes counts with what says that it is valid, a quotient or a logit (error_valid of Softmax)",
-        seen={"g": _error_of_a_class}),),
+        "what the rounder takes counts with what says that it is valid, a quotient or a logit (error_valid of Softmax), an address "
+        "of output A with its enable",
+        seen={"g": _error_of_a_class, "oa_addr": _with("oa_we")}),),
     "acore/tail.py": (Surroundings(
         "words are read of a command that was taken (Tail)", seen={"at": _since("take")}),),
+    "memory_path/loader.py": (Surroundings(
+        "the load bus counts with valid (LoadBus)", seen={"bus__addr": _with("bus__valid")}),),
     "registers/counters.py": (Surroundings(
         "perf_value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
         "(READ_WAIT)",

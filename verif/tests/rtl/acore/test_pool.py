@@ -125,3 +125,10 @@ def test_the_largest_window(code):
 
     check([window(None)] * 2, maximum=0, match=0, rng=rng)
     check([*(window(best) for best in (0, 1, 15, 127, 128, 129, 223, 224)), window(None)], maximum=1, match=0, rng=rng)
+
+
+@pytest.mark.parametrize("code", [LARGEST, LEAST])
+def test_sums_fill_their_22_bits(code):
+    """Of more taps than a window of 15 x 15 has."""
+    beat = Stored([code] * LANES, [0] * LANES, [[1] * LANES] * LANES, [[0] * LANES] * LANES)
+    check([[beat] * 256] * 2, maximum=0, match=0, rng=random.Random(code))
