@@ -171,9 +171,8 @@ async def exponents_seeds_and_hyperparameters(dut):
     assert await bench.read("EXP_VALUE") == 100 - 5 - 9 - 4
     assert tensor_seed(0, 2, 31) >= 0
     limits = (-(1 << 15), -(1 << 14) - 1, 1 << 14, (1 << 15) - 1)
-    await bench.run_well(program(
-        bench.config, *(command(Opcode.EXPSET, target=20 + n, tail=[shift(const=limit), shift()]) for n, limit in enumerate(limits)),
-        END))
+    sums = [command(Opcode.EXPSET, target=20 + n, tail=[shift(const=limit), shift()]) for n, limit in enumerate(limits)]
+    await bench.run_well(program(bench.config, *sums, END))
     await bench.write("EXP_INDEX", 20)
     assert [(await bench.read("EXP_VALUE")) for _ in limits] == [limit % 2**32 for limit in limits]
 
@@ -327,13 +326,14 @@ async def a_missing_token_ends_at_the_watchdog(dut):
 
 @cocotb.test()
 async def every_engine_that_waits_is_told(dut):
-    """In ERROR_STATE, in its own counter, and on no other engine; the Sequencer waits at a barrier, which is being busy."""
+    """In ERROR_STATE, in its own counter, and on no other engine; at a barrier the Sequencer is busy."""
     bench = await MachineBench(dut).begin()
     config = bench.config
     commands = {Unit.CCORE: command(Opcode.CONV, wait=0x80), Unit.ACORE: command(Opcode.RUN, wait=0x80)}
     commands |= {unit_of(config, Opcode.LOAD, dest, way): command(Opcode.LOAD, dest=dest, way=way, wait=0x80)
                  for dest in Dest for way in range(4)}
-    commands |= {unit_of(config, Opcode.STORE, source): command(Opcode.STORE, src=source, wait=0x80) for source in Source}
+    commands |= {unit_of(config, Opcode.STORE, source): command(Opcode.STORE, src=source, wait=0x80)
+                 for source in Source}
     assert commands.keys() == set(units(config))
     await bench.write("WATCHDOG", 100)
     for unit, words in commands.items():
@@ -350,7 +350,8 @@ async def every_engine_that_waits_is_told(dut):
 
 @cocotb.test()
 async def the_place_of_a_command_has_all_its_bits(dut):
-    """Of a program of gigabytes, whose second step begins in the upper half of all addresses: there the memory is as in the lower."""
+    """Of a program of gigabytes, whose second step begins in the upper half of all addresses, where the memory is as
+    in the lower."""
     bench = await MachineBench(dut).begin()
     far, loop = 0x80000000, size(command(Opcode.LOOP))
     await bench.write("WINDOW_LIMIT", 0xFFFFFFFF)

@@ -89,20 +89,24 @@ def test_wide_operands():
 
 @dataclasses.dataclass
 class Told:
-    """What the lanes say of commands: statistics by tensor number, done with its fault, addresses of logits."""
+    """What the lanes say of commands: tensor numbers and bit lengths of statistics, done with its fault, addresses of
+    logits."""
 
     statistics: list[int] = dataclasses.field(default_factory=list)
+    lengths: list[int] = dataclasses.field(default_factory=list)
     faults: list[int] = dataclasses.field(default_factory=list)
     logits: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
 class Given:
-    """A command of ``_LONG`` beats: fields of RUN, what its microinstruction says, XIN of its last beat (of all others 1)."""
+    """A command of ``_LONG`` beats: fields of RUN, what its microinstruction says, XIN of its last beat (of all others 1), and
+    shifts of the converters."""
 
     fields: dict[str, int]
     operation: dict[str, int]
     last: int = 1
+    shifts: tuple[int, int] = (0, 0)
 
 
 _LONG = 48
@@ -125,6 +129,8 @@ def _follow(commands: list[Given]) -> Told:
                 words = command(Opcode.RUN, **given.fields)
                 ctx.set(dut.present.cmd, sum(word << 32 * i for i, word in enumerate(words)))
                 ctx.set(dut.present.op, given.operation)
+                for name, shift in zip(("c1", "c2"), given.shifts, strict=True):
+                    ctx.set(dut.present[name], shift)
             ctx.set(dut.issue.beat, {"v": int(given is not None and beat >= 0), "v0": 1, "v1": 1,
                                      "first": int(beat % 16 == 0), "final": int(beat == _LONG - 1)})
             late = schedule[cycle - _XIN_DELAY] if cycle >= _XIN_DELAY else None
@@ -132,6 +138,7 @@ def _follow(commands: list[Given]) -> Told:
             ctx.set(dut.xin_data, sum((wide & MASK64) << 64 * lane for lane in range(LANES)))
             if ctx.get(dut.stat_valid):
                 told.statistics.append(ctx.get(dut.stat_tid))
+                told.lengths.append(ctx.get(dut.stat_value).bit_length())
             if ctx.get(dut.done):
                 told.faults.append(ctx.get(dut.fault))
             if ctx.get(dut.logit_we):
@@ -163,6 +170,15 @@ def test_statistics_name_their_tensors():
     told = _follow([Given(_XIN | {"t1": t1, "t2": t2}, {"x": Operand.IN, "wa": 1}) for t1, t2 in pairs])
     assert told.statistics == [tid for pair in pairs for tid in pair if tid]
     assert told.faults == [0] * len(pairs)
+
+
+def test_statistics_of_far_shifts():
+    """Of ones with exponents far above or below that of the code: the length of their fraction, from 0 to 63 bits."""
+    shifts = [-2048, -129, -128, -111, -110, *range(-70, -40), -1, 0, 1, 25, 26, 63, 64, 81, 82, 145, 146, 2047]
+    told = _follow([Given(_XIN | {"t1": 1, "t2": 2, "f1": 8, "f2": 8}, {"x": Operand.IN, "wa": 1, "wb": 1}, shifts=(one, two))
+                    for one, two in zip(shifts, reversed(shifts), strict=True)])
+    lengths = [max(0, min(63, 10 - shift)) for shift in shifts]
+    assert told.lengths == [length for pair in zip(lengths, reversed(lengths), strict=True) for length in pair]
 
 
 def test_addresses_of_logits():

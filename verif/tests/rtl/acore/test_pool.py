@@ -90,7 +90,8 @@ def check(windows: list[list[Stored]], *, maximum: int, match: int, rng: random.
 
 
 @pytest.mark.parametrize(("maximum", "match", "channels", "lanes"), [
-    *((maximum, match, 1, LANES) for maximum, match in itertools.product(range(2), range(2))), (1, 0, 2, 1), (1, 1, 2, 1), (0, 1, 4, 2)])
+    *((maximum, match, 1, LANES) for maximum, match in itertools.product(range(2), range(2))), (1, 0, 2, 1),
+    (1, 1, 2, 1), (0, 1, 4, 2)])
 def test_windows(maximum, match, channels, lanes):
     """Random beats in windows of one to eight, all numbers of taps, few codes (so that maxima meet) or many, and no taps at all."""
     rng = random.Random(maximum + 2 * match)

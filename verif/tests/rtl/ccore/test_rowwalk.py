@@ -34,7 +34,8 @@ def walk(wpus, **fields):
 
 
 @pytest.mark.parametrize(("pattern", "cols", "words"), [
-    (Pattern.K3, 4095, 2048), (Pattern.K3, 4094, 2047), (Pattern.PAIR, 4095, 4095), (Pattern.K1, 4095, 4096), (Pattern.BP2, 4095, 4095)])
+    (Pattern.K3, 4095, 2048), (Pattern.K3, 4094, 2047), (Pattern.PAIR, 4095, 4095), (Pattern.K1, 4095, 4096),
+    (Pattern.BP2, 4095, 4095)])
 def test_groups_lie_as_many_sums_apart_as_a_row_has(pattern, cols, words):
     """The longest rows; K3 and PAIR: two groups share their addresses."""
     groups = walk(1, pattern=pattern, units=5, upi=5, steps=1, cols=cols, nr=1, nk=1, pbase=3)
@@ -45,7 +46,8 @@ def test_groups_lie_as_many_sums_apart_as_a_row_has(pattern, cols, words):
 @pytest.mark.parametrize(("s2", "scols", "entries"), [(0, 254, 128), (0, 255, 129), (1, 254, 255), (1, 255, 256)])
 def test_a_part_of_a_shared_row_has_as_many_entries_as_its_windows_touch(s2, scols, entries):
     """And the next shared row's part lies as many addresses further on."""
-    groups = walk(3, pattern=Pattern.K3, units=2, upi=2, steps=1, cols=300, nr=1, nk=1, shared=1, s2=s2, scols=scols, soff=7)
+    groups = walk(3, pattern=Pattern.K3, units=2, upi=2, steps=1, cols=300, nr=1, nk=1, shared=1, s2=s2, scols=scols,
+                  soff=7)
     assert [group.shared for group in groups] == [1, 1]
     assert [group.command.xe for group in groups] == [entries] * 2
     assert [unit.a for group in groups for unit in group.unit] == [7] * 3 + [7 + entries] * 3

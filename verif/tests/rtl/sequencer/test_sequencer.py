@@ -313,8 +313,8 @@ def _alone(image, window, *, preset="nano", cycles=600):
 
     async def bench(ctx):
         beat, pending = config.beat_bytes, []
-        for name, value in {"program": window[0], "window_base": window[0], "window_limit": window[1], "idle": (1 << len(dut.units)) - 1,
-                            "sem_grant": 1}.items():
+        for name, value in {"program": window[0], "window_base": window[0], "window_limit": window[1],
+                            "idle": (1 << len(dut.units)) - 1, "sem_grant": 1}.items():
             ctx.set(getattr(dut, name), value)
         ctx.set(dut.request.ready, 1)
         await ctx.tick()
@@ -366,7 +366,8 @@ def test_a_program_is_done_in_one_cycle():
 
 def test_no_tag_is_said_with_the_place_of_a_command_before():
     """Where the next command's words are there before it is at hand."""
-    commands = [command(Opcode.SETBASE, tag=1 + n, breg=n % 8, value=n) for n in range(12)] + [command(Opcode.END, tag=13)]
+    commands = [command(Opcode.SETBASE, tag=1 + n, breg=n % 8, value=n) for n in range(12)]
+    commands.append(command(Opcode.END, tag=13))
     begins = {1 + n: sum(map(size, commands[:n])) for n in range(len(commands))}
     dones, _, places = _alone(program(PRESETS["eta"], *commands), (PROGRAM, LIMIT), preset="eta")
     assert dones
