@@ -8,7 +8,7 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import Dest, Engine, Opcode, Source
@@ -181,7 +181,7 @@ def _axis(scene: _Scene, y: float) -> str:
     body = ""
     for tick in _ticks(scene.first, scene.last):
         x = scene.x(tick)
-        body += f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 8}" y2="{y - 4:.1f}" stroke="#e3e7eb"/>'
+        body += f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 16:.1f}" y2="{y - 4:.1f}" stroke="#9aa4ad"/>'
         if _LEFT + 20 < x < _WIDTH - _RIGHT - 80:
             body += _text(x, y + 12, f"{tick:,}", ' text-anchor="middle" fill="#5b6670"')
     return body + _text(_WIDTH - _RIGHT, y + 12, "cycles", ' text-anchor="end" fill="#5b6670"')
@@ -215,8 +215,19 @@ def _semaphores(scene: _Scene, rows: dict[Unit, int]) -> Iterator[str]:
                 above, below = rows[timeline.units[producer]], rows[timeline.units[place]]
                 down = below > above
                 y1, y2 = (above + _BAR, below) if down else (above, below + _BAR)
-                yield (f'<line x1="{scene.x(int(timeline.done[producer])):.1f}" y1="{y1}" '
-                       f'x2="{scene.x(int(timeline.start[place])):.1f}" y2="{y2}" stroke="#20262c" stroke-opacity="0.45"/>')
+                yield from _between_rows(scene, rows.values(), y1, y2, int(timeline.done[producer]), int(timeline.start[place]))
+
+
+def _between_rows(scene: _Scene, tops: Collection[int], y1: int, y2: int, done: int, start: int) -> Iterator[str]:
+    """A line from row to row, left out where it would pass under the bars, whose names it would cross, of rows between them."""
+    x1, x2 = scene.x(done), scene.x(start)
+    low, high = min(y1, y2), max(y1, y2)
+    edges = sorted({low, high, *(edge for top in tops for edge in (top, top + _BAR) if low < edge < high)})
+    for first, last in itertools.pairwise(edges):
+        if any(top <= first and last <= top + _BAR for top in tops):
+            continue
+        left, right = (x1 + (x2 - x1) * (y - y1) / (y2 - y1) for y in (first, last))
+        yield f'<line x1="{left:.1f}" y1="{first}" x2="{right:.1f}" y2="{last}" stroke="#20262c" stroke-opacity="0.45"/>'
 
 
 def _key(scene: _Scene, y: float) -> str:

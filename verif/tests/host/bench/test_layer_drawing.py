@@ -63,8 +63,7 @@ def text_of(svg: ElementTree.Element) -> str:
 @pytest.mark.parametrize("wanted", ["conv1", "conv2:BP", "conv3:WG", "fc"])
 def test_texts_stay_in_their_places(timeline, wanted):
     svg = ElementTree.fromstring(draw(timeline, DIGITS, find_layer(DIGITS, wanted), title="digits-cnn on small, 4 images"))
-    # Bars lie on the lines of semaphores and cycles, and so do their texts.
-    assert not [fault for fault in text_faults(svg, font_size=11) if not fault.endswith("lies on a line")]
+    assert not text_faults(svg, font_size=11)
 
 
 def test_bad_wishes_are_one_sentence(timeline):
