@@ -14,7 +14,7 @@ from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.plan import Plan
 from gradloom.host.program.disassembler import disassemble
-from gradloom.host.requests import COUNT, Range, check_fields, check_kind, given_network
+from gradloom.host.requests import CONFIG, COUNT, NETWORK, SCHEDULE, Range, Types, check_fields, check_types, given_network
 from gradloom.host.runs.reporting import Listener
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Network
@@ -161,10 +161,7 @@ class _Request:
     memory: MemoryOptions
 
     def __post_init__(self) -> None:
-        check_kind(self, "network", (Network, str), "a Network, a name or a TOML file")
-        check_kind(self, "config", (Config, str), "a Config, a preset's name or a TOML file")
-        check_kind(self, "schedule", str, "a file of gradloom tune or 'rules'")
-        check_kind(self, "memory", MemoryOptions, "a MemoryOptions")
+        check_types(self, network=NETWORK, config=CONFIG, schedule=SCHEDULE, memory=Types(MemoryOptions, "a MemoryOptions"))
         check_fields(self, batch=COUNT, steps=_STEPS)
 
 

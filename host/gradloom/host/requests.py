@@ -10,14 +10,17 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
+from gradloom.contracts.config import Config
+from gradloom.host.datasets.data import RawImages
 from gradloom.host.files import UserError
 from gradloom.models.network import Network, load_network
 
-__all__ = ["BANDWIDTH", "CHECKS", "CLOCK_MHZ", "COUNT", "DECAY", "INTEGERS", "LATENCY", "MOMENTUM", "RATE", "SEED",
-           "STALLS", "FieldError", "Range", "check_choice", "check_fields", "check_kind", "given_network",
-           "option_values"]
+__all__ = ["BANDWIDTH", "CHECKS", "CLOCK_MHZ", "CONFIG", "COUNT", "DECAY", "FOLDER", "FORMAT", "IMAGES", "INTEGERS",
+           "LATENCY", "MOMENTUM", "NETWORK", "RATE", "ROUNDING", "SCHEDULE", "SEED", "STALLS", "WEIGHTS", "FieldError",
+           "Range", "Types", "check_choice", "check_fields", "check_types", "given_network", "option_values"]
 
 CHECKS = ("all", "last", "off")
 """What of a run is compared with the golden model: every step, the last one, none."""
@@ -79,6 +82,24 @@ STALLS = Range(0.0, math.nextafter(1.0, 0.0), "0..1 (1 excluded)")
 """Probability of a stall in the DRAM model."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Types:
+    """What a value may be; messages show ``text``."""
+
+    types: type | tuple[type, ...]
+    text: str
+
+
+NETWORK = Types((Network, str), "a Network, a name or a TOML file")
+CONFIG = Types((Config, str), "a Config, a preset's name or a TOML file")
+IMAGES = Types((RawImages, str), "images, or the name or file of some")
+WEIGHTS = Types(Path, "a run's folder or a checkpoint.npz")
+FORMAT = Types(str, "a format's name")
+ROUNDING = Types(Mapping, "a dictionary by kinds of tensors")
+SCHEDULE = Types(str, "a file of gradloom tune or 'rules'")
+FOLDER = Types(Path, "a folder")
+
+
 def _lacks(owner: Any, field: str) -> bool:
     """Whether a field is ``None`` by right, as its default is."""
     default = next(found.default for found in dataclasses.fields(owner) if found.name == field)
@@ -114,11 +135,12 @@ def check_choice(owner: object, field: str, choices: tuple[str, ...]) -> None:
         raise FieldError(field, f"must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, not {value!r}")
 
 
-def check_kind(owner: object, field: str, kinds: type | tuple[type, ...], text: str) -> None:
-    """See that a field is of some type, which ``text`` describes; raises as :func:`check_fields`."""
-    value = getattr(owner, field)
-    if not _lacks(owner, field) and not isinstance(value, kinds):
-        raise FieldError(field, f"must be {text}, not {value!r}")
+def check_types(owner: object, **rules: Types) -> None:
+    """See that fields are of their types; raises as :func:`check_fields`."""
+    for field, rule in rules.items():
+        value = getattr(owner, field)
+        if not _lacks(owner, field) and not isinstance(value, rule.types):
+            raise FieldError(field, f"must be {rule.text}, not {value!r}")
 
 
 def given_network(network: Network | str) -> Network:

@@ -2,20 +2,7 @@
 
 import warnings
 
-from gradloom.api.pytorch import (
-    FRN,
-    Evaluation,
-    Imported,
-    LayerTensors,
-    Model,
-    Step,
-    compile,
-    from_module,
-    replace_norms,
-    to_state_dict,
-)
-
-__all__ = ["FRN", "Evaluation", "Imported", "LayerTensors", "Model", "Step", "compile", "from_module", "replace_norms",
-           "to_state_dict"]
+from gradloom.api.pytorch import *  # noqa: F403  every public name of the new module, so that none is missing here
+from gradloom.api.pytorch import __all__ as __all__
 
 warnings.warn("gradloom.host.torch is now gradloom.api.pytorch: import that", DeprecationWarning, stacklevel=2)

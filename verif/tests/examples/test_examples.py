@@ -60,6 +60,7 @@ def test_an_example_runs(path, tmp_path):
     if path.stem in NEEDS:
         module, title, extra = NEEDS[path.stem]
         if importlib.util.find_spec(module) is None:
+            # Skipped where an extra is missing, which the README's test command does without; CI runs it with the extra.
             pytest.skip(f"{title} is not installed (pip install 'gradloom[{extra}]')")
     command = [sys.executable, "-W", "error", str(path), *SMALL.get(path.stem, [])]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

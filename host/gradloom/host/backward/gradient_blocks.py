@@ -17,7 +17,7 @@ from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.spans import Span, spans
 
-__all__ = ["Blocks", "GradientShape", "choose_blocks", "fitting"]
+__all__ = ["DRAINED", "Blocks", "GradientShape", "choose_blocks", "fitting"]
 
 Range = tuple[int, int]
 
@@ -27,8 +27,8 @@ _LEAST_CYCLES = 80
 """From one command to the next, at least: three are under way, and each has to be drained."""
 _CHANNELS = 3
 """Channels counted on: half of what the A-Core's two could bring is left to its updates, unless nothing else needs them."""
-_DRAINED = 2
-"""Updates whose gradients the weight-gradient buffer holds at once."""
+DRAINED = 2
+"""Updates whose gradients the weight-gradient buffer holds at once: one is swept while the next one's are drained."""
 _HANDOUT_CYCLES, _UPDATE_CYCLES = 20, 90
 """Cycles of the Sequencer for a tile's command, and for those of an update of tiles beside each other."""
 _SET_CYCLES = 8
@@ -220,7 +220,7 @@ def _cycles(shape: GradientShape, config: Config, load: _Load, cut: Cut, beside:
     errors = load.outputs * shape.outputs * shape.error_entries * again
     loads = inputs + errors
     # The last span has the updates, whose commands serve all steps of a block, of kernel 1 those that are drained together.
-    together = min(steps, max(1, shape.room // _DRAINED // shape.beats)) if sweep.k1 else steps
+    together = min(steps, max(1, shape.room // DRAINED // shape.beats)) if sweep.k1 else steps
     updates = pairs * _UPDATE_CYCLES // together
     busy = max(pairs * load.array, updates + pairs * load.spans * _HANDOUT_CYCLES)
     slowest = max(busy, channel_cycles(config, inputs, errors, channels=config.load_channels if shape.alone else _CHANNELS))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Source
-from gradloom.host.backward.gradient_blocks import choose_blocks, fitting
+from gradloom.host.backward.gradient_blocks import DRAINED, choose_blocks, fitting
 from gradloom.host.backward.gradient_commands import GradientCommands, UpdateStreams
 from gradloom.host.backward.gradient_queues import GradientQueues, updated
 from gradloom.host.backward.gradient_tiles import Block, Operands, Tile
@@ -25,8 +25,6 @@ Range = tuple[int, int]
 
 _FULL_SETS = 4
 """Sets of tiles of which the stream buffers hold several at once, so that loads and stores run ahead."""
-_DRAINED = 2
-"""Updates whose gradients the weight-gradient buffer holds at once: one is swept while the next one's are drained."""
 _DRAINED_CYCLES = 800
 """Array cycles of the tiles of one update, at most: more tiles save hardly any, and until all are drained they hold the buffer."""
 _MOST_BESIDE = 256
@@ -233,7 +231,7 @@ class WeightGradient(GradientCommands):
     def _at_once(self, part: list[Tile]) -> int:
         """Tiles of a set that one command of the A-Core may update."""
         config, beats = self.builder.config, self._beats(part[0])
-        moved, drained = self.store_dw or not self.first, self.line.ring.size // _DRAINED
+        moved, drained = self.store_dw or not self.first, self.line.ring.size // DRAINED
         return max(1, min(
             _MOST_BESIDE if self.sweep.k1 else config.max_planes,
             (min(drained, config.export_depth) if moved else drained) // beats,

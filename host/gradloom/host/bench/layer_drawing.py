@@ -44,7 +44,8 @@ _STORES = {
     Source.OA: ("results", "#4f6d8f"), Source.OB: ("results", "#4f6d8f"), Source.OM: ("results", "#4f6d8f"),
     Source.PBUF: ("parameters", "#8a6bb0"), Source.XOUT: ("sums of gradients", "#a07a5a"), Source.LOGIT: ("results", "#4f6d8f"),
 }
-_ARRAY, _AUXILIARY, _OTHER = ("CONV", "#2f7f79"), ("RUN", "#4f7a2e"), "#dde2e7"
+_ARRAY, _AUXILIARY, _OTHER = "#2f7f79", "#4f7a2e", "#dde2e7"
+"""Colours of the commands of the array and of the A-Core, and of those that belong to other phases."""
 _PROGRAMS = {address: name for name, address in TABLE.items()}
 
 
@@ -89,8 +90,8 @@ def _kind(instruction: Instruction) -> tuple[str, str]:
     if instruction.opcode == Opcode.STORE:
         return _STORES[Source(instruction["src"])]
     if instruction.opcode == Opcode.RUN:
-        return _PROGRAMS.get(instruction["uprog"], _AUXILIARY[0]), _AUXILIARY[1]
-    return (instruction.opcode.name, (_ARRAY if instruction.opcode == Opcode.CONV else _AUXILIARY)[1])
+        return _PROGRAMS.get(instruction["uprog"], instruction.opcode.name), _AUXILIARY
+    return instruction.opcode.name, _ARRAY if instruction.opcode == Opcode.CONV else _AUXILIARY
 
 
 def _text(x: float, y: float, text: str, more: str = "") -> str:

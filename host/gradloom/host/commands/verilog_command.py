@@ -10,7 +10,7 @@ from pathlib import Path
 from gradloom.contracts.config import Config, load_config
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
-from gradloom.host.requests import check_choice, check_kind, option_values
+from gradloom.host.requests import CONFIG, FOLDER, check_choice, check_types, option_values
 
 __all__ = ["TARGETS", "VerilogRequest", "run", "write_verilog"]
 
@@ -42,8 +42,7 @@ class VerilogRequest:
     family: str = "any"
 
     def __post_init__(self) -> None:
-        check_kind(self, "config", (Config, str), "a Config, a preset's name or a TOML file")
-        check_kind(self, "out", Path, "a folder")
+        check_types(self, config=CONFIG, out=FOLDER)
         check_choice(self, "family", TARGETS)
 
 

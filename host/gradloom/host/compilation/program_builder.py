@@ -119,7 +119,7 @@ class ProgramBuilder(Transfers):
     ) -> None:
         """Nothing is on chip, and no seed is there but of the tensors ``seeded``.
 
-        ``between``, ``add``: of the pacer that orders the step's works.
+        ``between``, ``add``: of the list scheduler that orders the step's works.
         """
         self.between, self._seeded = between, set(seeded)
         self._add = add

@@ -19,7 +19,7 @@ from gradloom.host.devices.runner import ProgramRunner, largest_batch
 from gradloom.host.environment import check_device
 from gradloom.host.files import UserError
 from gradloom.host.link.board_device import BoardDevice
-from gradloom.host.requests import BANDWIDTH, LATENCY, STALLS, FieldError, check_fields, check_kind
+from gradloom.host.requests import BANDWIDTH, LATENCY, STALLS, FieldError, Types, check_fields, check_types
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -64,7 +64,7 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, latency=LATENCY, bytes_per_cycle=BANDWIDTH, stalls=STALLS)
-        check_kind(self, "trace", (Path, str), "a file")
+        check_types(self, trace=Types((Path, str), "a file"))
         if self.trace is not None:
             object.__setattr__(self, "trace", Path(self.trace))
         match self.trace_cycles:

@@ -12,7 +12,20 @@ from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.environment import check_device
 from gradloom.host.files import UserError
-from gradloom.host.requests import COUNT, INTEGERS, check_choice, check_fields, check_kind, given_network
+from gradloom.host.requests import (
+    CONFIG,
+    COUNT,
+    FORMAT,
+    IMAGES,
+    INTEGERS,
+    NETWORK,
+    ROUNDING,
+    WEIGHTS,
+    check_choice,
+    check_fields,
+    check_types,
+    given_network,
+)
 from gradloom.host.runs.reporting import Reporter
 from gradloom.host.runs.run_folder import load_checkpoint, trained_preparation
 from gradloom.models import digests
@@ -69,12 +82,7 @@ class EvalRequest:
 
     def __post_init__(self) -> None:
         check_fields(self, batch=COUNT)
-        check_kind(self, "weights", Path, "a run's folder or a checkpoint.npz")
-        check_kind(self, "network", (Network, str), "a Network, a name or a TOML file")
-        check_kind(self, "data", (RawImages, str), "images, or the name or file of some")
-        check_kind(self, "config", (Config, str), "a Config, a preset's name or a TOML file")
-        check_kind(self, "format", str, "a format's name")
-        check_kind(self, "rounding", Mapping, "a dictionary by kinds of tensors")
+        check_types(self, weights=WEIGHTS, network=NETWORK, data=IMAGES, config=CONFIG, format=FORMAT, rounding=ROUNDING)
         check_choice(self, "integers", INTEGERS)
         check_choice(self, "normalise", NORMALISATIONS)
         device_name(self.device)

@@ -12,13 +12,18 @@ from gradloom.host.devices.session import Session, check_fit
 from gradloom.host.requests import (
     COUNT,
     DECAY,
+    FORMAT,
+    IMAGES,
     INTEGERS,
     MOMENTUM,
+    NETWORK,
     RATE,
+    ROUNDING,
     SEED,
+    WEIGHTS,
     check_choice,
     check_fields,
-    check_kind,
+    check_types,
     given_network,
 )
 from gradloom.host.runs.reporting import Reporter
@@ -83,11 +88,7 @@ class StepsRequest:
 
     def __post_init__(self) -> None:
         check_fields(self, batch=COUNT, steps=COUNT, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, seed=SEED)
-        check_kind(self, "network", (Network, str), "a Network, a name or a TOML file")
-        check_kind(self, "weights", Path, "a run's folder or a checkpoint.npz")
-        check_kind(self, "data", (RawImages, str), "images, or the name or file of some")
-        check_kind(self, "format", str, "a format's name")
-        check_kind(self, "rounding", Mapping, "a dictionary by kinds of tensors")
+        check_types(self, network=NETWORK, weights=WEIGHTS, data=IMAGES, format=FORMAT, rounding=ROUNDING)
         check_choice(self, "integers", INTEGERS)
         check_choice(self, "normalise", NORMALISATIONS)
 

@@ -21,16 +21,24 @@ from gradloom.host.environment import check_device, check_output_folder
 from gradloom.host.files import UserError
 from gradloom.host.requests import (
     CHECKS,
+    CONFIG,
     COUNT,
     DECAY,
+    FOLDER,
+    FORMAT,
+    IMAGES,
     INTEGERS,
     MOMENTUM,
+    NETWORK,
     RATE,
+    ROUNDING,
+    SCHEDULE,
     SEED,
     FieldError,
+    Types,
     check_choice,
     check_fields,
-    check_kind,
+    check_types,
     given_network,
 )
 from gradloom.host.runs.reporting import Reporter
@@ -123,14 +131,8 @@ class TrainRequest:
                      momentum=MOMENTUM, weight_decay=DECAY, seed=SEED)
         if self.steps is not None and self.epochs is not None:
             raise FieldError("steps", "and epochs were both given: give one of the two")
-        check_kind(self, "network", (Network, str), "a Network, a name or a TOML file")
-        check_kind(self, "data", (RawImages, str), "images, or the name or file of some")
-        check_kind(self, "config", (Config, str), "a Config, a preset's name or a TOML file")
-        check_kind(self, "format", str, "a format's name")
-        check_kind(self, "rounding", Mapping, "a dictionary by kinds of tensors")
-        check_kind(self, "augment", str, "a text such as 'crop,flip'")
-        check_kind(self, "out", Path, "a folder")
-        check_kind(self, "schedule", str, "a file of gradloom tune or 'rules'")
+        check_types(self, network=NETWORK, data=IMAGES, config=CONFIG, format=FORMAT, rounding=ROUNDING,
+                    augment=Types(str, "a text such as 'crop,flip'"), out=FOLDER, schedule=SCHEDULE)
         check_choice(self, "integers", INTEGERS)
         check_choice(self, "check", CHECKS)
         check_choice(self, "normalise", NORMALISATIONS)

@@ -12,7 +12,7 @@ from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
 from gradloom.host.devices.verification import Difference, compare_tensors
 from gradloom.host.environment import check_device
-from gradloom.host.requests import check_kind
+from gradloom.host.requests import CONFIG, SCHEDULE, check_types
 from gradloom.host.runs.reporting import Reporter
 from gradloom.host.runs.steps import StepsRequest, material, steps_on
 from gradloom.models import digests
@@ -44,9 +44,9 @@ class VerifyRequest(StepsRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kind(self, "config", (Config, str), "a Config, a preset's name or a TOML file")
+        check_types(self, config=CONFIG)
         device_name(self.device)
-        check_kind(self, "schedule", str, "a file of gradloom tune or 'rules'")
+        check_types(self, schedule=SCHEDULE)
         self.memory.check_trace(self.device)
 
 

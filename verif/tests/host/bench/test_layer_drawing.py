@@ -52,6 +52,7 @@ def test_every_command_of_the_phase_is_drawn_when_it_ran(timeline, wanted):
     # The drawing's width, less its margins, is the time between the cycles of the heading.
     first, last = (int(text.replace(",", "")) for text in re.search(r"cycles ([\d,]+) to ([\d,]+) of", text_of(svg)).groups())
     for right, _, _, tip in drawn:
+        # Places have one decimal, and a bar is 0.6 narrower than its time, so that neighbours are told apart, but at least 1.5.
         done = min(last, int(re.search(r" to ([\d,]+)\n", tip)[1].replace(",", "")))
         assert right == pytest.approx(96 + 1048 * (done - first) / (last - first), abs=2.2), tip
 
