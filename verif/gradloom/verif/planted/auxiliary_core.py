@@ -111,7 +111,7 @@ FAULTS = (
         f"{_RTL}/acore/scalars.py",
         "under_way(_TERM_TO_END)",
         "under_way(_TERM_TO_END - 1)",
-        f"{_TESTS}/rtl/acore/test_prepare.py::test_microinstructions_that_overlap[8-0.0]",
+        f"{_TESTS}/rtl/acore/test_prepare.py::test_a_term_of_the_epsilon_just_before[8]",
     ),
     Fault(
         "a command is handed over a cycle before the fault of its last scalar is known",

@@ -119,6 +119,25 @@ def test_steps_of_several_registers_in_turns(group):
     simulate(body, MACHINES[group], group)
 
 
+@pytest.mark.parametrize("group", MACHINES)
+def test_a_term_of_the_epsilon_just_before(group):
+    """It is of the one before it, not of the command before, whether none, one or two steps of a register stand between them."""
+    async def body(bench: Bench) -> None:
+        ref = bench.ref
+        for others in (0, 1, 2):
+            epsilon = scalar(sx=ScalarOperand.N, sdst=ScalarDestination.EPSILON)
+            between = [scalar(sx=ScalarOperand.N, sdst=ScalarDestination.R, r=1, chain=1)] * others
+            term = scalar(sx=ScalarOperand.N, st2=ScalarTerm.EPSILON, sdst=ScalarDestination.R, chain=1, end=1)
+            program = [epsilon, *between, term]
+            bench.store(0, program)
+            ref.begin(1, n=100 + others, inv=1 << 15, dry=0)
+            for micro in program:
+                ref.execute(micro)
+            await compare(bench, await bench.run(0, planes=1, n=100 + others, inv=1 << 15), 1)
+
+    simulate(body, MACHINES[group], group)
+
+
 @pytest.mark.parametrize("group", [1, 8])
 def test_the_last_scalar_counts(group):
     """A fault of the last one, and what it gives to R[0], come with the command that it belongs to."""
