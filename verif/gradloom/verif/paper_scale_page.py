@@ -70,7 +70,7 @@ def _twice(benches: Mapping[str, dict[str, Any]]) -> list[str]:
              "same parameters")
     return [
         "## Twice the MACs", "",
-        "`eta2x` has 3456 MACs, behind the same memory ([how](decisions/0020-two-laps.md)). The ratio is that of images per cycle.",
+        "`eta2x` has 3456 MACs, behind the same memory ([how](decisions/0012-two-laps.md)). The ratio is that of images per cycle.",
         "", *_table(heads, rows),
     ]
 
@@ -211,7 +211,7 @@ def page(benches: Mapping[str, dict[str, Any]], curve: Mapping[str, Any] | None)
         "A network and batch end with the same parameters on every machine after as many steps. Schedule: the rules' of the "
         "scheduler, or one that [gradloom tune](tuning.md) has found. Revision: the commit that was run; before 2026-11-27 "
         "weights had no rests, which change a step's bytes and cost cycles "
-        "([why](decisions/0043-error-feedback.md)). " + _starts(benches), "",
+        "([why](decisions/0002-exact-integers.md)). " + _starts(benches), "",
         *_twice(benches),
         "## Checked, and how fast", "",
         *_checks(benches),

@@ -7,7 +7,7 @@ position, so the host makes channels of
 - the kernel's rows (:class:`KernelRows`): C ceil(Ky / G) G channels of the output's rows and the image's columns, which Kx windows
   of one position sweep over. Every column is stored once, though Kx / stride windows read it. Where the channels are so few that
   the PE rows hold them all, every stride-th column lies in a row of its own, so that what neighbouring positions read are
-  neighbouring columns (docs/decisions/0038-two-positions-at-a-time.md); or of
+  neighbouring columns (docs/decisions/0005-first-layer.md); or of
 - whole windows (:class:`Windows`): C Ky Kx channels of the output's planes, where these are fewer steps of the array.
 
 ResNet18's 7 x 7 stem takes 20 steps a position (21 with whole windows) in place of 72 at G = 8, and 38 thousand beats an image

@@ -25,7 +25,7 @@ Parts = tuple[DataRegion, ...]
 
 
 class RowForward:
-    """Forward pass of a layer by tiles of rows of one image after the other (docs/decisions/0007-tiles-of-rows.md).
+    """Forward pass of a layer by tiles of rows of one image after the other (docs/decisions/0006-tiles-of-rows.md).
 
     A normalised plane is scaled by the sum of all its magnitudes, so the array goes over its tiles before the first one is
     swept. Group by group they stay in the two halves of the partial sums: nearly all of them

@@ -1,5 +1,5 @@
 """Planes that the two halves of the partial sums hold, all but a few rows: their pieces, and the order in which these are computed
-and swept (docs/decisions/0033-planes-kept-in-turns.md).
+and swept (docs/decisions/0006-tiles-of-rows.md).
 
 L1-FRN scales the first value of a plane by the sum of all its magnitudes, so all of it is computed before any of it is swept. The
 array goes on with the next output groups piece by piece: while the A-Core sweeps a piece of one half the array computes into the

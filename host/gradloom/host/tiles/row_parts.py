@@ -86,7 +86,7 @@ def cut_rows(builder: ProgramBuilder, plane: Plane, *, bits: bool, legal: Callab
 
 def swept_rows(builder: ProgramBuilder, work: Convolution, plane: Plane, *, bits: bool) -> list[Range | None]:
     """What the A-Core sweeps at a time of every plane that a convolution makes: all of it (``None``), or some rows (as
-    :func:`row_parts`; docs/decisions/0029-rows-of-whole-planes.md)."""
+    :func:`row_parts`; docs/decisions/0006-tiles-of-rows.md)."""
     if fits_beside(builder, plane):
         return [*cut_rows(builder, plane, bits=bits, legal=work.sweep.begins)] or [None]
     return [*row_parts(builder, work.layer, plane, (0, plane.y), bits=bits, legal=work.sweep.begins)]

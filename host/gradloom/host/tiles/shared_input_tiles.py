@@ -4,7 +4,7 @@ Inputs that do not fit on chip all at once come chunk by chunk. The tiles of a s
 groups, take a chunk one after the other before the next one takes its place, so that it is loaded once for all of them. Half of the
 tiles lie behind each other in one half of the partial sums, half in the other. The chunks of the next set come in the opposite
 order: its first one is on chip. All but the last chunk of a tile leave the A-Core nothing to do, so the last chunk is long enough
-for the sweep of the tile before (docs/decisions/0025-sets-of-tiles.md).
+for the sweep of the tile before (docs/decisions/0010-tiles-share-inputs.md).
 """
 
 from collections.abc import Callable, Mapping

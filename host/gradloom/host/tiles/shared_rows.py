@@ -1,6 +1,7 @@
-"""Rows that are left over when the WPUs share out those of a tile, divided among all of them (docs/decisions/0039-shared-rows.md).
+"""Rows that are left over when the WPUs share out those of a tile, divided among all of them.
 
-Contract: docs/machine.md section 4. A WPU reads a copy of the columns that its part needs, as a bank answers one address a cycle.
+Contract: docs/machine.md section 4; why: docs/decisions/0006-tiles-of-rows.md. A WPU reads a copy of the columns that its
+part needs, as a bank answers one address a cycle.
 """
 
 import dataclasses

@@ -30,7 +30,7 @@ _LOAD_BEATS = 256
 
 @dataclasses.dataclass(frozen=True)
 class InputLayout:
-    """How the inputs of some steps lie on chip (docs/decisions/0027-room-bit-by-bit.md).
+    """How the inputs of some steps lie on chip (docs/decisions/0010-tiles-share-inputs.md).
 
     Parameters
     ----------

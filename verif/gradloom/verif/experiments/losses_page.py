@@ -54,7 +54,7 @@ the weights' own 8 bits: with wide masters that are never rounded stochastically
 weights of 16 bits, PINT8 trains as FP32 does, in loss (0.002 and 0.013 behind it in the two seeds) and in accuracy. Features with
 16 bits change little, errors before a convolution with 16 bits nothing that two seeds would show; rounded stochastically they bring
 a third of what is left. So the mean is rounded to nearest now, on the machine too, and weights have a rest of 8 bits that moves on
-with them ([error feedback](decisions/0043-error-feedback.md)): a weight of 16 bits, of which everything but the update sees 8.
+with them ([error feedback](decisions/0002-exact-integers.md)): a weight of 16 bits, of which everything but the update sees 8.
 "PINT8" in this section is what was before; what is now is the variant "product" of the first section."""
 SECTIONS = {
     "losses-resnet20-30": ("PINT8 beside FP32, ResNet20 on all of CIFAR-10", _BESIDE),

@@ -100,7 +100,7 @@ is a run that has not been made yet.
 
 **The first two sections, and that of digits-cnn, are today's arithmetic. PINT8 in all others is that until 2026-11-27**: weights
 rounded stochastically, and a mean in the normalisation's backward pass that was floored
-([error feedback](decisions/0043-error-feedback.md) has both replaced).
+([error feedback](decisions/0002-exact-integers.md) has both replaced).
 """
 _RADIO = """\
 `python -m gradloom.verif.experiments.radio`. Fox et al., section V: an auto-encoder (64-32-16-32-64, ReLU) learns online to
