@@ -40,6 +40,7 @@ from gradloom.sim.simulation import ProtocolError
 __all__ = ["main", "parse"]
 
 _INTERRUPTED = 130
+_UNREAD = 141
 
 
 class _Parser(argparse.ArgumentParser):
@@ -251,8 +252,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Returns the exit code: 0 success, 1 a check failed or the machine stopped with an error, 2 bad input, 130 interrupted.
+    Returns the exit code: 0 success, 1 a check failed or the machine stopped with an error, 2 bad input, 130 interrupted, 141 nobody
+    reads the output any more, as a shell says of a program that SIGPIPE ends (``gradloom bench ... | head``).
     """
+    try:
+        try:
+            return _main(arguments)
+        finally:
+            # What is buffered would be written when Python ends, where nobody could tell the error.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _UNREAD
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
         if options.command == "doctor":
@@ -290,8 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gradloom: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 2
+        raise
     except OSError as error:
         if error.strerror is None:
             raise

@@ -2,6 +2,9 @@
 
 import functools
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -33,6 +36,18 @@ def test_help(capsys):
             cli.main(arguments)
         assert stop.value.code == 0
     assert "usage: gradloom" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["boards"], ["verify", "--network", "digits-cnn", "--device", "golden"]])
+def test_nobody_reads_the_output_to_its_end(desk, arguments):
+    """Nor is a word said about it, whether a line finds the pipe closed or what is left in the buffer at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([sys.executable, "-m", "gradloom.host.cli", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_network_that_does_not_fit_the_machine(desk, capsys):
