@@ -252,8 +252,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Returns the exit code: 0 success, 1 a check failed or the machine stopped with an error, 2 bad input, 130 interrupted, 141 nobody
-    reads the output any more, as a shell says of a program that SIGPIPE ends (``gradloom bench ... | head``).
+    Returns the exit code: 0 success, 1 a check failed or the machine stopped with an error, 2 bad input, 130 interrupted, 141
+    nobody reads the output any more, as a shell says of a program that SIGPIPE ends (``gradloom bench ... | head``).
     """
     try:
         try:

@@ -44,7 +44,8 @@ def test_nobody_reads_the_output_to_its_end(desk, arguments):
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run([sys.executable, "-m", "gradloom.host.cli", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "gradloom.host.cli", *arguments]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
