@@ -16,8 +16,9 @@ MAGNITUDE_BUGS = [
     ("Mux(fresh, 0, total)", "total"),
     ("wide.eq(Cat(negative, Mux", "wide.eq(Cat(0, Mux"),
     ("chosen = Signal(signed(SUM_BITS))", "chosen = Signal(SUM_BITS - 1)"),
-    ("with m.If(self.add):", "with m.If(self.add | fresh):"),
-    ("fresh.eq(self.open)", "fresh.eq(self.open & self.add)"),
+    ("with m.If(self.add):\n            m.d.sync += total.eq(wide",
+     "with m.If(self.add | fresh):\n            m.d.sync += total.eq(wide"),
+    ("fresh.eq(self.open),", "fresh.eq(self.open & self.add),"),
 ]
 PE_BUGS = [
     ("(before[n] ^ sign) & (sign ^ next_bit)", "(before[n] ^ sign)"),
