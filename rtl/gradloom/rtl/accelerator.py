@@ -191,7 +191,7 @@ class Accelerator(wiring.Component):
     def _sequencer(m: Module, sequencer: Sequencer, csr: Csr, scale: ScaleUnit, seed: SeedUnit,
                    control: Control) -> None:
         _copy(m, csr, sequencer, ("program", "window_base", "window_limit", "base", "step"))
-        _copy(m, sequencer, csr, ("loop", "base_write", "base_index", "base_value", "hyper_write", "hyper"))
+        _copy(m, sequencer, csr, ("loop", "base_at", "base_write", "base_index", "base_value", "hyper_write", "hyper"))
         m.d.comb += [
             sequencer.last_step.eq(control.last_step),
             control.loop.eq(sequencer.loop),

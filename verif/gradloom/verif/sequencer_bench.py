@@ -13,6 +13,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit, units
 from gradloom.contracts.isa import pairs
 from gradloom.rtl.command import HEAD_WORDS, TailPlace
+from gradloom.rtl.registers.csr import BASE_READS
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
@@ -41,6 +42,7 @@ class Bench(wiring.Component):
         self.seed = SeedUnit(config.tensors)
         self.step = Signal(32)
         self.left = Signal(32, init=1)
+        self.bases = [Signal(32, name=f"base{n}") for n in range(8)]
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
@@ -68,7 +70,8 @@ class Bench(wiring.Component):
         with m.If(seq.loop):
             m.d.sync += [self.step.eq(self.step + 1), self.left.eq(self.left - 1)]
         with m.If(seq.base_write):
-            m.d.sync += Array(seq.base)[seq.base_index].eq(seq.base_value)
+            m.d.sync += Array(self.bases)[seq.base_index].eq(seq.base_value)
+        m.d.comb += [seq.base[n].eq(Array(self.bases)[seq.base_at[n]]) for n in range(BASE_READS)]
         for n, queue in enumerate(self.queues):
             m.submodules[f"queue{n}"] = queue
             wiring.connect(m, seq.queue[n], queue.i)
@@ -228,7 +231,7 @@ def execute(config: Config, image: bytes, *, seed: int = 0, steps: int = 1, step
         idle = all(ctx.get(queue.idle) for queue in dut.queues)
         assert outcome.error or idle
         state = {"semaphores": ctx.get(dut.semaphores.ready), "step": ctx.get(dut.step),
-                 "base": [ctx.get(port.base[n]) for n in range(8)], "exponents": {}, "seeds": {}, "stats": {}}
+                 "base": [ctx.get(base) for base in dut.bases], "exponents": {}, "seeds": {}, "stats": {}}
         for tid in reads:
             ctx.set(scale.exp_en, 1)
             ctx.set(scale.exp_tid, tid)

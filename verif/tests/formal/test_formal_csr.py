@@ -14,8 +14,11 @@ BUGS = [
     ("with m.If(self.s_axil_rvalid & self.s_axil_rready):", "with m.If(self.s_axil_rvalid):"),
     ("always | ~self.running", "1"),
     ("decoded.eq(complete & ~decoded)", "decoded.eq(1)"),
-    ("sample.eq(wait == 2)", "sample.eq(wait == 1)"),
+    ("sample.eq(wait == 3)", "sample.eq(wait == 2)"),
     ("have_address & have_data & ~self.s_axil_bvalid)", "have_address & have_data)"),
+    ("Mux(self.running, self.base_index, address[:_BASE_BITS])", "self.base_index"),
+    ("(host_writes & _is_base(address))", "host_writes"),
+    ("Mux(_is_base(address), base(address[:_BASE_BITS]), 0)", "base(address[:_BASE_BITS])"),
 ]
 # On a machine without counters.
 ABSENT_BUGS = [

@@ -2,17 +2,19 @@
 
 import functools
 import operator
+from collections.abc import Callable
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, ValueLike, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.regmap import REGISTERS, TOTALS, Access, register
 from gradloom.rtl.memory_path.axi import lite_members
 
-__all__ = ["COUNTER_WIDTH", "Csr"]
+__all__ = ["BASE_READS", "COUNTER_WIDTH", "Csr"]
 
 COUNTER_WIDTH = 48
 """Bits of every cycle and beat counter."""
@@ -22,6 +24,15 @@ _PARTS = 4
 """Into which the choice of a register to read is split."""
 READ_WAIT = 3
 """Cycles from a read's address until its value is taken: memories behind an index register answer two cycles after it changed."""
+BASES = 8
+BASE_READS = 2
+"""Base registers, and how many the Sequencer looks at in a cycle."""
+_BASE_BITS = 3
+
+
+def _is_base(address: Value) -> Value:
+    """Whether the address of a word is that of a base register; its low bits are the number."""
+    return address[_BASE_BITS:] == register("BASE0").offset >> 2 + _BASE_BITS
 
 
 class Csr(wiring.Component):
@@ -46,8 +57,10 @@ class Csr(wiring.Component):
         Stored registers.
     step : ``Out(32)``, loop : ``In(1)``
         STEP, counted up by ``loop``.
-    base : ``Out(ArrayLayout(32, 8))``; base_write : ``In(1)``, base_index : ``In(3)``, base_value : ``In(32)``
-        Base registers and the Sequencer's write to them.
+    base_write : ``In(1)``, base_index : ``In(3)``, base_value : ``In(32)``
+        The Sequencer's write to a base register, while ``running``.
+    base_at : ``In(ArrayLayout(3, BASE_READS))``, base : ``Out(ArrayLayout(32, BASE_READS))``
+        Base registers that the Sequencer looks at, combinational.
     hyper_write : ``In(1)``, hyper : ``In(32)``; lm, momentum : ``Out(8)``, decay_off : ``Out(1)``
         Hyperparameters of the step; ``hyper`` is the first word of a table entry (docs/machine.md, section 2).
     exp_tid : ``Out(11)``, exp_e : ``In(signed(16))``, exp_write : ``Out(1)``, exp_value : ``Out(signed(16))``
@@ -73,7 +86,8 @@ class Csr(wiring.Component):
             "status": In(32), "error": In(32), "error_offset": In(32), "error_state": In(32), "position": In(32),
             **{entry.name.lower(): Out(32, init=entry.reset) for entry in self.stored},
             "step": Out(32), "loop": In(1),
-            "base": Out(ArrayLayout(32, 8)), "base_write": In(1), "base_index": In(3), "base_value": In(32),
+            "base_write": In(1), "base_index": In(3), "base_value": In(32),
+            "base_at": In(ArrayLayout(_BASE_BITS, BASE_READS)), "base": Out(ArrayLayout(32, BASE_READS)),
             "hyper_write": In(1), "hyper": In(32), "lm": Out(8), "momentum": Out(8), "decay_off": Out(1),
             "exp_tid": Out(11), "exp_e": In(signed(16)), "exp_write": Out(1), "exp_value": Out(signed(16)),
             "stat": In(64), "stat_clear": Out(1),
@@ -84,16 +98,36 @@ class Csr(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.sync += self.step.eq(self.step + self.loop)
-        with m.If(self.base_write):
-            m.d.sync += Array(self.base)[self.base_index].eq(self.base_value)
         with m.If(self.hyper_write):
             m.d.sync += [self.lm.eq(self.hyper[:8]), self.momentum.eq(self.hyper[16:24]),
                          self.decay_off.eq(self.hyper[24:] == 255)]
-        self._writes(m)
-        self._reads(m)
+        address, data, host_writes = self._writes(m)
+        read = self._base_registers(m, address, data, host_writes)
+        self._reads(m, read)
         return m
 
-    def _writes(self, m: Module) -> None:
+    def _base_registers(self, m: Module, address: Value, data: Value, host_writes: Value) -> Callable[[Value], Value]:
+        """Returns what gives the value of a number. They lie in distributed memory: as flip-flops, all their bits went to a choice
+        of eight for the host and to two for the Sequencer, and no other wires were as dense. What was there before a reset does not
+        count."""
+        m.submodules.bases = memory = Memory(shape=32, depth=BASES, init=[])
+        write, written = memory.write_port(), Signal(BASES)
+        m.d.comb += [write.en.eq(self.base_write | (host_writes & _is_base(address))),
+                     write.addr.eq(Mux(self.running, self.base_index, address[:_BASE_BITS])),
+                     write.data.eq(Mux(self.running, self.base_value, data))]
+        with m.If(write.en):
+            m.d.sync += written.bit_select(write.addr, 1).eq(1)
+
+        def read(number: Value) -> Value:
+            port = memory.read_port(domain="comb")
+            m.d.comb += port.addr.eq(number)
+            return Mux(written.bit_select(number, 1), port.data, 0)
+
+        m.d.comb += [self.base[n].eq(read(self.base_at[n])) for n in range(BASE_READS)]
+        return read
+
+    def _writes(self, m: Module) -> tuple[Value, Value, Value]:
+        """Address of a word, data, and whether they are written in this cycle."""
         have_address, have_data = Signal(), Signal()
         address, data, strobes = Signal(14, name="write_address"), Signal(32, name="data"), Signal(4, name="strobes")
         m.d.comb += [self.s_axil_awready.eq(~have_address), self.s_axil_wready.eq(~have_data)]
@@ -118,7 +152,7 @@ class Csr(wiring.Component):
 
         control, status = register("CONTROL"), register("STATUS")
         effects = {entry.name: [getattr(self, entry.name.lower()).eq(data)] for entry in self.stored}
-        effects |= {f"BASE{n}": [self.base[n].eq(data)] for n in range(8)}
+        effects |= {f"BASE{n}": [] for n in range(BASES)}
         effects |= {
             "STEP": [self.step.eq(data)],
             "EXP_INDEX": [self.exp_tid.eq(data)],
@@ -151,8 +185,9 @@ class Csr(wiring.Component):
             self.exp_value.eq(data[:16]),
             self.stat_clear.eq(pulse("STAT_LOW")),
         ]
+        return address, data, perform
 
-    def _reads(self, m: Module) -> None:
+    def _reads(self, m: Module, base: Callable[[Value], Value]) -> None:
         address = Signal(14)
         wait = Signal(range(READ_WAIT + 3))
         m.d.comb += self.s_axil_arready.eq((wait == 0) & ~self.s_axil_rvalid)
@@ -166,7 +201,6 @@ class Csr(wiring.Component):
         latch = Signal(COUNTER_WIDTH - 32)
         wide = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(self.totalled)}}
         values: dict[str, ValueLike] = {entry.name: getattr(self, entry.name.lower()) for entry in self.stored}
-        values |= {f"BASE{n}": self.base[n] for n in range(8)}
         values |= {f"{name}_LOW": counter[:32] for name, counter in wide.items()}
         values |= {f"{name}_HIGH": latch for name in wide}
         values |= {f"{name}_{half}": 0 for name in TOTALS if name not in wide for half in ("LOW", "HIGH")}
@@ -188,7 +222,6 @@ class Csr(wiring.Component):
         sample, allowed, given = Signal(), Signal(), Signal()
         taken = Signal(32)
         m.d.comb += sample.eq(wait == 3)
-        values_of = {entry.name: entry.constant(self.config) if entry.constant else values[entry.name] for entry in REGISTERS}
         with m.Switch(address):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
@@ -196,16 +229,17 @@ class Csr(wiring.Component):
                     if entry.name in effects:
                         with m.If(sample & allowed):
                             m.d.sync += effects[entry.name]
-        # A part of the registers each, 0 where the register is not among them.
-        parts = []
-        for n in range(_PARTS):
-            value, part = Signal(32, name=f"value{n}"), Signal(32, name=f"part{n}")
+        # A part of the registers each, 0 where the register is not among them; those in memory are a part of their own.
+        chosen = [entry for entry in REGISTERS if entry.name in values or entry.constant]
+        parts = [Signal(32, name=f"part{n}") for n in range(_PARTS + 1)]
+        for n, part in enumerate(parts[:_PARTS]):
+            value = Signal(32, name=f"value{n}")
             with m.Switch(address):
-                for entry in REGISTERS[n::_PARTS]:
+                for entry in chosen[n::_PARTS]:
                     with m.Case(entry.offset >> 2):
-                        m.d.comb += value.eq(values_of[entry.name])
+                        m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])
             m.d.sync += part.eq(value)
-            parts.append(part)
+        m.d.sync += parts[_PARTS].eq(Mux(_is_base(address), base(address[:_BASE_BITS]), 0))
         permitted = Signal()
         m.d.sync += [permitted.eq(allowed), given.eq(permitted), taken.eq(functools.reduce(operator.or_, parts))]
         with m.If(wait == 1):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 
 from gradloom.contracts.isa import COMMANDS, SHIFT_FIELDS, Engine, Opcode
@@ -58,7 +58,8 @@ class OwnCommands:
         # cycles before OPERANDS. Of LOOP: its target is compared long before EXECUTE.
         selected, self.row, self.beyond = Signal(32), Signal(32), Signal()
         self.selected, self.entry_address, self.added = selected, Signal(32), Signal(32)
-        m.d.sync += [selected.eq(Array(ports.base)[self.ldhyp.breg]), self.row.eq(selected + (ports.step << 4)),
+        m.d.comb += ports.base_at[1].eq(self.ldhyp.breg)
+        m.d.sync += [selected.eq(ports.base[1]), self.row.eq(selected + (ports.step << 4)),
                      self.beyond.eq(self.loop.target >= program.length)]
         # Comparing takes long and what reads ahead starts at once: in the cycle after, before it asks for anything, and even if the
         # program is halted then, it is sent away from an address outside the window.

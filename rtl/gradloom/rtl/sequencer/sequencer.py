@@ -1,6 +1,6 @@
 """Walks through the program, checks every command and gives every engine its own; the rest is executed by the Sequencer itself."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -20,6 +20,7 @@ from gradloom.contracts.isa import (
     Source,
 )
 from gradloom.contracts.regmap import ErrorCode
+from gradloom.rtl.registers.csr import BASE_READS
 from gradloom.rtl.sequencer.own_commands import OwnCommands
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
@@ -73,7 +74,9 @@ class Sequencer(wiring.Component):
         The engines' queues, in the order of :func:`gradloom.contracts.engines.units`.
     sem_request : ``Out(1)``, sem_wait : ``Out(32)``, sem_grant : ``In(1)``, sem_signal : ``Out(32)``
         See :class:`gradloom.rtl.sequencer.semaphores.Semaphores`.
-    base : ``In(ArrayLayout(32, 8))``; base_write : ``Out(1)``, base_index : ``Out(3)``, base_value : ``Out(32)``
+    base_at : ``Out(ArrayLayout(3, BASE_READS))``, base : ``In(ArrayLayout(32, BASE_READS))``; base_write : ``Out(1)``,
+    base_index : ``Out(3)``, base_value : ``Out(32)``
+        See :class:`gradloom.rtl.registers.csr.Csr`.
     step : ``In(32)``, last_step : ``In(1)``, loop : ``Out(1)``
         ``loop`` ends a step: ``step`` counts up; ``last_step`` says that no step is left after this one.
     hyper_write : ``Out(1)``, hyper : ``Out(32)``
@@ -96,7 +99,8 @@ class Sequencer(wiring.Component):
             "response": self.fetch.signature.members["response"],
             "queue": Out(stream.Signature(64)).array(len(self.units)), "idle": In(len(self.units)),
             "sem_request": Out(1), "sem_wait": Out(SEMAPHORES), "sem_grant": In(1), "sem_signal": Out(SEMAPHORES),
-            "base": In(ArrayLayout(32, 8)), "base_write": Out(1), "base_index": Out(3), "base_value": Out(32),
+            "base_at": Out(ArrayLayout(3, BASE_READS)), "base": In(ArrayLayout(32, BASE_READS)),
+            "base_write": Out(1), "base_index": Out(3), "base_value": Out(32),
             "step": In(32), "last_step": In(1), "loop": Out(1),
             "hyper_write": Out(1), "hyper": Out(32),
             "seed_begin": Out(1), "seed_start": Out(1), "seed_done": In(1),
@@ -144,12 +148,13 @@ class Sequencer(wiring.Component):
         # Registers of what is compared, or added to: all their operands hold for two cycles before.
         left, room, selected = Signal(32), Signal(33), Signal(32)
         outside = Signal()
+        m.d.comb += self.base_at[0].eq(words[_BREG.word][_BREG.lsb:][:_BREG.width])
         m.d.sync += [
             left.eq(program.length - position),
             room.eq(self.window_limit - program.base),
             outside.eq((self.program[:6] != 0) | (self.program < self.window_base)
                        | (self.program + HEADER_BYTES > self.window_limit)),
-            selected.eq(Array(self.base)[words[_BREG.word][_BREG.lsb:][:_BREG.width]]),
+            selected.eq(self.base[0]),
         ]
 
         target = self._route(m, opcode, words)

@@ -5,7 +5,7 @@ import functools
 import operator
 import types
 
-from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, ResetSignal, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -13,7 +13,7 @@ from gradloom.contracts.config import PRESETS
 from gradloom.contracts.regmap import REGISTERS, TOTALS, Access, register
 from gradloom.rtl.registers import csr
 from gradloom.verif.formal.inside import add_opened
-from gradloom.verif.formal.statements import held, past
+from gradloom.verif.formal.statements import constant, held, past
 
 __all__ = ["CsrSpec"]
 
@@ -33,7 +33,7 @@ class CsrSpec(wiring.Component):
     """One answer for each access, held until it is taken; SLVERR for a write with partial strobes, to a register that is read-only
     or needs an idle machine, or to none, and for a read of none or of one that needs an idle machine; nothing else changes then.
     Reads give what was written last, by host or machine; pulses, halves and indices as the register map says. By induction, for all
-    time and every register.
+    time and every register. Of the base registers, which are a memory, it is any one that is watched.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CsrSpec(wiring.Component):
         self.design, self.cover = design, cover
         self.config = dataclasses.replace(_CONFIG, counters=counters)
         self.totalled, self.tables = counters != "none", counters == "all"
-        super().__init__({name: In(width) for name, width in (_LITE | _SIDE | {"total": 48}).items()})
+        super().__init__({name: In(width) for name, width in (_LITE | _SIDE | {"total": 48, "watched": 3, "base_at": 3}).items()})
         # Different counters, from one free input.
         self.totals = [self.total ^ (n << 32 | n) for n in range(len(TOTALS))]
 
@@ -55,7 +55,7 @@ class CsrSpec(wiring.Component):
         m = Module()
         dut = self.design.Csr(self.config)
         opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken", "given",
-                  "permitted", "part0", "part1", "part2", "part3")
+                  "permitted", "part0", "part1", "part2", "part3", "part4")
         (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always,
          self.read_address, self.wait, self.latch, self.taken, self.given, self.permitted,
          *self.parts) = add_opened(m, platform, dut, *opened)
@@ -63,26 +63,30 @@ class CsrSpec(wiring.Component):
             *(getattr(dut, f"s_axil_{name}").eq(getattr(self, name)) for name in _LITE),
             *(getattr(dut, name).eq(getattr(self, name)) for name in _SIDE),
             *(dut.totals[n].eq(value) for n, value in enumerate(self.totals)),
+            dut.base_at[0].eq(self.watched), dut.base_at[1].eq(self.base_at),
             Assume(~ResetSignal()),
             # The Sequencer writes while a program runs, and then only.
             Assume(self.running | ~(self.loop | self.base_write | self.hyper_write)),
         ]
+        constant(m, self.watched)
         for channel, payload in (("aw", [self.awaddr]), ("w", [self.wdata, self.wstrb]), ("ar", [self.araddr])):
             held(m, getattr(self, f"{channel}valid"), getattr(dut, f"s_axil_{channel}ready"), payload, channel, Assume)
         held(m, dut.s_axil_bvalid, self.bready, [dut.s_axil_bresp], "b")
         held(m, dut.s_axil_rvalid, self.rready, [dut.s_axil_rdata, dut.s_axil_rresp], "r")
         kept = {entry.name: Signal(32, init=entry.reset, name=entry.name.lower()) for entry in REGISTERS
-                if entry.stored or entry.name == "STEP" or entry.name.startswith("BASE")}
+                if entry.stored or entry.name == "STEP"}
         kept |= {"EXP_INDEX": Signal(11, name="exp_index"), "PERF_INDEX": Signal(20, name="perf_index"),
                  "IRQ": Signal(name="irq"), "HYPER": Signal(17, name="hyper_kept"), "LATCH": Signal(16, name="latch")}
-        bases = Array([kept[f"BASE{n}"] for n in range(8)])
-        with m.If(self.base_write):
-            m.d.sync += bases[self.base_index].eq(self.base_value)
+        base = Signal(32, name="base_kept")
+        with m.If(self.base_write & (self.base_index == self.watched)):
+            m.d.sync += base.eq(self.base_value)
         with m.If(self.hyper_write):
             m.d.sync += kept["HYPER"].eq(Cat(self.hyper[:8], self.hyper[16:24], self.hyper[24:] == 255))
         m.d.sync += kept["STEP"].eq(kept["STEP"] + self.loop)
-        written, w_address = self._writes(m, dut, kept)
-        read, r_address = self._reads(m, dut, kept)
+        written, w_address, w_data = self._writes(m, dut, kept)
+        with m.If(written & (w_address == self._base_address)):
+            m.d.sync += base.eq(w_data)
+        read, r_address = self._reads(m, dut, kept, base)
         # Both directions at once: what an index then is nobody says.
         indexed = [register(name).offset >> 2 for name in ("EXP_INDEX", "EXP_VALUE", "PERF_INDEX", "PERF_HIGH")]
         m.d.comb += Assume(~(written & read & Cat(w_address == index for index in indexed).any()))
@@ -92,18 +96,23 @@ class CsrSpec(wiring.Component):
                   "lm": kept["HYPER"][:8], "momentum": kept["HYPER"][8:16],
                   "decay_off": kept["HYPER"][16]}
         m.d.comb += [*(Assert(getattr(dut, name) == value) for name, value in plain.items()),
-                     *(Assert(dut.base[n] == kept[f"BASE{n}"]) for n in range(8))]
+                     Assert(dut.base[0] == base), Assert((self.base_at != self.watched) | (dut.base[1] == base))]
         if self.cover:
             wrote = Signal()
-            m.d.sync += wrote.eq(wrote | (written & (w_address == register("BASE3").offset >> 2)))
+            m.d.sync += wrote.eq(wrote | (written & (w_address == self._base_address)))
             m.d.comb += [
-                Cover(wrote & dut.s_axil_rvalid & (r_address == register("BASE3").offset >> 2) & (dut.s_axil_rdata == 0x1234567)),
+                Cover(wrote & dut.s_axil_rvalid & (r_address == self._base_address) & (dut.s_axil_rdata == 0x1234567)),
                 Cover(dut.s_axil_bvalid & (dut.s_axil_bresp == _SLVERR)), Cover(dut.s_axil_rvalid & (dut.s_axil_rresp == _SLVERR)),
             ]
         return m
 
-    def _writes(self, m: Module, dut: wiring.Component, kept: dict[str, Signal]) -> tuple[Signal, Signal]:
-        """``1`` in the cycle in which a write takes effect, and its word address."""
+    @property
+    def _base_address(self) -> Value:
+        """Word address of the base register that is watched."""
+        return (register("BASE0").offset >> 2) + self.watched
+
+    def _writes(self, m: Module, dut: wiring.Component, kept: dict[str, Signal]) -> tuple[Signal, Signal, Signal]:
+        """``1`` in the cycle in which a write takes effect, its word address and its data."""
         addressed, filled, answering = Signal(), Signal(), Signal()
         address, data, strobes = Signal(14, name="w_address"), Signal(32, name="w_data"), Signal(4)
         complete, decoded, execute, allowed, perform = Signal(), Signal(), Signal(), Signal(), Signal()
@@ -145,9 +154,9 @@ class CsrSpec(wiring.Component):
             Assert(dut.exp_write == at("EXP_VALUE")), Assert(~dut.exp_write | (dut.exp_value == data[:16].as_signed())),
             Assert(dut.stat_clear == at("STAT_LOW")),
         ]
-        return perform, address
+        return perform, address, data
 
-    def _reads(self, m: Module, dut: wiring.Component, kept: dict[str, Signal]) -> tuple[Signal, Signal]:
+    def _reads(self, m: Module, dut: wiring.Component, kept: dict[str, Signal], base: Signal) -> tuple[Signal, Signal]:
         """``1`` in the cycle in which a read takes effect, and its word address."""
         age = Signal(range(_READ_CYCLES + 1))
         address, value = Signal(14, name="r_address"), Signal(32)
@@ -179,7 +188,9 @@ class CsrSpec(wiring.Component):
         with m.Switch(address):
             for entry in REGISTERS:
                 with m.Case(entry.offset >> 2):
-                    m.d.comb += value.eq(values[entry.name])
+                    m.d.comb += value.eq(base if entry.name.startswith("BASE") else values[entry.name])
+        # Of a base register that is not watched nothing is said: each of them is the one that is.
+        said = ~((address[3:] == register("BASE0").offset >> 5) & (address != self._base_address))
         for name, pair in pairs.items():
             with m.If(effect & (address == register(f"{name}_LOW").offset >> 2)):
                 m.d.sync += kept["LATCH"].eq(pair[32:])
@@ -189,12 +200,16 @@ class CsrSpec(wiring.Component):
             m.d.sync += kept["PERF_INDEX"][:16].eq(kept["PERF_INDEX"][:16] + 1)
         before, allowed_before = past(m, value, "value_before"), past(m, allowed, "allowed_to_read")
         given, fine = past(m, before, "value_given"), past(m, allowed_before, "allowed_to_give")
-        m.d.comb += [Assert(functools.reduce(operator.or_, self.parts) == before), Assert(self.permitted == allowed_before),
-                     Assert(self.taken == given), Assert(self.given == fine)]
-        told, said = past(m, fine, "readable"), past(m, given, "value_taken")
+        said_before = past(m, said, "said_before")
+        said_given = past(m, said_before, "said_given")
+        m.d.comb += [Assert(~said_before | (functools.reduce(operator.or_, self.parts) == before)),
+                     Assert(self.permitted == allowed_before),
+                     Assert(~said_given | (self.taken == given)), Assert(self.given == fine)]
+        told, answered = past(m, fine, "readable"), past(m, given, "value_taken")
+        said_of_taken = past(m, said_given, "said_of_taken")
         with m.If(past(m, answer, "answered")):
             m.d.comb += [Assert(dut.s_axil_rresp == Mux(told, _OKAY, _SLVERR)),
-                         Assert(dut.s_axil_rdata == Mux(told, said, 0))]
+                         Assert(~said_of_taken | (dut.s_axil_rdata == Mux(told, answered, 0)))]
         return effect, address
 
     @staticmethod

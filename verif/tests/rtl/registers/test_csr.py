@@ -1,5 +1,6 @@
 """The register block on AXI4-Lite: every register, access rules, side effects, odd handshakes."""
 
+import itertools
 import random
 
 import cocotb
@@ -19,8 +20,8 @@ OKAY, SLVERR = 0, 2
 
 
 async def begin(dut, *, share=0.0, **inputs):
-    names = ("running", "status", "error", "error_offset", "error_state", "position", "loop", "base_write", "hyper_write",
-             "exp_e", "stat", "perf_value", "cycles", "totals")
+    names = ("running", "status", "error", "error_offset", "error_state", "position", "loop", "base_write", "base_at",
+             "hyper_write", "exp_e", "stat", "perf_value", "cycles", "totals")
     await start_clock(dut, **{name: 0 for name in names} | inputs)
     bench = RegisterBench(dut)
     if share:
@@ -185,13 +186,14 @@ async def indices_advance_and_memories_are_reached(dut):
 async def the_sequencers_writes(dut):
     bench = await begin(dut)
     await bench.write("STEP", 9)
+    dut.running.value = 1
     for n in range(8):
         dut.base_write.value = 1
         dut.base_index.value = n
         dut.base_value.value = 0x1000 + n
         dut.loop.value = n < 3
         await RisingEdge(dut.clk)
-    dut.base_write.value = 0
+    dut.base_write.value, dut.running.value = 0, 0
     dut.hyper_write.value = 1
     for decay, off in ((7, 0), (255, 1)):
         dut.hyper.value = decay << 24 | 230 << 16 | 0xFB << 8 | 200
@@ -200,6 +202,36 @@ async def the_sequencers_writes(dut):
         assert await bench.fields("HYPER") == {"lm": 200, "momentum": 230, "decay_off": off}
     assert await bench.read("STEP") == 12
     assert [await bench.read(f"BASE{n}") for n in range(8)] == [0x1000 + n for n in range(8)]
+
+
+@cocotb.test()
+async def the_sequencer_looks_at_two_base_registers(dut):
+    """Whoever wrote them; the host's write of one is refused while a program runs."""
+    bench = await begin(dut)
+    bases = [0x8000_0001 + (n << 24) for n in range(8)]
+    for n, value in enumerate(bases):
+        await bench.write(f"BASE{n}", value)
+    dut.running.value, dut.base_write.value, dut.base_index.value, dut.base_value.value = 1, 1, 5, 77
+    await RisingEdge(dut.clk)
+    dut.base_write.value, bases[5] = 0, 77
+    assert (await bench.axil.write(offset("BASE6"), (3).to_bytes(4, "little"))).resp == SLVERR
+    for first, second in itertools.product(range(8), repeat=2):
+        dut.base_at.value = first | second << 3
+        await RisingEdge(dut.clk)
+        assert int(dut.base.value) == bases[first] | bases[second] << 32
+
+
+@cocotb.test()
+async def a_reset_forgets_base_registers(dut):
+    bench = await begin(dut)
+    for n in range(8):
+        await bench.write(f"BASE{n}", 0xFFFFFFFF)
+    dut.rst.value = 1
+    await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    for n in range(8):
+        assert [await bench.read(f"BASE{k}") for k in range(8)] == [*range(1, n + 1), *[0] * (8 - n)]
+        await bench.write(f"BASE{n}", n + 1)
 
 
 @cocotb.test()
@@ -229,7 +261,7 @@ async def address_and_data_may_come_in_any_order(dut):
 
 
 def test_csr(tmp_path):
-    assert run_cocotb(lambda: Csr(CONFIG), __file__, tmp_path) == 9
+    assert run_cocotb(lambda: Csr(CONFIG), __file__, tmp_path) == 11
 
 
 def test_a_reset_takes_back_answers_that_wait():
