@@ -3,6 +3,8 @@
 import dataclasses
 import enum
 
+from gradloom.models.arithmetic.pool import PoolWalk
+
 __all__ = [
     "INPUT",
     "LAYER_TYPES",
@@ -15,11 +17,13 @@ __all__ = [
     "Layer",
     "MaxPool",
     "NetworkError",
+    "Pool",
     "Shortcut",
     "Subsample",
     "Training",
     "is_integer",
     "shape_text",
+    "type_name",
 ]
 
 INPUT = "input"
@@ -76,16 +80,28 @@ class Conv(Layer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaxPool(Layer):
+class Pool(Layer):
+    """A layer without weights that takes windows of planes, channel by channel; it is the only reader of its input."""
+
+    def walk(self, geometry: "Geometry") -> PoolWalk:
+        """The forward pass on planes of this geometry; the backward pass is its adjoint."""
+        return PoolWalk(geometry.kernel, geometry.stride, geometry.pad)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaxPool(Pool):
     """Maximum of kernel x kernel windows; padding never wins."""
 
     kernel: int
     stride: int
     pad: int = 0
 
+    def walk(self, geometry: "Geometry") -> PoolWalk:
+        return dataclasses.replace(super().walk(geometry), maximum=True)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AvgPool(Layer):
+class AvgPool(Pool):
     """Mean of kernel x kernel windows; padding counts as zeros."""
 
     kernel: int
@@ -94,7 +110,7 @@ class AvgPool(Layer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GlobalAvgPool(Layer):
+class GlobalAvgPool(Pool):
     """Mean of the whole (square) plane: an average pool whose kernel is the plane."""
 
 
@@ -181,6 +197,11 @@ LAYER_TYPES: dict[str, type[Layer]] = {
     "fully_connected": FullyConnected,
 }
 """Layers by their ``type`` in a file."""
+
+
+def type_name(layer: type[Layer]) -> str:
+    """``type`` of a class of layers in a file."""
+    return next(name for name, cls in LAYER_TYPES.items() if cls is layer)
 
 
 def is_integer(value: object) -> bool:

@@ -233,6 +233,6 @@ def test_what_cannot_be_tiled_is_refused(change, message):
 
 def test_a_pool_that_cannot_be_tiled_is_refused():
     config = dataclasses.replace(ONE, abuf_depth=40, psum_depth=512)
-    message = "layer 'p': one row of the pool takes 48 beats of the A-Core's stream buffers, configuration 'one' has 40 (abuf"
+    message = "layer 'p': one row of its windows takes 48 beats of the A-Core's stream buffers, configuration 'one' has 40 (abuf"
     with pytest.raises(ScheduleError, match=re.escape(message)):
         compile_network(network(Conv(name="a", out=3, kernel=3, pad=1), MaxPool(name="p", kernel=6, stride=6)), config, 1)

@@ -184,8 +184,8 @@ REFUSALS = [
     ),
     (
         lambda: net(conv("a"), MaxPool(name="p", kernel=3, stride=1, pad=1), conv("c", residual="a")),
-        "layer 'p': a pool must be the only reader of its input, 'a' goes to p (input), c (residual): "
-        "let the other read the pool's output",
+        "layer 'p': a layer of type max_pool must be the only reader of its input, 'a' goes to p (input), c (residual): "
+        "let the other read its output",
     ),
     (
         lambda: net(conv("a"), conv("s", input="input"), conv("b", residual="a"), conv("c", residual="a")),
