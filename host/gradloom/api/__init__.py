@@ -28,18 +28,8 @@ from gradloom.host.runs.reporting import Progress
 from gradloom.host.runs.training import TrainResult
 from gradloom.host.runs.verify import VerifyResult
 from gradloom.models.images import ImageSettings
-from gradloom.models.network import (
-    AvgPool,
-    Conv,
-    FullyConnected,
-    GlobalAvgPool,
-    MaxPool,
-    Network,
-    NetworkError,
-    Rounding,
-    Subsample,
-    Training,
-)
+from gradloom.models.layers import AvgPool, Conv, FullyConnected, GlobalAvgPool, MaxPool, NetworkError, Subsample, Training
+from gradloom.models.network import Network, Rounding
 
 __all__ = [
     "AvgPool",

@@ -15,7 +15,7 @@ from gradloom.host.frontends.onnx_file import check_model, title_of
 from gradloom.host.frontends.onnx_rules import folded_norms, one_more_window, window_of
 from gradloom.host.frontends.onnx_values import constants_of, infer_shapes, shapes_of
 from gradloom.host.frontends.torch_rules import refusal
-from gradloom.models.layers import shape_text
+from gradloom.models.layers import AvgPool, Layer, MaxPool, Subsample, shape_text
 
 __all__ = ["DOMAIN", "read"]
 
@@ -212,7 +212,7 @@ class _Reader:
         found = window_of(where, settings, shape)
         if one_more_window(settings, found, shape) or (len(node.output) > 1 and self.readers[node.output[1]]):
             raise refuse(where, "ceil_mode and indices are not supported", "leave them out")
-        self._emit(node, Op.MAX_POOL, where, found)
+        self._emit(node, MaxPool, where, found)
 
     def _avg_pool(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         shape = self._plane(node.input[0], where)
@@ -220,7 +220,7 @@ class _Reader:
         if one_more_window(settings, found, shape) or (found["pad"] and not settings.get("count_include_pad", 0)):
             raise refuse(where, "padding counts as zeros in the mean, and ceil_mode is not supported",
                          "set count_include_pad to 1 and ceil_mode to 0")
-        self._emit(node, Op.AVG_POOL, where, found)
+        self._emit(node, AvgPool, where, found)
 
     def _global_pool(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         op, found = adaptive(where, self._plane(node.input[0], where), (1, 1))
@@ -288,7 +288,7 @@ class _Reader:
         elif stride == (1, 1) and node.input[0] in self.strides:
             self._emit(node, Op.SAME, where, inputs=(source,))
         else:
-            self._emit(node, Op.SUBSAMPLE, where, {"out": shape[0], "stride": stride[0]}, inputs=(source,))
+            self._emit(node, Subsample, where, {"out": shape[0], "stride": stride[0]}, inputs=(source,))
 
     def _pad(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         shape = self._plane(node.input[0], where)
@@ -299,12 +299,12 @@ class _Reader:
             raise refuse(where, "only channels of zeros behind the source's are appended (subsample)",
                          "pad planes in the convolution")
         found = {"out": shape[0] + pads[5], "stride": 1}
-        source = next((node_ for node_ in self.nodes if node_.name == node.input[0] and node_.op == Op.SUBSAMPLE), None)
+        source = next((node_ for node_ in self.nodes if node_.name == node.input[0] and node_.op is Subsample), None)
         if source is not None and self.readers[node.input[0]] == 1:
             self.nodes.remove(source)
-            self._emit(node, Op.SUBSAMPLE, where, found | {"stride": source.settings["stride"]}, inputs=source.inputs)
+            self._emit(node, Subsample, where, found | {"stride": source.settings["stride"]}, inputs=source.inputs)
         else:
-            self._emit(node, Op.SUBSAMPLE, where, found)
+            self._emit(node, Subsample, where, found)
 
     # Shared
 
@@ -356,7 +356,7 @@ class _Reader:
         self.trained.add(name)
         return name, value.astype(np.float64)
 
-    def _emit(self, node: onnx.NodeProto, op: str, where: str, settings: dict[str, int] | None = None,
+    def _emit(self, node: onnx.NodeProto, op: str | type[Layer], where: str, settings: dict[str, int] | None = None,
               arrays: dict[str, tuple[str, np.ndarray]] | None = None, inputs: tuple[str, ...] | None = None) -> None:
         layer = (node.name or node.output[0]).strip("/").replace("/", ".")
         if arrays and "w" in arrays and arrays["w"][0].endswith(".weight"):
