@@ -21,6 +21,7 @@ __all__ = [
     "Shortcut",
     "Subsample",
     "Training",
+    "Upsample",
     "is_integer",
     "shape_text",
     "type_name",
@@ -115,6 +116,16 @@ class GlobalAvgPool(Pool):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Upsample(Pool):
+    """Every row and column ``scale`` times (nearest neighbour): the adjoint of an average pool, without its division."""
+
+    scale: int
+
+    def walk(self, geometry: "Geometry") -> PoolWalk:
+        return dataclasses.replace(super().walk(geometry), spread=True, mean=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Subsample(Layer):
     """Shortcut without parameters: every ``stride``-th row and column, then channels of zeros up to ``out``.
 
@@ -162,7 +173,8 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """Shapes (C, Y, X) and window of a layer; of a fully connected layer the kernel is the input's plane.
+    """Shapes (C, Y, X) and window of a layer; of a fully connected layer the kernel is the input's plane, of an upsample layer the
+    windows lie on its output.
 
     ``across``: columns from window to window, if they are not as many as rows; no network says so, but a machine may lay out its
     input thus.
@@ -193,6 +205,7 @@ LAYER_TYPES: dict[str, type[Layer]] = {
     "max_pool": MaxPool,
     "avg_pool": AvgPool,
     "global_avg_pool": GlobalAvgPool,
+    "upsample": Upsample,
     "subsample": Subsample,
     "fully_connected": FullyConnected,
 }

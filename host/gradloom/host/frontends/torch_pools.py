@@ -1,4 +1,4 @@
-"""Pools of PyTorch, each of them a module and functions of the same settings: a row of :data:`POOLS`, and its rules."""
+"""Pools of PyTorch and what walks windows as they do, each a module and functions of the same settings: rows of :data:`POOLS`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,8 +9,9 @@ from torch import fx, nn
 from torch.nn import functional
 
 from gradloom.host.frontends.import_graph import adaptive, pair, refuse, window
+from gradloom.host.frontends.torch_rules import refusal
 from gradloom.host.frontends.torch_writer import Writer
-from gradloom.models.layers import AvgPool, MaxPool
+from gradloom.models.layers import AvgPool, MaxPool, Upsample
 
 __all__ = ["POOLS", "TorchPool", "adaptive_pool"]
 
@@ -66,6 +67,18 @@ def adaptive_pool(writer: Writer, node: fx.Node, where: str, layer: str, setting
     writer.emit(node, op, where, layer, found)
 
 
+def _upsample(writer: Writer, node: fx.Node, where: str, layer: str, settings: Settings) -> None:
+    source, target = writer.plane_of_input(node, where)[1:], writer.values[node.name][2:]
+    scale = target[0] // source[0]
+    # A factor that is not quite whole may give the same size, but by other rows; not where the size, too, makes the factor.
+    given = settings["scale_factor"] if not settings["recompute_scale_factor"] else None
+    factors = given if isinstance(given, tuple | list) else (given,)
+    whole = tuple(target) == (scale * source[0], scale * source[1]) and all(factor in (None, scale) for factor in factors)
+    if settings["mode"] not in (None, "nearest", "nearest-exact") or not whole:
+        raise refuse(where, *refusal("upsample"))
+    writer.emit(node, Upsample, where, layer, {"scale": scale})
+
+
 def _window(where: str, settings: Settings) -> dict[str, int]:
     kernel, stride = settings["kernel_size"], settings["stride"]
     return window(where, kernel, kernel if stride in (None, ()) else stride, settings["padding"] or 0)
@@ -84,4 +97,6 @@ POOLS = (
     TorchPool(nn.AvgPool2d, (functional.avg_pool2d,),
               ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"), _avg_pool),
     TorchPool(nn.AdaptiveAvgPool2d, (functional.adaptive_avg_pool2d,), ("output_size",), adaptive_pool),
+    TorchPool(nn.Upsample, (functional.interpolate,),
+              ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias"), _upsample),
 )

@@ -4,7 +4,7 @@ import pytest
 
 from gradloom.host.tiles.pool_pass import backward_pass, forward_pass
 from gradloom.models.arithmetic.pool import PoolWalk
-from gradloom.models.layers import AvgPool, Kind, MaxPool
+from gradloom.models.layers import AvgPool, Kind, MaxPool, Upsample
 from gradloom.verif.networks import conv, net
 
 
@@ -28,3 +28,11 @@ def test_both_ways(pool, fraction):
     assert (back.walk, back.tensor, back.source, back.target) == (walk.adjoint, "dz", "p", "a")
     assert ahead.zero(Numbers(network)) == (-fraction, (network.tid("a", Kind.Z),), ())
     assert back.zero(Numbers(network)) == (-fraction, (network.tid("p", Kind.DZ),), ())
+
+
+def test_upsampling_is_a_pool_the_other_way():
+    network = net(conv("a"), Upsample(name="u", scale=3))
+    ahead, back = forward_pass(network, network.layer("u")), backward_pass(network, network.layer("u"))
+    assert ahead.walk == PoolWalk((3, 3), 3, spread=True, mean=False) and back.walk == PoolWalk((3, 3), 3, mean=False)
+    assert (ahead.source, ahead.target, back.source, back.target) == ("a", "u", "u", "a")
+    assert ahead.zero(Numbers(network)) == (-15, (network.tid("a", Kind.Z),), ())
