@@ -173,6 +173,7 @@ def emulator(session: nox.Session) -> None:
              "verif/tests/host/frontends/test_torch_import.py",
              "verif/tests/host/frontends/test_torch_checks.py",
              "verif/tests/host/frontends/test_torch_given.py",
+             "verif/tests/host/frontends/test_torch_pools.py",
              "verif/tests/host/frontends/test_torch_writer.py")
     session.run("pytest", *tests, *session.posargs)
     session.run("python", "-m", "gradloom.verif.throughput")

@@ -28,18 +28,18 @@ from gradloom.host.runs.reporting import Progress
 from gradloom.host.runs.training import TrainResult
 from gradloom.host.runs.verify import VerifyResult
 from gradloom.models.images import ImageSettings
-from gradloom.models.network import (
+from gradloom.models.layers import (
     AvgPool,
     Conv,
     FullyConnected,
     GlobalAvgPool,
     MaxPool,
-    Network,
     NetworkError,
-    Rounding,
     Subsample,
     Training,
+    Upsample,
 )
+from gradloom.models.network import Network, Rounding
 
 __all__ = [
     "AvgPool",
@@ -66,6 +66,7 @@ __all__ = [
     "Subsample",
     "TrainResult",
     "Training",
+    "Upsample",
     "UserError",
     "VerifyResult",
     "compile",

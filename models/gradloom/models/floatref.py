@@ -11,7 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from gradloom.models.arithmetic import shortcut
-from gradloom.models.layers import INPUT, Conv, FullyConnected, Geometry, Kind, Layer, MaxPool, Subsample
+from gradloom.models.arithmetic.pool import PoolWalk
+from gradloom.models.layers import INPUT, Conv, FullyConnected, Geometry, Kind, Layer, Pool, Subsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -38,16 +39,16 @@ class FloatStep:
     tensors: dict[tuple[str, str], np.ndarray]
 
 
-def _windows(x: np.ndarray, g: Geometry, fill: float = 0.0) -> np.ndarray:
+def _windows(x: np.ndarray, g: Geometry | PoolWalk, fill: float = 0.0) -> np.ndarray:
     """(B, C, Yo, Xo, Ky, Kx) view of the windows of (B, C, Y, X)."""
     padded = np.pad(x, ((0, 0), (0, 0), (g.pad, g.pad), (g.pad, g.pad)), constant_values=fill)
     return sliding_window_view(padded, g.kernel, axis=(2, 3))[:, :, :: g.stride, :: g.stride]
 
 
-def _scatter(windows: np.ndarray, g: Geometry) -> np.ndarray:
-    """Adjoint of :func:`_windows`: add every window's values up at the positions that they came from."""
+def _scatter(windows: np.ndarray, g: Geometry | PoolWalk, plane: tuple[int, ...]) -> np.ndarray:
+    """Adjoint of :func:`_windows`: add every window's values up at the positions of ``plane`` (Y, X) that they came from."""
     batch, channels, rows, columns = windows.shape[:4]
-    _, height, width = g.in_shape
+    height, width = plane
     padded = np.zeros((batch, channels, height + 2 * g.pad, width + 2 * g.pad), windows.dtype)
     for ky in range(g.kernel[0]):
         for kx in range(g.kernel[1]):
@@ -55,6 +56,26 @@ def _scatter(windows: np.ndarray, g: Geometry) -> np.ndarray:
                 windows[..., ky, kx]
             )
     return padded[:, :, g.pad : g.pad + height, g.pad : g.pad + width]
+
+
+def _walked(
+    x: np.ndarray, walk: PoolWalk, plane: tuple[int, ...], index: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Results (B, C, Y, X) of a pool's pass, of planes (Y, X), and the index of a maximum, that which is given if there is one."""
+    if walk.spread:
+        area = walk.kernel[0] * walk.kernel[1]
+        if walk.maximum:
+            assert index is not None
+            share = (index[..., None] == np.arange(area)).astype(x.dtype)
+        else:
+            share = np.full((*x.shape, area), 1 / walk.divisor, x.dtype)
+        return _scatter((x[..., None] * share).reshape(*x.shape, *walk.kernel), walk, plane), None
+    if not walk.maximum:
+        return _windows(x, walk).sum(axis=(4, 5)) / walk.divisor, None
+    windows = _windows(x, walk, -np.inf)
+    flat = windows.reshape(*windows.shape[:4], -1)
+    index = np.asarray(flat.argmax(axis=-1) if index is None else index).astype(np.int64)
+    return np.take_along_axis(flat, index[..., None], axis=-1)[..., 0], index
 
 
 def _column(parameter: np.ndarray) -> np.ndarray:
@@ -166,16 +187,12 @@ class FloatNet:
         if isinstance(layer, Subsample):
             tensors[name, "z"] = shortcut.subsample(x, layer.stride, layer.out)
             return
-        if not isinstance(layer, Conv | FullyConnected):
-            if isinstance(layer, MaxPool):
-                windows = _windows(x, g, -np.inf)
-                flat = windows.reshape(*windows.shape[:4], -1)
-                index = np.asarray(decisions.get((name, "index"), flat.argmax(axis=-1))).astype(np.int64)
+        if isinstance(layer, Pool):
+            tensors[name, "z"], index = _walked(x, layer.walk(g), g.out_shape[1:], decisions.get((name, "index")))
+            if index is not None:
                 tensors[name, "index"] = index
-                tensors[name, "z"] = np.take_along_axis(flat, index[..., None], axis=-1)[..., 0]
-            else:
-                tensors[name, "z"] = _windows(x, g).mean(axis=(4, 5))
             return
+        assert isinstance(layer, Conv | FullyConnected)
         columns = _windows(x, g).transpose(0, 2, 3, 1, 4, 5)
         shape = columns.shape[:3]
         columns = columns.reshape(-1, x.shape[1] * g.kernel[0] * g.kernel[1])
@@ -232,14 +249,9 @@ class FloatNet:
                     len(weights), -1
                 )
                 shape = (len(dx), *g.out_shape[1:], g.in_shape[0], *g.kernel)
-                total += _scatter(columns.reshape(shape).transpose(0, 3, 1, 2, 4, 5), g)
-            else:
-                area = g.kernel[0] * g.kernel[1]
-                if isinstance(layer, MaxPool):
-                    share = (tensors[layer.name, "index"][..., None] == np.arange(area)).astype(dz.dtype)
-                else:
-                    share = np.full((*dz.shape, area), 1 / area, dz.dtype)
-                total += _scatter((dz[..., None] * share).reshape(*dz.shape, *g.kernel), g)
+                total += _scatter(columns.reshape(shape).transpose(0, 3, 1, 2, 4, 5), g, g.in_shape[1:])
+            elif isinstance(layer, Pool):
+                total += _walked(dz, layer.walk(g).adjoint, g.in_shape[1:], tensors.get((layer.name, "index")))[0]
         return total
 
     def _backward(

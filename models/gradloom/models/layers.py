@@ -3,6 +3,8 @@
 import dataclasses
 import enum
 
+from gradloom.models.arithmetic.pool import PoolWalk
+
 __all__ = [
     "INPUT",
     "LAYER_TYPES",
@@ -15,11 +17,14 @@ __all__ = [
     "Layer",
     "MaxPool",
     "NetworkError",
+    "Pool",
     "Shortcut",
     "Subsample",
     "Training",
+    "Upsample",
     "is_integer",
     "shape_text",
+    "type_name",
 ]
 
 INPUT = "input"
@@ -76,16 +81,28 @@ class Conv(Layer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaxPool(Layer):
+class Pool(Layer):
+    """A layer without weights that takes windows of planes, channel by channel; it is the only reader of its input."""
+
+    def walk(self, geometry: "Geometry") -> PoolWalk:
+        """The forward pass on planes of this geometry; the backward pass is its adjoint."""
+        return PoolWalk(geometry.kernel, geometry.stride, geometry.pad)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaxPool(Pool):
     """Maximum of kernel x kernel windows; padding never wins."""
 
     kernel: int
     stride: int
     pad: int = 0
 
+    def walk(self, geometry: "Geometry") -> PoolWalk:
+        return dataclasses.replace(super().walk(geometry), maximum=True)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AvgPool(Layer):
+class AvgPool(Pool):
     """Mean of kernel x kernel windows; padding counts as zeros."""
 
     kernel: int
@@ -94,8 +111,18 @@ class AvgPool(Layer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GlobalAvgPool(Layer):
+class GlobalAvgPool(Pool):
     """Mean of the whole (square) plane: an average pool whose kernel is the plane."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Upsample(Pool):
+    """Every row and column ``scale`` times (nearest neighbour): the adjoint of an average pool, without its division."""
+
+    scale: int
+
+    def walk(self, geometry: "Geometry") -> PoolWalk:
+        return dataclasses.replace(super().walk(geometry), spread=True, mean=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +173,8 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """Shapes (C, Y, X) and window of a layer; of a fully connected layer the kernel is the input's plane.
+    """Shapes (C, Y, X) and window of a layer; of a fully connected layer the kernel is the input's plane, of an upsample layer the
+    windows lie on its output.
 
     ``across``: columns from window to window, if they are not as many as rows; no network says so, but a machine may lay out its
     input thus.
@@ -177,10 +205,16 @@ LAYER_TYPES: dict[str, type[Layer]] = {
     "max_pool": MaxPool,
     "avg_pool": AvgPool,
     "global_avg_pool": GlobalAvgPool,
+    "upsample": Upsample,
     "subsample": Subsample,
     "fully_connected": FullyConnected,
 }
 """Layers by their ``type`` in a file."""
+
+
+def type_name(layer: type[Layer]) -> str:
+    """``type`` of a class of layers in a file."""
+    return next(name for name, cls in LAYER_TYPES.items() if cls is layer)
 
 
 def is_integer(value: object) -> bool:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradloom.models.floatref import BATCH_EPSILON, BATCH_MOMENTUM, EPSILON, from_state
-from gradloom.models.layers import INPUT, Conv, FullyConnected, MaxPool, Subsample
+from gradloom.models.layers import INPUT, Conv, FullyConnected, MaxPool, Subsample, Upsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -57,6 +57,8 @@ class FloatNetwork(nn.Module):
             elif isinstance(layer, Subsample):
                 kept = source[:, :, :: layer.stride, :: layer.stride]
                 z[name] = F.pad(kept, (0, 0, 0, 0, 0, layer.out - kept.shape[1]))
+            elif isinstance(layer, Upsample):
+                z[name] = F.interpolate(source, scale_factor=layer.scale)
             elif isinstance(layer, MaxPool):
                 z[name] = F.max_pool2d(source, g.kernel, g.stride, g.pad)
             else:

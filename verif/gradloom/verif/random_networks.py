@@ -1,10 +1,11 @@
 """Small random networks of every kind of layer, reproducible from a seed."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gradloom.models.layers import Layer
+from gradloom.models.layers import Layer, Upsample
 from gradloom.models.network import (
     AvgPool,
     Conv,
@@ -17,7 +18,10 @@ from gradloom.models.network import (
     Subsample,
 )
 
-__all__ = ["random_network"]
+__all__ = ["PARTS", "random_network"]
+
+PARTS = ("conv", "conv", "pool", "block", "block")
+"""Methods of which a network's parts are drawn."""
 
 _T = TypeVar("_T")
 
@@ -52,6 +56,9 @@ class _Builder:
         fields = {"kernel": kernel, "stride": self.pick(1, 2, 3), "pad": int(self.rng.integers(0, kernel))}
         self.add(self.pick(MaxPool, AvgPool), **fields)
 
+    def enlarge(self) -> None:
+        self.add(Upsample, scale=self.pick(2, 2, 3))
+
     def block(self) -> None:
         """Two convolutions and a shortcut: the same tensor, a subsampled one, or a projection."""
         source, out, stride = self.last, int(self.rng.integers(3, 10)), self.pick(1, 2)
@@ -68,11 +75,10 @@ class _Builder:
         self.conv(input=first, out=out, kernel=3, stride=1, pad=1, norm="frn", act="tlu", residual=added)
 
 
-def _attempt(rng: np.random.Generator, name: str) -> Network:
+def _attempt(rng: np.random.Generator, name: str, parts: Sequence[str]) -> Network:
     b = _Builder(rng)
     for _ in range(rng.integers(1, 5)):
-        kind = b.pick("conv", "conv", "pool", "block", "block")
-        getattr(b, kind)()
+        getattr(b, b.pick(*parts))()
     if b.chance(0.4):
         b.add(GlobalAvgPool)
     if b.chance(0.3):
@@ -86,11 +92,12 @@ def _attempt(rng: np.random.Generator, name: str) -> Network:
     return Network(name, shape, classes, tuple(b.layers), loss=b.pick("softmax", "softmax", "squared"), rounding=rounding)
 
 
-def random_network(seed: int) -> Network:
-    """A valid network with one to about fourteen layers."""
+def random_network(seed: int, parts: Sequence[str] = PARTS) -> Network:
+    """A valid network with one to about fourteen layers. A seed's network stays what it is when layers are added to the project:
+    ``parts`` may name them, too (``enlarge``)."""
     rng = np.random.default_rng(seed)
     while True:
         try:
-            return _attempt(rng, f"random-{seed}")
+            return _attempt(rng, f"random-{seed}", parts)
         except NetworkError:
             continue

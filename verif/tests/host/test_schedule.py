@@ -62,7 +62,8 @@ TWO = dataclasses.replace(PRESETS["small"], name="two", wpus=2)
 LAPS = dataclasses.replace(TIGHT3, name="laps", clusters=4, cols=2, ibuf_depth=32, max_classes=64)
 
 
-ALL = ("tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample")
+ALL = ("tiny-awkward", "tiny-branches", "tiny-relu", "tiny-residual", "tiny-stem", "tiny-strided", "tiny-subsample",
+       "tiny-upsample")
 IN_SUITE = {
     "nano": ("tiny-branches", "tiny-relu"),
     "small": ALL,
@@ -88,7 +89,7 @@ def test_two_steps_write_the_bytes_of_the_golden_model(name, config):
 @pytest.mark.parametrize(("name", "config"), [
     pytest.param(name, config, marks=[pytest.mark.long("the network runs on eta, nano with tiny-relu")]
                  if config == "nano" and name != "tiny-relu" else [])
-    for name in ("tiny-awkward", "tiny-relu", "tiny-residual", "tiny-subsample") for config in ("nano", "eta")
+    for name in ("tiny-awkward", "tiny-relu", "tiny-residual", "tiny-subsample", "tiny-upsample") for config in ("nano", "eta")
 ])
 def test_every_rounding_flipped(name, config):
     check_steps(load_network(str(NETWORKS / f"{name}.toml")).rounded(FLIPPED), PRESETS[config], batch=3)
@@ -113,6 +114,7 @@ def test_one_rounding_flipped(kind):
         pytest.param("tiny-awkward", TWO, marks=pytest.mark.long("two WPUs compute tiny-subsample, three tiny-awkward")),
         pytest.param("tiny-strided", TWO, marks=pytest.mark.long("two WPUs compute tiny-subsample, laps tiny-strided")),
         ("tiny-subsample", TWO),
+        ("tiny-upsample", TIGHT3),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

@@ -1,23 +1,17 @@
 """Backward pass: errors through convolutions and pools, and the exponents that they come with."""
 
-import dataclasses
-import itertools
 from collections.abc import Sequence
-from typing import Any
 
-from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
+from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.backward.conv_backward_tiles import ErrorPart, error_works
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
 from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
-from gradloom.host.cost_model.pool_walk import pool_cycles
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
-from gradloom.host.program.assembler import Instruction
+from gradloom.host.order.pieces import DataRegion, Work
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import backward_sweep
-from gradloom.host.tiles.pool_parts import Windows, pool_parts
-from gradloom.models.arithmetic.arith import reciprocal
-from gradloom.models.network import Conv, FullyConnected, Layer, MaxPool, Subsample
+from gradloom.host.tiles.pool_pass import backward_pass, pool_work
+from gradloom.models.network import Conv, FullyConnected, Layer, Pool, Subsample
 
 __all__ = [
     "SCALAR_CYCLES",
@@ -65,12 +59,10 @@ def output_zero(builder: ProgramBuilder, name: str) -> Zero:
         assert shortcut is not None
         source = network.dz_tid if shortcut.kind == "residual" else network.ds_tid
         return 0, (source(shortcut.layer),), ()
-    if isinstance(main, Conv | FullyConnected):
-        return ds_zero(builder, main)
-    constant = (
-        0 if isinstance(main, MaxPool) else -15 - reciprocal(network.geometry(main.name).kernel[0] ** 2)[1]
-    )
-    return constant, (builder.tid(main.name, Kind.DZ),), ()
+    if isinstance(main, Pool):
+        return backward_pass(network, main).zero(builder)
+    assert isinstance(main, Conv | FullyConnected)
+    return ds_zero(builder, main)
 
 
 def accumulator_zero(builder: ProgramBuilder, layer: Conv | FullyConnected) -> Zero:
@@ -102,10 +94,11 @@ def output_error(builder: ProgramBuilder, name: str, *, dry: bool = False) -> li
     """
     main = builder.network.main_consumer(name)
     tag = 8 * builder.network.index(main.name if main else name) + 1
-    if main is None or isinstance(main, Conv | FullyConnected):
-        works = _convolved_error(builder, name, main, dry)
+    if isinstance(main, Pool):
+        works = [pool_work(builder, backward_pass(builder.network, main), dry=dry)]
     else:
-        works = [_pool(builder, name, main, dry)]
+        assert main is None or isinstance(main, Conv | FullyConnected)
+        works = _convolved_error(builder, name, main, dry)
     return [builder.planned(tag, work) for work in works]
 
 
@@ -250,48 +243,3 @@ def _slowly_made(builder: ProgramBuilder, layer: Conv | FullyConnected, source: 
     images = builder.images[1] - builder.images[0]
     acore = images * builder.groups(channels) * max(SCALAR_CYCLES, Plane(y, x).nb)
     return layer.norm == "frn" and acore > _backward_work(builder, source)[0].cycles(builder.images)
-
-
-def _pool(builder: ProgramBuilder, name: str, pool: Layer, dry: bool) -> Work:
-    """dz of a pool's input; planes of the pooled size come in, planes of the input's size go out."""
-    network, memory = builder.network, builder.memory
-    geometry = network.geometry(pool.name)
-    (channels, yi, xi), (_, yo, xo) = geometry.in_shape, geometry.out_shape
-    big, small = Plane(yi, xi), Plane(yo, xo)
-    maximum = isinstance(pool, MaxPool)
-    tail = shifts(SH1=relative(builder.tid(name, Kind.DZ), output_zero(builder, name)))
-    windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
-    limit, pieces = pool_parts(builder, pool.name, windows, big, small, backward=True)
-    fixed: dict[str, Any] = {
-        "xsrc": int(XSource.NONE),
-        "pool": 2,
-        "pmax": int(maximum),
-        "pkern": geometry.kernel[0],
-        "pstride": geometry.stride,
-        "ppad": geometry.pad,
-        "inv": reciprocal(geometry.kernel[0] ** 2)[0],
-    }
-    cycles = sum(pool_cycles(Instruction(Opcode.RUN, fixed | piece.fields())) for piece in pieces)
-    for work, images, chosen in builder.sweeps(
-        builder.groups(channels),
-        limit,
-        cycles,
-        lambda images, groups: (builder.part(pool.name, "dz", images, groups),),
-        lambda images, groups: (builder.part(name, "dz", images, groups), *builder.every_row(name, "dz", images, groups)),
-    ):
-        # Rows of a plane one by one: a whole one would keep others waiting.
-        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
-        yield each
-        count = images[1] - images[0]
-        for number, (group, piece) in enumerate(itertools.product(chosen, pieces)):
-            if number and len(pieces) > 1:
-                yield Piece(BoundEngine.ACORE, each.cycles, inside=True)
-            beats = count * piece.stored.nb
-            aa = builder.load_planes(Dest.AA, memory[pool.name, "dz"], images, group, piece.stored_rows)
-            part = ErrorPart(images, group, piece.out, piece.rows, fixed | piece.fields() | {"sa0": aa}, [("AA", aa, beats)])
-            part.fields |= plane_rounding(builder, name, Kind.DZ, (channels, yi, xi), images, group, part.row)
-            if maximum:
-                index = builder.load_planes(Dest.AB, memory[pool.name, "index"], images, group, piece.stored_rows)
-                part.fields["sb0"] = index
-                part.reads.append(("AB", index, beats))
-            _encode(builder, "MAXPOOL_BWD" if maximum else "AVGPOOL_BWD", tail, part, (name, "dz"), dry)

@@ -4,14 +4,11 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
-from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
-from gradloom.host.compilation.layer_sizes import Plane
-from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
-from gradloom.host.compilation.schedule_rounding import plane_rounding
+from gradloom.contracts.isa import Dest, Kind
+from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.sums import HALVES, TileSums
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
-from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.forward import schedule_logits, schedule_shortcut
 from gradloom.host.forward.forward_rows import RowForward
@@ -19,12 +16,10 @@ from gradloom.host.forward.forward_sweeps import activate, load_sides
 from gradloom.host.forward.forward_tiles import convolved_forward, forward_work, through
 from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
 from gradloom.host.order.tasks import Address
-from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.convolution import Convolution
-from gradloom.host.tiles.pool_parts import Windows, pool_parts
+from gradloom.host.tiles.pool_pass import forward_pass, pool_work
 from gradloom.host.tiles.row_parts import swept_rows
-from gradloom.models.arithmetic.arith import reciprocal
-from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, MaxPool, Subsample
+from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, Pool, Subsample
 
 __all__ = ["forward", "forward_zero"]
 
@@ -46,12 +41,11 @@ class Sides:
 
 def forward_zero(builder: ProgramBuilder, layer: Layer) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Exponent of z at which the converter's shift is 0: constant, tensors added, tensors subtracted."""
-    source = builder.tid(layer.input, Kind.Z)
-    if isinstance(layer, Conv | FullyConnected):
-        return (-20, (), ()) if layer.norm == "frn" else (0, (builder.tid(layer.name, Kind.W), source), ())
-    if isinstance(layer, MaxPool):
-        return 0, (source,), ()
-    return -15 - reciprocal(builder.network.geometry(layer.name).kernel[0] ** 2)[1], (source,), ()
+    if isinstance(layer, Pool):
+        return forward_pass(builder.network, layer).zero(builder)
+    if getattr(layer, "norm", None) == "frn":
+        return -20, (), ()
+    return 0, (builder.tid(layer.name, Kind.W), builder.tid(layer.input, Kind.Z)), ()
 
 
 def forward(builder: ProgramBuilder, layer: Layer, *, dry: bool = False) -> list[Work]:
@@ -64,10 +58,13 @@ def forward(builder: ProgramBuilder, layer: Layer, *, dry: bool = False) -> list
     elif isinstance(layer, Subsample):
         works = [schedule_shortcut.forward(builder, layer)]
     else:
+        assert isinstance(layer, Pool)
         groups = builder.groups(builder.network.shape(layer.input)[0])
         # The last tiles of sets come at their end: their groups are not to keep those before waiting.
         parts = _POOL_PARTS if (layer.input, False) in builder.by_sets else 1
-        works = [_pool(builder, layer, dry, range(*chunk)) for chunk in equal_ranges(0, groups, ceil_div(groups, parts))]
+        one = forward_pass(builder.network, layer)
+        chunks = equal_ranges(0, groups, ceil_div(groups, parts))
+        works = [pool_work(builder, one, dry=dry, chosen=range(*chunk)) for chunk in chunks]
     return [builder.planned(tag, work) for work in works]
 
 
@@ -171,61 +168,3 @@ def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> l
     if builder.choices.cut and layer.input != INPUT:
         return work.works(work.image_tiles(), needs, gives, emit, made, through(builder, layer, emitted=True))
     return work.works(work.image_tiles(), needs, gives, emit, early=through(builder, layer))
-
-
-def _pool(builder: ProgramBuilder, layer: Layer, dry: bool, every: range) -> Work:
-    network, name = builder.network, layer.name
-    geometry = network.geometry(name)
-    (_, yi, xi), (channels, yo, xo) = geometry.in_shape, geometry.out_shape
-    big, small = Plane(yi, xi), Plane(yo, xo)
-    z, source = builder.tid(name, Kind.Z), builder.tid(layer.input, Kind.Z)
-    maximum = isinstance(layer, MaxPool)
-    inv, k = reciprocal(geometry.kernel[0] ** 2)
-    constant = 0 if maximum else 15 + k
-    windows = Windows(geometry.kernel[0], geometry.stride, geometry.pad)
-    limit, pieces = pool_parts(builder, name, windows, small, big, backward=False)
-    groups = builder.groups(channels)
-    pool = {"pool": 1, "pmax": int(maximum), "pkern": geometry.kernel[0], "pstride": geometry.stride, "ppad": geometry.pad}
-    for work, images, chosen in builder.sweeps(
-        groups,
-        limit,
-        sum(pool_cycles(Instruction(Opcode.RUN, pool | part.fields())) for part in pieces),
-        lambda images, groups: (builder.part(layer.input, "z", images, groups),),
-        lambda images, groups: (builder.part(name, "z", images, groups),),
-        chosen=every,
-    ):
-        # Rows of a plane one by one: a whole one would keep others waiting.
-        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
-        yield each
-        count = images[1] - images[0]
-        for number, (group, part) in enumerate(itertools.product(chosen, pieces)):
-            if number and len(pieces) > 1:
-                yield Piece(BoundEngine.ACORE, each.cycles, inside=True)
-            beats = count * part.out.nb
-            aa = builder.load_planes(Dest.AA, builder.memory[layer.input, "z"], images, group, part.stored_rows)
-            oa = builder.ring["OA"].take(beats)
-            ob = builder.ring["OB"].take(beats) if maximum else 0
-            fields = {
-                "planes": count,
-                "dry": int(dry),
-                **part.fields(),
-                "xsrc": int(XSource.NONE),
-                "sa0": aa,
-                "oa0": oa,
-                "ob0": ob,
-                "inv": inv,
-                **plane_rounding(builder, name, Kind.Z, network.shape(name), images, group, part.row),
-                **pool,
-            }
-            builder.run(
-                "MAXPOOL_FWD" if maximum else "AVGPOOL_FWD",
-                fields,
-                shifts(SH1=(constant, (z,), (source,))),
-                reads=[("AA", aa, count * part.stored.nb)],
-                writes=[("OA", oa, beats), ("OB", ob, beats if maximum else 0)],
-            )
-            if dry:
-                continue
-            builder.store_planes(Source.OA, builder.memory[name, "z"], images, group, oa, part.rows)
-            if maximum and builder.training:
-                builder.store_planes(Source.OB, builder.memory[name, "index"], images, group, ob, part.rows)

@@ -86,7 +86,7 @@ def scatter(builder: ProgramBuilder, layer: Subsample) -> Work:
     network, memory, name = builder.network, builder.memory, layer.name
     (channels, yi, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)
     big, small = Plane(yi, xi), Plane(yo, xo)
-    limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), big, small, backward=True)
+    limit, pieces = pool_parts(builder, name, Windows(1, layer.stride, 0), big, small, spread=True, backward=True)
     for work, images, groups in builder.sweeps(
         builder.groups(channels),
         limit,

@@ -7,16 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gradloom.host.frontends.import_graph import Graph, Node, Op, refuse
-from gradloom.models.layers import (
-    INPUT,
-    AvgPool,
-    Conv,
-    FullyConnected,
-    GlobalAvgPool,
-    Layer,
-    MaxPool,
-    Subsample,
-)
+from gradloom.models.layers import INPUT, Conv, FullyConnected, Layer, MaxPool, type_name
 
 __all__ = ["Fused", "fuse"]
 
@@ -143,7 +134,7 @@ class _Fuser:
 
     def _activation(self, node: Node) -> None:
         target = draft = self._alone(node.inputs[0])
-        if draft is not None and draft.node.op == Op.MAX_POOL:
+        if draft is not None and draft.node.op is MaxPool:
             # A maximum pool and a threshold commute: both are monotone, and padding never wins.
             target = self._alone(draft.node.inputs[0])
         if (
@@ -244,7 +235,8 @@ class _Fuser:
 def _name(drafts: list[_Draft]) -> None:
     taken = {INPUT}
     for draft in drafts:
-        base = re.sub(r"[^A-Za-z0-9_.-]", "_", draft.node.layer).lstrip(".-") or draft.node.op
+        op = draft.node.op
+        base = re.sub(r"[^A-Za-z0-9_.-]", "_", draft.node.layer).lstrip(".-") or (op if isinstance(op, str) else type_name(op))
         name, number = base, 1
         while name in taken:
             number += 1
@@ -263,8 +255,8 @@ def _layer(draft: _Draft) -> Layer:
         return Conv(name=draft.name, input=source, norm=norm, act=act, residual=residual, **settings)
     if op == Op.LINEAR:
         return FullyConnected(name=draft.name, input=source, act="none" if draft.act is None else "relu", **settings)
-    kinds = {Op.MAX_POOL: MaxPool, Op.AVG_POOL: AvgPool, Op.GLOBAL_AVG_POOL: GlobalAvgPool, Op.SUBSAMPLE: Subsample}
-    return kinds[op](name=draft.name, input=source, **settings)
+    assert not isinstance(op, str)
+    return op(name=draft.name, input=source, **settings)
 
 
 def _parameters(draft: _Draft) -> dict[tuple[str, str], tuple[str, np.ndarray]]:

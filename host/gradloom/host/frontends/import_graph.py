@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.files import UserError
+from gradloom.models.layers import AvgPool, GlobalAvgPool, Layer
 
 __all__ = ["EPSILON", "Graph", "Node", "Op", "adaptive", "bias_vector", "expanded", "features", "pair", "refuse", "window"]
 
@@ -19,11 +20,10 @@ EPSILON = 2.0**-12
 
 
 class Op:
-    """Operations of a :class:`Node`, and their settings.
+    """Operations of a :class:`Node` that are no layer without weights, and their settings.
 
     ``CONV``: out, kernel, stride, pad. ``LINEAR``: out. ``NORM``: BatchNorm2d or L1-FRN. ``RELU``. ``TLU``: maximum with
-    tau. ``MAX_POOL``, ``AVG_POOL``: kernel, stride, pad. ``GLOBAL_AVG_POOL``. ``SUBSAMPLE``: out, stride. ``ADD``.
-    ``SAME``: the input itself (identity, flatten).
+    tau. ``ADD``. ``SAME``: the input itself (identity, flatten).
     """
 
     CONV = "conv"
@@ -31,10 +31,6 @@ class Op:
     NORM = "norm"
     RELU = "relu"
     TLU = "tlu"
-    MAX_POOL = "max_pool"
-    AVG_POOL = "avg_pool"
-    GLOBAL_AVG_POOL = "global_avg_pool"
-    SUBSAMPLE = "subsample"
     ADD = "add"
     SAME = "same"
 
@@ -47,6 +43,8 @@ class Node:
     ----------
     name : :class:`str`
         Unique in the graph.
+    op : :class:`str` or class
+        Of :class:`Op`, or the class of a layer without weights.
     where : :class:`str`
         What messages call it: ``module 'layer1.0.conv1' (Conv2d)``.
     layer : :class:`str`
@@ -54,7 +52,7 @@ class Node:
     inputs : tuple of :class:`str`
         Nodes, or :attr:`Graph.input`.
     settings : dict
-        See :class:`Op`.
+        See :class:`Op`; of a layer without weights its own keys.
     arrays : dict
         By "w", "bias", "gamma", "beta", "tau": the parameter's own name and its float64 value.
     shape : tuple of :class:`int`
@@ -62,7 +60,7 @@ class Node:
     """
 
     name: str
-    op: str
+    op: str | type[Layer]
     where: str
     layer: str
     inputs: tuple[str, ...]
@@ -151,7 +149,9 @@ def expanded(where: str, name: str, count: int) -> str:
     return f"{where}: its bias {name!r} is one number for {count} outputs, and is trained as {count}"
 
 
-def adaptive(where: str, shape: tuple[int, int, int], size: tuple[int | None, int | None]) -> tuple[str, dict[str, int]]:
+def adaptive(
+    where: str, shape: tuple[int, int, int], size: tuple[int | None, int | None]
+) -> tuple[str | type[Layer], dict[str, int]]:
     """Operation and settings of an adaptive average pool to ``size`` of an input of ``shape``.
 
     Raises
@@ -164,7 +164,7 @@ def adaptive(where: str, shape: tuple[int, int, int], size: tuple[int | None, in
     if to == (rows, columns):
         return Op.SAME, {}
     if to == (1, 1):
-        return Op.GLOBAL_AVG_POOL, {}
+        return GlobalAvgPool, {}
     if rows % to[0] or columns % to[1] or rows // to[0] != columns // to[1]:
         raise refuse(
             where,
@@ -172,4 +172,4 @@ def adaptive(where: str, shape: tuple[int, int, int], size: tuple[int | None, in
             "choose an output size that divides the input's, or AdaptiveAvgPool2d(1)",
         )
     kernel = rows // to[0]
-    return Op.AVG_POOL, {"kernel": kernel, "stride": kernel, "pad": 0}
+    return AvgPool, {"kernel": kernel, "stride": kernel, "pad": 0}

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.host.frontends.import_graph import EPSILON
 from gradloom.host.frontends.imported import Imported, build, real_weights
-from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, Layer, MaxPool, Subsample, Training
+from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, Layer, MaxPool, Subsample, Training, Upsample
 from gradloom.models.network import Network
 from gradloom.models.state import State
 
@@ -97,6 +97,10 @@ class _Writer:
             self._add("GlobalAveragePool", [self._value(layer.input)], layer.name)
         elif isinstance(layer, Subsample):
             self._subsample(layer)
+        elif isinstance(layer, Upsample):
+            scales = self._constant(f"{layer.name}.scales", np.array([1, 1, layer.scale, layer.scale], np.float32))
+            self._add("Resize", [self._value(layer.input), "", scales], layer.name, mode="nearest", nearest_mode="floor",
+                      coordinate_transformation_mode="asymmetric")
         else:
             self._add("AveragePool", [self._value(layer.input)], layer.name, kernel_shape=list(g.kernel), count_include_pad=1,
                 **pads)

@@ -15,13 +15,17 @@ from gradloom.host.frontends.onnx_file import check_model, title_of
 from gradloom.host.frontends.onnx_rules import folded_norms, one_more_window, window_of
 from gradloom.host.frontends.onnx_values import constants_of, infer_shapes, shapes_of
 from gradloom.host.frontends.torch_rules import refusal
-from gradloom.models.layers import shape_text
+from gradloom.models.layers import AvgPool, Layer, MaxPool, Subsample, Upsample, shape_text
 
 __all__ = ["DOMAIN", "read"]
 
 DOMAIN = "gradloom"
 """Domain of the functions L1FRN and TLU that :mod:`gradloom.api.onnx_models` exports."""
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
+_REPEATING = frozenset({("asymmetric", "floor"), ("tf_half_pixel_for_nn", "floor")} | {
+    (f"{start}half_pixel{end}", f"round_prefer_{tie}")
+    for start, end in (("", ""), ("pytorch_", ""), ("", "_symmetric")) for tie in ("floor", "ceil")})
+"""Coordinates and roundings of Resize by which a plane enlarged by a whole number s takes position x / s, rounded down, at x."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -212,7 +216,7 @@ class _Reader:
         found = window_of(where, settings, shape)
         if one_more_window(settings, found, shape) or (len(node.output) > 1 and self.readers[node.output[1]]):
             raise refuse(where, "ceil_mode and indices are not supported", "leave them out")
-        self._emit(node, Op.MAX_POOL, where, found)
+        self._emit(node, MaxPool, where, found)
 
     def _avg_pool(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         shape = self._plane(node.input[0], where)
@@ -220,11 +224,26 @@ class _Reader:
         if one_more_window(settings, found, shape) or (found["pad"] and not settings.get("count_include_pad", 0)):
             raise refuse(where, "padding counts as zeros in the mean, and ceil_mode is not supported",
                          "set count_include_pad to 1 and ceil_mode to 0")
-        self._emit(node, Op.AVG_POOL, where, found)
+        self._emit(node, AvgPool, where, found)
 
     def _global_pool(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         op, found = adaptive(where, self._plane(node.input[0], where), (1, 1))
         self._emit(node, op, where, found)
+
+    def _resize(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
+        source, target = self._plane(node.input[0], where)[1:], self._plane(node.output[0], where, "result")[1:]
+        scale = target[0] // source[0]
+        # Operator sets 7, 8 to 10, and from 11 on, where the size may be given instead.
+        position = 2 if len(node.input) > 2 else 1
+        given = self.constants.get(node.input[position], ()) if _given(node, position) else settings.get("scales", ())
+        # A scale that is not quite whole may give the same size, but by other rows.
+        whole = target == (scale * source[0], scale * source[1]) and set(np.reshape(given, -1).tolist()) <= {1.0, float(scale)}
+        # Before operator set 11 it was "asymmetric", "floor": no other rows than by the defaults of those that follow.
+        way = tuple(settings.get(key, default).decode() for key, default in (
+            ("coordinate_transformation_mode", b"half_pixel"), ("nearest_mode", b"round_prefer_floor")))
+        if settings.get("mode", b"nearest") != b"nearest" or not whole or way not in _REPEATING:
+            raise refuse(where, *refusal("resize"))
+        self._emit(node, Upsample, where, {"scale": scale})
 
     def _mean(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         axes = self._numbers(node, 1, settings, "axes")
@@ -288,7 +307,7 @@ class _Reader:
         elif stride == (1, 1) and node.input[0] in self.strides:
             self._emit(node, Op.SAME, where, inputs=(source,))
         else:
-            self._emit(node, Op.SUBSAMPLE, where, {"out": shape[0], "stride": stride[0]}, inputs=(source,))
+            self._emit(node, Subsample, where, {"out": shape[0], "stride": stride[0]}, inputs=(source,))
 
     def _pad(self, node: onnx.NodeProto, where: str, settings: dict[str, Any]) -> None:
         shape = self._plane(node.input[0], where)
@@ -299,12 +318,12 @@ class _Reader:
             raise refuse(where, "only channels of zeros behind the source's are appended (subsample)",
                          "pad planes in the convolution")
         found = {"out": shape[0] + pads[5], "stride": 1}
-        source = next((node_ for node_ in self.nodes if node_.name == node.input[0] and node_.op == Op.SUBSAMPLE), None)
+        source = next((node_ for node_ in self.nodes if node_.name == node.input[0] and node_.op is Subsample), None)
         if source is not None and self.readers[node.input[0]] == 1:
             self.nodes.remove(source)
-            self._emit(node, Op.SUBSAMPLE, where, found | {"stride": source.settings["stride"]}, inputs=source.inputs)
+            self._emit(node, Subsample, where, found | {"stride": source.settings["stride"]}, inputs=source.inputs)
         else:
-            self._emit(node, Op.SUBSAMPLE, where, found)
+            self._emit(node, Subsample, where, found)
 
     # Shared
 
@@ -321,11 +340,11 @@ class _Reader:
             raise refuse(where, f"the shape of its {what} {name!r} is not known", "check the file with onnx.checker")
         return shape[1:]
 
-    def _plane(self, name: str, where: str) -> tuple[int, int, int]:
+    def _plane(self, name: str, where: str, what: str = "input") -> tuple[int, int, int]:
         """Shape of a feature map."""
-        shape = self._shape(name, where)
+        shape = self._shape(name, where, what)
         if len(shape) != 3:
-            raise refuse(where, f"its input {name!r} is no feature map, its shape for one image is {shape_text(shape)}",
+            raise refuse(where, f"its {what} {name!r} is no feature map, its shape for one image is {shape_text(shape)}",
                          "give it (images, channels, rows, columns)")
         return shape[0], shape[1], shape[2]
 
@@ -356,7 +375,7 @@ class _Reader:
         self.trained.add(name)
         return name, value.astype(np.float64)
 
-    def _emit(self, node: onnx.NodeProto, op: str, where: str, settings: dict[str, int] | None = None,
+    def _emit(self, node: onnx.NodeProto, op: str | type[Layer], where: str, settings: dict[str, int] | None = None,
               arrays: dict[str, tuple[str, np.ndarray]] | None = None, inputs: tuple[str, ...] | None = None) -> None:
         layer = (node.name or node.output[0]).strip("/").replace("/", ".")
         if arrays and "w" in arrays and arrays["w"][0].endswith(".weight"):
@@ -383,6 +402,8 @@ _READERS: dict[tuple[str, str], Callable[[_Reader, onnx.NodeProto, str, dict[str
     ("", "MaxPool"): _Reader._max_pool,
     ("", "AveragePool"): _Reader._avg_pool,
     ("", "GlobalAveragePool"): _Reader._global_pool,
+    ("", "Resize"): _Reader._resize,
+    ("", "Upsample"): _Reader._resize,
     ("", "ReduceMean"): _Reader._mean,
     ("", "Flatten"): _Reader._flatten,
     ("", "Reshape"): _Reader._flatten,

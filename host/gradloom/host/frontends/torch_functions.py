@@ -9,8 +9,10 @@ from torch import fx
 from torch.nn import functional
 
 from gradloom.host.frontends.import_graph import Op, refuse
+from gradloom.host.frontends.torch_pools import POOLS, adaptive_pool
 from gradloom.host.frontends.torch_rules import refusal
 from gradloom.host.frontends.torch_writer import Shape, Writer
+from gradloom.models.layers import Subsample
 
 __all__ = ["read_function"]
 
@@ -25,34 +27,19 @@ def read_function(writer: Writer, node: fx.Node) -> None:
     """
     title = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     where = f"{'method' if node.op == 'call_method' else 'function'} {title!r} (node {node.name!r})"
-    read = _READERS.get(_key(node))
-    if read is None:
+    pool, read = next((pool for pool in POOLS if node.target in pool.functions), None), _READERS.get(_key(node))
+    if pool is None and read is None:
         raise refuse(where, *refusal(str(title)))
     writer.shape_of_input(node, where)
-    read(writer, node, where)
+    if pool is not None:
+        settings = {key: writer.argument(node, position, key) for position, key in enumerate(pool.arguments, 1)}
+        pool.read(writer, node, where, node.name, settings)
+    elif read is not None:
+        read(writer, node, where)
 
 
 def _relu(writer: Writer, node: fx.Node, where: str) -> None:
     writer.emit(node, Op.RELU, where, node.name)
-
-
-def _pool_settings(writer: Writer, node: fx.Node, *keys: str) -> dict[str, Any]:
-    return {key: writer.argument(node, position + 1, key) for position, key in enumerate(keys)}
-
-
-def _max_pool(writer: Writer, node: fx.Node, where: str) -> None:
-    settings = _pool_settings(writer, node, "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-    writer.max_pool(node, where, node.name, settings)
-
-
-def _avg_pool(writer: Writer, node: fx.Node, where: str) -> None:
-    settings = _pool_settings(writer, node, "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
-                              "divisor_override")
-    writer.avg_pool(node, where, node.name, settings)
-
-
-def _adaptive(writer: Writer, node: fx.Node, where: str) -> None:
-    writer.adaptive_pool(node, where, node.name, writer.argument(node, 1, "output_size"))
 
 
 def _dropout(writer: Writer, node: fx.Node, where: str) -> None:
@@ -64,7 +51,7 @@ def _mean(writer: Writer, node: fx.Node, where: str) -> None:
     dims = (dims,) if isinstance(dims, int) else tuple(dims or ())
     if sorted(dim % 4 for dim in dims) != [2, 3] or len(writer.shape_of_input(node, where)) != 3:
         raise refuse(where, "only the mean over rows and columns of a feature map is a layer", "write x.mean((2, 3))")
-    writer.adaptive_pool(node, where, node.name, 1)
+    adaptive_pool(writer, node, where, node.name, {"output_size": 1})
 
 
 def _flatten(writer: Writer, node: fx.Node, where: str) -> None:
@@ -95,7 +82,7 @@ def _sliced(writer: Writer, node: fx.Node, where: str) -> None:
     if stride is None:
         raise refuse(where, "only x[:, :, ::s, ::s] of a feature map is a layer (subsample)", "write the shortcut so")
     channels = writer.values[node.name][1]
-    writer.emit(node, Op.SUBSAMPLE, where, node.name, {"out": channels, "stride": stride})
+    writer.emit(node, Subsample, where, node.name, {"out": channels, "stride": stride})
 
 
 def _slice_stride(index: Any) -> int | None:
@@ -118,13 +105,13 @@ def _pad(writer: Writer, node: fx.Node, where: str) -> None:
             "write F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, MORE)), and pad planes in the convolution",
         )
     source = writer.source(node, where)
-    sliced = next((found for found in writer.nodes if found.name == source.name and found.op == Op.SUBSAMPLE), None)
+    sliced = next((found for found in writer.nodes if found.name == source.name and found.op is Subsample), None)
     settings = {"out": writer.values[node.name][1], "stride": 1}
     if sliced is None or len(source.users) > 1:
-        writer.emit(node, Op.SUBSAMPLE, where, node.name, settings)
+        writer.emit(node, Subsample, where, node.name, settings)
         return
     writer.nodes.remove(sliced)
-    writer.emit(node, Op.SUBSAMPLE, where, node.name, settings | {"stride": sliced.settings["stride"]}, inputs=sliced.inputs)
+    writer.emit(node, Subsample, where, node.name, settings | {"stride": sliced.settings["stride"]}, inputs=sliced.inputs)
 
 
 def _key(node: fx.Node) -> str:
@@ -136,9 +123,6 @@ def _key(node: fx.Node) -> str:
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "relu": (torch.relu, torch.relu_, functional.relu, functional.relu_),
-    "max_pool": (functional.max_pool2d, torch.max_pool2d),
-    "avg_pool": (functional.avg_pool2d,),
-    "adaptive": (functional.adaptive_avg_pool2d,),
     "dropout": (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, torch.dropout),
     "mean": (torch.mean,),
     "flatten": (torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, torch.unflatten),
@@ -151,9 +135,6 @@ _READERS: dict[str, Callable[[Writer, fx.Node, str], None]] = {
     "relu": _relu,
     ".relu": _relu,
     ".relu_": _relu,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "adaptive": _adaptive,
     "dropout": _dropout,
     "mean": _mean,
     ".mean": _mean,

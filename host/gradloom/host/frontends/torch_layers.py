@@ -7,14 +7,15 @@ from torch import fx, nn
 
 from gradloom.host.frontends.import_graph import Op, pair, refuse, window
 from gradloom.host.frontends.torch_checks import Parameters, changed_by
+from gradloom.host.frontends.torch_pools import POOLS
 from gradloom.host.frontends.torch_rules import refusal
 from gradloom.host.frontends.torch_writer import Writer
 
 __all__ = ["LayerReader", "kind_of"]
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-_MODULES = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten,
-            nn.Unflatten, nn.Identity, *_DROPOUTS)
+_MODULES = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.ReLU, nn.Flatten, nn.Unflatten, nn.Identity, *_DROPOUTS,
+            *(pool.module for pool in POOLS))
 
 
 def kind_of(module: nn.Module) -> type[nn.Module] | None:
@@ -79,12 +80,8 @@ class LayerReader:
             writer.emit(node, Op.NORM, where, name, {}, self._arrays(name, where, weight="gamma", bias="beta"))
         elif kind is nn.ReLU:
             writer.emit(node, Op.RELU, where, name)
-        elif kind is nn.MaxPool2d:
-            writer.max_pool(node, where, name, vars(module))
-        elif kind is nn.AvgPool2d:
-            writer.avg_pool(node, where, name, vars(module))
-        elif kind is nn.AdaptiveAvgPool2d:
-            writer.adaptive_pool(node, where, name, module.output_size)
+        elif (pool := next((pool for pool in POOLS if pool.module is kind), None)) is not None:
+            pool.read(writer, node, where, name, {key: getattr(module, key, None) for key in pool.arguments})
         elif kind in _DROPOUTS:
             writer.dropout(node, where, module.p)
         elif kind in (nn.Flatten, nn.Unflatten):

@@ -31,8 +31,11 @@ def refusal(title: str) -> tuple[str, str]:
         return "the machine has no dropout", "remove it"
     if name in _FLAT:
         return "the machine works on planes of rows and columns", "use the 2d module of the same kind"
-    if name in ("convtranspose2d", "convtranspose", "upsample", "interpolate", "resize"):
-        return "the machine has no layer that enlarges planes", "remove it"
+    if name in ("upsample", "interpolate", "resize"):
+        return ("only repeating every row and every column a whole number of times, the same both ways, is a layer (upsample)",
+                "use the mode nearest and one whole scale")
+    if name in ("convtranspose2d", "convtranspose"):
+        return "the machine has no transposed convolution", "use an Upsample and a Conv2d behind it"
     if name in ("cat", "concat", "concatenate", "stack"):
         return "the machine adds branches and does not concatenate them", "add them after convolutions with BatchNorm2d"
     if name in _FUNCTIONAL:

@@ -1,4 +1,4 @@
-"""The nodes that a traced PyTorch module becomes, and the rules of what PyTorch has both as a module and as a function."""
+"""The nodes that a traced PyTorch module becomes, and rules of what PyTorch has both as a module and as a function."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from gradloom.host.frontends.import_graph import Node, Op, adaptive, bias_vector, expanded, features, pair, refuse, window
+from gradloom.host.frontends.import_graph import Node, Op, bias_vector, expanded, features, refuse
+from gradloom.models.layers import Layer
 
 __all__ = ["BATCH", "Shape", "Writer"]
 
@@ -66,7 +67,7 @@ class Writer:
         value = node.args[position] if position < len(node.args) else node.kwargs.get(key, default)
         return fx.node.map_arg(value, lambda argument: self.values[argument.name])
 
-    def emit(self, node: fx.Node, op: str, where: str, layer: str, settings: dict[str, Any] | None = None,
+    def emit(self, node: fx.Node, op: str | type[Layer], where: str, layer: str, settings: dict[str, Any] | None = None,
              arrays: dict[str, tuple[str, np.ndarray]] | None = None, inputs: tuple[str, ...] | None = None) -> None:
         """Write a :class:`~gradloom.host.frontends.import_graph.Node`; ``inputs`` is by default the :meth:`source` alone."""
         inputs = inputs or (self.source(node, where).name,)
@@ -84,37 +85,6 @@ class Writer:
             else:
                 self.notes.append(expanded(where, name, count))
         self.emit(node, Op.LINEAR, where, layer, {"out": count}, arrays)
-
-    def max_pool(self, node: fx.Node, where: str, layer: str, settings: Mapping[str, Any]) -> None:
-        """``settings`` by the names that MaxPool2d gives them."""
-        found = _pool_window(where, settings)
-        dilated = pair(settings["dilation"] or 1) != (1, 1) and found["kernel"] > 1
-        if dilated or self._one_more_window(node, where, found) or settings["return_indices"]:
-            raise refuse(where, "dilation, ceil_mode and return_indices are not supported", "leave them at their defaults")
-        self.emit(node, Op.MAX_POOL, where, layer, found)
-
-    def avg_pool(self, node: fx.Node, where: str, layer: str, settings: Mapping[str, Any]) -> None:
-        """``settings`` by the names that AvgPool2d gives them."""
-        found = _pool_window(where, settings)
-        without_pad = settings["count_include_pad"] is False and found["pad"] > 0
-        divided = settings["divisor_override"] not in (None, found["kernel"] ** 2)
-        if self._one_more_window(node, where, found) or without_pad or divided:
-            raise refuse(where, "padding counts as zeros in the mean, and ceil_mode and divisor_override are not supported",
-                         "leave these settings at their defaults")
-        self.emit(node, Op.AVG_POOL, where, layer, found)
-
-    def _one_more_window(self, node: fx.Node, where: str, found: Mapping[str, int]) -> bool:
-        """Whether ``ceil_mode`` adds a window that is not whole; where windows meet the edge it changes nothing."""
-        sizes = self.plane_of_input(node, where)[1:]
-        floor = tuple((size + 2 * found["pad"] - found["kernel"]) // found["stride"] + 1 for size in sizes)
-        return tuple(self.values[node.name][2:]) != floor
-
-    def adaptive_pool(self, node: fx.Node, where: str, layer: str, size: Any) -> None:
-        """Means to an output of ``size``: one number, or (rows, columns), ``None`` for the input's."""
-        shape = self.plane_of_input(node, where)
-        sizes = tuple(size) if isinstance(size, tuple | list) else (size, size)
-        op, settings = adaptive(where, shape, (sizes[0], sizes[-1]))
-        self.emit(node, op, where, layer, settings)
 
     def dropout(self, node: fx.Node, where: str, p: float) -> None:
         """Nothing, if its probability ``p`` is 0."""
@@ -138,9 +108,3 @@ class Writer:
 
 def _text(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "one number"
-
-
-def _pool_window(where: str, settings: Mapping[str, Any]) -> dict[str, int]:
-    kernel = settings["kernel_size"]
-    stride = settings["stride"]
-    return window(where, kernel, kernel if stride in (None, ()) else stride, settings["padding"] or 0)

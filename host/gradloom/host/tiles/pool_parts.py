@@ -1,4 +1,4 @@
-"""Pools by planes or by rows of a plane: which stored rows a range of output rows needs, forward and backward."""
+"""Pools by planes or by rows of a plane: which stored rows a range of output rows needs, of windows or of what lies in them."""
 
 import dataclasses
 
@@ -63,9 +63,15 @@ class PoolPart:
 
 
 def pool_parts(
-    builder: ProgramBuilder, layer: str, windows: Windows, out: Plane, stored: Plane, *, backward: bool
+    builder: ProgramBuilder, layer: str, windows: Windows, out: Plane, stored: Plane, *, spread: bool, backward: bool
 ) -> tuple[int, list[PoolPart]]:
     """Planes that a command takes, and the parts of these planes: one if a plane fits the buffers, else tiles of rows.
+
+    Parameters
+    ----------
+    out, stored : planes that are written and read
+    spread : whether those that are read have a position for each window; else those that are written have
+    backward : whether it belongs to the backward pass
 
     Raises
     ------
@@ -74,7 +80,7 @@ def pool_parts(
     """
     depth, cut = builder.config.abuf_depth, builder.choices.cut
     if 0 < cut < out.nb and builder.images[1] - builder.images[0] == 1:
-        parts = _rows(windows, out, stored, cut, backward=backward)
+        parts = _rows(windows, out, stored, cut, spread=spread)
         if parts:
             return 1, parts
     if max(out.nb, stored.nb) <= depth:
@@ -82,20 +88,20 @@ def pool_parts(
         needs = (("one plane takes {} beats of the A-Core's buffers", "abuf_depth", small.nb, depth),)
         return planes_at_once(builder, layer, big, bits=False, also=needs), [PoolPart(out, stored)]
     for share in (_BACKWARD_SHARES, STREAM_SHARES, 1) if backward else (STREAM_SHARES, 1):
-        parts = _rows(windows, out, stored, depth // share, backward=backward)
+        parts = _rows(windows, out, stored, depth // share, spread=spread)
         if parts:
             return 1, parts
-    need = windows.backward if backward else windows.forward
+    need = windows.backward if spread else windows.forward
     low, high = need((0, 1), stored.y)
     raise ScheduleError(
-        f"layer {layer!r}: one row of the pool takes {max(out.xe, (high - low) * stored.xe)} beats of the A-Core's stream buffers, "
-        f"configuration {builder.config.name!r} has {depth} (abuf_depth): raise abuf_depth or shrink the layer"
+        f"layer {layer!r}: one row of its windows takes {max(out.xe, (high - low) * stored.xe)} beats of the A-Core's stream "
+        f"buffers, configuration {builder.config.name!r} has {depth} (abuf_depth): raise abuf_depth or shrink the layer"
     )
 
 
-def _rows(windows: Windows, out: Plane, stored: Plane, beats: int, *, backward: bool) -> list[PoolPart]:
+def _rows(windows: Windows, out: Plane, stored: Plane, beats: int, *, spread: bool) -> list[PoolPart]:
     """Parts of at most ``beats`` beats each way, the longest first; none if a row does not fit."""
-    need = windows.backward if backward else windows.forward
+    need = windows.backward if spread else windows.forward
     parts: list[PoolPart] = []
     first = 0
     while first < out.y:
@@ -105,7 +111,7 @@ def _rows(windows: Windows, out: Plane, stored: Plane, beats: int, *, backward: 
                 break
         else:
             return []
-        poff = first - low * windows.stride if backward else low - first * windows.stride
+        poff = first - low * windows.stride if spread else low - first * windows.stride
         parts.append(PoolPart(Plane(last - first, out.x), Plane(high - low, stored.x), (first, last), (low, high), poff))
         first = last
     return parts

@@ -1,5 +1,6 @@
-"""Maximum and average pooling, forward and backward (docs/arithmetic.md, section 11)."""
+"""Passes over windows of planes: maximum and average pooling, forward and backward (docs/arithmetic.md, section 11)."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,66 @@ import numpy as np
 from .arith import reciprocal
 from .conv import output_size
 
-__all__ = ["avg_backward", "avg_exponent", "avg_forward", "max_backward", "max_forward"]
+__all__ = ["PoolWalk", "avg_backward", "avg_exponent", "avg_forward", "max_backward", "max_forward", "walked"]
 
 _NEVER = -(1 << 62)
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolWalk:
+    """One pass over windows of planes, a microprogram of the machine; the backward pass is the adjoint of the forward pass.
+
+    Parameters
+    ----------
+    kernel : (rows, columns) of a window
+    stride : rows and columns from window to window
+    pad : rows and columns around the planes on which the windows lie
+    spread : ``False``: a result is of the positions that its window holds; ``True``: of the windows that hold its position
+    maximum : a result is the first maximum of its window; spread, the sum over the windows whose index names its position
+    mean : sums are divided by the positions of a window (maxima are not)
+    """
+
+    kernel: tuple[int, int]
+    stride: int
+    pad: int = 0
+    spread: bool = False
+    maximum: bool = False
+    mean: bool = True
+
+    @property
+    def adjoint(self) -> "PoolWalk":
+        """The derivative: the same windows the other way."""
+        return dataclasses.replace(self, spread=not self.spread)
+
+    @property
+    def divisor(self) -> int:
+        """What a sum is divided by."""
+        return self.kernel[0] * self.kernel[1] if self.mean else 1
+
+    @property
+    def fraction(self) -> int:
+        """Bits by which the wide results' exponent is lower than that of what is read."""
+        return 0 if self.maximum else 15 + reciprocal(self.divisor)[1]
+
+
+def walked(
+    x: Any, walk: PoolWalk, shape: tuple[int, ...], index: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Wide results of a pass, int64 (B, C, Y, X), and of a maximum that is not spread its index (:func:`max_forward`).
+
+    ``shape`` is that of the results, of which the last two numbers count; ``index`` that of a maximum that is spread.
+    """
+    _check(walk.kernel, walk.pad)
+    if walk.maximum and walk.spread:
+        return max_backward(x, index, shape, walk.kernel, walk.stride, walk.pad), None
+    if walk.maximum:
+        return max_forward(x, walk.kernel, walk.stride, walk.pad)
+    if walk.spread:
+        values = np.asarray(x).astype(np.int64)
+        sums = _scatter(lambda i, j: values, walk.kernel, shape, walk.stride, walk.pad)
+    else:
+        sums = _windows(np.asarray(x), walk.kernel, walk.stride, walk.pad, 0).sum(axis=(4, 5))
+    return sums * reciprocal(walk.divisor)[0], None
 
 
 def _pair(kernel: int | tuple[int, int]) -> tuple[int, int]:
@@ -73,8 +131,7 @@ def max_backward(dz: Any, index: Any, shape: tuple[int, ...], kernel: int | tupl
 
 def avg_exponent(e: int, kernel: int | tuple[int, int]) -> int:
     """Exponent of the wide results of average pooling: ``e - 15 - k``."""
-    ky, kx = _pair(kernel)
-    return e - 15 - reciprocal(ky * kx)[1]
+    return e - PoolWalk(_pair(kernel), 1).fraction
 
 
 def avg_forward(x: Any, kernel: int | tuple[int, int], stride: int, pad: int) -> np.ndarray:
@@ -82,9 +139,7 @@ def avg_forward(x: Any, kernel: int | tuple[int, int], stride: int, pad: int) ->
 
     int64 (B, C, Yo, Xo), exponent ``e - 15 - k``. A global average pool is a window of the whole plane.
     """
-    size = _pair(kernel)
-    _check(size, pad)
-    return _windows(np.asarray(x), size, stride, pad, 0).sum(axis=(4, 5)) * reciprocal(size[0] * size[1])[0]
+    return walked(x, PoolWalk(_pair(kernel), stride, pad), ())[0]
 
 
 def avg_backward(dz: Any, shape: tuple[int, ...], kernel: int | tuple[int, int], stride: int,
@@ -93,6 +148,4 @@ def avg_backward(dz: Any, shape: tuple[int, ...], kernel: int | tuple[int, int],
 
     int64 (B, C, Y, X), exponent ``e_dz - 15 - k``; ``shape`` as for :func:`max_backward`.
     """
-    size = _pair(kernel)
-    error = np.asarray(dz).astype(np.int64)
-    return _scatter(lambda i, j: error, size, shape, stride, pad) * reciprocal(size[0] * size[1])[0]
+    return walked(dz, PoolWalk(_pair(kernel), stride, pad).adjoint, shape)[0]

@@ -15,7 +15,7 @@ from gradloom.models.emulator import pool as emulator_pool
 from gradloom.models.emulator.numbers import Exponent, add, align, encode, factor, largest
 from gradloom.models.emulator.run import Run, join_images
 from gradloom.models.golden.backward import DX_CALIBRATION
-from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+from gradloom.models.layers import Conv, FullyConnected, Kind, Pool, Subsample
 from gradloom.models.rounding import NEAREST_F
 
 __all__ = ["backward"]
@@ -119,7 +119,7 @@ def _output_error(run: Run, name: str) -> Tensor:
         error = _masked(run, second.layer) if residual else run.v(second.layer, "ds")
     if isinstance(main, Conv | FullyConnected):
         wide, zero = _convolution(run, main.name), _exponent(run, main.name)
-    elif main is not None:
+    elif isinstance(main, Pool):
         wide, zero = _pool(run, main)
     else:
         assert error is not None
@@ -145,13 +145,11 @@ def _plus(wide: Tensor, error: Tensor, n: Exponent) -> Tensor:
     return wide.to(torch.float64).add_(aligned if n >= 0 else aligned.floor_())
 
 
-def _pool(run: Run, layer: Layer) -> tuple[Tensor, Any]:
+def _pool(run: Run, layer: Pool) -> tuple[Tensor, Any]:
     name, g = layer.name, run.net.geometry(layer.name)
-    dz, exponent = run.v(name, "dz"), run.e[run.net.tid(name, Kind.DZ)]
-    if isinstance(layer, MaxPool):
-        return emulator_pool.max_backward(dz, run.raw[name, "index"], g), exponent
-    wide, fraction = emulator_pool.avg_backward(dz, g)
-    return wide, exponent - fraction
+    walk = layer.walk(g).adjoint
+    wide, _ = emulator_pool.walked(run.v(name, "dz"), walk, g.in_shape[1:], run.raw.get((name, "index")))
+    return wide, run.e[run.net.tid(name, Kind.DZ)] - walk.fraction
 
 
 def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:

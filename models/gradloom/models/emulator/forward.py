@@ -13,7 +13,7 @@ from gradloom.models.emulator.numbers import EXACT_BITS, Exponent, add, align, c
 from gradloom.models.emulator.operands import Operand
 from gradloom.models.emulator.run import Run
 from gradloom.models.golden.forward import Q20
-from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Pool, Subsample
 
 __all__ = ["biased", "forward"]
 
@@ -33,7 +33,7 @@ def forward(run: Run, x_codes: Tensor) -> Tensor:
                 if layer.input == INPUT and not run.format.recodes_input:
                     # Copied codes, which need not be those of an encoder.
                     run.raw[layer.name, "z"] = _subsample(x_codes, layer)
-            else:
+            elif isinstance(layer, Pool):
                 _pool(run, layer)
     return run.raw[run.net.logits.name, "logits"]
 
@@ -93,12 +93,10 @@ def _frn(run: Run, layer: Conv | FullyConnected, x: Tensor, ex: Exponent) -> Non
     run.raw[name, "q"], run.raw[name, "le"] = result.q, result.le
 
 
-def _pool(run: Run, layer: Layer) -> None:
+def _pool(run: Run, layer: Pool) -> None:
     net, name = run.net, layer.name
-    g, x, zero = net.geometry(name), run.v(layer.input, "z"), run.e[net.z_tid(layer.input)]
-    if isinstance(layer, MaxPool):
-        wide, run.raw[name, "index"] = emulator_pool.max_forward(x, g)
-    else:
-        wide, fraction = emulator_pool.avg_forward(x, g)
-        zero = zero - fraction
-    run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), zero, wide))
+    walk = layer.walk(net.geometry(name))
+    wide, index = emulator_pool.walked(run.v(layer.input, "z"), walk, net.shape(name)[1:])
+    if index is not None:
+        run.raw[name, "index"] = index
+    run.keep(name, "z", run.encoded(net.tid(name, Kind.Z), run.e[net.z_tid(layer.input)] - walk.fraction, wide))

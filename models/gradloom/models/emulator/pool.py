@@ -8,31 +8,49 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradloom.models.arithmetic.arith import reciprocal
+from gradloom.models.arithmetic.pool import PoolWalk
 from gradloom.models.emulator.numbers import channels_last
-from gradloom.models.layers import Geometry
 
-__all__ = ["avg_backward", "avg_forward", "max_backward", "max_forward"]
+__all__ = ["walked"]
 
 _NEVER = -(1 << 30)
 
+Size = tuple[int, ...]
+"""Rows and columns."""
 
-def _taps(g: Geometry) -> Iterator[tuple[int, tuple[slice, slice]]]:
+
+def walked(x: Tensor, walk: PoolWalk, size: Size, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Wide results (B, C, Y, X) of a pass, and of a maximum that is not spread the index of the first one (int32).
+
+    Results are float64, maxima int32; ``size`` is theirs, ``index`` that of a maximum that is spread.
+    """
+    if walk.maximum and not walk.spread:
+        return _maxima(x, walk, size)
+    if walk.maximum:
+        assert index is not None
+        return _scatter(lambda k: x * (index == k).to(torch.float32), x, walk, size), None
+    sums = _scatter(lambda _: x, x, walk, size) if walk.spread else _sums(x, walk, size)
+    # At most 225 values of 13 bits, times 17 bits.
+    return sums.mul_(reciprocal(walk.divisor)[0]), None
+
+
+def _taps(walk: PoolWalk, windows: Size) -> Iterator[tuple[int, tuple[slice, slice]]]:
     """Number of every tap of the window, and the rows and columns of the padded planes that it reads."""
-    (_, yo, xo), (ky, kx), s = g.out_shape, g.kernel, g.stride
+    (yo, xo), (ky, kx), s = windows, walk.kernel, walk.stride
     for k, (u, v) in enumerate(itertools.product(range(ky), range(kx))):
         yield k, (slice(u, u + s * (yo - 1) + 1, s), slice(v, v + s * (xo - 1) + 1, s))
 
 
-def _whole(g: Geometry) -> bool:
-    return g.kernel == g.in_shape[1:] and g.pad == 0
+def _whole(walk: PoolWalk, plane: Size) -> bool:
+    return walk.kernel == tuple(plane) and walk.pad == 0
 
 
-def max_forward(x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
+def _maxima(x: Tensor, walk: PoolWalk, windows: Size) -> tuple[Tensor, Tensor]:
     """int32 maxima of the windows of values, and the index (int32) of the first maximum."""
     # A value times 256 plus 255 less the tap's number: of equal values the first tap's is the largest.
-    padded = F.pad(x.to(torch.int32).mul_(256), (g.pad,) * 4, value=_NEVER)
+    padded = F.pad(x.to(torch.int32).mul_(256), (walk.pad,) * 4, value=_NEVER)
     best: Tensor | None = None
-    for k, (rows, columns) in _taps(g):
+    for k, (rows, columns) in _taps(walk, windows):
         key = padded[:, :, rows, columns] + (255 - k)
         best = key if best is None else torch.maximum(best, key, out=best)
     assert best is not None
@@ -40,37 +58,24 @@ def max_forward(x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
     return best >> 8, 255 - (best & 255)
 
 
-def _scatter(tap: Callable[[int], Tensor], like: Tensor, g: Geometry) -> Tensor:
-    """float64 (B, C, Y, X) sums of ``tap(k)`` (B, C, Yo, Xo) at the positions that tap k reads; exact in float32."""
-    _, y, x = g.in_shape
-    padded = channels_last(like.new_zeros(*like.shape[:2], y + 2 * g.pad, x + 2 * g.pad))
-    for k, (rows, columns) in _taps(g):
-        padded[:, :, rows, columns] += tap(k)
-    return channels_last(padded[:, :, g.pad : g.pad + y, g.pad : g.pad + x].to(torch.float64))
-
-
-def max_backward(dz: Tensor, index: Tensor, g: Geometry) -> Tensor:
-    """float64 (B, C, Y, X) sums of dz over the windows whose index names the position."""
-    return _scatter(lambda k: dz * (index == k).to(torch.float32), dz, g)
-
-
-def avg_forward(x: Tensor, g: Geometry) -> tuple[Tensor, int]:
-    """float64 window sums times the reciprocal of the window's size, and how much lower their exponent is."""
-    inv, k = reciprocal(g.kernel[0] * g.kernel[1])
-    if _whole(g):
+def _sums(x: Tensor, walk: PoolWalk, windows: Size) -> Tensor:
+    """float64 sums of the windows; exact in float32."""
+    if _whole(walk, x.shape[2:]):
         total = x.sum((2, 3), keepdim=True)
     else:
-        padded = F.pad(x, (g.pad,) * 4)
-        total = torch.zeros(len(x), *g.out_shape, device=x.device)
-        for _, (rows, columns) in _taps(g):
+        padded = F.pad(x, (walk.pad,) * 4)
+        total = torch.zeros(*x.shape[:2], *windows, device=x.device)
+        for _, (rows, columns) in _taps(walk, windows):
             total += padded[:, :, rows, columns]
-    # At most 225 values of 13 bits, times 17 bits.
-    return channels_last(total.to(torch.float64)).mul_(inv), 15 + k
+    return channels_last(total.to(torch.float64))
 
 
-def avg_backward(dz: Tensor, g: Geometry) -> tuple[Tensor, int]:
-    """float64 sums of dz over the windows that hold the position, times the reciprocal; how much lower their exponent is."""
-    inv, k = reciprocal(g.kernel[0] * g.kernel[1])
-    if _whole(g):
-        return channels_last(dz.to(torch.float64).mul_(inv).expand(-1, -1, *g.in_shape[1:])), 15 + k
-    return _scatter(lambda _: dz, dz, g).mul_(inv), 15 + k
+def _scatter(tap: Callable[[int], Tensor], x: Tensor, walk: PoolWalk, plane: Size) -> Tensor:
+    """float64 (B, C, Y, X) sums of ``tap(k)``, which is like ``x``, at the positions that tap k reads; exact in float32."""
+    height, width = plane
+    if not walk.maximum and _whole(walk, plane):
+        return channels_last(x.to(torch.float64).expand(-1, -1, height, width))
+    padded = channels_last(x.new_zeros(*x.shape[:2], height + 2 * walk.pad, width + 2 * walk.pad))
+    for k, (rows, columns) in _taps(walk, x.shape[2:]):
+        padded[:, :, rows, columns] += tap(k)
+    return channels_last(padded[:, :, walk.pad : walk.pad + height, walk.pad : walk.pad + width].to(torch.float64))

@@ -7,7 +7,7 @@ import numpy as np
 from gradloom.models.arithmetic import arith, conv, frn, pint, pool, shortcut, softmax
 from gradloom.models.formats import Quantiser
 from gradloom.models.golden.run import Run, join_images
-from gradloom.models.layers import Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+from gradloom.models.layers import Conv, FullyConnected, Kind, Pool, Subsample
 from gradloom.models.rounding import NEAREST_F
 
 __all__ = ["DX_CALIBRATION", "backward"]
@@ -100,7 +100,7 @@ def _output_error(run: Run, name: str) -> pint.Encoded:
         exponent = run.e[net.dz_tid(second.layer) if second.kind == "residual" else net.ds_tid(second.layer)]
     if isinstance(main, Conv | FullyConnected):
         wide, zero = _convolution(run, main.name), _backward_exponent(run, main.name)
-    elif main is not None:
+    elif isinstance(main, Pool):
         wide, zero = _pool(run, main)
     else:
         wide, zero = np.zeros((), np.int64), exponent
@@ -115,14 +115,11 @@ def _output_error(run: Run, name: str) -> pint.Encoded:
     return run.scaled(tid, zero, lambda shift: mode.encode(wide, shift))
 
 
-def _pool(run: Run, layer: Layer) -> tuple[np.ndarray, Any]:
+def _pool(run: Run, layer: Pool) -> tuple[np.ndarray, Any]:
     name, g = layer.name, run.net.geometry(layer.name)
-    dz, exponent = run.values[name, "dz"], run.e[run.net.tid(name, Kind.DZ)]
-    shape = (len(dz), *g.in_shape)
-    if isinstance(layer, MaxPool):
-        return pool.max_backward(dz, run.tensors[name, "index"], shape, g.kernel[0], g.stride, g.pad), exponent
-    wide = pool.avg_backward(dz, shape, g.kernel[0], g.stride, g.pad)
-    return wide, pool.avg_exponent(exponent, g.kernel[0])
+    walk = layer.walk(g).adjoint
+    wide, _ = pool.walked(run.values[name, "dz"], walk, g.in_shape, run.tensors.get((name, "index")))
+    return wide, run.e[run.net.tid(name, Kind.DZ)] - walk.fraction
 
 
 def _accumulator_error(run: Run, layer: Conv | FullyConnected) -> None:

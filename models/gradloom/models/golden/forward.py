@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.models.arithmetic import activation, arith, conv, frn, pint, pool, shortcut
 from gradloom.models.golden.run import Run
-from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Layer, MaxPool, Subsample
+from gradloom.models.layers import INPUT, Conv, FullyConnected, Kind, Pool, Subsample
 
 __all__ = ["Q20", "forward"]
 
@@ -23,7 +23,7 @@ def forward(run: Run, x_codes: np.ndarray) -> np.ndarray:
                 _convolution(run, layer)
             elif isinstance(layer, Subsample):
                 _subsample(run, layer)
-            else:
+            elif isinstance(layer, Pool):
                 _pool(run, layer)
     del run.tensors[INPUT, "z"]
     return run.tensors[run.net.logits.name, "logits"]
@@ -94,17 +94,13 @@ def _frn(run: Run, layer: Conv | FullyConnected, x: np.ndarray, ex: Any) -> None
     run.tensors[name, "le"] = np.asarray(result.le, np.int64)
 
 
-def _pool(run: Run, layer: Layer) -> None:
+def _pool(run: Run, layer: Pool) -> None:
     net, name = run.net, layer.name
-    g, tid = net.geometry(name), net.tid(name, Kind.Z)
-    x, zero = run.values[layer.input, "z"], run.e[net.z_tid(layer.input)]
-    if isinstance(layer, MaxPool):
-        wide, index = pool.max_forward(x, g.kernel[0], g.stride, g.pad)
-        run.tensors[name, "index"] = np.asarray(index).astype(np.uint8)
-    else:
-        wide = pool.avg_forward(x, g.kernel[0], g.stride, g.pad)
-        zero = pool.avg_exponent(zero, g.kernel[0])
-    mode = run.mode(tid, wide.shape)
+    walk, tid = layer.walk(net.geometry(name)), net.tid(name, Kind.Z)
+    wide, index = pool.walked(run.values[layer.input, "z"], walk, net.shape(name))
+    if index is not None:
+        run.tensors[name, "index"] = index
+    zero, mode = run.e[net.z_tid(layer.input)] - walk.fraction, run.mode(tid, wide.shape)
     run.keep(name, "z", run.scaled(tid, zero, lambda shift: mode.encode(wide, shift)))
 
 

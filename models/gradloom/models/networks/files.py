@@ -6,7 +6,7 @@ from typing import Any
 
 from gradloom.models.formats import find_format
 from gradloom.models.images import ImageSettings
-from gradloom.models.layers import LAYER_TYPES, Layer, NetworkError, Training
+from gradloom.models.layers import LAYER_TYPES, Layer, NetworkError, Training, type_name
 from gradloom.models.rounding import Rounding
 
 __all__ = ["parse", "write"]
@@ -87,8 +87,7 @@ def write(
     lines = [f'name = "{name}"', f"input = {list(input_shape)}", f"classes = {classes}", f'loss = "{loss}"',
              f'format = "{format_name}"']
     for layer in layers:
-        kind = next(key for key, cls in LAYER_TYPES.items() if type(layer) is cls)
-        lines += ["", "[[layers]]", f'type = "{kind}"', *_pairs(layer)]
+        lines += ["", "[[layers]]", f'type = "{type_name(type(layer))}"', *_pairs(layer)]
     lines += ["", "[train]", *_pairs(train), "", "[rounding]", *_pairs(rounding)]
     if data != ImageSettings():
         lines += ["", "[data]", *_pairs(data)]

@@ -12,6 +12,7 @@ from gradloom.models.layers import (
     MaxPool,
     NetworkError,
     Subsample,
+    Upsample,
     is_integer,
     shape_text,
 )
@@ -68,6 +69,11 @@ def infer(layer: Layer, shapes: Mapping[str, Shape]) -> Geometry:
                 f"{MAX_KERNEL}, its input is {rows} x {columns}: put an avg_pool layer before or in its place"
             )
         return Geometry(shape, (channels, 1, 1), (rows, columns), rows, 0)
+    if isinstance(layer, Upsample):
+        scale = _integer(layer, "scale", 1, MAX_KERNEL)
+        size = (scale * rows, scale * columns)
+        _check_size(layer, size, "scale")
+        return Geometry(shape, (channels, *size), (scale, scale), scale, 0)
     if isinstance(layer, Subsample):
         stride = _integer(layer, "stride", 1, MAX_KERNEL)
         out = _integer(layer, "out", channels, MAX_CHANNELS)
@@ -86,10 +92,7 @@ def infer(layer: Layer, shapes: Mapping[str, Shape]) -> Geometry:
             f"layer {layer.name!r}: a kernel of {kernel} with pad {pad} does not fit its input of {rows} "
             f"x {columns}, nothing would be left: shrink kernel or raise pad"
         )
-    if max(size) > MAX_SIZE:
-        raise NetworkError(
-            f"layer {layer.name!r}: its output of {size[0]} x {size[1]} is larger than {MAX_SIZE}: lower pad"
-        )
+    _check_size(layer, size, "pad")
     if not isinstance(layer, Conv):
         return Geometry(shape, (channels, *size), (kernel, kernel), stride, pad)
     geometry = Geometry(shape, (_integer(layer, "out", 1, MAX_CHANNELS), *size), (kernel, kernel), stride, pad)
@@ -104,6 +107,14 @@ def _integer(layer: Layer, key: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise NetworkError(f"layer {layer.name!r}: {key} must lie in {low}..{high}, not {value}: change it")
     return value
+
+
+def _check_size(layer: Layer, size: tuple[int, int], key: str) -> None:
+    """Refuse an output of more rows or columns than a program can name; ``key`` is what makes it smaller."""
+    if max(size) > MAX_SIZE:
+        raise NetworkError(
+            f"layer {layer.name!r}: its output of {size[0]} x {size[1]} is larger than {MAX_SIZE}: lower {key}"
+        )
 
 
 def _check_conv(layer: Conv, geometry: Geometry, shapes: Mapping[str, Shape]) -> None:

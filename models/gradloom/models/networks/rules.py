@@ -11,14 +11,15 @@ from typing import Any
 from gradloom.models.layers import (
     INPUT,
     LAYER_TYPES,
-    Conv,
     FullyConnected,
     Layer,
     NetworkError,
+    Pool,
     Subsample,
     Training,
     is_integer,
     shape_text,
+    type_name,
 )
 from gradloom.models.networks.geometry import MAX_CHANNELS, MAX_SIZE
 
@@ -119,10 +120,10 @@ def check_readers(layer: Layer, readers: Sequence[tuple[Layer, str]], main: Laye
             "remove one of them"
         )
     for reader, role in readers:
-        if role == "input" and not isinstance(reader, Conv | FullyConnected | Subsample):
+        if role == "input" and isinstance(reader, Pool):
             raise NetworkError(
-                f"layer {reader.name!r}: a pool must be the only reader of its input, {layer.name!r} "
-                f"goes to {listed}: let the other read the pool's output"
+                f"layer {reader.name!r}: a layer of type {type_name(type(reader))} must be the only reader of its input, "
+                f"{layer.name!r} goes to {listed}: let the other read its output"
             )
     if main is None:
         raise NetworkError(

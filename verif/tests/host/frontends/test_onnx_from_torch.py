@@ -9,7 +9,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install 'g
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
 import gradloom.api.onnx_models as bridge  # noqa: E402
-from gradloom.models.layers import INPUT, Subsample  # noqa: E402
+from gradloom.models.layers import INPUT, Subsample, Upsample  # noqa: E402
 from gradloom.verif.onnx_models import SHAPE, refusal  # noqa: E402
 
 nn = torch.nn
@@ -74,6 +74,14 @@ def test_a_subsampling_shortcut_that_pytorch_exported(opset):
     assert [(layer.out, layer.stride) for layer in layers if isinstance(layer, Subsample)] == [(6, 2)]
     before = exported_by_torch(Block(1, 1), preserve=True, opset_version=opset)
     assert "only channels of zeros behind the source's are appended" in refusal(before)
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 17])
+def test_upsampling_that_pytorch_exported(opset):
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Upsample(scale_factor=2), nn.Conv2d(4, 2, 3), nn.Flatten(),
+                           nn.Linear(2 * 14 * 14, 2))
+    layers = bridge.from_model(exported_by_torch(module, opset_version=opset)).network.layers
+    assert [layer.scale for layer in layers if isinstance(layer, Upsample)] == [2]
 
 
 def test_a_legacy_flatten_with_an_open_batch_is_read():

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import gradloom.api.onnx_models as bridge  # noqa: E402
-from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, MaxPool, Subsample  # noqa: E402
+from gradloom.models.layers import INPUT, Conv, FullyConnected, GlobalAvgPool, MaxPool, Subsample, Upsample  # noqa: E402
 from gradloom.verif.onnx_models import SHAPE, model_of, refusal, weights  # noqa: E402
 
 node = helper.make_node
@@ -278,6 +278,56 @@ def test_settings_as_attributes_of_older_operator_sets():
         ["z"])], 224, opset=9)
     assert refusal(part) == (
         "node 'slice' (Slice): only every s-th row and column of a whole feature map is a layer (subsample): slice so"
+    )
+
+
+HALVES = [(f"{start}half_pixel{end}", f"round_prefer_{tie}") for start, end in (("", ""), ("pytorch_", ""), ("", "_symmetric"))
+          for tie in ("floor", "ceil")]
+
+
+def enlarged(scale=2, inputs=("", "s"), arrays=None, opset=19, kind="Resize", size=None, **settings):
+    """4 features of 8 x 8, larger, in a fully connected layer."""
+    size = 4 * (8 * scale) ** 2 if size is None else size
+    arrays = {"s": np.array([1, 1, scale, scale], np.float32)} if arrays is None else arrays
+    steps = [node(kind, ["c", *inputs], ["u"], name="up", **settings), node("Flatten", ["u"], ["z"])]
+    return body(steps, size, arrays, opset=opset)
+
+
+@pytest.mark.parametrize("scale", [2, 3])
+@pytest.mark.parametrize("way", [("asymmetric", "floor"), *HALVES], ids="-".join)
+def test_repeated_rows_and_columns_are_a_layer(way, scale):
+    """All that give position x / s, rounded down, at x; the reference evaluator says so, too."""
+    model = enlarged(scale, coordinate_transformation_mode=way[0], nearest_mode=way[1])
+    images = np.random.default_rng(7).normal(size=(2, *SHAPE)).astype(np.float32)
+    layers = check_round_trip(model, images).network.layers
+    assert [(layer.name, layer.scale) for layer in layers if isinstance(layer, Upsample)] == [("up", scale)]
+
+
+@pytest.mark.parametrize("model", [
+    enlarged(),
+    enlarged(inputs=("", "", "size"), arrays={"size": ints(2, 4, 16, 16)}),
+    enlarged(inputs=("s",), opset=10),
+    enlarged(inputs=("s",), opset=9, kind="Upsample"),
+], ids=["defaults", "a size", "opset 10", "opset 9"])
+def test_older_and_other_forms_of_upsampling(model):
+    layers = bridge.from_model(model).network.layers
+    assert [layer.scale for layer in layers if isinstance(layer, Upsample)] == [2]
+
+
+@pytest.mark.parametrize("model", [
+    enlarged(mode="linear"),
+    enlarged(coordinate_transformation_mode="align_corners"),
+    enlarged(nearest_mode="floor"),
+    enlarged(coordinate_transformation_mode="asymmetric", nearest_mode="ceil"),
+    enlarged(coordinate_transformation_mode="asymmetric"),
+    enlarged(arrays={"s": np.array([1, 1, 2.1, 2.1], np.float32)}),
+    enlarged(arrays={"s": np.array([1, 1, 2, 3], np.float32)}, size=4 * 16 * 24),
+    enlarged(arrays={"s": np.array([1, 1, 0.5, 0.5], np.float32)}, size=4 * 16),
+], ids=["linear", "corners", "half floor", "ceil", "asymmetric prefers floor", "2.1", "2 x 3", "0.5"])
+def test_other_ways_to_enlarge_are_refused(model):
+    assert refusal(model) == (
+        "node 'up' (Resize): only repeating every row and every column a whole number of times, the same both ways, is a layer "
+        "(upsample): use the mode nearest and one whole scale"
     )
 
 

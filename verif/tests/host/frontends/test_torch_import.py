@@ -242,7 +242,8 @@ MODULES = [
     (nn.AdaptiveAvgPool2d(3),
      "module 'inner' (AdaptiveAvgPool2d): 8 x 8 to 3 x 3 takes windows that overlap or differ in size: choose an output size that "
      "divides the input's, or AdaptiveAvgPool2d(1)"),
-    (nn.Upsample(scale_factor=2), "module 'inner' (Upsample): the machine has no layer that enlarges planes: remove it"),
+    (nn.ConvTranspose2d(4, 4, 2, 2),
+     "module 'inner' (ConvTranspose2d): the machine has no transposed convolution: use an Upsample and a Conv2d behind it"),
     (nn.Linear(8, 8),
      "module 'inner' (Linear): its input is a feature map, a fully connected layer takes every element of an image: put "
      "torch.flatten(x, 1) before it"),

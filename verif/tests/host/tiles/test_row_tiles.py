@@ -14,6 +14,7 @@ from gradloom.host.compilation.windows import Shape
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.tiles.pool_parts import Windows
+from gradloom.models.layers import Upsample
 from gradloom.models.network import AvgPool, Conv, FullyConnected, MaxPool, Network, Subsample, load_network
 from gradloom.verif.checkout import TESTS
 from gradloom.verif.interpreting.step_check import check_steps
@@ -71,6 +72,16 @@ def test_layers_without_normalisation(kind):
 def test_pools(kernel, stride, pad, pool):
     first = Conv(name="a", out=3, kernel=3, pad=1)
     check_steps(network(first, pool(name="p", kernel=kernel, stride=stride, pad=pad)), ONE, batch=1, order=3)
+
+
+@pytest.mark.parametrize(("scale", "reads"), [(2, 1), (3, 1), (4, 2)])
+def test_upsampling(scale, reads):
+    """Parts of rows that are written begin and end within what a row that is read gives, and the other way round."""
+    layers = (Conv(name="a", out=3, kernel=3, pad=1), Conv(name="b", out=4, kernel=3, stride=reads, pad=1),
+              Upsample(name="u", scale=scale), Conv(name="c", out=5, kernel=3, pad=1), MaxPool(name="p", kernel=2, stride=2))
+    plans = check_steps(network(*layers, shape=(3, 14, 8)), ONE, batch=1, order=scale)
+    assert programs(plans) >= {"AVGPOOL_FWD", "AVGPOOL_BWD"}
+    assert any(i["poff"] for plan in plans for i in plan.instructions if i.opcode == Opcode.RUN and i["pool"] == 2)
 
 
 def test_shortcuts():
@@ -233,6 +244,6 @@ def test_what_cannot_be_tiled_is_refused(change, message):
 
 def test_a_pool_that_cannot_be_tiled_is_refused():
     config = dataclasses.replace(ONE, abuf_depth=40, psum_depth=512)
-    message = "layer 'p': one row of the pool takes 48 beats of the A-Core's stream buffers, configuration 'one' has 40 (abuf"
+    message = "layer 'p': one row of its windows takes 48 beats of the A-Core's stream buffers, configuration 'one' has 40 (abuf"
     with pytest.raises(ScheduleError, match=re.escape(message)):
         compile_network(network(Conv(name="a", out=3, kernel=3, pad=1), MaxPool(name="p", kernel=6, stride=6)), config, 1)

@@ -1,5 +1,6 @@
 """Pools against plain loops and against floating-point derivatives."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradloom.models.arithmetic import arith, conv, pint, pool
+from gradloom.models.layers import Upsample
+from gradloom.models.networks.geometry import infer
 
 CASES = [  # Y, X, kernel, stride, pad
     (6, 4, 2, 2, 0),
@@ -92,9 +95,54 @@ def test_backward_is_the_adjoint(y, x, kernel, stride, pad, seed):
     e = np.random.default_rng(seed + 1).integers(-4096, 4096, value.shape)
     back = pool.max_backward(e, index, data.shape, kernel, stride, pad)
     assert int((value * e).sum()) == int((data * back).sum())
-    average = pool.avg_forward(data, kernel, stride, pad)
-    back = pool.avg_backward(e, data.shape, kernel, stride, pad)
-    assert int((average * e).sum()) == int((data * back).sum())
+    for mean in (True, False):
+        walk = pool.PoolWalk((kernel, kernel), stride, pad, mean=mean)
+        wide, none = pool.walked(data, walk, value.shape)
+        back, _ = pool.walked(e, walk.adjoint, data.shape)
+        assert int((wide * e).sum()) == int((data * back).sum()) and none is None
+
+
+@pytest.mark.parametrize("maximum", [True, False])
+def test_a_walk_is_the_functions(maximum):
+    data, walk = planes(8, 9), pool.PoolWalk((3, 3), 2, 1, maximum=maximum)
+    assert walk.adjoint == pool.PoolWalk((3, 3), 2, 1, maximum=maximum, spread=True) and walk.adjoint.adjoint == walk
+    wide, index = pool.walked(data, walk, ())
+    back, _ = pool.walked(wide, walk.adjoint, data.shape, index)
+    if maximum:
+        value, chosen = pool.max_forward(data, 3, 2, 1)
+        np.testing.assert_array_equal(index, chosen)
+        np.testing.assert_array_equal(back, pool.max_backward(value, chosen, data.shape, 3, 2, 1))
+    else:
+        value = pool.avg_forward(data, 3, 2, 1)
+        np.testing.assert_array_equal(back, pool.avg_backward(value, data.shape, 3, 2, 1))
+    np.testing.assert_array_equal(wide, value)
+    assert (walk.divisor, walk.fraction) == (9, 0 if maximum else 15 + 4)
+
+
+def test_a_walk_that_is_no_mean_divides_by_nothing():
+    data, walk = planes(6, 4), pool.PoolWalk((2, 2), 2, mean=False)
+    wide, _ = pool.walked(data, walk, ())
+    # The machine multiplies all the same, by a power of two that the exponent takes back.
+    np.testing.assert_array_equal(wide >> walk.fraction, data.reshape(2, 3, 3, 2, 2, 2).sum(axis=(3, 5)))
+    assert (walk.divisor, walk.fraction) == (1, 15)
+
+
+@pytest.mark.parametrize(("y", "x", "scale"), [(3, 5, 2), (1, 1, 4), (4, 3, 3), (2, 2, 1)])
+def test_upsampling_repeats_and_its_backward_pass_adds(y, x, scale):
+    """The walk of an upsample layer: exactly NumPy's repetition, and the sum of what went to a position."""
+    layer = Upsample(name="u", scale=scale)
+    walk = layer.walk(infer(dataclasses.replace(layer, input="a"), {"a": (3, y, x)}))
+    data = planes(y, x)
+    wide, none = pool.walked(data, walk, (scale * y, scale * x))
+    np.testing.assert_array_equal(wide >> walk.fraction, data.repeat(scale, axis=2).repeat(scale, axis=3))
+    dz = planes(scale * y, scale * x, seed=1)
+    back, _ = pool.walked(dz, walk.adjoint, data.shape)
+    np.testing.assert_array_equal(back >> walk.fraction, dz.reshape(2, 3, y, scale, x, scale).sum(axis=(3, 5)))
+    assert none is None and (walk.fraction, walk.adjoint.fraction) == (15, 15)
+    # At the exponent of what was read nothing is lost: codes are repeated.
+    code = pint.encode(data, 0).code
+    wide, _ = pool.walked(pint.decode(code), walk, (scale * y, scale * x))
+    np.testing.assert_array_equal(pint.encode(wide, walk.fraction).code, code.repeat(scale, axis=2).repeat(scale, axis=3))
 
 
 def test_global_average_of_a_power_of_two_is_a_shift():

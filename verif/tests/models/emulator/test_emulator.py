@@ -15,10 +15,11 @@ from gradloom.models.emulator import velocity  # noqa: E402
 from gradloom.models.emulator.step import Emulator  # noqa: E402
 from gradloom.models.golden import step as golden  # noqa: E402
 from gradloom.models.golden.step import Hyper  # noqa: E402
+from gradloom.models.layers import Upsample  # noqa: E402
 from gradloom.models.network import load_network  # noqa: E402
 from gradloom.models.state import State  # noqa: E402
 from gradloom.verif.one_thread import one_thread  # noqa: E402, F401
-from gradloom.verif.random_networks import random_network  # noqa: E402
+from gradloom.verif.random_networks import PARTS, random_network  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from emulator_case import INPUT_EXPONENT, KINDS, SOURCES, batch  # noqa: E402
@@ -104,6 +105,14 @@ def test_weights_that_are_updated_together(monkeypatch, weights):
 def test_random_networks(first):
     for seed in range(first, first + 8):
         train(random_network(seed), 2, 3, seed=seed)
+
+
+@pytest.mark.parametrize("first", range(200, 224, 8))
+def test_random_networks_that_enlarge_planes(first):
+    networks = [random_network(seed, (*PARTS, "enlarge", "enlarge")) for seed in range(first, first + 8)]
+    assert any(isinstance(layer, Upsample) for network in networks for layer in network.layers)
+    for network in networks:
+        train(network, 2, 2, seed=first)
 
 
 def test_the_random_networks_have_everything():

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gradloom[torch]')")
 
 from gradloom.models.arithmetic import arith, conv, dither, frn, pint, pool  # noqa: E402
+from gradloom.models.arithmetic.pool import PoolWalk  # noqa: E402
 from gradloom.models.emulator import conv as emulator_conv  # noqa: E402
 from gradloom.models.emulator import frn as emulator_frn  # noqa: E402
 from gradloom.models.emulator import numbers  # noqa: E402
@@ -309,12 +310,13 @@ def test_pools(g):
     x = rng.choice([-4096, -3, 0, 2, 4032], (2, *g.in_shape))
     dz = codes(rng, (2, *g.out_shape))
     value, index = pool.max_forward(x, g.kernel, g.stride, g.pad)
-    found, chosen = emulator_pool.max_forward(tensor(x), g)
+    largest = PoolWalk(g.kernel, g.stride, g.pad, maximum=True)
+    found, chosen = emulator_pool.walked(tensor(x), largest, g.out_shape[1:])
     assert np.array_equal(found.numpy(), value) and np.array_equal(chosen.numpy(), index)
-    assert np.array_equal(emulator_pool.max_backward(tensor(dz), chosen, g).numpy(),
-                          pool.max_backward(dz, index, x.shape, g.kernel, g.stride, g.pad))
-    wide, fraction = emulator_pool.avg_forward(tensor(x), g)
-    assert np.array_equal(wide.numpy(), pool.avg_forward(x, g.kernel, g.stride, g.pad))
-    assert -fraction == pool.avg_exponent(0, g.kernel)
-    assert np.array_equal(emulator_pool.avg_backward(tensor(dz), g)[0].numpy(),
-                          pool.avg_backward(dz, x.shape, g.kernel, g.stride, g.pad))
+    back, _ = emulator_pool.walked(tensor(dz), largest.adjoint, g.in_shape[1:], chosen)
+    assert np.array_equal(back.numpy(), pool.max_backward(dz, index, x.shape, g.kernel, g.stride, g.pad))
+    for mean in (True, False):
+        walk = PoolWalk(g.kernel, g.stride, g.pad, mean=mean)
+        for values, each, shape in ((x, walk, g.out_shape), (dz, walk.adjoint, g.in_shape)):
+            wide, none = emulator_pool.walked(tensor(values), each, shape[1:])
+            assert np.array_equal(wide.numpy(), pool.walked(values, each, shape)[0]) and none is None

@@ -53,17 +53,25 @@ BAD_FILES = [
     ),
     (
         HEAD + '[[layers]]\nname = "a"\n' + TAIL,
-        "layer 'a': type must be one of conv, max_pool, avg_pool, global_avg_pool, subsample, fully_connected, not "
-        "None: change it",
+        "layer 'a': type must be one of conv, max_pool, avg_pool, global_avg_pool, upsample, subsample, "
+        "fully_connected, not None: change it",
     ),
     (
         HEAD + '[[layers]]\ntype = "lstm"\n' + TAIL,
-        "layer number 1: type must be one of conv, max_pool, avg_pool, global_avg_pool, subsample, fully_connected, not "
-        "'lstm': change it",
+        "layer number 1: type must be one of conv, max_pool, avg_pool, global_avg_pool, upsample, subsample, "
+        "fully_connected, not 'lstm': change it",
     ),
     (
         HEAD + '[[layers]]\ntype = "max_pool"\nname = "p"\nkernel = 2\nstride = 2\nout = 2\n' + TAIL,
         "layer 'p': unknown key 'out': the keys of max_pool are type, name, input, kernel, stride, pad",
+    ),
+    (
+        HEAD + '[[layers]]\ntype = "upsample"\nname = "u"\nstride = 2\n' + TAIL,
+        "layer 'u': unknown key 'stride': the keys of upsample are type, name, input, scale",
+    ),
+    (
+        HEAD + '[[layers]]\ntype = "upsample"\nname = "u"\n' + TAIL,
+        "layer 'u': key 'scale' is missing: give it",
     ),
     (
         HEAD + '[[layers]]\ntype = "conv"\nname = "c"\nkernel = 2\n' + TAIL,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gradloom.models.layers import Upsample
 from gradloom.models.network import (
     FullyConnected,
     GlobalAvgPool,
@@ -76,7 +77,8 @@ REFUSALS = [
     ),
     (
         lambda: net("conv"),
-        "'conv' is not a layer: give one of Conv, MaxPool, AvgPool, GlobalAvgPool, Subsample, FullyConnected",
+        "'conv' is not a layer: give one of Conv, MaxPool, AvgPool, GlobalAvgPool, Upsample, Subsample, "
+        "FullyConnected",
     ),
     (lambda: net(conv("a b")), "layer 'a b': a name must be letters, digits, '_', '.' or '-': rename it"),
     (lambda: net(conv("a"), conv("a")), "layer 'a': the name is taken: rename it"),
@@ -184,8 +186,8 @@ REFUSALS = [
     ),
     (
         lambda: net(conv("a"), MaxPool(name="p", kernel=3, stride=1, pad=1), conv("c", residual="a")),
-        "layer 'p': a pool must be the only reader of its input, 'a' goes to p (input), c (residual): "
-        "let the other read the pool's output",
+        "layer 'p': a layer of type max_pool must be the only reader of its input, 'a' goes to p (input), c (residual): "
+        "let the other read its output",
     ),
     (
         lambda: net(conv("a"), conv("s", input="input"), conv("b", residual="a"), conv("c", residual="a")),
@@ -202,6 +204,23 @@ REFUSALS = [
         ),
         "layer 'a': of two layers that read a tensor one must convolve it, its output goes to s (input), t "
         "(input): remove one of them",
+    ),
+    (
+        lambda: net(conv("a"), Upsample(name="u", scale=0)),
+        "layer 'u': scale must lie in 1..15, not 0: change it",
+    ),
+    (
+        lambda: net(conv("a"), Upsample(name="u", scale=1.5)),
+        "layer 'u': scale must be an integer, not 1.5: give a whole number",
+    ),
+    (
+        lambda: net(Upsample(name="u", scale=15), shape=(1, 2, 274)),
+        "layer 'u': its output of 30 x 4110 is larger than 4095: lower scale",
+    ),
+    (
+        lambda: net(conv("a"), Upsample(name="u", scale=1), conv("c", input="a"), conv("d", input="c", residual="u")),
+        "layer 'u': a layer of type upsample must be the only reader of its input, 'a' goes to u (input), c (input): "
+        "let the other read its output",
     ),
     (
         lambda: net(conv("a"), Subsample(name="s", out=3), conv("b", input="a", stride=2, residual="s")),
