@@ -7,6 +7,7 @@ module.
 """
 
 import enum
+import functools
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Engine, Opcode, Source
@@ -56,6 +57,7 @@ STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
 """By ``store_channels``: the memories that each channel drains."""
 
 
+@functools.cache
 def load_channels(config: Config, dest: int) -> tuple[int, ...]:
     """Channels that fill memory ``dest``, in the order of ``way``: the lowest first, but for weights that of the errors. (0,) for a
     number that is no memory, which the Loader there refuses."""
@@ -74,6 +76,7 @@ def units(config: Config) -> tuple[Unit, ...]:
     return (*LOAD_UNITS[:config.load_channels], Unit.CCORE, Unit.ACORE, *STORE_UNITS[:config.store_channels])
 
 
+@functools.cache
 def unit_of(config: Config, opcode: Opcode, memory: int = 0, way: int = 0) -> Unit:
     """The engine that executes a command.
 
@@ -117,6 +120,9 @@ a third one, or else by a BARRIER: two Loaders write different memories, two Sto
 that a Storer touches, and a tensor is overwritten by what the cores have computed from what was loaded of it."""
 
 
+_SEMAPHORES = {pair: number for number, pair in enumerate(TOKENS)}
+
+
 def semaphore(producer: Unit, consumer: Unit) -> int | None:
     """Number of the semaphore with which ``producer`` lets ``consumer`` go on; :class:`None` if the two have none."""
-    return TOKENS.index((producer, consumer)) if (producer, consumer) in TOKENS else None
+    return _SEMAPHORES.get((producer, consumer))

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import FreeListAllocator
 
-__all__ = ["BoundEngine", "DataRegion", "Piece", "Work"]
+__all__ = ["BoundEngine", "DataRegion", "Known", "Piece", "Work"]
 
 
 class BoundEngine(enum.Enum):

@@ -173,8 +173,13 @@ class Recorder:
 
     def when(self, access: Access, *, write: bool = False) -> int:
         """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""
-        space, done = self._spaces.get(access.space), self.clock.done
-        return max((done[past.position] for past in space.conflicts(access.box, write=write)), default=0) if space else 0
+        space = self._spaces.get(access.space)
+        if space is None:
+            return 0
+        # An engine's commands are done in their order: the last one of each is enough.
+        last: dict[Unit, int] = {}
+        space.latest(access.box, None, last, write=write)
+        return max((self.clock.done[position] for position in last.values()), default=0)
 
     def _space(self, access: Access) -> AccessIndex:
         if access.space not in self._spaces:

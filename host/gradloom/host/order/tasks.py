@@ -29,8 +29,8 @@ _GRADIENTS = "DW"
 class Emitter(Protocol):
     """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.program_builder.ProgramBuilder`)."""
 
-    def emit(self, command: "Command") -> None:
-        """Emit a command."""
+    def emit(self, command: "Command", fields: dict[str, Any], reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        """Emit a command, all of whose fields and accesses have been found."""
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
         """As :meth:`gradloom.host.order.synchronize.Recorder.way`."""
@@ -66,8 +66,7 @@ Fields: TypeAlias = Mapping[str, Any]
 """Of a command; numbers, of which some may be known :class:`Later`, and the channel of a load (:class:`Way`)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlannedAccess:
+class PlannedAccess(NamedTuple):
     """An :class:`~gradloom.host.order.accesses.Access` to addresses on chip that may be known later."""
 
     space: "str | Later"
@@ -220,9 +219,9 @@ class Command:
     tag: int
 
     def perform(self, emitter: Emitter) -> None:
-        fields = {name: value.choose(emitter) if isinstance(value, Way) else _found(value) for name, value in self.fields.items()}
-        reads, writes = (tuple(known(access) for access in accesses) for accesses in (self.reads, self.writes))
-        emitter.emit(dataclasses.replace(self, fields=fields, reads=reads, writes=writes))
+        fields = {name: value if type(value) is int else value.choose(emitter) if isinstance(value, Way) else _found(value)
+                  for name, value in self.fields.items()}
+        emitter.emit(self, fields, [known(access) for access in self.reads], [known(access) for access in self.writes])
 
     def uses(self) -> Uses:
         used, filled = ([access for access in accesses if isinstance(access, PlannedAccess)]
