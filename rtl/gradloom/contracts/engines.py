@@ -57,18 +57,27 @@ STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
 """By ``store_channels``: the memories that each channel drains."""
 
 
-@functools.cache
 def load_channels(config: Config, dest: int) -> tuple[int, ...]:
     """Channels that fill memory ``dest``, in the order of ``way``: the lowest first, but for weights that of the errors. (0,) for a
     number that is no memory, which the Loader there refuses."""
-    parts = LOAD_MAP[config.load_channels]
+    return _load_channels(config.load_channels, dest)
+
+
+@functools.cache
+def _load_channels(channels: int, dest: int) -> tuple[int, ...]:
+    parts = LOAD_MAP[channels]
     found = [n for n in range(len(parts)) if dest in parts[n]] or [0]
     return tuple(sorted(found, key=lambda n: dest == Dest.WBUF and Dest.EBUF not in parts[n]))
 
 
 def store_channel(config: Config, source: int) -> int:
     """Channel that drains memory ``source``; 0 for a number that is no memory."""
-    return next((n for n, memories in enumerate(STORE_MAP[config.store_channels]) if source in memories), 0)
+    return _store_channel(config.store_channels, source)
+
+
+@functools.cache
+def _store_channel(channels: int, source: int) -> int:
+    return next((n for n, memories in enumerate(STORE_MAP[channels]) if source in memories), 0)
 
 
 def units(config: Config) -> tuple[Unit, ...]:
@@ -76,7 +85,6 @@ def units(config: Config) -> tuple[Unit, ...]:
     return (*LOAD_UNITS[:config.load_channels], Unit.CCORE, Unit.ACORE, *STORE_UNITS[:config.store_channels])
 
 
-@functools.cache
 def unit_of(config: Config, opcode: Opcode, memory: int = 0, way: int = 0) -> Unit:
     """The engine that executes a command.
 

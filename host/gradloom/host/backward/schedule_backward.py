@@ -1,6 +1,5 @@
 """Backward pass: errors through convolutions and pools, and the exponents that they come with."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -280,7 +279,7 @@ def _pool(builder: ProgramBuilder, name: str, pool: Layer, dry: bool) -> Work:
         lambda images, groups: (builder.part(name, "dz", images, groups), *builder.every_row(name, "dz", images, groups)),
     ):
         # Rows of a plane one by one: a whole one would keep others waiting.
-        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
+        each = work._replace(cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
         yield each
         count = images[1] - images[0]
         for number, (group, piece) in enumerate(itertools.product(chosen, pieces)):

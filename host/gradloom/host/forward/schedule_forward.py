@@ -195,7 +195,7 @@ def _pool(builder: ProgramBuilder, layer: Layer, dry: bool, every: range) -> Wor
         chosen=every,
     ):
         # Rows of a plane one by one: a whole one would keep others waiting.
-        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
+        each = work._replace(cycles=work.cycles // (len(pieces) * len(chosen))) if len(pieces) > 1 else work
         yield each
         count = images[1] - images[0]
         for number, (group, part) in enumerate(itertools.product(chosen, pieces)):

@@ -1,8 +1,10 @@
 """Parts of memories that commands read and write, and what has been accessed of each memory, found by place."""
 
 import dataclasses
-import functools
-from typing import NamedTuple, TypeAlias
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from gradloom.contracts.config import PE_ROWS
 from gradloom.contracts.engines import Unit
@@ -11,10 +13,11 @@ __all__ = ["Access", "AccessIndex", "AccessRecord", "Ranges", "inside", "overlap
 
 _TENSOR_DIMENSIONS = 3
 _EVERY = (0, 1 << 16)
-_CELL_ADDRESSES = 64
+_INDEX_BITS = 20
+"""Banks, channel groups and windows have less."""
+_CELL_ADDRESSES = 128
 _CELL_INDICES = 4
 """Sizes of the cells by which past accesses are found: addresses on chip, banks or indices of a tensor."""
-_Cell = tuple[int, int]
 Ranges = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
 
@@ -38,42 +41,76 @@ def tensor_access(space: str, box: Ranges) -> Access:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class AccessRecord:
-    """What a command has accessed."""
+    """What a command accesses of a memory or tensor (:meth:`AccessIndex.record`)."""
 
-    position: int
-    """Of the command in the program."""
     engine: Unit
     write: bool
     box: Ranges
+    first: int
+    end: int
+    """Its range in the first dimension, in which most of what is near lies outside."""
+    cells: "Iterable[_Cell]"
+    position: int = -1
+    """Of the command in the program."""
+    corner: int = -1
+    """By which it is found."""
+    listed: "Sequence[_Records]" = ()
+    """Where it has been added."""
 
 
-_Records: TypeAlias = dict[AccessRecord, None]
+_Cell = int | tuple[int, int]
+_Records = dict[AccessRecord, None]
 """A set in the order in which it was filled, from which anything is taken out at once."""
 
 
 class AccessIndex:
-    """What has been accessed of one memory or tensor, found by place: cells of some addresses or indices in the first two
-    dimensions, and in a cell by engine. An access lies in every cell that it touches. They are added in the order of the program,
-    and forgotten when something later stands for them."""
+    """What has been accessed of one memory or tensor. Accesses are added in the order of the program, and forgotten when something
+    later stands for them.
+
+    What overlaps a box is found by cells of some addresses or indices in the first two dimensions, and in a cell by engine: an
+    access lies in every cell that it touches. What lies inside a box is found by its corner (:func:`_corner`), which lies between
+    two corners of the box.
+    """
 
     def __init__(self, dimensions: int, *, on_chip: bool) -> None:
         self._dimensions = dimensions
         self._size = _CELL_ADDRESSES if on_chip else _CELL_INDICES
-        self._cells: dict[_Cell, dict[Unit, _Records]] = {}
-        self._begun: dict[_Cell, _Records] = {}
-        """The same by the cell alone in which an access begins: whatever lies inside a box begins in one of its cells."""
+        self._cells: defaultdict[_Cell, defaultdict[Unit, _Records]] = defaultdict(lambda: defaultdict(dict))
+        self._sorted: list[AccessRecord] = []
+        self._corners: list[int] = []
+        """By their corners, and these."""
 
-    def _touched(self, box: Ranges) -> tuple[_Cell, ...]:
+    def clear(self) -> None:
+        """Forget everything."""
+        self._cells.clear()
+        self._sorted.clear()
+        self._corners.clear()
+
+    def record(self, engine: Unit, box: Ranges, *, write: bool) -> AccessRecord:
+        """An access, to be compared with others and then added."""
         if len(box) != self._dimensions:
             raise ValueError(f"an access of {len(box)} dimensions to a memory of {self._dimensions}")
-        return _touched(box[:2], self._size)
+        first, end = box[0]
+        return AccessRecord(engine, write, box, first, end, self._touched(box))
 
-    def latest(self, box: Ranges, engine: Unit | None, needs: dict[Unit, int], *, write: bool) -> None:
-        """Note in ``needs``, for every engine but ``engine``, the position of its last command that an access has to come behind:
-        writes, and reads if it is a ``write`` itself."""
-        cells = self._cells
-        for cell in self._touched(box):
-            for other, accessed in cells[cell].items() if cell in cells else ():
+    def _touched(self, box: Ranges) -> Iterable[_Cell]:
+        (low, high), size = box[0], self._size
+        first = range(low // size, (high - 1) // size + 1)
+        if len(box) == 1:
+            return first
+        low, high = box[1]
+        second = range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1)
+        return [(cell, other) for cell in first for other in second]
+
+    def latest(self, new: AccessRecord, needs: dict[Unit, int]) -> None:
+        """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind: writes,
+        and reads if it is a write itself."""
+        cells, write, engine, box, first, end = self._cells, new.write, new.engine, new.box, new.first, new.end
+        flat = len(box) == 1
+        for cell in new.cells:
+            if cell not in cells:
+                continue
+            for other, accessed in cells[cell].items():
                 if other is engine:
                     continue
                 known = needs.get(other, -1)
@@ -81,43 +118,36 @@ class AccessIndex:
                 for past in reversed(accessed):
                     if past.position <= known:
                         break
-                    if (write or past.write) and overlap(past.box, box):
+                    if past.first < end and first < past.end and (write or past.write) and (flat or overlap(past.box, box)):
                         needs[other] = past.position
                         break
 
-    def add(self, new: AccessRecord) -> None:
-        """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
-        write, engine, box, cells, begun = new.write, new.engine, new.box, self._cells, self._begun
-        first, end = box[0]
-        touched = self._touched(box)
-        for cell in touched:
-            past_ones = begun.get(cell)
-            if past_ones:
-                # Most of what is near lies outside in the first dimension.
-                covered = [past for past in past_ones if first <= past.box[0][0] and past.box[0][1] <= end and
-                           (write or (past.engine is engine and not past.write)) and inside(past.box, box)]
-                for past in covered:
-                    del past_ones[past]
-                    for other in self._touched(past.box):
-                        del cells[other][past.engine][past]
-            mine = cells.setdefault(cell, {})
-            if engine in mine:
-                mine[engine][new] = None
+    def add(self, new: AccessRecord, position: int) -> None:
+        """Remember an access of the command at a position, and forget what it stands for: all inside a write, its engine's reads
+        inside a read."""
+        write, engine, box, end, cells = new.write, new.engine, new.box, new.end, self._cells
+        flat = len(box) == 1
+        low, high = (0, 1) if flat else box[1]
+        new.corner = _corner(new.first, low)
+        near = slice(bisect_left(self._corners, new.corner), bisect_left(self._corners, _corner(end - 1, high)))
+        kept = [new]
+        for past in self._sorted[near]:
+            if past.end <= end and (write or (past.engine is engine and not past.write)) and (flat or inside(past.box, box)):
+                for records in past.listed:
+                    del records[past]
             else:
-                mine[engine] = {new: None}
-        begun.setdefault(touched[0], {})[new] = None
+                kept.append(past)
+        self._sorted[near] = kept
+        self._corners[near] = [past.corner for past in kept]
+        new.position = position
+        new.listed = [cells[cell][engine] for cell in new.cells]
+        for records in new.listed:
+            records[new] = None
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _touched(place: Ranges, size: int) -> tuple[_Cell, ...]:
-    """The cells of a box's first two dimensions; every access asks for them several times, and many have the same place."""
-    low, high = place[0]
-    first = range(low // size, (high - 1) // size + 1)
-    if len(place) == 1:
-        return tuple((cell, 0) for cell in first)
-    low, high = place[1]
-    second = range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1)
-    return tuple((cell, other) for cell in first for other in second)
+def _corner(first: int, second: int) -> int:
+    """The first address or index of a box, and of its second dimension if it has one, as one number in their order."""
+    return first << _INDEX_BITS | second
 
 
 def overlap(a: Ranges, b: Ranges) -> bool:

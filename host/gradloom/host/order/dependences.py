@@ -4,12 +4,11 @@ Tasks are added in the order of their meaning, in which their commands would be 
 compared by their parts (:mod:`gradloom.host.order.accesses`), places on chip by who took and filled them.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gradloom.host.order.accesses import Access, Ranges, overlap
-from gradloom.host.order.tasks import Task, Uses
+from gradloom.host.order.accesses import Access, Ranges, inside, overlap
+from gradloom.host.order.tasks import Task, together
 
 __all__ = ["Dependences"]
 
@@ -44,13 +43,9 @@ class _Accesses:
     def forget(self, access: Access) -> None:
         """What lies inside a write: whoever comes behind that comes behind it, too."""
         for cell in self._touched(access):
-            found = self._cells.get(cell)
-            for entry in [entry for entry in found if _inside(entry[1], access.box)] if found else ():
-                del self._cells[cell][entry]
-
-
-def _inside(box: Ranges, other: Ranges) -> bool:
-    return all(first <= low and high <= last for (low, high), (first, last) in zip(box, other, strict=True))
+            found = self._cells.get(cell, {})
+            for entry in [entry for entry in found if inside(entry[1], access.box)]:
+                del found[entry]
 
 
 class Dependences:
@@ -67,8 +62,7 @@ class Dependences:
         for task in tasks:
             task.number = len(self._tasks)
             self._tasks.append(task)
-            every = (Uses(), *(step.uses() for step in task.steps))
-            reads, writes, places, filled, made = (tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True))
+            reads, writes, places, filled, made = together(step.uses() for step in task.steps)
             own = {id(place) for place in filled}
             # What it makes itself lies nobody knows where until it has come.
             task.reads = (*reads, *(access for access in made if not own & {id(place) for place in access.sources}))

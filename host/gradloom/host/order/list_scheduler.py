@@ -307,7 +307,7 @@ class ListScheduler:
 
     def _candidates(self) -> dict[BoundEngine, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
-        found: dict[bool, dict[BoundEngine, list[_Stream]]] = {line: {lane: [] for lane in BoundEngine} for line in (False, True)}
+        found: list[_Stream] = []
         lines, waiting = set[str](), set[str]()
         inside = self._inside
         gap = self._gap(inside)
@@ -336,10 +336,12 @@ class ListScheduler:
             if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
-                found[bool(stream.line)][piece.lane].append(stream)
+                found.append(stream)
             elif piece.lane == BoundEngine.ACORE:
                 self._crowded = True
-        return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in BoundEngine}
+        # Those in no line have an empty one, and so come first.
+        found.sort(key=lambda stream: stream.line)
+        return {lane: [stream for stream in found if stream.head.lane == lane] for lane in BoundEngine}
 
     def _there(self, stream: _Stream) -> bool:
         """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""

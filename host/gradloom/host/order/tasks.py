@@ -7,8 +7,7 @@ channel of loads that several share (:class:`Way`).
 """
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from gradloom.contracts.config import PE_ROWS
@@ -19,7 +18,7 @@ from gradloom.host.order.pieces import Piece
 
 __all__ = ["Address", "Allocator", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
            "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Step", "Take", "Task", "Uses", "Way",
-           "emitted", "known", "planned_rows"]
+           "emitted", "known", "planned_rows", "together"]
 
 
 _GRADIENTS = "DW"
@@ -193,6 +192,16 @@ class Uses(NamedTuple):
     made: Sequence[PlannedAccess] = ()
 
 
+def together(every: Iterable[Uses]) -> Uses:
+    """What several steps read and write."""
+    found: tuple[list[Any], ...] = ([], [], [], [], [])
+    for uses in every:
+        for some, more in zip(found, uses, strict=True):
+            if more:
+                some += more
+    return Uses(*found)
+
+
 class Step(Protocol):
     """A command, or what is done with places beside commands."""
 
@@ -224,14 +233,22 @@ class Command:
         emitter.emit(self, fields, [known(access) for access in self.reads], [known(access) for access in self.writes])
 
     def uses(self) -> Uses:
-        used, filled = ([access for access in accesses if isinstance(access, PlannedAccess)]
-                        for accesses in (self.reads, self.writes))
+        reads, writes, made = list[Access](), list[Access](), list[PlannedAccess]()
+        places, filled = list[object](), list[object]()
         # What is known lies in DRAM, but the array's counters and ports.
-        reads = [access for access in self.reads if isinstance(access, Access) and self.opcode == Opcode.LOAD]
-        writes = [access for access in self.writes if isinstance(access, Access) and self.opcode == Opcode.STORE]
-        made = [access for access in used if isinstance(access.space, Later) or access.space == _GRADIENTS]
-        places, taken = ([source for access in some for source in access.sources] for some in (used, filled))
-        return Uses(reads, writes, places, taken, made)
+        for access in self.reads:
+            if isinstance(access, PlannedAccess):
+                places += access.sources
+                if isinstance(access.space, Later) or access.space == _GRADIENTS:
+                    made.append(access)
+            elif self.opcode == Opcode.LOAD:
+                reads.append(access)
+        for access in self.writes:
+            if isinstance(access, PlannedAccess):
+                filled += access.sources
+            elif self.opcode == Opcode.STORE:
+                writes.append(access)
+        return Uses(reads, writes, places, filled, made)
 
 
 def _found(value: Any) -> Any:
@@ -288,8 +305,7 @@ class Call:
         self.action()
 
     def uses(self) -> Uses:
-        every = (self.used, *(step.uses() for step in self.steps))
-        return Uses(*(tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True)))
+        return together([self.used, *(step.uses() for step in self.steps)])
 
 
 @dataclasses.dataclass(eq=False)
