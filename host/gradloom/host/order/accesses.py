@@ -1,9 +1,8 @@
 """Parts of memories that commands read and write, and what has been accessed of each memory, found by place."""
 
 import dataclasses
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradloom.contracts.config import PE_ROWS
@@ -13,9 +12,7 @@ __all__ = ["Access", "AccessIndex", "AccessRecord", "Ranges", "inside", "overlap
 
 _TENSOR_DIMENSIONS = 3
 _EVERY = (0, 1 << 16)
-_INDEX_BITS = 20
-"""Banks, channel groups and windows have less."""
-_CELL_ADDRESSES = 128
+_CELL_ADDRESSES = 64
 _CELL_INDICES = 4
 """Sizes of the cells by which past accesses are found: addresses on chip, banks or indices of a tensor."""
 Ranges = tuple[tuple[int, int], ...]
@@ -49,13 +46,11 @@ class AccessRecord:
     first: int
     end: int
     """Its range in the first dimension, in which most of what is near lies outside."""
-    cells: "Iterable[_Cell]"
+    cells: "Sequence[_Cell]"
     position: int = -1
     """Of the command in the program."""
-    corner: int = -1
-    """By which it is found."""
     listed: "Sequence[_Records]" = ()
-    """Where it has been added."""
+    """Where it has been added, and is to be taken out again."""
 
 
 _Cell = int | tuple[int, int]
@@ -68,23 +63,20 @@ class AccessIndex:
     later stands for them.
 
     What overlaps a box is found by cells of some addresses or indices in the first two dimensions, and in a cell by engine: an
-    access lies in every cell that it touches. What lies inside a box is found by its corner (:func:`_corner`), which lies between
-    two corners of the box.
+    access lies in every cell that it touches. What lies inside a box begins in one of the cells that the box touches.
     """
 
     def __init__(self, dimensions: int, *, on_chip: bool) -> None:
         self._dimensions = dimensions
         self._size = _CELL_ADDRESSES if on_chip else _CELL_INDICES
         self._cells: defaultdict[_Cell, defaultdict[Unit, _Records]] = defaultdict(lambda: defaultdict(dict))
-        self._sorted: list[AccessRecord] = []
-        self._corners: list[int] = []
-        """By their corners, and these."""
+        self._begun: defaultdict[_Cell, _Records] = defaultdict(dict)
+        """By the first cell that an access touches, of all engines."""
 
     def clear(self) -> None:
         """Forget everything."""
         self._cells.clear()
-        self._sorted.clear()
-        self._corners.clear()
+        self._begun.clear()
 
     def record(self, engine: Unit, box: Ranges, *, write: bool) -> AccessRecord:
         """An access, to be compared with others and then added."""
@@ -93,7 +85,7 @@ class AccessIndex:
         first, end = box[0]
         return AccessRecord(engine, write, box, first, end, self._touched(box))
 
-    def _touched(self, box: Ranges) -> Iterable[_Cell]:
+    def _touched(self, box: Ranges) -> Sequence[_Cell]:
         (low, high), size = box[0], self._size
         first = range(low // size, (high - 1) // size + 1)
         if len(box) == 1:
@@ -125,29 +117,18 @@ class AccessIndex:
     def add(self, new: AccessRecord, position: int) -> None:
         """Remember an access of the command at a position, and forget what it stands for: all inside a write, its engine's reads
         inside a read."""
-        write, engine, box, end, cells = new.write, new.engine, new.box, new.end, self._cells
+        write, engine, box, first, end = new.write, new.engine, new.box, new.first, new.end
         flat = len(box) == 1
-        low, high = (0, 1) if flat else box[1]
-        new.corner = _corner(new.first, low)
-        near = slice(bisect_left(self._corners, new.corner), bisect_left(self._corners, _corner(end - 1, high)))
-        kept = [new]
-        for past in self._sorted[near]:
-            if past.end <= end and (write or (past.engine is engine and not past.write)) and (flat or inside(past.box, box)):
+        for cell in new.cells:
+            covered = [past for past in self._begun.get(cell, ()) if first <= past.first and past.end <= end and
+                       (write or (past.engine is engine and not past.write)) and (flat or inside(past.box, box))]
+            for past in covered:
                 for records in past.listed:
                     del records[past]
-            else:
-                kept.append(past)
-        self._sorted[near] = kept
-        self._corners[near] = [past.corner for past in kept]
         new.position = position
-        new.listed = [cells[cell][engine] for cell in new.cells]
+        new.listed = [self._begun[new.cells[0]], *(self._cells[cell][engine] for cell in new.cells)]
         for records in new.listed:
             records[new] = None
-
-
-def _corner(first: int, second: int) -> int:
-    """The first address or index of a box, and of its second dimension if it has one, as one number in their order."""
-    return first << _INDEX_BITS | second
 
 
 def overlap(a: Ranges, b: Ranges) -> bool:
