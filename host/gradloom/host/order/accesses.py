@@ -72,11 +72,14 @@ class AccessIndex:
         self._cells: defaultdict[_Cell, defaultdict[Unit, _Records]] = defaultdict(lambda: defaultdict(dict))
         self._begun: defaultdict[_Cell, _Records] = defaultdict(dict)
         """By the first cell that an access touches, of all engines."""
+        self.reads = self.writes = 0
+        """That have been added: a search for what lies before an access gives the same until there are more."""
 
     def clear(self) -> None:
         """Forget everything."""
         self._cells.clear()
         self._begun.clear()
+        self.writes += 1
 
     def record(self, engine: Unit, box: Ranges, *, write: bool) -> AccessRecord:
         """An access, to be compared with others and then added."""
@@ -129,6 +132,10 @@ class AccessIndex:
         new.listed = [self._begun[new.cells[0]], *(self._cells[cell][engine] for cell in new.cells)]
         for records in new.listed:
             records[new] = None
+        if write:
+            self.writes += 1
+        else:
+            self.reads += 1
 
 
 def overlap(a: Ranges, b: Ranges) -> bool:

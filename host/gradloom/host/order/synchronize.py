@@ -66,6 +66,8 @@ class Recorder:
         self._awaited = -1
         """Latest command of the A-Core that a command of the Sequencer has waited for."""
         self._spaces: dict[str, AccessIndex] = {}
+        self._when: dict[tuple[Access, bool], tuple[tuple[int, int], int]] = {}
+        """What has been asked for (:meth:`when`): when so much of its memory had been accessed, and the answer."""
         self._unused = UnreadData(config)
         self._running = False
 
@@ -180,10 +182,16 @@ class Recorder:
         space = self._spaces.get(access.space)
         if space is None:
             return 0
-        # An engine's commands are done in their order: the last one of each is enough. The Sequencer has none there.
-        last: dict[Unit, int] = {}
-        space.latest(space.record(Unit.SEQ, access.box, write=write), last)
-        return max((self.clock.done[position] for position in last.values()), default=0)
+        # Many tasks ask for the same, as for all inputs of a wide layer.
+        version = space.writes, space.reads if write else 0
+        asked, time = self._when.get((access, write), (None, 0))
+        if asked != version:
+            # An engine's commands are done in their order: the last one of each is enough. The Sequencer has none there.
+            last: dict[Unit, int] = {}
+            space.latest(space.record(Unit.SEQ, access.box, write=write), last)
+            time = max((self.clock.done[position] for position in last.values()), default=0)
+            self._when[access, write] = version, time
+        return time
 
     def _space(self, access: Access) -> AccessIndex:
         if access.space not in self._spaces:
