@@ -7,6 +7,7 @@ module.
 """
 
 import enum
+import functools
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Engine, Opcode, Source
@@ -59,14 +60,24 @@ STORE_MAP: dict[int, tuple[tuple[Source, ...], ...]] = {
 def load_channels(config: Config, dest: int) -> tuple[int, ...]:
     """Channels that fill memory ``dest``, in the order of ``way``: the lowest first, but for weights that of the errors. (0,) for a
     number that is no memory, which the Loader there refuses."""
-    parts = LOAD_MAP[config.load_channels]
+    return _load_channels(config.load_channels, dest)
+
+
+@functools.cache
+def _load_channels(channels: int, dest: int) -> tuple[int, ...]:
+    parts = LOAD_MAP[channels]
     found = [n for n in range(len(parts)) if dest in parts[n]] or [0]
     return tuple(sorted(found, key=lambda n: dest == Dest.WBUF and Dest.EBUF not in parts[n]))
 
 
 def store_channel(config: Config, source: int) -> int:
     """Channel that drains memory ``source``; 0 for a number that is no memory."""
-    return next((n for n, memories in enumerate(STORE_MAP[config.store_channels]) if source in memories), 0)
+    return _store_channel(config.store_channels, source)
+
+
+@functools.cache
+def _store_channel(channels: int, source: int) -> int:
+    return next((n for n, memories in enumerate(STORE_MAP[channels]) if source in memories), 0)
 
 
 def units(config: Config) -> tuple[Unit, ...]:
@@ -117,6 +128,9 @@ a third one, or else by a BARRIER: two Loaders write different memories, two Sto
 that a Storer touches, and a tensor is overwritten by what the cores have computed from what was loaded of it."""
 
 
+_SEMAPHORES = {pair: number for number, pair in enumerate(TOKENS)}
+
+
 def semaphore(producer: Unit, consumer: Unit) -> int | None:
     """Number of the semaphore with which ``producer`` lets ``consumer`` go on; :class:`None` if the two have none."""
-    return TOKENS.index((producer, consumer)) if (producer, consumer) in TOKENS else None
+    return _SEMAPHORES.get((producer, consumer))

@@ -146,7 +146,7 @@ def _added(
         parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
     for piece, images, chosen in builder.sweeps(groups, limit, plane.nb, needs, gives):
         # Those who wait for it have other things to do first.
-        each = dataclasses.replace(piece, cycles=piece.cycles // len(chosen), update=True) if builder.apart else piece
+        each = piece._replace(cycles=piece.cycles // len(chosen), update=True) if builder.apart else piece
         yield each
         for group in chosen:
             if builder.apart and group != chosen[0]:

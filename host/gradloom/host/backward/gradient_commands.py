@@ -264,12 +264,13 @@ class GradientCommands:
         A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
         """
         config, sweep, span = self.builder.config, self._sweep(tile), operands.span
+        swept = span if sweep is span.sweep else dataclasses.replace(span, sweep=sweep)
         size = span.addresses(config)
         layout = self.work.inputs.layout(size, operands.steps[1] - operands.steps[0])
         base = operands.inputs + (tile.step - operands.steps[0]) * layout.apart
         errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
-        fields = dataclasses.replace(span, sweep=sweep).row_fields(config, tile.window, base, layout.entries) | {
+        fields = swept.row_fields(config, tile.window, base, layout.entries) | {
             "wg": 1,
             "clear": 1,
             "drain": 1,

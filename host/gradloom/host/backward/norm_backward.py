@@ -1,6 +1,5 @@
 """Backward pass of a normalisation and activation: the order in which it takes images, channel groups and rows, piece by piece."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import TypeAlias
@@ -122,7 +121,7 @@ class NormBackward:
             return self._part(images, groups), *self._forward()
 
         for piece, images, groups in builder.sweeps(self.groups, self._limit, self.plane.nb, needs, self._gives, SCALAR_CYCLES):
-            piece = dataclasses.replace(piece, cycles=piece.cycles // max(1, len(self._rows)))
+            piece = piece._replace(cycles=piece.cycles // max(1, len(self._rows)))
             once = images == builder.images
             """Each group has its turn once, with all images."""
             wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
@@ -130,7 +129,7 @@ class NormBackward:
             makes_room = functools.partial(self._make_room, unfinished, groups.start, len(fresh) if once else 0)
             room = ((pool.real, self._entries * len(fresh)),) if fresh else ()
             arrives = functools.partial(self._short_of_room, len(fresh), makes_room) if once and fresh else None
-            yield dataclasses.replace(piece, room=room, yields=makes_room, arrives=arrives)
+            yield piece._replace(room=room, yields=makes_room, arrives=arrives)
             for group in fresh:
                 places[group] = pool.take(self._entries)
                 ends[group] = builder.branch(functools.partial(self._end, group, places[group]))

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from gradloom.contracts import microprograms
 from gradloom.contracts.config import Config
@@ -14,6 +15,7 @@ from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.dram.memory_map import MemoryMap
+from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import CachedRing, RingAllocator
 from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
@@ -339,27 +341,27 @@ class ProgramBuilder(Transfers):
             again=again,
         )
 
-    def emit(self, command: Command) -> None:
-        """Emit a command, all of it known, and a RUN behind the SEED of a tensor that it rounds first.
+    def emit(self, command: Command, fields: dict[str, Any], reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        """Emit a command, all of it found, and a RUN behind the SEED of a tensor that it rounds first.
 
         The first RUN that is no part of the first layer's forward pass comes behind LDHYP. Nothing before it uses hyperparameters,
         and by then the engines have enough to do while the Sequencer reads them and then the program anew.
         """
         if command.opcode == Opcode.RUN:
-            self._prepare(command)
-        super().emit(command)
+            self._prepare(command.tag, fields)
+        super().emit(command, fields, reads, writes)
 
-    def _prepare(self, command: Command) -> None:
+    def _prepare(self, tag: int, fields: dict[str, Any]) -> None:
         """What the Sequencer does before a RUN."""
         recorder = self.recorder
-        recorder.tag = command.tag
+        recorder.tag = tag
         if self._first_tag is None:
-            self._first_tag = command.tag
-        if self.hyperparameters_due and command.tag != self._first_tag:
+            self._first_tag = tag
+        if self.hyperparameters_due and tag != self._first_tag:
             self.hyperparameters_due = False
             recorder.aside(Opcode.LDHYP, breg=BASE["hyper"])
         for number in (1, 2):
-            tid = command.fields.get(f"t{number}", 0)
-            if command.fields.get(f"r{number}") and tid not in self._seeded:
+            tid = fields.get(f"t{number}", 0)
+            if fields.get(f"r{number}") and tid not in self._seeded:
                 self._seeded.add(tid)
                 recorder.aside(Opcode.SEED, tid=tid)

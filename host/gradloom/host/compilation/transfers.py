@@ -1,6 +1,7 @@
 """Where operands and results lie on chip, and the commands that bring them from DRAM and back."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gradloom.contracts.config import PE_ROWS, Config
 from gradloom.contracts.isa import Dest, Opcode, Source
@@ -20,7 +21,6 @@ from gradloom.host.order.tasks import (
     PlannedPool,
     PlannedRing,
     Way,
-    known,
 )
 from gradloom.host.program.assembler import Shift
 from gradloom.models.network import INPUT
@@ -113,11 +113,10 @@ class Transfers:
         else:
             command.perform(self)
 
-    def emit(self, command: Command) -> None:
-        """Emit a command, all of it known."""
+    def emit(self, command: Command, fields: dict[str, Any], reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        """Emit a command, all of whose fields and accesses have been found."""
         self.recorder.tag = command.tag
-        reads, writes = (tuple(known(access) for access in accesses) for accesses in (command.reads, command.writes))
-        self.recorder.emit(command.opcode, dict(command.fields), reads=reads, writes=writes, tail=command.tail, again=command.again)
+        self.recorder.emit(command.opcode, fields, reads=reads, writes=writes, tail=command.tail, again=command.again)
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
         """As :meth:`gradloom.host.order.synchronize.Recorder.way`."""

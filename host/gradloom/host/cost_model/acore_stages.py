@@ -81,12 +81,12 @@ class AcoreStages:
         if cost.prepare:
             if cost.passed:
                 late = self._reads.late(instruction, cost, time) - _USUAL_WAIT
-                cost = dataclasses.replace(cost, latency=cost.latency + late)
+                cost = cost._replace(latency=cost.latency + late)
             accepted = engine.entered(time, cost)
             stored, loaded = ({cycle - accepted for cycle in taken if cycle >= accepted} for taken in (self._stored, self._loaded))
             if stored or loaded:
                 cycles = preparation(instruction, self._costs.program(instruction), self._costs.config, stored, loaded)
-                cost = dataclasses.replace(cost, latency=cost.latency + cycles - cost.prepare, prepare=cycles)
+                cost = cost._replace(latency=cost.latency + cycles - cost.prepare, prepare=cycles)
         first = engine.first(time, cost)
         if cost.prepare:
             self._reads.sweep(instruction, cost, first)

@@ -10,7 +10,9 @@ as error.
 """
 
 import dataclasses
+import functools
 from collections import deque
+from typing import NamedTuple
 
 from gradloom.contracts import microprograms, pipeline
 from gradloom.contracts.config import PE_ROWS, Config
@@ -23,6 +25,10 @@ from gradloom.host.cost_model.workload import windows
 from gradloom.host.program.assembler import Instruction
 
 __all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState"]
+
+
+_APART = 2
+"""Cycles from the end of an engine's command to that of the next one, at least, unless gradients leave the array."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +50,7 @@ class DramCost:
     burst_cycles: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Of one command, all in cycles from its start.
 
     Parameters
@@ -80,7 +85,7 @@ class Cost:
     latency: int
     transfer: int
     end: int = 0
-    apart: int = 2
+    apart: int = _APART
     prepare: int = 0
     bytes: int = 0
     bursts: int = 0
@@ -92,7 +97,7 @@ class Cost:
     @property
     def drains(self) -> bool:
         """Whether its results leave the array behind its last window, which waits until those of the command before have left."""
-        return self.apart != Cost.apart
+        return self.apart != _APART
 
 
 class Costs:
@@ -133,10 +138,9 @@ class Costs:
 
     def _bursts(self, instruction: Instruction) -> int:
         """Of a load or store: a run is cut where an address is a multiple of a burst's length."""
-        n0, beat = instruction["n0"], self.config.beat_bytes
-        starts = (instruction["offset"] + first * instruction["stride1"] + second * instruction["stride2"]
-                  for second in range(instruction["n2"]) for first in range(instruction["n1"]))
-        return sum((start // beat % pipeline.BURST_BEATS + n0 - 1) // pipeline.BURST_BEATS + 1 for start in starts)
+        beat, loops = self.config.beat_bytes, (instruction[name] for name in ("n0", "n1", "stride1", "n2", "stride2"))
+        # The same wherever a burst may begin, so that there are few different ones.
+        return _bursts(instruction["offset"] % (beat * pipeline.BURST_BEATS), *loops, beat)
 
     def _conv(self, instruction: Instruction) -> Cost:
         own, shared = walked(instruction, self.config)
@@ -180,6 +184,12 @@ class Costs:
         end = pipeline.SWEEP_END + (pipeline.LONG_SWEEP if sweep.get("long") else 0)
         return Cost(max(first, prepare), 2 * transfer, first + prepare, transfer, end, prepare=prepare, passed=passed, swept=swept,
                     tapped=pooled)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _bursts(offset: int, n0: int, n1: int, stride1: int, n2: int, stride2: int, beat: int) -> int:
+    starts = (offset + first * stride1 + second * stride2 for second in range(n2) for first in range(n1))
+    return sum((start // beat % pipeline.BURST_BEATS + n0 - 1) // pipeline.BURST_BEATS + 1 for start in starts)
 
 
 class EngineState:
@@ -253,7 +263,7 @@ class StagedState(EngineState):
     def _done(self, cost: Cost, end: int) -> int:
         if not cost.drains:
             return super()._done(cost, end)
-        self.drained = max(end + cost.end, self.under_way[-1] + Cost.apart, self.drained + cost.apart)
+        self.drained = max(end + cost.end, self.under_way[-1] + _APART, self.drained + cost.apart)
         return self.drained
 
     def begin(self, time: int, cost: Cost, end: int) -> int:

@@ -98,8 +98,7 @@ class KeptForward:
         begins = group is not None and bool(stage.computes) and not group.begun
         opens, turns = begins and before is None, group is not None and number == len(kept.stages) - 1
         piece = self._piece(stage, group, before)
-        yield dataclasses.replace(
-            piece,
+        yield piece._replace(
             needs=needs((group.image, group.image + 1)) if group and begins else (),
             gives=self._given(before, gives) if before and number == self._last else (),
             room=(kept.room, self._room) if opens else (),
@@ -161,4 +160,4 @@ class KeptForward:
         if not places:
             return piece
         first = Access(f"PSUM{places[0].half}", ((places[0].base, places[0].base + places[0].words),))
-        return dataclasses.replace(piece, target=lambda: first)
+        return piece._replace(target=lambda: first)

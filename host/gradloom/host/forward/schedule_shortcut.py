@@ -1,6 +1,5 @@
 """Subsampling shortcuts: planes copied by pooling windows of one position, their errors masked and scattered back."""
 
-import dataclasses
 import itertools
 
 from gradloom.contracts.isa import Dest, Opcode, Source, XSource
@@ -95,7 +94,7 @@ def scatter(builder: ProgramBuilder, layer: Subsample) -> Work:
         lambda images, groups: (builder.part(name, "ds", images, groups),),
     ):
         # Those who wait for it have other things to do first.
-        each = dataclasses.replace(work, cycles=work.cycles // (len(pieces) * len(groups)), update=True)
+        each = work._replace(cycles=work.cycles // (len(pieces) * len(groups)), update=True)
         yield each
         count = images[1] - images[0]
         for number, (group, part) in enumerate(itertools.product(groups, pieces)):

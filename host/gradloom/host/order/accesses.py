@@ -1,12 +1,14 @@
 """Parts of memories that commands read and write, and what has been accessed of each memory, found by place."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from gradloom.contracts.config import PE_ROWS
 from gradloom.contracts.engines import Unit
 
-__all__ = ["Access", "AccessIndex", "AccessRecord", "Ranges", "overlap", "row_access", "tensor_access"]
+__all__ = ["Access", "AccessIndex", "AccessRecord", "Ranges", "inside", "overlap", "row_access", "tensor_access"]
 
 _TENSOR_DIMENSIONS = 3
 _EVERY = (0, 1 << 16)
@@ -17,8 +19,7 @@ Ranges = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """A part of a memory: on-chip addresses, or two to three index ranges of a DRAM tensor."""
 
     space: str
@@ -37,84 +38,104 @@ def tensor_access(space: str, box: Ranges) -> Access:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class AccessRecord:
-    """What a command has accessed."""
+    """What a command accesses of a memory or tensor (:meth:`AccessIndex.record`)."""
 
-    position: int
-    """Of the command in the program."""
     engine: Unit
     write: bool
     box: Ranges
-    live: bool = True
-    """Nothing later stands for it."""
+    first: int
+    end: int
+    """Its range in the first dimension, in which most of what is near lies outside."""
+    cells: "Sequence[_Cell]"
+    position: int = -1
+    """Of the command in the program."""
+    listed: "Sequence[_Records]" = ()
+    """Where it has been added, and is to be taken out again."""
+
+
+_Cell = int | tuple[int, int]
+_Records = dict[AccessRecord, None]
+"""A set in the order in which it was filled, from which anything is taken out at once."""
 
 
 class AccessIndex:
-    """What has been accessed of one memory or tensor, found by place: cells of some addresses or indices in the first two
-    dimensions, and in a cell by engine. An access lies in every cell that it touches, and is met once for each that a search has in
-    common with it. They are added in the order of the program."""
+    """What has been accessed of one memory or tensor. Accesses are added in the order of the program, and forgotten when something
+    later stands for them.
+
+    What overlaps a box is found by cells of some addresses or indices in the first two dimensions, and in a cell by engine: an
+    access lies in every cell that it touches. What lies inside a box begins in one of the cells that the box touches.
+    """
 
     def __init__(self, dimensions: int, *, on_chip: bool) -> None:
         self._dimensions = dimensions
-        self._sizes = (_CELL_ADDRESSES if on_chip else _CELL_INDICES, _CELL_INDICES)
-        self._cells: dict[tuple[int, ...], dict[Unit, list[AccessRecord]]] = {}
+        self._size = _CELL_ADDRESSES if on_chip else _CELL_INDICES
+        self._cells: defaultdict[_Cell, defaultdict[Unit, _Records]] = defaultdict(lambda: defaultdict(dict))
+        self._begun: defaultdict[_Cell, _Records] = defaultdict(dict)
+        """By the first cell that an access touches, of all engines."""
+        self.reads = self.writes = 0
+        """That have been added: a search for what lies before an access gives the same until there are more."""
 
-    def _keys(self, box: Ranges) -> list[tuple[int, ...]]:
+    def clear(self) -> None:
+        """Forget everything."""
+        self._cells.clear()
+        self._begun.clear()
+        self.writes += 1
+
+    def record(self, engine: Unit, box: Ranges, *, write: bool) -> AccessRecord:
+        """An access, to be compared with others and then added."""
         if len(box) != self._dimensions:
             raise ValueError(f"an access of {len(box)} dimensions to a memory of {self._dimensions}")
-        (low, high), size = box[0], self._sizes[0]
+        first, end = box[0]
+        return AccessRecord(engine, write, box, first, end, self._touched(box))
+
+    def _touched(self, box: Ranges) -> Sequence[_Cell]:
+        (low, high), size = box[0], self._size
         first = range(low // size, (high - 1) // size + 1)
         if len(box) == 1:
-            return [(key,) for key in first]
-        (low, high), size = box[1], self._sizes[1]
-        second = range(low // size, (high - 1) // size + 1)
-        return [(key, other) for key in first for other in second]
+            return first
+        low, high = box[1]
+        second = range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1)
+        return [(cell, other) for cell in first for other in second]
 
-    def conflicts(self, box: Ranges, *, write: bool) -> Iterator[AccessRecord]:
-        """What an access has to come behind, some of it more than once: writes, and reads if it is a ``write`` itself."""
-        cells = self._cells
-        for key in self._keys(box):
-            for accessed in cells.get(key, {}).values():
-                for past in accessed:
-                    if past.live and (write or past.write) and overlap(past.box, box):
-                        yield past
-
-    def latest(self, box: Ranges, engine: Unit, needs: dict[Unit, int], *, write: bool) -> None:
-        """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind."""
-        # As `conflicts`, from the last access of each engine back to what is known already.
-        cells = self._cells
-        for key in self._keys(box):
-            for other, accessed in cells.get(key, {}).items():
-                if other == engine:
+    def latest(self, new: AccessRecord, needs: dict[Unit, int]) -> None:
+        """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind: writes,
+        and reads if it is a write itself."""
+        cells, write, engine, box, first, end = self._cells, new.write, new.engine, new.box, new.first, new.end
+        flat = len(box) == 1
+        for cell in new.cells:
+            if cell not in cells:
+                continue
+            for other, accessed in cells[cell].items():
+                if other is engine:
                     continue
                 known = needs.get(other, -1)
+                # From the last access back to what is known already.
                 for past in reversed(accessed):
                     if past.position <= known:
                         break
-                    if past.live and (write or past.write) and overlap(past.box, box):
+                    if past.first < end and first < past.end and (write or past.write) and (flat or overlap(past.box, box)):
                         needs[other] = past.position
                         break
 
-    def add(self, new: AccessRecord) -> None:
-        """Remember ``new``, and forget what it stands for: all inside a write, its engine's reads inside a read."""
-        write, engine, box, cells = new.write, new.engine, new.box, self._cells
-        first, end = box[0]
-        for key in self._keys(box):
-            cell = cells.setdefault(key, {})
-            mine = cell.setdefault(engine, [])
-            for accessed in cell.values() if write else (mine,):
-                dead = 0
-                for past in accessed:
-                    if not past.live:
-                        dead += 1
-                    elif write or not past.write:
-                        # Most of what is near lies outside in the first dimension.
-                        low, high = past.box[0]
-                        if first <= low and high <= end and _inside(past.box, box):
-                            past.live = False
-                            dead += 1
-                if 2 * dead > len(accessed):
-                    accessed[:] = [past for past in accessed if past.live]
-            mine.append(new)
+    def add(self, new: AccessRecord, position: int) -> None:
+        """Remember an access of the command at a position, and forget what it stands for: all inside a write, its engine's reads
+        inside a read."""
+        write, engine, box, first, end = new.write, new.engine, new.box, new.first, new.end
+        flat = len(box) == 1
+        for cell in new.cells:
+            covered = [past for past in self._begun.get(cell, ()) if first <= past.first and past.end <= end and
+                       (write or (past.engine is engine and not past.write)) and (flat or inside(past.box, box))]
+            for past in covered:
+                for records in past.listed:
+                    del records[past]
+        new.position = position
+        new.listed = [self._begun[new.cells[0]], *(self._cells[cell][engine] for cell in new.cells)]
+        for records in new.listed:
+            records[new] = None
+        if write:
+            self.writes += 1
+        else:
+            self.reads += 1
 
 
 def overlap(a: Ranges, b: Ranges) -> bool:
@@ -126,7 +147,8 @@ def overlap(a: Ranges, b: Ranges) -> bool:
     return True
 
 
-def _inside(a: Ranges, b: Ranges) -> bool:
+def inside(a: Ranges, b: Ranges) -> bool:
+    """Whether a box lies in another one of the same memory."""
     for (low, high), (other_low, other_high) in zip(a, b, strict=True):  # noqa: SIM110
         if low < other_low or high > other_high:
             return False

@@ -4,12 +4,12 @@ Tasks are added in the order of their meaning, in which their commands would be 
 compared by their parts (:mod:`gradloom.host.order.accesses`), places on chip by who took and filled them.
 """
 
-import itertools
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gradloom.host.order.accesses import Access, Ranges, overlap
-from gradloom.host.order.tasks import Task, Uses
+from gradloom.host.order.accesses import Access, Ranges, inside, overlap
+from gradloom.host.order.tasks import Task, together
 
 __all__ = ["Dependences"]
 
@@ -19,38 +19,45 @@ _CELL = 4
 _Cell = tuple[str, int, int]
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class _Accessed:
+    """A part of a tensor that a task reads or writes, and the cells that it touches."""
+
+    number: int
+    box: Ranges
+    cells: list[_Cell]
+
+
+def _accessed(number: int, access: Access) -> _Accessed:
+    (low, high), (first, last) = access.box[:2]
+    cells = [(access.space, image, group) for image in range(low // _CELL, (high - 1) // _CELL + 1)
+             for group in range(first // _CELL, (last - 1) // _CELL + 1)]
+    return _Accessed(number, access.box, cells)
+
+
 class _Accesses:
     """Reads, or writes, of tensors by tasks, found by place. An access lies in every cell of images and channel groups that it
     touches."""
 
     def __init__(self) -> None:
-        self._cells: defaultdict[_Cell, dict[tuple[int, Ranges], None]] = defaultdict(dict)
+        self._cells: defaultdict[_Cell, dict[_Accessed, None]] = defaultdict(dict)
 
-    @staticmethod
-    def _touched(access: Access) -> list[_Cell]:
-        (low, high), (first, last) = access.box[:2]
-        return [(access.space, image, group) for image in range(low // _CELL, (high - 1) // _CELL + 1)
-                for group in range(first // _CELL, (last - 1) // _CELL + 1)]
-
-    def meeting(self, access: Access) -> set[int]:
+    def meeting(self, new: _Accessed) -> set[int]:
         """Numbers of the tasks whose accesses overlap one."""
-        return {number for cell in self._touched(access) for number, box in self._cells.get(cell, ()) if overlap(box, access.box)}
+        box = new.box
+        return {past.number for cell in new.cells for past in self._cells.get(cell, ()) if overlap(past.box, box)}
 
-    def add(self, number: int, access: Access) -> None:
+    def add(self, new: _Accessed) -> None:
         """A task's access."""
-        for cell in self._touched(access):
-            self._cells[cell][number, access.box] = None
+        for cell in new.cells:
+            self._cells[cell][new] = None
 
-    def forget(self, access: Access) -> None:
+    def forget(self, new: _Accessed) -> None:
         """What lies inside a write: whoever comes behind that comes behind it, too."""
-        for cell in self._touched(access):
-            found = self._cells.get(cell)
-            for entry in [entry for entry in found if _inside(entry[1], access.box)] if found else ():
-                del self._cells[cell][entry]
-
-
-def _inside(box: Ranges, other: Ranges) -> bool:
-    return all(first <= low and high <= last for (low, high), (first, last) in zip(box, other, strict=True))
+        for cell in new.cells:
+            found = self._cells.get(cell, {})
+            for past in [past for past in found if inside(past.box, new.box)]:
+                del found[past]
 
 
 class Dependences:
@@ -67,24 +74,24 @@ class Dependences:
         for task in tasks:
             task.number = len(self._tasks)
             self._tasks.append(task)
-            every = (Uses(), *(step.uses() for step in task.steps))
-            reads, writes, places, filled, made = (tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True))
+            reads, writes, places, filled, made = together(step.uses() for step in task.steps)
             own = {id(place) for place in filled}
             # What it makes itself lies nobody knows where until it has come.
             task.reads = (*reads, *(access for access in made if not own & {id(place) for place in access.sources}))
             found = {filler.number for place in (*places, *filled) for filler in self._fillers[id(place)]}
-            for access in (*reads, *writes):
-                found |= self._writes.meeting(access)
-            for access in writes:
-                found |= self._reads.meeting(access)
             for place in own:
                 self._fillers[place].append(task)
-            for access in writes:
-                self._reads.forget(access)
-                self._writes.forget(access)
-                self._writes.add(task.number, access)
-            for access in reads:
-                self._reads.add(task.number, access)
+            read, written = ([_accessed(task.number, access) for access in accesses] for accesses in (reads, writes))
+            for new in (*read, *written):
+                found |= self._writes.meeting(new)
+            for new in written:
+                found |= self._reads.meeting(new)
+            for new in written:
+                self._reads.forget(new)
+                self._writes.forget(new)
+                self._writes.add(new)
+            for new in read:
+                self._reads.add(new)
             task.after = tuple(self._tasks[number] for number in sorted(found - {task.number}))
 
     def add_instead(self, tasks: Sequence[Task], of: Sequence[Task]) -> None:

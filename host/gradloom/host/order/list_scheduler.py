@@ -11,13 +11,14 @@ the A-Core works at goes where the A-Core has time.
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from gradloom.contracts.engines import Unit
 from gradloom.host.choices import BY_RULES, Choices
 from gradloom.host.order.accesses import row_access, tensor_access
 from gradloom.host.order.acore_turns import AcoreWork, Turn, acore_turn
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, DataRegion, Known, Piece, Work
 from gradloom.host.order.synchronize import Recorder
 
 __all__ = ["Deadlock", "ListScheduler"]
@@ -40,10 +41,26 @@ class _Stream:
     place: float
     head: Piece
     ready: int | None = None
+    awaited: Iterator["_Need"] = dataclasses.field(default_factory=lambda: iter(()))
+    """What its piece needs, and has not been asked for: what has been emitted once need not be asked for again."""
+    awaits: "_Need | None" = None
+    """What of that had not been emitted when it was asked for last."""
     carried: tuple[DataRegion, ...] = ()
     """What is there with the last of the pieces that go on with each other."""
     closing: str = ""
     """The queue that loses its oldest operands with that piece."""
+
+
+_Need: TypeAlias = tuple[tuple[str, int], int] | Known
+"""Images of a group of a part, a bit for each, or another task."""
+
+
+def _needs(piece: Piece) -> Iterator[_Need]:
+    for part in piece.needs:
+        # The last group is there last.
+        yield from (((part.name, group), part.mask) for group in reversed(range(*part.groups)))
+    if piece.task is not None:
+        yield from piece.task.after
 
 
 def _work_of(stream: _Stream, ready: int) -> AcoreWork:
@@ -78,6 +95,8 @@ class ListScheduler:
         self._times: dict[tuple[str, int], list[tuple[int, int]]] = {}
         """Since when which images of some group of a part are there: what is not found in memory."""
         self._open: Counter[str] = Counter()
+        self._inside: list[_Stream] = []
+        """Those whose next piece goes on with a tile of the array that has begun."""
         self._under_way: _Stream | None = None
         self._lanes = 0
         """When the A-Core's lanes are through with what they have to sweep."""
@@ -99,8 +118,9 @@ class ListScheduler:
             self._times.setdefault((part.name, group), []).append((part.mask, when))
 
     def _missing(self, part: DataRegion) -> bool:
+        given, name, mask = self._given, part.name, part.mask
         # The last group is there last.
-        return any(part.mask & ~self._given.get((part.name, group), 0) for group in reversed(range(*part.groups)))
+        return any(mask & ~given.get((name, group), 0) for group in reversed(range(*part.groups)))
 
     def add(self, *works: Work, line: str = "", name: str = "") -> None:
         """Emit works among the others.
@@ -118,17 +138,26 @@ class ListScheduler:
             if head is not None:
                 self._added += 1
                 place = self._added + self._choices.order.get(name, 0) if self._under_way is None else self._under_way.place
-                self._streams.append(_Stream(work, f"{line} {number}" if line else "", place, head))
+                self._streams.append(self._reach(_Stream(work, f"{line} {number}" if line else "", place, head), head))
         self._streams.sort(key=lambda stream: stream.place)
 
     def sweeps_wait(self) -> bool:
         """Whether a piece could come now that had better come between the commands of others."""
-        return any(_between(stream) and stream.ready is not None for stream in self._streams)
+        return any(stream.ready is not None and _between(stream) for stream in self._streams)
 
     def finish(self) -> None:
         """Emit all that has been added."""
         while self._streams:
             self._emit(self._choose())
+
+    def _reach(self, stream: _Stream, head: Piece) -> _Stream:
+        """A stream comes to its next piece."""
+        stream.head, stream.ready = head, None
+        stream.awaited = _needs(head)
+        stream.awaits = next(stream.awaited, None)
+        if head.inside and head.lane == BoundEngine.ARRAY:
+            self._inside.append(stream)
+        return stream
 
     def _emit(self, stream: _Stream) -> None:
         """The stream's present piece."""
@@ -138,17 +167,18 @@ class ListScheduler:
         self._under_way = stream
         piece, head = stream.head, next(stream.work, None)
         self._under_way = None
+        gives, closes = piece.gives, piece.closes
         if not piece.inside:
-            stream.carried, stream.closing = piece.gives, piece.closes
-            piece = dataclasses.replace(piece, gives=(), closes="")
+            stream.carried, stream.closing = gives, closes
+            gives, closes = (), ""
         if head is None or not head.inside:
-            piece = dataclasses.replace(piece, gives=piece.gives + stream.carried, closes=stream.closing)
+            gives, closes = gives + stream.carried, stream.closing
         if piece.lane == BoundEngine.ACORE and not (piece.passes_first or piece.late):
             self._lanes = clock.free(Unit.ACORE)
         if piece.task and piece.lane == BoundEngine.LOAD:
             # Its loads take several channels: the last command need not be the last one that is done.
             piece.task.through = clock.through(first)
-        for part in piece.gives:
+        for part in gives:
             self.give(part)
             if piece.lane == BoundEngine.LOAD or (piece.lane == BoundEngine.ACORE and self._choices.cut):
                 # Its loads take several channels: the last command need not be the last one that is done.
@@ -159,11 +189,13 @@ class ListScheduler:
         if piece.long_sweep:
             self._swept = clock.free(Unit.CCORE) + piece.sweeps
         self._open[piece.opens] += 1
-        self._open[piece.closes] -= 1
+        self._open[closes] -= 1
+        if stream in self._inside:
+            self._inside.remove(stream)
         if head is None:
             self._streams.remove(stream)
         else:
-            stream.head, stream.ready = head, None
+            self._reach(stream, head)
 
     # Choice
 
@@ -275,15 +307,18 @@ class ListScheduler:
 
     def _candidates(self) -> dict[BoundEngine, list[_Stream]]:
         """Streams whose next piece may come now; those of a line last."""
-        found: dict[bool, dict[BoundEngine, list[_Stream]]] = {line: {lane: [] for lane in BoundEngine} for line in (False, True)}
+        found: list[_Stream] = []
         lines, waiting = set[str](), set[str]()
-        inside = [stream for stream in self._streams if stream.head.inside and stream.head.lane == BoundEngine.ARRAY]
+        inside = self._inside
         gap = self._gap(inside)
         self._crowded = False
         for stream in self._streams:
+            if (not stream.line or stream.line in lines) and self._waits(stream):
+                # Most do, and keep no others of their line from coming.
+                continue
             piece = stream.head
-            between = piece.inside or _between(stream) or piece.apart()
-            outside = inside and piece.lane == BoundEngine.ARRAY and not (between or self._fits(stream, gap))
+            outside = inside and piece.lane == BoundEngine.ARRAY and not (
+                piece.inside or _between(stream) or piece.apart() or self._fits(stream, gap))
             if outside or any(self._recorder.waits_for_use(access) for access in piece.takes()):
                 (lines if stream.line and piece.holds else waiting).add(stream.line)
                 continue
@@ -301,22 +336,31 @@ class ListScheduler:
             if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
-                found[bool(stream.line)][piece.lane].append(stream)
+                found.append(stream)
             elif piece.lane == BoundEngine.ACORE:
                 self._crowded = True
-        return {lane: found[False][lane] + sorted(found[True][lane], key=lambda stream: stream.line) for lane in BoundEngine}
+        # Those in no line have an empty one, and so come first.
+        found.sort(key=lambda stream: stream.line)
+        return {lane: [stream for stream in found if stream.head.lane == lane] for lane in BoundEngine}
 
     def _there(self, stream: _Stream) -> bool:
         """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
-        needs, task = stream.head.needs, stream.head.task
-        if stream.ready is None and not any(self._missing(part) for part in needs):
-            if task is None:
-                stream.ready = max((self._written(part) for part in needs), default=0)
-            elif all(other.emitted for other in task.after):
-                times = (*(self._written(part) for part in needs), *(other.through for other in task.after),
-                         *(self._recorder.when(access) for access in task.read()))
-                stream.ready = max(times, default=0)
+        if stream.ready is None and not self._waits(stream):
+            needs, task = stream.head.needs, stream.head.task
+            times = [self._written(part) for part in needs]
+            if task is not None:
+                times += (other.through for other in task.after)
+                times += (self._recorder.when(access) for access in task.read())
+            stream.ready = max(times, default=0)
         return stream.ready is not None
+
+    def _waits(self, stream: _Stream) -> bool:
+        """Whether something that a stream's piece needs has not been emitted."""
+        while (need := stream.awaits) is not None:
+            if need[1] & ~self._given.get(need[0], 0) if isinstance(need, tuple) else not need.emitted:
+                return True
+            stream.awaits = next(stream.awaited, None)
+        return False
 
     def _gap(self, inside: Sequence[_Stream]) -> int:
         """When the array can go on with pieces that leave it to gradients until then; 0 if there are none."""
@@ -331,9 +375,9 @@ class ListScheduler:
 
     def _written(self, part: DataRegion) -> int:
         """When some images of a tensor are in memory, or operands on chip."""
-        times = [self._times.get((part.name, group)) for group in range(*part.groups)]
+        times, images = [self._times.get((part.name, group)) for group in range(*part.groups)], part.mask
         if all(times):
-            return max((when for found in times for mask, when in found or () if mask & part.mask), default=0)
+            return max((when for found in times for mask, when in found or () if mask & images), default=0)
         return self._recorder.when(tensor_access(part.name, (part.images, part.groups)))
 
     def _load_start(self, stream: _Stream) -> int:

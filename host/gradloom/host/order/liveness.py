@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode
 from gradloom.host.order.accesses import Access
@@ -28,12 +26,13 @@ class UnreadData:
 
     def __init__(self, config: Config) -> None:
         sizes = {"AA": config.abuf_depth, "AB": config.abuf_depth, "AM": config.mbuf_depth, "DW": config.dw_depth}
-        self._held = {name: np.zeros(size, bool) for name, size in sizes.items()}
+        self._held = {name: bytearray(size) for name, size in sizes.items()}
+        """1 for an address that holds something."""
         self._block = config.block_beats
 
     def holds(self, access: Access) -> bool:
         """Whether some of it has not been used."""
-        return bool(self._held[access.space][slice(*access.box[0])].any())
+        return self._held[access.space].find(1, *access.box[0]) >= 0
 
     def note(self, instruction: Instruction, reads: Iterable[Access], writes: Iterable[Access]) -> None:
         """What a command uses, and what it leaves for others.
@@ -45,15 +44,20 @@ class UnreadData:
         """
         for access in reads:
             if access.space in self._held:
-                self._held[access.space][slice(*access.box[0])] = False
+                first, end = access.box[0]
+                self._held[access.space][first:end] = bytes(end - first)
         for access in writes:
             if access.space in self._held:
-                held = self._held[access.space][slice(*access.box[0])]
-                gap = instruction.fields.get("dgap", 0)
-                # With a gap blocks of other tiles lie between.
-                own = np.arange(len(held)) // self._block % (gap + 1) == 0 if gap else slice(None)
+                held = self._held[access.space]
                 beside = instruction.opcode == Opcode.CONV and any(instruction[name] for name in _BESIDE)
-                if held[own].any() and not beside:
-                    raise OverwrittenBeforeRead(
-                        f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
-                held[own] = True
+                for first, end in self._blocks(*access.box[0], instruction.fields.get("dgap", 0)):
+                    if not beside and held.find(1, first, end) >= 0:
+                        raise OverwrittenBeforeRead(
+                            f"addresses {access.box[0]} of {access.space} would be overwritten before they are used")
+                    held[first:end] = b"\1" * (end - first)
+
+    def _blocks(self, first: int, end: int, gap: int) -> list[tuple[int, int]]:
+        """Addresses that a drain fills: with a gap blocks of other tiles lie between."""
+        if not gap:
+            return [(first, end)]
+        return [(start, min(start + self._block, end)) for start in range(first, end, (gap + 1) * self._block)]

@@ -4,15 +4,15 @@
 import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import FreeListAllocator
 
-__all__ = ["BoundEngine", "DataRegion", "Piece", "Work"]
+__all__ = ["BoundEngine", "DataRegion", "Known", "Piece", "Work"]
 
 
-class BoundEngine(enum.Enum):
+class BoundEngine(enum.IntEnum):
     """The engine that bounds a piece."""
 
     LOAD = enum.auto()
@@ -54,8 +54,7 @@ class DataRegion:
         return (1 << self.images[1]) - (1 << self.images[0])
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Commands that are emitted together.
 
     Parameters
@@ -125,7 +124,7 @@ class Piece:
         if self.arrives:
             self.arrives()
         weights = self.weights if self.waits is None else self.waits()
-        return dataclasses.replace(self, weights=weights, task=task)
+        return self._replace(weights=weights, task=task)
 
     @property
     def long_sweep(self) -> bool:

@@ -17,7 +17,7 @@ comes from a later command than it need, or a barrier takes its place.
 
 import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, Unit, load_channels, semaphore, units
@@ -66,6 +66,8 @@ class Recorder:
         self._awaited = -1
         """Latest command of the A-Core that a command of the Sequencer has waited for."""
         self._spaces: dict[str, AccessIndex] = {}
+        self._when: dict[tuple[Access, bool], tuple[tuple[int, int], int]] = {}
+        """What has been asked for (:meth:`when`): when so much of its memory had been accessed, and the answer."""
         self._unused = UnreadData(config)
         self._running = False
 
@@ -119,7 +121,8 @@ class Recorder:
         self.clock.barrier()
         self._known.clear()
         self._last.clear()
-        self._spaces.clear()
+        for space in self._spaces.values():
+            space.clear()
         self._running = False
 
     def emit(
@@ -127,8 +130,8 @@ class Recorder:
         opcode: Opcode,
         fields: dict[str, int],
         *,
-        reads: Iterable[Access] = (),
-        writes: Iterable[Access] = (),
+        reads: Sequence[Access] = (),
+        writes: Sequence[Access] = (),
         tail: tuple = (),
         again: bool = False,
     ) -> int:
@@ -137,24 +140,27 @@ class Recorder:
         ``again``: what it reads in rings is read again, and may not be overwritten before.
         """
         instruction = Instruction(opcode, fields, tail, self.tag)
-        engine, reads, writes = instruction.unit(self._config), tuple(reads), tuple(writes)
+        engine = instruction.unit(self._config)
         self._unused.note(instruction, () if again else reads, writes)
-        needs = self._conflicts(engine, reads, writes)
-        if self._needs_barrier(engine, needs):
+        records = self._records(engine, reads, writes)
+        needs: dict[Unit, int] = {}
+        for space, record in records:
+            space.latest(record, needs)
+        known = self._before(engine)
+        unordered = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
+        if unordered and self._needs_barrier(engine, needs, unordered):
             self.barrier()
-            needs = {}
+            needs, unordered, known = {}, {}, {}
         self._running = True
         position = len(self.instructions)
         self.clock.place(position, engine, instruction, needs.values())
-        known = self._order(engine, needs, instruction)
+        self._order(engine, unordered, instruction, known)
         self.instructions.append(instruction)
         self._emitted[engine].append(position)
         self._known[position] = known
         self._last[engine] = position
-        for access in reads:
-            self._space(access).add(AccessRecord(position, engine, False, access.box))
-        for access in writes:
-            self._space(access).add(AccessRecord(position, engine, True, access.box))
+        for space, record in records:
+            space.add(record, position)
         return position
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
@@ -173,8 +179,19 @@ class Recorder:
 
     def when(self, access: Access, *, write: bool = False) -> int:
         """Cycle from which a command could read what has been written of a part of a memory, or write it anew."""
-        space, done = self._spaces.get(access.space), self.clock.done
-        return max((done[past.position] for past in space.conflicts(access.box, write=write)), default=0) if space else 0
+        space = self._spaces.get(access.space)
+        if space is None:
+            return 0
+        # Many tasks ask for the same, as for all inputs of a wide layer.
+        version = space.writes, space.reads if write else 0
+        asked, time = self._when.get((access, write), (None, 0))
+        if asked != version:
+            # An engine's commands are done in their order: the last one of each is enough. The Sequencer has none there.
+            last: dict[Unit, int] = {}
+            space.latest(space.record(Unit.SEQ, access.box, write=write), last)
+            time = max((self.clock.done[position] for position in last.values()), default=0)
+            self._when[access, write] = version, time
+        return time
 
     def _space(self, access: Access) -> AccessIndex:
         if access.space not in self._spaces:
@@ -182,16 +199,14 @@ class Recorder:
             self._spaces[access.space] = AccessIndex(len(access.box), on_chip=on_chip)
         return self._spaces[access.space]
 
-    def _conflicts(
-        self, engine: Unit, reads: tuple[Access, ...], writes: tuple[Access, ...]
-    ) -> dict[Unit, int]:
-        needs: dict[Unit, int] = {}
+    def _records(self, engine: Unit, reads: Sequence[Access], writes: Sequence[Access]) -> list[tuple[AccessIndex, AccessRecord]]:
+        """What a command accesses, and where that is remembered."""
+        found = []
         for write, accesses in ((False, reads), (True, writes)):
             for access in accesses:
-                space = self._spaces.get(access.space)
-                if space:
-                    space.latest(access.box, engine, needs, write=write)
-        return needs
+                space = self._space(access)
+                found.append((space, space.record(engine, access.box, write=write)))
+        return found
 
     def _before(self, engine: Unit) -> dict[Unit, int]:
         """What has finished, at the latest, when the engine is done with a next command that waits for nothing."""
@@ -200,12 +215,9 @@ class Recorder:
         before = self._last[engine]
         return {**self._known[before], engine: before}
 
-    def _needs_barrier(self, engine: Unit, needs: dict[Unit, int]) -> bool:
-        """Tokens cannot order a command of ``engine`` behind all of ``needs``."""
-        known = self._before(engine)
-        for other, place in needs.items():
-            if place <= known.get(other, self._floor):
-                continue
+    def _needs_barrier(self, engine: Unit, needs: dict[Unit, int], unordered: dict[Unit, int]) -> bool:
+        """Tokens cannot order a command of ``engine`` behind all of ``needs``, of which some are yet ``unordered``."""
+        for other, place in unordered.items():
             if semaphore(other, engine) is None:
                 implied = any(
                     self._known[p].get(other, self._floor) >= place
@@ -218,14 +230,10 @@ class Recorder:
                 return True
         return False
 
-    def _order(self, engine: Unit, needs: dict[Unit, int], instruction: Instruction) -> dict[Unit, int]:
-        """Add the tokens that ``needs`` asks for. Returns what has finished when the command is done, itself aside."""
-        known = self._before(engine)
-        open_needs = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
-        for other, place in list(open_needs.items()):
-            if any(
-                self._known[p].get(other, self._floor) >= place for o, p in open_needs.items() if o != other
-            ):
+    def _order(self, engine: Unit, unordered: dict[Unit, int], instruction: Instruction, known: dict[Unit, int]) -> None:
+        """Add the tokens that ``unordered`` asks for, and to ``known`` what has finished when the command is done, itself aside."""
+        for other, place in unordered.items():
+            if any(self._known[p].get(other, self._floor) >= place for o, p in unordered.items() if o != other):
                 continue
             late_enough, number = self._producer(other, engine, place), semaphore(other, engine)
             assert late_enough is not None and number is not None, "emit() has put a barrier here"
@@ -237,7 +245,6 @@ class Recorder:
             known[other] = max(known.get(other, -1), place)
             for third, reach in self._known[place].items():
                 known[third] = max(known.get(third, -1), reach)
-        return known
 
     def _producer(self, other: Unit, engine: Unit, place: int) -> int | None:
         """The first command of ``other`` from ``place`` on whose token to ``engine`` spans few enough others, if there is one."""

@@ -7,8 +7,7 @@ channel of loads that several share (:class:`Way`).
 """
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from gradloom.contracts.config import PE_ROWS
@@ -19,7 +18,7 @@ from gradloom.host.order.pieces import Piece
 
 __all__ = ["Address", "Allocator", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
            "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Step", "Take", "Task", "Uses", "Way",
-           "emitted", "known", "planned_rows"]
+           "emitted", "known", "planned_rows", "together"]
 
 
 _GRADIENTS = "DW"
@@ -29,8 +28,8 @@ _GRADIENTS = "DW"
 class Emitter(Protocol):
     """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.program_builder.ProgramBuilder`)."""
 
-    def emit(self, command: "Command") -> None:
-        """Emit a command."""
+    def emit(self, command: "Command", fields: dict[str, Any], reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        """Emit a command, all of whose fields and accesses have been found."""
 
     def way(self, dest: Dest, *, shared: bool, most: int | None = None) -> int:
         """As :meth:`gradloom.host.order.synchronize.Recorder.way`."""
@@ -66,8 +65,7 @@ Fields: TypeAlias = Mapping[str, Any]
 """Of a command; numbers, of which some may be known :class:`Later`, and the channel of a load (:class:`Way`)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlannedAccess:
+class PlannedAccess(NamedTuple):
     """An :class:`~gradloom.host.order.accesses.Access` to addresses on chip that may be known later."""
 
     space: "str | Later"
@@ -194,6 +192,16 @@ class Uses(NamedTuple):
     made: Sequence[PlannedAccess] = ()
 
 
+def together(every: Iterable[Uses]) -> Uses:
+    """What several steps read and write."""
+    found: tuple[list[Any], ...] = ([], [], [], [], [])
+    for uses in every:
+        for some, more in zip(found, uses, strict=True):
+            if more:
+                some += more
+    return Uses(*found)
+
+
 class Step(Protocol):
     """A command, or what is done with places beside commands."""
 
@@ -220,19 +228,27 @@ class Command:
     tag: int
 
     def perform(self, emitter: Emitter) -> None:
-        fields = {name: value.choose(emitter) if isinstance(value, Way) else _found(value) for name, value in self.fields.items()}
-        reads, writes = (tuple(known(access) for access in accesses) for accesses in (self.reads, self.writes))
-        emitter.emit(dataclasses.replace(self, fields=fields, reads=reads, writes=writes))
+        fields = {name: value if type(value) is int else value.choose(emitter) if isinstance(value, Way) else _found(value)
+                  for name, value in self.fields.items()}
+        emitter.emit(self, fields, [known(access) for access in self.reads], [known(access) for access in self.writes])
 
     def uses(self) -> Uses:
-        used, filled = ([access for access in accesses if isinstance(access, PlannedAccess)]
-                        for accesses in (self.reads, self.writes))
+        reads, writes, made = list[Access](), list[Access](), list[PlannedAccess]()
+        places, filled = list[object](), list[object]()
         # What is known lies in DRAM, but the array's counters and ports.
-        reads = [access for access in self.reads if isinstance(access, Access) and self.opcode == Opcode.LOAD]
-        writes = [access for access in self.writes if isinstance(access, Access) and self.opcode == Opcode.STORE]
-        made = [access for access in used if isinstance(access.space, Later) or access.space == _GRADIENTS]
-        places, taken = ([source for access in some for source in access.sources] for some in (used, filled))
-        return Uses(reads, writes, places, taken, made)
+        for access in self.reads:
+            if isinstance(access, PlannedAccess):
+                places += access.sources
+                if isinstance(access.space, Later) or access.space == _GRADIENTS:
+                    made.append(access)
+            elif self.opcode == Opcode.LOAD:
+                reads.append(access)
+        for access in self.writes:
+            if isinstance(access, PlannedAccess):
+                filled += access.sources
+            elif self.opcode == Opcode.STORE:
+                writes.append(access)
+        return Uses(reads, writes, places, filled, made)
 
 
 def _found(value: Any) -> Any:
@@ -289,8 +305,7 @@ class Call:
         self.action()
 
     def uses(self) -> Uses:
-        every = (self.used, *(step.uses() for step in self.steps))
-        return Uses(*(tuple(itertools.chain(*kind)) for kind in zip(*every, strict=True)))
+        return together([self.used, *(step.uses() for step in self.steps)])
 
 
 @dataclasses.dataclass(eq=False)

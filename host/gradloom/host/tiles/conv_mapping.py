@@ -14,6 +14,7 @@ from gradloom.contracts.isa import Pattern, PsumLayout
 from gradloom.host.compilation.windows import Window
 from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.order.tasks import Number
+from gradloom.host.tiles.remembered import remembered
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
 __all__ = ["ConvMapping", "psum_words", "row_banks_conflict"]
@@ -83,6 +84,11 @@ class ConvMapping:
         """Whether the PE rows take an input group each, not a row of the kernel."""
         return self.k1 or self.stacked
 
+    @functools.cached_property
+    def alone(self) -> "ConvMapping":
+        """The same, where the WPUs share no rows."""
+        return dataclasses.replace(self, shareable=False)
+
     def strip(self, first: int, last: int) -> "ConvMapping":
         """The units ``first`` to ``last`` of one image; of the rows only those that their windows read are stored.
 
@@ -143,6 +149,7 @@ class ConvMapping:
         """Banks from row to row as the machine counts them."""
         return PE_ROWS if self.stacked else 1
 
+    @remembered
     def shared(self, config: Config, images: int) -> SharedRows | None:
         """The rows of a tile of so many images that the WPUs share.
 
@@ -158,6 +165,7 @@ class ConvMapping:
         """Rows on chip of so many images."""
         return (images - 1) * self.pitch + self.rows
 
+    @remembered
     def cycles(self, config: Config, images: int) -> int:
         """Cycles of the array for one step and kernel window, a position at a time, of ``images`` images."""
         return self.window_cycles(config, images * self.upi, self.cols, self.shared(config, images))
@@ -172,11 +180,13 @@ class ConvMapping:
         """Cycles of the array for a row of units in a kernel window."""
         return ceil_div(self.cols, 2) if self.windows[window].pair else self.cols
 
+    @remembered
     def step_cycles(self, config: Config, images: int) -> int:
         """Cycles of the array for one step and all kernel windows of ``images`` images."""
         positions = sum(self.positions(window) for window in range(len(self.windows)))
         return self.window_cycles(config, images * self.upi, positions, self.shared(config, images))
 
+    @remembered
     def addresses(self, config: Config, images: int) -> int:
         """Row-bank addresses that one channel group of ``images`` images takes."""
         return self.room(config, self._stored(images), self.shared(config, images))
@@ -214,12 +224,18 @@ class ConvMapping:
 
         ``entries``: of a row on chip, if others lie beside the input group's own.
         """
+        fields, behind = self._row_fields(config, window, images, entries)
+        return fields | {"ia0": base + behind & 0xFFFF}
+
+    @remembered
+    def _row_fields(self, config: Config, window: int, images: int, entries: int | None) -> tuple[dict[str, int], int]:
+        """All of them but the address ``ia0``, and how far that lies behind the base."""
         xe = self.xe if entries is None else entries
         n, y0, c0 = self.banks(config), self.y0[window], self.c0[window]
         jump = self.pitch - (self.upi - 1) * self.ystep
         pattern, each = Pattern.PAIR if self.windows[window].pair else self.pattern, self.bank_step
         shared = self.shared(config, images)
-        return {
+        fields = {
             "pattern": int(pattern),
             "p2": int(self.ystep == 2),
             "s2": int(self.xstep == 2 or pattern == Pattern.PAIR),
@@ -235,11 +251,11 @@ class ConvMapping:
             "ib0": y0 % n * each,
             "sb": self.ystep % n * each,
             "cb": jump % n * each,
-            "ia0": base + y0 // n * xe & 0xFFFF,
             "sa": self.ystep // n * xe & 0xFFFF,
             "ca": jump // n * xe & 0xFFFF,
             **(shared.fields if shared else {}),
         }
+        return fields, y0 // n * xe
 
 
 def _entry(pattern: Pattern, c0: int) -> dict[str, int]:
@@ -271,12 +287,12 @@ def row_banks_conflict(sweep: ConvMapping, config: Config, units: range) -> bool
     if config.wpus == 1:
         return False
     n = sweep.banks(config)
-    offsets = (0,) if sweep.dealt else {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0, 0)}[sweep.pattern]
+    offsets = (0,) if sweep.dealt else {Pattern.K3: (0, 1, 2), Pattern.BP2: (1, 0)}[sweep.pattern]
     for y0 in sweep.y0:
         for group in range(0, len(units), config.wpus):
             asked: dict[int, int] = {}
             for slot, y in (divmod(unit, sweep.upi) for unit in units[group : group + config.wpus]):
-                for offset in set(offsets):
+                for offset in offsets:
                     row = y * sweep.ystep + y0 + offset
                     if 0 <= row < sweep.rows:
                         place = slot * sweep.pitch + row

@@ -94,7 +94,7 @@ def pool_work(builder: ProgramBuilder, one: PoolPass, *, dry: bool, chosen: rang
         chosen=chosen,
     ):
         # Rows of a plane one by one: a whole one would keep others waiting.
-        each = dataclasses.replace(work, cycles=work.cycles // (len(parts) * len(groups))) if len(parts) > 1 else work
+        each = work._replace(cycles=work.cycles // (len(parts) * len(groups))) if len(parts) > 1 else work
         yield each
         count = images[1] - images[0]
         for number, (group, part) in enumerate(itertools.product(groups, parts)):

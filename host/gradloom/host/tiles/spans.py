@@ -13,6 +13,7 @@ from gradloom.contracts.config import Config
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.tasks import Number
 from gradloom.host.tiles.conv_mapping import ConvMapping, row_banks_conflict
+from gradloom.host.tiles.remembered import remembered
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
 __all__ = ["Rows", "Span", "spans"]
@@ -107,34 +108,45 @@ class Span:
         """Stored rows on chip."""
         return sum(piece.count for piece in self.inputs)
 
+    @remembered
     def shared(self, config: Config) -> SharedRows | None:
         """Its rows that the WPUs share."""
         return shared_rows(self.sweep, config, StoredTile(self.first, self.last, self._first_row, self.rows))
 
+    @remembered
     def addresses(self, config: Config) -> int:
         """Row-bank addresses that one channel group of its inputs takes."""
         return self.sweep.room(config, self.rows, self.shared(config))
 
+    @remembered
     def groups(self, config: Config) -> int:
         """Row groups."""
         return row_groups(config, self.units, shared=self.shared(config) is not None)
 
+    @remembered
     def cycles(self, config: Config) -> int:
         """Cycles of the array for one step and kernel window."""
         return self.sweep.window_cycles(config, self.units, self.sweep.cols, self.shared(config))
 
     def row_fields(self, config: Config, window: int, base: Number, entries: int | None = None) -> dict[str, Any]:
         """Rows and columns of CONV, with inputs from address ``base`` on, as for :meth:`ConvMapping.row_fields`."""
-        sweep, n = dataclasses.replace(self.sweep, shareable=False), self.sweep.banks(config)
+        fields, behind = self._row_fields(config, window, entries)
+        return fields | {"ia0": base + behind & 0xFFFF}
+
+    @remembered
+    def _row_fields(self, config: Config, window: int, entries: int | None) -> tuple[dict[str, int], int]:
+        """All of them but the address ``ia0``, and how far that lies behind the base."""
+        sweep, n = self.sweep.alone, self.sweep.banks(config)
         row = sweep.y0[window] + self.left_out * sweep.ystep - self._first_row
         shared = self.shared(config)
-        return (
-            sweep.row_fields(config, window, base, 1, entries)
-            | {"units": self.units, "u0": self.left_out}
-            | {"ib0": row % n * sweep.bank_step, "ia0": base + row // n * (entries or sweep.xe) & 0xFFFF}
+        fields = (
+            sweep.row_fields(config, window, 0, 1, entries)
+            | {"units": self.units, "u0": self.left_out, "ib0": row % n * sweep.bank_step}
             | (shared.fields if shared else {})
         )
+        return fields, row // n * (entries or sweep.xe)
 
+    @remembered
     def conflicts(self, config: Config) -> bool:
         """Whether some row group asks one bank for two different rows."""
         return row_banks_conflict(self.sweep, config, range(self.first, self.last))

@@ -80,7 +80,7 @@ class ArrivingUpdates:
             if piece.lane == BoundEngine.LOAD:
                 yield piece
                 continue
-            yield dataclasses.replace(piece, needs=(*needs, *piece.needs))
+            yield piece._replace(needs=(*needs, *piece.needs))
             if name in self._held:
                 scale_all(self.builder, self._held.pop(name), together=True)
                 if not self._held:

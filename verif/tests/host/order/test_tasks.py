@@ -1,5 +1,7 @@
 """Tasks: commands that are known before they come, on places that are found when they do."""
 
+import dataclasses
+
 import pytest
 
 from gradloom.contracts.isa import Dest, Opcode, Source
@@ -15,8 +17,8 @@ class Emitter:
     def __init__(self):
         self.log, self.tags, self.ways = [], [], 0
 
-    def emit(self, command):
-        self.log.append(command)
+    def emit(self, command, fields, reads, writes):
+        self.log.append(dataclasses.replace(command, fields=fields, reads=tuple(reads), writes=tuple(writes)))
 
     def way(self, dest, *, shared, most=None):
         assert shared
