@@ -123,6 +123,12 @@ def test_small_buffers_and_engines_in_random_order(name, config):
     check_steps(load_network(str(NETWORKS / f"{name}.toml")), config, batch=5, order=11)
 
 
+def test_parameter_sets_of_the_forward_and_the_backward_pass_find_room_in_a_small_buffer():
+    """It has room for two: those of the last layer's backward pass are not taken while the forward pass still wants one."""
+    layers = [Conv(name=name, out=out, kernel=3, pad=1) for name, out in (("a", 5), ("b", 7), ("c", 5))]
+    check_steps(Network("three", (3, 6, 10), 4, (*layers, FullyConnected(name="fc", out=4))), TIGHT, batch=5, order=4)
+
+
 @pytest.mark.parametrize("order", range(3))
 def test_orders_of_execution_do_not_matter(order):
     check_steps(

@@ -69,8 +69,9 @@ class NormBackward:
         return self.builder.part(name, error_name(self.builder, self.layer), images, groups)
 
     def _forward(self) -> tuple[DataRegion, ...]:
-        """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers leave room for it."""
-        if self.layer in self.builder.last_layers:
+        """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers wait only if there is no
+        room for both."""
+        if self.builder.beside_forward and self.layer in self.builder.last_layers:
             return ()
         return (self.builder.part(self.builder.network.logits.name, "error", self.builder.images),)
 

@@ -67,6 +67,8 @@ class ProgramBuilder(Transfers):
         Whether the pieces of another work may come between the commands of a convolution's tile.
     last_layers, turn : tuple
         Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
+    beside_forward : :class:`bool`
+        Whether the parameter buffer holds the sums of the last layers' backward pass beside what the forward pass takes.
     sums : :class:`~gradloom.host.compilation.sums.PsumAllocator`
         Who has which half of them.
     beside_sets : :class:`str`
@@ -102,6 +104,7 @@ class ProgramBuilder(Transfers):
         self.dependences = Dependences()
         self.between: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
+        self.beside_forward = True
         self.turn: tuple[tuple[int, int], ...] = ()
         self.sums = PsumAllocator(config.psum_depth)
         self._set_region = RingAllocator(config.ibuf_depth)

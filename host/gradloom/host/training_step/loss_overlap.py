@@ -13,7 +13,7 @@ from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep
 from gradloom.models.network import Conv, FullyConnected, Layer
 
-__all__ = ["last_layers", "turn"]
+__all__ = ["beside_forward", "last_layers", "turn"]
 
 Range = tuple[int, int]
 
@@ -23,6 +23,13 @@ def last_layers(builder: ProgramBuilder) -> tuple[Layer, ...]:
     layers = builder.network.layers
     convolutions = [n for n, layer in enumerate(layers) if isinstance(layer, Conv)]
     return layers[convolutions[-1] :] if convolutions else ()
+
+
+def beside_forward(builder: ProgramBuilder) -> bool:
+    """Whether the parameter buffer holds the sums of the last layers' backward pass beside what the forward pass takes."""
+    weighted = [layer.name for layer in last_layers(builder) if isinstance(layer, Conv | FullyConnected)]
+    sets = 1 + sum(builder.groups(builder.network.shape(name)[0]) for name in weighted)
+    return builder.pool["PARAMETERS"].size >= sets * PARAMETER_ENTRIES
 
 
 def turn(builder: ProgramBuilder) -> tuple[Range, ...]:
@@ -42,9 +49,7 @@ def turn(builder: ProgramBuilder) -> tuple[Range, ...]:
     weighted = [layer.name for layer in layers if isinstance(layer, Conv | FullyConnected)]
     regions = [builder.memory[name, "w"] for name in weighted]
     beats = sum(region.data_bytes() for region in regions) // builder.config.beat_bytes
-    sets = 1 + sum(builder.groups(builder.network.shape(name)[0]) for name in weighted)
-    room = builder.pool["PARAMETERS"].size >= sets * PARAMETER_ENTRIES
     half = (low, low + ceil_div(high - low, 2))
-    if not (room and work.fits and holds(builder, Plane(y, x))) or beats > work.cycles(half):
+    if not (beside_forward(builder) and work.fits and holds(builder, Plane(y, x))) or beats > work.cycles(half):
         return (every,)
     return half, (half[1], high)

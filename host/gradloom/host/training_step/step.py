@@ -13,7 +13,7 @@ from gradloom.host.forward import schedule_forward, schedule_shortcut
 from gradloom.host.order.list_scheduler import ListScheduler
 from gradloom.host.order.pieces import Work
 from gradloom.host.training_step.deferred_updates import ArrivingUpdates, held_scales, seeds
-from gradloom.host.training_step.loss_overlap import last_layers, turn
+from gradloom.host.training_step.loss_overlap import beside_forward, last_layers, turn
 from gradloom.host.training_step.scales import scale_all, scales
 from gradloom.models.golden.step import DX_CALIBRATION
 from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Subsample
@@ -63,6 +63,7 @@ class Step:
             builder.images = images
             if not self.calibrate:
                 builder.turn, builder.last_layers = turn(builder), last_layers(builder)
+                builder.beside_forward = beside_forward(builder)
             self._update_arriving()
             self._forward()
             self._backward(first=images == self.parts[0], last=images == self.parts[-1])
