@@ -21,10 +21,10 @@ def test_pads():
     assert len(re.findall(r"cell \\OFS1P3DX ", text)) >= control + 16 and len(re.findall(r"cell \\IFS1P3DX ", text)) == 16
     assert len(re.findall(r"cell \\ODDRX1F ", text)) == 1
     assert len(re.findall(r'^LOCATE COMP "sdram_0__', pins, re.MULTILINE)) == control + 16 + 1
-    # 90 degrees of a clock that is the 15th part of the VCO's: three of its cycles and six eighths behind the first output.
+    # 90 degrees, in eighths of the VCO's cycles behind the first output: a quarter of those in a cycle of the clock.
     values = {name: int(value) for name, value in re.findall(r"parameter (?:signed )?\\(\w+) (\d+)", text)}
-    assert values["CLKOS_DIV"] == values["CLKOP_DIV"] == 15
-    assert (values["CLKOS_CPHASE"] - values["CLKOP_CPHASE"], values["CLKOS_FPHASE"]) == (3, 6)
+    assert values["CLKOS_DIV"] == values["CLKOP_DIV"]
+    assert 8 * (values["CLKOS_CPHASE"] - values["CLKOP_CPHASE"]) + values["CLKOS_FPHASE"] == 2 * values["CLKOP_DIV"]
 
 
 def test_phases():

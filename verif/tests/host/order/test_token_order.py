@@ -125,10 +125,10 @@ def test_compiled_programs_need_no_barrier_for_want_of_a_semaphore(config, monke
     needed = Recorder._needs_barrier
     refused = []
 
-    def watch(self, engine, needs):
-        if needed(self, engine, needs):
+    def watch(self, engine, needs, unordered):
+        if needed(self, engine, needs, unordered):
             refused.append((engine, needs))
-        return needed(self, engine, needs)
+        return needed(self, engine, needs, unordered)
 
     monkeypatch.setattr(Recorder, "_needs_barrier", watch)
     for name in ("digits-cnn", "tiny-residual"):
