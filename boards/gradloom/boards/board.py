@@ -73,7 +73,7 @@ class Board:
         return load_config(self.machine)
 
 
-_ULX3S: dict[str, Any] = {"oscillator": 25_000_000, "clock": 40_000_000, "memory": "ULX3S", "capture": 0, "clock_phase": 90,
+_ULX3S: dict[str, Any] = {"oscillator": 25_000_000, "clock": 50_000_000, "memory": "ULX3S", "capture": 0, "clock_phase": 90,
                           "baud": 3_000_000, "usb": (0x0403, 0x6015)}
 BOARDS: dict[str, Board] = {board.name: board for board in (
     Board(name="ulx3s-85f", letters="U85F", die="LFE5U-85F", loader="ulx3s",
