@@ -186,8 +186,8 @@ FAULTS = (
     Fault(
         "the first register reads 0",
         f"{_RTL}/registers/csr.py",
-        "for entry in REGISTERS[n::_PARTS]:",
-        "for entry in REGISTERS[n + 1::_PARTS]:",
+        "for entry in chosen[n::_PARTS]:",
+        "for entry in chosen[n + 1::_PARTS]:",
         f"{_TESTS}/formal/test_formal_csr.py::test_csr[none]",
     ),
     Fault(
