@@ -57,7 +57,7 @@ _NEXTPNR_PROGRESS = r"Info: +(.*(?:at iteration|iter=|wirelen|Running|Router|Pla
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """What decides a bitstream, beside the tools: the same request and tools give the same one.
+    """What decides a bitstream, beside the tools and the chance in nextpnr's router, which takes other ways each time that it runs.
 
     Parameters
     ----------
