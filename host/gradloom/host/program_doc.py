@@ -103,7 +103,8 @@ middle of one (`u0`), so that every WPU has a row. Blocks and spans are chosen b
 All of a step is made first, layer after layer, as tasks (`tasks`): commands with all that they read and write, but without their
 addresses on chip, which depend on what comes before them. Which tasks come behind which follows from that alone
 (`dependences`): whoever reads a part of a tensor comes behind those who write it, whoever writes it behind all others,
-whoever uses a place on chip behind those who took and filled it. Engines take their commands in the order of the program,
+whoever uses a place on chip behind those who took and filled it. What takes places that later tasks give back waits for what
+these read, too (its gate). Engines take their commands in the order of the program,
 so layers and phases are then interleaved in it by ranges of images (`list_scheduler`): a task comes when all before it have been
 emitted, and where, by the cost model, the array would not wait for it; now its rings and pools find its addresses. The
 order below is that of their dependences.

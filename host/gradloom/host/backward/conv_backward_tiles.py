@@ -12,7 +12,7 @@ from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.sums import TileSums
 from gradloom.host.dram.layout import equal_ranges
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, Later, Number
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_convolution import RowConvolution
@@ -22,7 +22,6 @@ from gradloom.host.tiles.row_tiles import RowTile
 __all__ = ["ErrorPart", "error_works"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 _WORTH = 0.97
 """Share of the cycles that must be left."""
 
@@ -66,34 +65,29 @@ def error_works(
     plane: Plane,
     channels: int,
     encode: Callable[[ErrorPart], None],
-    needs: Callable[[Range, Range | None], Parts],
-    gives: Callable[[Range, Range | None], Parts],
+    gate: Callable[[Range], Gate],
     *,
     bits: bool,
     masked: bool,
-    convolved: Callable[[Range, Range | None], Parts] = lambda *_: (),
-    rows_given: Callable[[int, Range, int], DataRegion] | None = None,
     fetch: Callable[[Range, int, Sequence[Range | None]], None] = lambda *_: None,
-    made: Callable[[Range, Range], Parts] | None = None,
-    early: Parts = (),
+    early: Gate = OPEN,
+    as_made: bool = False,
 ) -> list[Work]:
     """A backward convolution (``None``: nothing but what is added), ``encode`` for each part of its results.
 
     Parameters
     ----------
     channels : of the results
-    needs, gives : of some images; of what is only added, of some channel groups; results of some or (``None``) of all of them
+    gate : of some images
     bits, masked : whether bitmaps may be read, whether they are
-    convolved : what is there when the array is through with some or all results, beside these
     fetch : loads what is added to some rows of planes ahead of their sums
-    rows_given : what some rows of a plane of the results are, if others follow them
-    made, early : as for :meth:`~gradloom.host.tiles.convolution.Convolution.works`
+    early, as_made : as for :meth:`~gradloom.host.tiles.convolution.Convolution.works`
     """
     if work is None:
-        return [_added(builder, layer, plane, channels, encode, needs, gives, bits=bits, masked=masked)]
+        return [_added(builder, layer, plane, channels, encode, bits=bits, masked=masked)]
     tiled = _rows(work, plane, whole=work.fits and holds(builder, plane, bits=bits), masked=masked)
     if tiled is not None:
-        return [_by_rows(tiled, plane, encode, needs, lambda images, groups: (*gives(images, groups), *convolved(images, groups)))]
+        return [_by_rows(tiled, plane, encode, gate)]
     cut = swept_rows(builder, work, plane, bits=masked)
     limit = planes_at_once(builder, layer, plane, bits=bits) if cut == [None] else 1
 
@@ -109,19 +103,11 @@ def error_works(
     def sweeps(images: Range, tile: list[int], sums: TileSums) -> Work:
         for tap, group in enumerate(tile):
             for part, rows in itertools.product(equal_ranges(*images, limit), cut):
-                found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
-                if rows_given:
-                    found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
-                yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * plane.of(rows).nb, gives=found, loads=False)
+                yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * plane.of(rows).nb, loads=False)
                 fields = work.psum_fields(sums, tap, images, part, rows)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))
 
-    def given(images: Range, tile: list[int]) -> Parts:
-        groups = [(group, group + 1) for group in tile]
-        swept = () if builder.apart else tuple(part for some in groups for part in gives(images, some))
-        return (*swept, *(part for some in groups for part in convolved(images, some)))
-
-    return work.works(work.image_tiles(), lambda images: needs(images, None), given, emit, made, early)
+    return work.works(work.image_tiles(), gate, emit, early=early, as_made=as_made)
 
 
 def _added(
@@ -130,8 +116,6 @@ def _added(
     plane: Plane,
     channels: int,
     encode: Callable[[ErrorPart], None],
-    needs: Callable[[Range, Range | None], Parts],
-    gives: Callable[[Range, Range | None], Parts],
     *,
     bits: bool,
     masked: bool,
@@ -144,7 +128,7 @@ def _added(
         limit = planes_at_once(builder, layer, plane, bits=bits)
     else:
         parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
-    for piece, images, chosen in builder.sweeps(groups, limit, plane.nb, needs, gives):
+    for piece, images, chosen in builder.sweeps(groups, limit, plane.nb):
         # Those who wait for it have other things to do first.
         each = piece._replace(cycles=piece.cycles // len(chosen), update=True) if builder.apart else piece
         yield each
@@ -177,8 +161,7 @@ def _by_rows(
     tiled: RowConvolution,
     plane: Plane,
     encode: Callable[[ErrorPart], None],
-    needs: Callable[[Range, Range | None], Parts],
-    gives: Callable[[Range, Range | None], Parts],
+    gate: Callable[[Range], Gate],
 ) -> Work:
     """One image after the other, its rows in tiles."""
 
@@ -189,4 +172,4 @@ def _by_rows(
                 fields, part = tiled.place_fields(tile, sums, tap, rows[0]), Plane(rows[1] - rows[0], plane.x)
                 encode(ErrorPart((image, image + 1), group, part, rows, fields, [*sums.read]))
 
-    return tiled.by_tiles(lambda images: needs(images, None), lambda images: gives(images, None), emit)
+    return tiled.by_tiles(gate, emit)

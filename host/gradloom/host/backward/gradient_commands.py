@@ -17,6 +17,7 @@ from gradloom.host.compilation.schedule_rounding import weight_rounding
 from gradloom.host.compilation.windows import Shape, Window
 from gradloom.host.dram.layout import ceil_div, even
 from gradloom.host.dram.memory_map import Region
+from gradloom.host.order.pieces import OPEN
 from gradloom.host.order.tasks import Address, Later, Number, PlannedAccess, planned_rows
 from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.convolution import Convolution
@@ -95,7 +96,7 @@ class GradientCommands:
             beats=self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx)),
             room=self.line.ring.size,
             share=self.line.share,
-            alone=bool(self.line.needs),
+            alone=self.line.gate != OPEN,
         )
 
     def _sweep(self, tile: Tile) -> ConvMapping:

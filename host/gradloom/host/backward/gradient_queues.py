@@ -19,11 +19,11 @@ from gradloom.host.compilation.layer_sizes import channel_cycles, shape_of
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.layout import plane_beats
 from gradloom.host.order.allocators import RingAllocator
-from gradloom.host.order.pieces import DataRegion
+from gradloom.host.order.pieces import OPEN, Gate
 from gradloom.host.tiles.phase_sweeps import forward_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected
 
-__all__ = ["GradientQueue", "GradientQueues", "updated"]
+__all__ = ["GradientQueue", "GradientQueues"]
 
 _FEW = 2
 """Tiles of gradients that the first layer's own line has room for."""
@@ -41,21 +41,16 @@ class GradientQueue:
     ----------
     name : of the line; the first one in the alphabet is served first
     ring : its part of the weight-gradient buffer
-    needs : what must be there before
+    gate : of all of them
     share : of how many parts of the error buffer a block may take one
     ahead : sets of operands on chip; ``None``: as chosen for all
     """
 
     name: str
     ring: RingAllocator
-    needs: tuple[DataRegion, ...] = ()
+    gate: Gate = OPEN
     share: int = 2
     ahead: int | None = None
-
-
-def updated(builder: ProgramBuilder, layer: str) -> DataRegion:
-    """Says that nothing of a layer's gradients is left in the weight-gradient buffer."""
-    return DataRegion(f"{layer} updated", builder.images)
 
 
 class GradientQueues:
@@ -77,10 +72,13 @@ class GradientQueues:
         apart = bound and bool(others) and own <= config.dw_depth // 4
         rest = config.dw_depth - own if apart else config.dw_depth
         half = rest // 2
-        self._own = GradientQueue("first gradients", RingAllocator(own, first=rest), share=_SMALL, ahead=1) if apart else None
-        self._whole = GradientQueue("gradients", RingAllocator(rest))
-        self._parts = (GradientQueue("gradients", RingAllocator(half)),
-                       GradientQueue("gradients, long updates", RingAllocator(rest - half, first=half)))
+
+        def part(size: int, first: int = 0) -> RingAllocator:
+            return RingAllocator(size, first=first, name="DW")
+
+        self._own = GradientQueue("first gradients", part(own, rest), share=_SMALL, ahead=1) if apart else None
+        self._whole = GradientQueue("gradients", part(rest))
+        self._parts = GradientQueue("gradients", part(half)), GradientQueue("gradients, long updates", part(rest - half, half))
         large = any(2 * self._beats(layer.name) > config.abuf_depth for layer in builder.network.layers)
         self._two = large and bool(self._slow & others) and bool(others - self._slow) and half >= 2 * config.dw_tile_beats
 
@@ -121,4 +119,5 @@ class GradientQueues:
             return self._parts[layer.name in self._slow]
         weighted = self._builder.network.weighted
         others = (other.name for other in weighted if other.name not in self._first and other not in self._leaving)
-        return dataclasses.replace(self._whole, needs=tuple(updated(self._builder, name) for name in others))
+        # It takes the whole buffer: nothing of the others' gradients is left there once their weights have been updated.
+        return dataclasses.replace(self._whole, gate=Gate(settled=tuple(self._builder.region(name, "w") for name in others)))

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from gradloom.contracts.isa import Source
-from gradloom.host.backward.norm_backward_commands import Streams, accumulate, error_name, update_parameters
-from gradloom.host.backward.schedule_backward import SCALAR_CYCLES, dx_region_name
+from gradloom.host.backward.norm_backward_commands import Streams, accumulate, update_parameters
+from gradloom.host.backward.schedule_backward import SCALAR_CYCLES
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, Step
 from gradloom.host.tiles.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.models.network import Conv, FullyConnected
@@ -64,16 +64,12 @@ class NormBackward:
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
         return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries, place=place)
 
-    def _part(self, images: Range, groups: Range) -> DataRegion:
-        name = self.layer.name
-        return self.builder.part(name, error_name(self.builder, self.layer), images, groups)
-
-    def _forward(self) -> tuple[DataRegion, ...]:
-        """The end of the forward pass, whose parameter sets are no longer on chip then; the last layers wait only if there is no
-        room for both."""
+    def _after_forward(self) -> Gate:
+        """Waits for the end of the forward pass, whose parameter sets are no longer on chip then; the last layers wait only if
+        there is no room for both."""
         if self.builder.beside_forward and self.layer in self.builder.last_layers:
-            return ()
-        return (self.builder.part(self.builder.network.logits.name, "error", self.builder.images),)
+            return OPEN
+        return Gate((self.builder.region(self.builder.network.logits.name, "error", self.builder.images),))
 
     def emit(self) -> list[Work]:
         """All commands."""
@@ -87,19 +83,18 @@ class NormBackward:
     def _one_group(self, group: int) -> Work:
         """One channel group of all images, which others of the A-Core's pieces may come between."""
         builder, layer, images = self.builder, self.layer, self.builder.images
-        room, gives = ((builder.pools["PARAMETERS"], self._entries),), self._gives(images, (group, group + 1))
+        room, gate = ((builder.pools["PARAMETERS"], self._entries),), self._after_forward()
         if not self._rows:
             cycles = (images[1] - images[0]) * max(self.plane.nb, SCALAR_CYCLES)
-            yield Piece(BoundEngine.ACORE, cycles, (self._part(images, (group, group + 1)), *self._forward()), gives, room)
+            yield Piece(BoundEngine.ACORE, cycles, gate, room)
             place = builder.pool["PARAMETERS"].take(self._entries)
             self._start(group, place)
             accumulate(builder, layer, images, group, place, self.plane, self.dry)
         else:
             streams = Streams(builder, layer, group, self._rows)
             for number, rows in enumerate(self._rows):
-                needs = (builder.row_part(layer.name, "dz", images[0], rows, group), *self._forward())
                 cycles = Plane(rows[1] - rows[0], self.plane.x).nb
-                yield Piece(BoundEngine.ACORE, cycles, needs, room=() if number else room, passes_first=True)
+                yield Piece(BoundEngine.ACORE, cycles, gate, room=() if number else room, passes_first=True)
                 if not number:
                     place = builder.pool["PARAMETERS"].take(self._entries)
                     self._start(group, place)
@@ -108,8 +103,7 @@ class NormBackward:
                     builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ADD" if number else "FRN_SUM", streams
                 )
             for rows in self._rows:
-                last = rows is self._rows[-1]
-                yield Piece(BoundEngine.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, gives=gives if last else (), loads=False)
+                yield Piece(BoundEngine.ACORE, Plane(rows[1] - rows[0], self.plane.x).nb, loads=False)
                 accumulate(builder, layer, images, group, place, self.plane, self.dry, rows, "FRN_ERR", streams)
         yield Piece(BoundEngine.ACORE, _UPDATE_CYCLES, late=True)
         self._end(group, place)
@@ -118,10 +112,8 @@ class NormBackward:
         builder, pool, places = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address]()
         ends, unfinished = dict[int, tuple[Step, ...]](), dict[int, tuple[Step, ...]]()
 
-        def needs(images: Range, groups: Range) -> tuple[DataRegion, ...]:
-            return self._part(images, groups), *self._forward()
-
-        for piece, images, groups in builder.sweeps(self.groups, self._limit, self.plane.nb, needs, self._gives, SCALAR_CYCLES):
+        pieces = builder.sweeps(self.groups, self._limit, self.plane.nb, gate=self._after_forward(), prepared=SCALAR_CYCLES)
+        for piece, images, groups in pieces:
             piece = piece._replace(cycles=piece.cycles // max(1, len(self._rows)))
             once = images == builder.images
             """Each group has its turn once, with all images."""
@@ -173,19 +165,13 @@ class NormBackward:
             for images in self.builder.ranges(every, self._limit, self.plane.nb):
                 first, last = images[0] == every[0], images[1] == every[1]
                 room = ((self.builder.pools["PARAMETERS"], self._entries),) if first else ()
-                gives = self._gives(every, (group, group + 1)) if last else ()
-                needs = (self._part(every, (group, group + 1)), *self._forward())
                 cycles = (images[1] - images[0]) * self.plane.nb // max(1, len(self._rows))
-                yield Piece(BoundEngine.ACORE, cycles, needs, gives, room)
+                yield Piece(BoundEngine.ACORE, cycles, self._after_forward(), room)
                 if first:
                     place = self._start(group)
                 yield from self._accumulate(images, group, place)
                 if last:
                     self._end(group, place)
-
-    def _gives(self, images: Range, groups: Range) -> tuple[DataRegion, ...]:
-        region = dx_region_name(self.builder, self.layer)
-        return (self.builder.part(self.layer.name, region, images, groups),) if region == "dx" else ()
 
     def _accumulate(self, images: Range, group: int, place: Address) -> Work:
         """One channel group of some images; of a plane in rows all sums come first, then all errors, piece by piece."""

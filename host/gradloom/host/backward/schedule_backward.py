@@ -7,16 +7,15 @@ from gradloom.host.backward.conv_backward_tiles import ErrorPart, error_works
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
 from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
-from gradloom.host.order.pieces import DataRegion, Work
+from gradloom.host.order.pieces import OPEN, Gate, Work
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import backward_sweep
 from gradloom.host.tiles.pool_pass import backward_pass, pool_work
-from gradloom.models.network import Conv, FullyConnected, Layer, Pool, Subsample
+from gradloom.models.network import Conv, FullyConnected, Pool, Subsample
 
 __all__ = [
     "SCALAR_CYCLES",
     "accumulator_zero",
-    "convolved",
     "ds_zero",
     "dx_kind",
     "dx_region_name",
@@ -80,13 +79,6 @@ def relative(tid: int, zero: Zero) -> Zero:
     return -constant, (tid, *minus), plus
 
 
-def convolved(builder: ProgramBuilder, layer: Layer, images: Range, groups: Range | None = None) -> DataRegion:
-    """Says that the backward convolution of a layer has read its weights for the last time for some images, and for some groups of
-    its results."""
-    channels = builder.network.shape(layer.input)[0]
-    return DataRegion(f"{layer.name} backward", images, groups or (0, builder.groups(channels)))
-
-
 def output_error(builder: ProgramBuilder, name: str, *, dry: bool = False) -> list[Work]:
     """dz of a layer: what its main consumer sends back, plus the shortcut's error.
 
@@ -124,11 +116,9 @@ def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: 
         plane,
         shape[0],
         encode,
-        lambda images, _: (builder.part(layer.name, dx_region_name(builder, layer), images),),
-        lambda images, groups: (builder.part(layer.name, "ds", images, groups),),
+        lambda images: Gate((builder.region(layer.name, dx_region_name(builder, layer), images),)),
         bits=False,
         masked=False,
-        convolved=lambda images, groups: (convolved(builder, layer, images, groups),),
     )
     return [builder.planned(8 * builder.network.index(layer.name) + 1, each) for each in works]
 
@@ -194,34 +184,17 @@ def _convolved_error(
             if added == "dz":
                 builder.fetch_planes(Dest.AM, memory[shortcut.layer, "bit"], images, group, rows)
 
-    def needs(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
-        others = (builder.part(shortcut.layer, added, images, groups),) if shortcut else ()
-        return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
-
-    def gives(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
-        rows = () if main else builder.every_row(name, "dz", images, groups or (0, builder.groups(channels)))
-        return (builder.part(name, "dz", images, groups), *rows)
-
-    def used(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
-        return (convolved(builder, main, images, groups),) if main else ()
-
-    def rows_given(image: int, rows: Range, group: int) -> DataRegion:
-        return builder.row_part(name, "dz", image, rows, group)
-
-    def made(images: Range, groups: Range) -> tuple[DataRegion, ...]:
-        assert main is not None
-        return (builder.part(main.name, dx_region_name(builder, main), images, groups),)
+    def gate(images: Range) -> Gate:
+        errors = (builder.region(main.name, dx_region_name(builder, main), images),) if main else ()
+        return Gate(errors + ((builder.region(shortcut.layer, added, images),) if shortcut else ()))
 
     source = _error_source(builder, main) if main and (builder.choices.cut or not shortcut) else None
-    early: tuple[DataRegion, ...] = (convolved(builder, source, builder.images),) if source else ()
+    early = Gate(summed=(builder.region(source.input, "dz", builder.images),)) if source else OPEN
     if shortcut:
-        early += (builder.part(shortcut.layer, added, builder.images),)
+        early = early | Gate((builder.region(shortcut.layer, added, builder.images),))
     slowly = bool(main and source and _slowly_made(builder, main, source))
-    return error_works(
-        builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=added == "dz", convolved=used, fetch=fetch,
-        rows_given=rows_given if builder.apart else None, early=early,
-        made=made if slowly else None,
-    )
+    return error_works(builder, name, work, plane, channels, encode, gate, bits=True, masked=added == "dz", fetch=fetch,
+                       early=early, as_made=slowly)
 
 
 def _error_source(builder: ProgramBuilder, layer: Conv | FullyConnected) -> Conv | FullyConnected | None:

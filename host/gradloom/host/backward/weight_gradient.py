@@ -8,16 +8,16 @@ from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Source
 from gradloom.host.backward.gradient_blocks import DRAINED, choose_blocks, fitting
 from gradloom.host.backward.gradient_commands import GradientCommands, UpdateStreams
-from gradloom.host.backward.gradient_queues import GradientQueues, updated
+from gradloom.host.backward.gradient_queues import GradientQueues
 from gradloom.host.backward.gradient_tiles import Block, Operands, Tile
-from gradloom.host.backward.schedule_backward import convolved, dx_region_name
+from gradloom.host.backward.schedule_backward import dx_region_name
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, PlannedPool
 from gradloom.host.tiles.spans import Span
-from gradloom.models.network import INPUT, Conv, FullyConnected
+from gradloom.models.network import Conv, FullyConnected
 
 __all__ = ["WeightGradient"]
 
@@ -62,8 +62,6 @@ class WeightGradient(GradientCommands):
     ) -> None:
         super().__init__(builder, layer, lines.of(layer), dry=dry, export=export, first=first, last=last)
         self.late = late
-        self._later: list[DataRegion] = []
-        """What says that updates are done that are works of their own."""
         counts = fitting(self.gradients, builder.config, builder.images)
         chosen = builder.chosen(f"{layer.name} WG", counts, 0) or None
         self.blocks = choose_blocks(self.gradients, builder.config, builder.images, chosen)
@@ -89,12 +87,11 @@ class WeightGradient(GradientCommands):
 
     def _loads(self, blocks: list[Block], places: dict[int, Operands]) -> Work:
         """Inputs of some steps and errors of some output tiles, unless they are on chip."""
-        builder, sweep, config, every = self.builder, self.sweep, self.builder.config, self.builder.images
-        needs = [*self.line.needs]
+        builder, sweep, config = self.builder, self.sweep, self.builder.config
+        gate = self.line.gate
         if not self.late:
-            needs.append(builder.part(self.layer.name, dx_region_name(builder, self.layer), every))
-            if self.layer.input != INPUT and builder.network.needs_error(self.layer.input):
-                needs.append(convolved(builder, self.layer, every))
+            gate |= Gate((builder.region(self.layer.name, dx_region_name(builder, self.layer), builder.images),),
+                         (builder.region(self.layer.name, "w"),))
         before: Block | None = None
         pool, other = (PlannedPool(pool, builder.collector) for pool in (self._inputs, self._others))
         for n, block in enumerate(blocks):
@@ -108,7 +105,7 @@ class WeightGradient(GradientCommands):
                 pool, other = other, pool
             room = [(pool.real, inputs)] * new_inputs + [(builder.pools["EBUF"], errors)] * new_errors
             beats = span.rows * sweep.groups_in * sweep.xe
-            yield Piece(BoundEngine.LOAD, beats, tuple(needs), room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
+            yield Piece(BoundEngine.LOAD, beats, gate, room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
             start = pool.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
@@ -168,7 +165,8 @@ class WeightGradient(GradientCommands):
                 PlannedPool(self._inputs, self.builder.collector).give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
                 self.builder.pool["EBUF"].give_back(places[n].first)
-        yield Piece(BoundEngine.ARRAY, 0, tuple(self._later), gives=(updated(self.builder, self.layer.name),))
+        # The next layer of the line begins when all updates of this one have been emitted.
+        yield Piece(BoundEngine.ARRAY, 0, Gate(settled=(self.builder.region(self.layer.name, "w"),)))
 
     def _parts(self, block: Block) -> list[list[Tile]]:
         """Sets of a block's tiles."""
@@ -281,14 +279,8 @@ class WeightGradient(GradientCommands):
         """The update of some drained tiles as a work of the A-Core's own."""
         builder, memory, name = self.builder, self.builder.memory, self.layer.name
 
-        def operands() -> tuple[Access, ...]:
-            """Where its weights and velocities will be loaded: works in parts keep theirs in the same buffers for long."""
-            counts = {"AA": self._with_rests(beats), "AB": beats}
-            starts = {ring: builder.rings[ring].find(count) for ring, count in counts.items()}
-            return tuple(Access(ring, ((start, start + counts[ring]),)) for ring, start in starts.items())
-
-        def update(done: DataRegion) -> Work:
-            yield Piece(BoundEngine.ACORE, beats, gives=(done,), update=True, takes=operands)
+        def update() -> Work:
+            yield Piece(BoundEngine.ACORE, beats, update=True)
             streams = self._take_streams(beats)
             self._load_streams(group, streams)
             self._finish(group, dw, beats, streams)
@@ -297,4 +289,4 @@ class WeightGradient(GradientCommands):
             if not self.dry:
                 self._store_streams(group, streams)
 
-        self._later.append(builder.later(update))
+        builder.later(update())

@@ -1,7 +1,6 @@
 """What all phases of a compilation share: its state, pieces of the A-Core's work, and RUN commands with their accesses."""
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,10 +14,10 @@ from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.dram.memory_map import MemoryMap
-from gradloom.host.order.accesses import Access
+from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.order.allocators import CachedRing, RingAllocator
 from gradloom.host.order.dependences import Dependences
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece
 from gradloom.host.order.synchronize import Recorder
 from gradloom.host.order.tasks import (
     Address,
@@ -30,6 +29,7 @@ from gradloom.host.order.tasks import (
     Number,
     PlannedAccess,
     Region,
+    Start,
     Step,
     Task,
     Uses,
@@ -110,7 +110,7 @@ class ProgramBuilder(Transfers):
         self._set_region = RingAllocator(config.ibuf_depth)
         self.by_sets: set[tuple[str, bool]] = set()
         self.beside_sets = ""
-        self._works = 0
+        self._gate = OPEN
         self._seeded: set[int] = set()
         self.hyperparameters_due = False
         """Whether the step's hyperparameters are still to be fetched."""
@@ -139,17 +139,28 @@ class ProgramBuilder(Transfers):
 
     def planned(self, tag: int, work: Iterator[Piece]) -> Iterator[Piece]:
         """The same work, all of whose commands are made now, with a tag; only their addresses on chip are found when they come."""
-        return emitted(self._tasks(tag, work), self)
+        tasks = self._made(tag, work)
+        self.dependences.add(tasks)
+        return emitted(tasks, self)
 
-    def _tasks(self, tag: int, work: Iterator[Piece], of: list[Task] | None = None) -> list[Task]:
-        """The tasks of a work, or some that may come in the place ``of`` others."""
+    def _made(self, tag: int, work: Iterator[Piece]) -> list[Task]:
+        """The tasks of a work."""
         with self._collecting(tag) as collector:
             tasks = collector.tasks(work)
-        if of is None:
-            self.dependences.add(tasks)
-        else:
-            self.dependences.add_instead(tasks, of)
+        if self._gate != OPEN:
+            for task in tasks:
+                if task.piece.lane != BoundEngine.LOAD:
+                    task.piece = task.piece._replace(gate=self._gate | task.piece.gate)
         return tasks
+
+    @contextlib.contextmanager
+    def gated(self, gate: Gate) -> Iterator[None]:
+        """While this context is open, all tasks that are made have a gate beside their own, but those that only load."""
+        self._gate = gate
+        try:
+            yield
+        finally:
+            self._gate = OPEN
 
     @contextlib.contextmanager
     def _collecting(self, tag: int) -> Iterator[Collector]:
@@ -206,39 +217,18 @@ class ProgramBuilder(Transfers):
             for _ in sweeps():
                 pass
             return
-        read = self.step()(0)
-        first = self._tasks(self.tag, self._closed(sweeps(), read))
-        second = self._tasks(self.tag, self._closed(otherwise(), read), of=first) if otherwise else first
+        first = self._made(self.tag, sweeps())
+        self.collector.add(Start(first, self._made(self.tag, otherwise()) if otherwise else (), chosen))
+        # The last one of either kind ends them both.
+        self.call(lambda: self.sums.note(planned.known(), first[-1]))
 
-        def begin() -> None:
-            self._add(emitted(first if chosen() else second, self))
-            self.sums.note(planned.known(), read)
+    def later(self, work: Iterator[Piece]) -> None:
+        """Add a work of the A-Core's own when the task is emitted that is being made."""
+        self.collector.add(Start(self._made(self.tag, work)))
 
-        self.call(begin)
-
-    def later(self, make: Callable[[DataRegion], Iterator[Piece]]) -> DataRegion:
-        """Add a work of the A-Core's own when the task is emitted that is being made. Returns what says that it is done, which its
-        last piece gives."""
-        done = self.step()(0)
-        tasks = self._tasks(self.tag, make(done))
-        self.call(lambda: self._add(emitted(tasks, self)))
-        return done
-
-    @staticmethod
-    def _closed(work: Iterator[Piece], read: DataRegion) -> Iterator[Piece]:
-        yield from work
-        # Comes at once, whatever the A-Core has to do.
-        yield Piece(BoundEngine.LOAD, 0, gives=(read,))
-
-    def row_part(self, layer: str, name: str, image: int, rows: tuple[int, int], group: int) -> DataRegion:
-        """Some rows of one plane of a tensor, as pieces of work name them."""
-        return DataRegion(f"{self.memory[layer, name].space} rows of {image}", rows, (group, group + 1))
-
-    def every_row(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int]) -> tuple[DataRegion, ...]:
-        """All rows of some planes one by one, if they are asked for."""
-        rows = (0, self.memory[layer, name].shape[2])
-        each = itertools.product(range(*images), range(*groups)) if self.apart else ()
-        return tuple(self.row_part(layer, name, image, rows, group) for image, group in each)
+    def start(self, tasks: Sequence[Task]) -> None:
+        """Emit tasks one after the other from now on, beside all others."""
+        self._add(emitted(tasks, self))
 
     def set_region(self, start: Address, room: int, step: int) -> Region:
         """Addresses of the input buffer for the chunks of a set of tiles, ``step`` for each input group. Where the latest set had
@@ -254,16 +244,10 @@ class ProgramBuilder(Transfers):
         self.call(begin)
         return region
 
-    def step(self) -> Callable[[int], DataRegion]:
-        """Names for what one work has done for another one, by numbers."""
-        self._works += 1
-        name = f"work {self._works}"
-        return lambda number: DataRegion(name, (number, number + 1))
-
-    def part(self, layer: str, name: str, images: tuple[int, int], groups: tuple[int, int] | None = None) -> DataRegion:
-        """Some images of a tensor, all channel groups or some, as pieces of work name them."""
-        region = self.memory[layer, name]
-        return DataRegion(region.space, images, groups or (0, region.inner))
+    def region(self, layer: str, name: str, outer: tuple[int, int] | None = None) -> Access:
+        """A tensor in DRAM, or its part of some images (of weights: output groups)."""
+        tensor = self.memory[layer, name]
+        return tensor_access(tensor.space, (outer or (0, tensor.outer), (0, tensor.inner)))
 
     def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
         """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
@@ -274,8 +258,8 @@ class ProgramBuilder(Transfers):
         groups: int,
         limit: int,
         cycles: int,
-        needs: Callable[[tuple[int, int], tuple[int, int]], tuple[DataRegion, ...]],
-        gives: Callable[[tuple[int, int], tuple[int, int]], tuple[DataRegion, ...]],
+        *,
+        gate: Gate = OPEN,
         prepared: int = 0,
         chosen: range | None = None,
     ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
@@ -286,7 +270,7 @@ class ProgramBuilder(Transfers):
         groups : channel groups
         limit : images at a time, at most
         cycles : for a plane
-        needs, gives : of some images and channel groups
+        gate : of every piece
         prepared : cycles that its scalars take beside
         """
         for images in equal_ranges(*self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
@@ -295,8 +279,7 @@ class ProgramBuilder(Transfers):
             every = chosen or range(groups)
             for first in range(every.start, every.stop, size):
                 some = range(first, min(first + size, every.stop))
-                part = some.start, some.stop
-                yield Piece(BoundEngine.ACORE, len(some) * each, needs(images, part), gives(images, part)), images, some
+                yield Piece(BoundEngine.ACORE, len(some) * each, gate), images, some
 
     def chosen(self, key: str, fitting: list[int], usual: int) -> int:
         """Images of a tile: the usual number, or another one that has been chosen and fits."""

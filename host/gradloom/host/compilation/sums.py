@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import DataRegion
+from gradloom.host.order.pieces import Known
 from gradloom.host.order.tasks import Emitter, Later, Uses
 
 __all__ = ["HALVES", "PlannedSums", "PsumAllocator", "PsumRegion", "TakeSums", "TileSums", "norm_access", "port_access"]
@@ -134,16 +134,16 @@ class PsumAllocator:
         self.depth = depth
         self.kept = self.used = 0
         self._half = self._set = 0
-        self._unread: list[tuple[PsumRegion, DataRegion]] = []
+        self._unread: list[tuple[PsumRegion, Known]] = []
 
-    def note(self, sums: PsumRegion, read: DataRegion) -> None:
-        """Sums that the A-Core has not taken until ``read`` is there."""
-        self._unread = [(other, part) for other, part in self._unread if not _meet(other, sums)] + [(sums, read)]
+    def note(self, sums: PsumRegion, last: Known) -> None:
+        """Sums that the A-Core has not taken until the ``last`` task that reads them has been emitted."""
+        self._unread = [(other, task) for other, task in self._unread if not _meet(other, sums)] + [(sums, last)]
 
-    def unread(self, sums: PsumRegion | None = None, *, half: bool = False) -> list[DataRegion]:
-        """What must be there before others take the place of sums, or of any in their ``half``; by default of the next half's."""
+    def unread(self, sums: PsumRegion | None = None, *, half: bool = False) -> list[Known]:
+        """Tasks that come before others take the place of sums, or of any in their ``half``; by default of the next half's."""
         where = sums or PsumRegion(self._half ^ 1, 0, self.depth)
-        return [part for other, part in self._unread if other.half == where.half and (half or _meet(other, where))]
+        return [task for other, task in self._unread if other.half == where.half and (half or _meet(other, where))]
 
     def next(self) -> Access:
         """What has to be free for the next tile of its own, or of a set: a half."""

@@ -62,14 +62,14 @@ class Transfers:
         depth = config.abuf_depth
         # The A-Core's first pass and its lanes read even and odd addresses of the streams in turns: all begin at even ones. So do
         # outputs A, of which an update writes two at once.
-        self.rings = {name: RingAllocator(depth, grain=2) for name in ("AA", "AB", "OA")} | {
-            name: RingAllocator(size)
-            for name, size in (
-                ("AM", config.mbuf_depth),
-                ("OB", depth),
-                ("OM", config.mbuf_depth),
-                ("LOGIT", config.logit_depth),
-            )
+        self.rings = {
+            "AA": RingAllocator(depth, grain=2, name="AA"),
+            "AB": RingAllocator(depth, grain=2, name="AB"),
+            "AM": RingAllocator(config.mbuf_depth, name="AM"),
+            "OA": RingAllocator(depth, grain=2),
+            "OB": RingAllocator(depth),
+            "OM": RingAllocator(config.mbuf_depth),
+            "LOGIT": RingAllocator(config.logit_depth),
         }
         self.weights = CachedRing(config.wbuf_depth)
         sets = max(2, (config.pbuf_depth - min(_RECIPROCALS, config.pbuf_depth // 2)) // PARAMETER_ENTRIES)

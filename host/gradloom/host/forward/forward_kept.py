@@ -9,14 +9,13 @@ from gradloom.host.compilation.sums import HALVES
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import FreeListAllocator
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.resident_planes import REST, KeptTile, ResidentPlane, Stage
 
 __all__ = ["KeptForward", "KeptGroup"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 
 
 @dataclasses.dataclass(eq=False)
@@ -66,17 +65,17 @@ class KeptForward:
     def _room(self) -> tuple[FreeListAllocator, int]:
         return self.builder.pools["PARAMETERS"], self._count
 
-    def work(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> Work:
-        """All commands; ``needs``: of some images; ``gives``: of some output groups of them."""
+    def work(self, gate: Callable[[Range], Gate]) -> Work:
+        """All commands; ``gate``: of some images."""
         before: KeptGroup | None = None
         for number, (image, outs) in enumerate(itertools.product(range(*self.builder.images), self.kept.outputs)):
             group = self._group(number, image, outs)
             for stage in self.kept.stages:
                 if before or stage.computes:
-                    yield from self._stage(stage, group, before, needs, gives)
+                    yield from self._stage(stage, group, before, gate)
             before = group
         for stage in self.kept.stages[: self._last + 1]:
-            yield from self._stage(stage, None, before, needs, gives)
+            yield from self._stage(stage, None, before, gate)
         assert self._entries is not None
         self.builder.pool["PARAMETERS"].give_back(self._entries)
         self.kept.close()
@@ -91,16 +90,14 @@ class KeptForward:
         stage: Stage,
         group: KeptGroup | None,
         before: KeptGroup | None,
-        needs: Callable[[Range], Parts],
-        gives: Callable[[Range, Range | None], Parts],
+        gate: Callable[[Range], Gate],
     ) -> Work:
         kept, number = self.kept, self.kept.stages.index(stage)
         begins = group is not None and bool(stage.computes) and not group.begun
         opens, turns = begins and before is None, group is not None and number == len(kept.stages) - 1
         piece = self._piece(stage, group, before)
         yield piece._replace(
-            needs=needs((group.image, group.image + 1)) if group and begins else (),
-            gives=self._given(before, gives) if before and number == self._last else (),
+            gate=gate((group.image, group.image + 1)) if group and begins else OPEN,
             room=(kept.room, self._room) if opens else (),
             inside=not opens,
             silent=piece.silent and not turns,
@@ -140,10 +137,6 @@ class KeptForward:
     def _place(number: int) -> int:
         """The piece in whose place a piece is computed for its magnitudes."""
         return 1 if number == REST else number
-
-    def _given(self, group: KeptGroup, gives: Callable[[Range, Range | None], Parts]) -> Parts:
-        images = group.image, group.image + 1
-        return tuple(part for m in group.outs for part in gives(images, (m, m + 1)))
 
     def _piece(self, stage: Stage, group: KeptGroup | None, before: KeptGroup | None) -> Piece:
         """The array's work of a stage; the A-Core may lag behind by what its sweeps leave of that time."""

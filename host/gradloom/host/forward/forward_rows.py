@@ -10,7 +10,7 @@ from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.sums import HALVES, TileSums
 from gradloom.host.forward.forward_kept import KeptForward, KeptGroup
 from gradloom.host.forward.forward_sweeps import activate, load_sides
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.resident_planes import KeptTile, ResidentPlane
@@ -21,7 +21,6 @@ from gradloom.models.network import Conv, FullyConnected
 __all__ = ["RowForward"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 
 
 class RowForward:
@@ -76,21 +75,21 @@ class RowForward:
         if self.entries <= self.builder.pool["PARAMETERS"].size // 2 or not kept.tiles:
             yield 2 * tiled.bound, tiled
 
-    def works(self, needs: Callable[[Range], Parts], gives: Callable[[Range, Range | None], Parts]) -> list[Work]:
-        """All commands; ``needs``: of some images; ``gives``: of some output groups of them, or of all."""
+    def works(self, gate: Callable[[Range], Gate]) -> list[Work]:
+        """All commands; ``gate``: of some images."""
         if isinstance(self.tiled, ResidentPlane):
-            return [KeptForward(self.builder, self.layer.name, self.tiled, self._sweep_kept).work(needs, gives)]
+            return [KeptForward(self.builder, self.layer.name, self.tiled, self._sweep_kept).work(gate)]
         if self.frn and self.tiled.kept:
-            return [self._by_groups(needs, lambda images: gives(images, None))]
+            return [self._by_groups(gate)]
         passes = 2 if self.frn else 1
         room = ((self.builder.pools["PARAMETERS"], self.entries),) if self.frn else ()
-        return [self.tiled.by_tiles(needs, lambda images: gives(images, None), self._tile, passes=passes, room=room)]
+        return [self.tiled.by_tiles(gate, self._tile, passes=passes, room=room)]
 
     def _sweep_kept(self, group: KeptGroup, piece: KeptTile, fresh: bool) -> None:
         assert group.lam is not None
         self._sweeps(group.image, group.outs, piece.tile, piece.sums, group.lam, group.parameters, fresh=fresh)
 
-    def _by_groups(self, needs: Callable[[Range], Parts], gives: Callable[[Range], Parts]) -> Work:
+    def _by_groups(self, gate: Callable[[Range], Gate]) -> Work:
         builder, tiled, pool = self.builder, self.tiled, self.builder.pool["PARAMETERS"]
         # The half of the last tile is free first, and the smallest tile, the first one, leaves the A-Core least time.
         kept, again = tiled.tiles[: -HALVES - 1 : -1], tiled.tiles[:-HALVES][::-1]
@@ -104,8 +103,7 @@ class RowForward:
                 yield Piece(
                     BoundEngine.ARRAY,
                     tiled.tile_cycles(tile),
-                    needs(images) if begins else (),
-                    gives(images) if last and turns and not again else (),
+                    gate(images) if begins else OPEN,
                     room=(tiled.room, *entries) if begins else entries,
                     lag=left,
                     silent=not turns,
@@ -123,7 +121,7 @@ class RowForward:
             for tile in kept:
                 self._sweeps(image, outs, tile, places[tile], lam, fresh=tile is kept[0])
             for tile in again:
-                yield tiled.swept(tile, outs, gives=gives(images) if last and tile is again[-1] else ())
+                yield tiled.swept(tile, outs)
                 self._sweeps(image, outs, tile, tiled.compute(image, outs, tile), lam)
             pool.give_back(lam)
             if last:

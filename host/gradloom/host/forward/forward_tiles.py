@@ -2,18 +2,12 @@
 
 from gradloom.host.compilation.layer_sizes import Plane, shape_of
 from gradloom.host.compilation.program_builder import ProgramBuilder
-from gradloom.host.order.pieces import DataRegion
+from gradloom.host.order.pieces import OPEN, Gate
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 
-__all__ = ["convolved_forward", "forward_work", "through"]
-
-
-def convolved_forward(builder: ProgramBuilder, layer: Layer, images: tuple[int, int],
-                      groups: tuple[int, int] | None = None) -> DataRegion:
-    """Says that the array is through with some output groups of a layer."""
-    return DataRegion(f"{layer.name} forward", images, groups or (0, builder.groups(builder.network.shape(layer.name)[0])))
+__all__ = ["after_layer_before", "forward_work"]
 
 
 def forward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, stacked: bool = False) -> tuple[Convolution, Plane]:
@@ -27,12 +21,14 @@ def forward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, stack
     return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
 
 
-def through(builder: ProgramBuilder, layer: Layer, *, emitted: bool = False) -> tuple[DataRegion, ...]:
-    """The results of the last layer with weights before a layer: then the array is free for it. ``emitted``: only that its commands
-    come before."""
+def after_layer_before(builder: ProgramBuilder, layer: Layer, *, convolved: bool = False) -> Gate:
+    """Waits for the results of the last layer with weights before a layer: then the array is free for it. ``convolved``: only for
+    the array, so that the A-Core may still be at these results."""
     source = builder.network.layer(layer.input) if layer.input != INPUT else None
     while source is not None and not isinstance(source, Conv | FullyConnected):
         source = builder.network.layer(source.input) if source.input != INPUT else None
     if source is None:
-        return ()
-    return (convolved_forward(builder, source, builder.images) if emitted else builder.part(source.name, "z", builder.images),)
+        return OPEN
+    if convolved:
+        return Gate(summed=(builder.region(source.name, "z", builder.images),))
+    return Gate((builder.region(source.name, "z", builder.images),))

@@ -13,8 +13,8 @@ from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.forward import schedule_logits, schedule_shortcut
 from gradloom.host.forward.forward_rows import RowForward
 from gradloom.host.forward.forward_sweeps import activate, load_sides
-from gradloom.host.forward.forward_tiles import convolved_forward, forward_work, through
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.forward.forward_tiles import after_layer_before, forward_work
+from gradloom.host.order.pieces import BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.pool_pass import forward_pass, pool_work
@@ -24,7 +24,6 @@ from gradloom.models.network import INPUT, Conv, FullyConnected, Layer, Pool, Su
 __all__ = ["forward", "forward_zero"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 _POOL_PARTS = 8
 """Works of a pool behind sets of tiles, of some channel groups each."""
 
@@ -86,18 +85,14 @@ def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> l
     if _beside_sets(builder, layer, work):
         builder.beside_sets = name
 
-    def needs(images: Range) -> Parts:
-        return tuple(builder.part(source, "z", images) for source in (layer.input, layer.residual) if source)
+    def gate(images: Range) -> Gate:
+        return Gate(tuple(builder.region(source, "z", images) for source in (layer.input, layer.residual) if source))
 
     if not (work.fits and holds(builder, plane)):
         works = [work]
         if work.shape.stackable:
             works.append(forward_work(builder, layer, stacked=True)[0])
-        return RowForward(builder, layer, works, plane, dry).works(
-            needs,
-            lambda images, groups: (
-                builder.part(name, "z", images, groups), convolved_forward(builder, layer, images, groups)),
-        )
+        return RowForward(builder, layer, works, plane, dry).works(gate)
     cut = swept_rows(builder, work, plane, bits=layer.act in ("tlu", "relu"))
     limit = planes_at_once(builder, name, plane) if cut == [None] else 1
 
@@ -135,11 +130,10 @@ def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> l
         for tap, m in enumerate(tile):
             for number, (part, rows) in enumerate(parts):
                 swept, fresh = plane.of(rows), not rows or rows[0] == 0
-                whole = (builder.part(name, "z", images, (m, m + 1)),) if number == len(parts) - 1 else ()
                 if tap and not number:
                     parameters = None
                 room = ((builder.pools["PARAMETERS"], PARAMETER_ENTRIES),) if parameters is None else ()
-                yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * swept.nb, gives=whole, room=room, loads=False)
+                yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * swept.nb, room=room, loads=False)
                 if tap or number or not early or parameters is None:
                     parameters, residual = load_sides(builder, layer, part, m, parameters, rows)
                 fields = {
@@ -157,14 +151,6 @@ def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> l
             assert parameters is not None
             builder.pool["PARAMETERS"].give_back(parameters)
 
-    def gives(images: Range, tile: list[int]) -> Parts:
-        groups = [(group, group + 1) for group in tile]
-        swept = () if builder.apart else tuple(builder.part(name, "z", images, some) for some in groups)
-        return (*swept, *(convolved_forward(builder, layer, images, some) for some in groups))
-
-    def made(images: Range, groups: Range) -> Parts:
-        return (builder.part(layer.input, "z", images, groups),)
-
-    if builder.choices.cut and layer.input != INPUT:
-        return work.works(work.image_tiles(), needs, gives, emit, made, through(builder, layer, emitted=True))
-    return work.works(work.image_tiles(), needs, gives, emit, early=through(builder, layer))
+    as_made = builder.choices.cut > 0 and layer.input != INPUT
+    early = after_layer_before(builder, layer, convolved=as_made)
+    return work.works(work.image_tiles(), gate, emit, early=early, as_made=as_made)

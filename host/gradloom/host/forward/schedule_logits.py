@@ -13,9 +13,9 @@ from gradloom.host.compilation.stream_fit import planes_at_once
 from gradloom.host.compilation.sums import HALVES, TileSums
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
 from gradloom.host.dram.layout import ceil_div, equal_ranges
-from gradloom.host.forward.forward_tiles import forward_work, through
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
-from gradloom.host.order.tasks import Address, PlannedAccess
+from gradloom.host.forward.forward_tiles import after_layer_before, forward_work
+from gradloom.host.order.pieces import BoundEngine, Gate, Piece, Work
+from gradloom.host.order.tasks import Address, PlannedAccess, Uses
 from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.models.network import INPUT, FullyConnected
 
@@ -60,21 +60,14 @@ class _Logits:
         """Images whose logits the buffer holds at once."""
         return equal_ranges(*images, self._held)
 
-    def _gives(self, images: Range) -> tuple[DataRegion, ...]:
-        return (self.builder.part(self.layer.name, "error" if self.builder.training else "logits", images),)
-
     def works(self) -> list[Work]:
         builder = self.builder
 
-        def needs(images: Range) -> tuple[DataRegion, ...]:
-            return (builder.part(self.layer.input, "z", images),)
-
-        def gives(images: Range, tile: list[int]) -> tuple[DataRegion, ...]:
-            # While sums are kept no error is there: what the backward pass computed would take their place.
-            return self._gives(images) if tile == self.tiles[-1] and len(self._parts(images)) == 1 else ()
+        def gate(images: Range) -> Gate:
+            return Gate((builder.region(self.layer.input, "z", images),))
 
         tiles = self.work.image_tiles(self._allowed)
-        return self.work.works(tiles, needs, gives, self._emit, early=through(builder, self.layer))
+        return self.work.works(tiles, gate, self._emit, early=after_layer_before(builder, self.layer))
 
     def _emit(self, images: Range, outputs: list[int], inputs: Address | None) -> Iterator[Piece]:
         """A tile: its sums, and the logits of the first images, or of all."""
@@ -97,13 +90,16 @@ class _Logits:
         for some in parts[1:]:
             for n, (others, their) in enumerate(self._kept, 1):
                 ends = n == len(self._kept)
-                given = self._gives(images) if ends and some == parts[-1] else ()
-                yield Piece(BoundEngine.ACORE, len(others) * _SWEEP_CYCLES, gives=given)
+                yield Piece(BoundEngine.ACORE, len(others) * _SWEEP_CYCLES)
                 if n == 1:
                     self._begin(some)
                 self._sweep(images, some, others, their, self._load_biases(others))
                 if ends:
                     self._end(some)
+        if len(parts) > 1:
+            # Until the last of them no error is there: what the backward pass computed would take the place of sums that are kept.
+            errors = builder.region(self.layer.name, "error" if builder.training else "logits", images)
+            builder.call(lambda: None, uses=Uses(writes=(errors,)))
         self._kept.clear()
 
     def _begin(self, images: Range) -> None:

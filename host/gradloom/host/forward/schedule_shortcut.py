@@ -8,7 +8,7 @@ from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.stream_fit import STREAM_SHARES
 from gradloom.host.cost_model.pool_walk import pool_cycles
 from gradloom.host.dram.layout import equal_ranges
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, Piece, Work
 from gradloom.host.program.assembler import Instruction
 from gradloom.host.tiles.pool_parts import Windows, pool_parts
 from gradloom.models.arithmetic.arith import reciprocal
@@ -36,17 +36,11 @@ def forward(builder: ProgramBuilder, layer: Subsample) -> Work:
     most = max(1, min(config.max_planes, config.abuf_depth // STREAM_SHARES // stored.nb))
     parts = equal_ranges(0, yo, most)
 
-    def given(images: Range, groups: Range) -> tuple[DataRegion, ...]:
-        appended = builder.memory[name, "z"].inner if groups[1] == builder.groups(channels) else groups[1]
-        return (builder.part(name, "z", images, (groups[0], appended)),)
-
     fields = {**_windows(layer), **out.fields(), "pyi": 1, "pxi": xi, "pool": 1}
     for work, images, groups in builder.sweeps(
         builder.groups(channels),
         max(1, most // yo),
         yo * pool_cycles(Instruction(Opcode.RUN, fields)),
-        lambda images, groups: (builder.part(layer.input, "z", images, groups),),
-        given,
     ):
         yield work
         for group, rows in itertools.product(groups, parts):
@@ -90,8 +84,6 @@ def scatter(builder: ProgramBuilder, layer: Subsample) -> Work:
         builder.groups(channels),
         limit,
         2 * big.nb,
-        lambda images, groups: (builder.part(name, "dz", images, groups),),
-        lambda images, groups: (builder.part(name, "ds", images, groups),),
     ):
         # Those who wait for it have other things to do first.
         each = work._replace(cycles=work.cycles // (len(pieces) * len(groups)), update=True)

@@ -12,10 +12,14 @@ class RingAllocator:
     """Addresses of an on-chip memory, handed out round and round; the recorder orders their reuse.
 
     What is taken begins at a multiple of ``grain`` behind ``first``.
+
+    Parameters
+    ----------
+    name : of a memory where nothing may be taken as long as something there has not been used; else empty
     """
 
-    def __init__(self, size: int, *, first: int = 0, grain: int = 1) -> None:
-        self.size, self.first, self.grain = size, first, grain
+    def __init__(self, size: int, *, first: int = 0, grain: int = 1, name: str = "") -> None:
+        self.size, self.first, self.grain, self.name = size, first, grain, name
         self._next = 0
 
     def find(self, count: int) -> int:

@@ -1,7 +1,8 @@
-"""What tasks wait for: earlier ones that write what they read, or that access what they write.
+"""What tasks wait for: earlier ones that write what they read, or that access what they write; and their gates.
 
 Tasks are added in the order of their meaning, in which their commands would be right one after the other. Tensors in DRAM are
-compared by their parts (:mod:`gradloom.host.order.accesses`), places on chip by who took and filled them.
+compared by their parts (:mod:`gradloom.host.order.accesses`), places on chip by who took and filled them. Nothing else says which
+task comes after which.
 """
 
 import dataclasses
@@ -9,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from gradloom.host.order.accesses import Access, Ranges, inside, overlap
-from gradloom.host.order.tasks import Task, together
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate
+from gradloom.host.order.tasks import Start, Task, together
 
 __all__ = ["Dependences"]
 
@@ -61,7 +63,8 @@ class _Accesses:
 
 
 class Dependences:
-    """Finds for every task that is added the earlier ones that it has to come behind (``task.after``)."""
+    """Finds for every task that is added the earlier ones that it has to come after (``task.after``), and those that its gate waits
+    for (``task.gated``)."""
 
     def __init__(self) -> None:
         self._tasks: list[Task] = []
@@ -70,14 +73,21 @@ class Dependences:
         """Of places on chip, by identity."""
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """The next tasks."""
+        """The next tasks, of one work."""
+        # They share their gates, and none of them accesses what the gate of another one waits for.
+        gates = {OPEN: tuple[Task, ...]()}
         for task in tasks:
             task.number = len(self._tasks)
             self._tasks.append(task)
             reads, writes, places, filled, made = together(step.uses() for step in task.steps)
             own = {id(place) for place in filled}
             # What it makes itself lies nobody knows where until it has come.
-            task.reads = (*reads, *(access for access in made if not own & {id(place) for place in access.sources}))
+            task.reads = (*reads, *(access for access in made if not own & {id(place) for place in access.sources}),
+                          *task.piece.gate.written)
+            gate = task.piece.gate
+            if gate not in gates:
+                gates[gate] = self._gated(gate)
+            task.gated = gates[gate]
             found = {filler.number for place in (*places, *filled) for filler in self._fillers[id(place)]}
             for place in own:
                 self._fillers[place].append(task)
@@ -93,8 +103,26 @@ class Dependences:
             for new in read:
                 self._reads.add(new)
             task.after = tuple(self._tasks[number] for number in sorted(found - {task.number}))
+            for step in task.steps:
+                if isinstance(step, Start):
+                    self.add(step.tasks)
+                    if step.otherwise:
+                        self._add_instead(step.otherwise, step.tasks)
 
-    def add_instead(self, tasks: Sequence[Task], of: Sequence[Task]) -> None:
+    def _gated(self, gate: Gate) -> tuple[Task, ...]:
+        """Tasks that a gate waits for."""
+        found = set[int]()
+        for access in (*gate.written, *gate.settled):
+            found |= self._writes.meeting(_accessed(-1, access))
+        for access in gate.settled:
+            found |= self._reads.meeting(_accessed(-1, access))
+        for access in gate.summed:
+            for number in self._writes.meeting(_accessed(-1, access)):
+                task = self._tasks[number]
+                found |= {made.number for made in (task, *task.after) if made.piece.lane == BoundEngine.ARRAY}
+        return tuple(self._tasks[number] for number in sorted(found))
+
+    def _add_instead(self, tasks: Sequence[Task], of: Sequence[Task]) -> None:
         """Tasks that may come in the place ``of`` others, which have been added and do the same."""
         for task, other in zip(tasks, of, strict=True):
-            task.number, task.twin, task.after, task.reads = other.number, other, other.after, other.reads
+            task.number, task.twin, task.after, task.gated, task.reads = other.number, other, other.after, other.gated, other.reads

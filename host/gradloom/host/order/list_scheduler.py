@@ -1,24 +1,23 @@
 """The order of a program: pieces of independent work, emitted in about the order in which the machine could run them.
 
 Every engine takes its commands in the order of the program, so what should run side by side must be emitted side by side. A
-work (:mod:`gradloom.host.order.pieces`) yields pieces; a piece says what must have been emitted before it and what it gives, in
-images, so that a layer follows the one before it range by range. :class:`ListScheduler` emits the pieces of all works one after
-the other: it knows from the program's clock (:mod:`gradloom.host.cost_model.clock`) when the engines would be through
-with what they have, and takes the first piece for which the array would not wait, or else the one that can start first. What only
-the A-Core works at goes where the A-Core has time.
+work (:mod:`gradloom.host.order.pieces`) yields pieces; their tasks know what must have been emitted before them
+(:mod:`gradloom.host.order.dependences`), so that a layer follows the one before it range by range. :class:`ListScheduler` emits
+the pieces of all works one after the other: it knows from the program's clock (:mod:`gradloom.host.cost_model.clock`) when the
+engines would be finished with what they have, and takes the first piece for which the array would not wait, or else the one that
+can start first. What only the A-Core works at goes where the A-Core has time.
 """
 
 import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 from gradloom.contracts.engines import Unit
 from gradloom.host.choices import BY_RULES, Choices
-from gradloom.host.order.accesses import row_access, tensor_access
+from gradloom.host.order.accesses import row_access
 from gradloom.host.order.acore_turns import AcoreWork, Turn, acore_turn
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Known, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, Known, Piece, Work
 from gradloom.host.order.synchronize import Recorder
 
 __all__ = ["Deadlock", "ListScheduler"]
@@ -41,25 +40,18 @@ class _Stream:
     place: float
     head: Piece
     ready: int | None = None
-    awaited: Iterator["_Need"] = dataclasses.field(default_factory=lambda: iter(()))
-    """What its piece needs, and has not been asked for: what has been emitted once need not be asked for again."""
-    awaits: "_Need | None" = None
-    """What of that had not been emitted when it was asked for last."""
-    carried: tuple[DataRegion, ...] = ()
-    """What is there with the last of the pieces that go on with each other."""
+    awaited: Iterator[Known] = dataclasses.field(default_factory=lambda: iter(()))
+    """Tasks that its piece comes after and that have not been asked for: what has been emitted need not be asked for again."""
+    awaits: Known | None = None
+    """The one of them that had not been emitted when it was asked for last."""
     closing: str = ""
-    """The queue that loses its oldest operands with that piece."""
+    """The queue that loses its oldest operands with the last of the pieces that go on with each other."""
 
 
-_Need: TypeAlias = tuple[tuple[str, int], int] | Known
-"""Images of a group of a part, a bit for each, or another task."""
-
-
-def _needs(piece: Piece) -> Iterator[_Need]:
-    for part in piece.needs:
-        # The last group is there last.
-        yield from (((part.name, group), part.mask) for group in reversed(range(*part.groups)))
+def _awaited(piece: Piece) -> Iterator[Known]:
     if piece.task is not None:
+        # The last ones are there last.
+        yield from reversed(piece.task.gated)
         yield from piece.task.after
 
 
@@ -91,9 +83,6 @@ class ListScheduler:
         self._recorder, self._loaders, self._choices = recorder, loaders, choices
         self._added = 0
         self._streams: list[_Stream] = []
-        self._given: dict[tuple[str, int], int] = {}
-        self._times: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        """Since when which images of some group of a part are there: what is not found in memory."""
         self._open: Counter[str] = Counter()
         self._inside: list[_Stream] = []
         """Those whose next piece goes on with a tile of the array that has begun."""
@@ -105,22 +94,6 @@ class ListScheduler:
         """Whether A-Core's work waits for room in a buffer."""
         self._swept = 0
         """When the results of the last piece with long sweeps have left the array, about."""
-
-    def give(self, part: DataRegion, when: int | None = None) -> None:
-        """Note what is there, perhaps since when."""
-        if when is not None:
-            self._note(part, when)
-        for group in range(*part.groups):
-            self._given[part.name, group] = self._given.get((part.name, group), 0) | part.mask
-
-    def _note(self, part: DataRegion, when: int) -> None:
-        for group in range(*part.groups):
-            self._times.setdefault((part.name, group), []).append((part.mask, when))
-
-    def _missing(self, part: DataRegion) -> bool:
-        given, name, mask = self._given, part.name, part.mask
-        # The last group is there last.
-        return any(mask & ~given.get((name, group), 0) for group in reversed(range(*part.groups)))
 
     def add(self, *works: Work, line: str = "", name: str = "") -> None:
         """Emit works among the others.
@@ -153,7 +126,7 @@ class ListScheduler:
     def _reach(self, stream: _Stream, head: Piece) -> _Stream:
         """A stream comes to its next piece."""
         stream.head, stream.ready = head, None
-        stream.awaited = _needs(head)
+        stream.awaited = _awaited(head)
         stream.awaits = next(stream.awaited, None)
         if head.inside and head.lane == BoundEngine.ARRAY:
             self._inside.append(stream)
@@ -167,22 +140,16 @@ class ListScheduler:
         self._under_way = stream
         piece, head = stream.head, next(stream.work, None)
         self._under_way = None
-        gives, closes = piece.gives, piece.closes
+        closes = piece.closes
         if not piece.inside:
-            stream.carried, stream.closing = gives, closes
-            gives, closes = (), ""
+            stream.closing, closes = closes, ""
         if head is None or not head.inside:
-            gives, closes = gives + stream.carried, stream.closing
+            closes = stream.closing
         if piece.lane == BoundEngine.ACORE and not (piece.passes_first or piece.late):
             self._lanes = clock.free(Unit.ACORE)
         if piece.task and piece.lane == BoundEngine.LOAD:
             # Its loads take several channels: the last command need not be the last one that is done.
             piece.task.through = clock.through(first)
-        for part in gives:
-            self.give(part)
-            if piece.lane == BoundEngine.LOAD or (piece.lane == BoundEngine.ACORE and self._choices.cut):
-                # Its loads take several channels: the last command need not be the last one that is done.
-                self._note(part, clock.through(first))
         if piece.lane != BoundEngine.LOAD and (not piece.long_sweep or acore != clock.free(Unit.ACORE)):
             # One with long sweeps is part of a set, whose last one gives the A-Core its work.
             self._filled = stream if stream.line else None
@@ -295,7 +262,7 @@ class ListScheduler:
     def _loaded_at(self, stream: _Stream) -> int:
         """When a piece of the A-Core has what it needs: that is loaded when it is in memory."""
         there, head = stream.ready or 0, stream.head
-        waits = head.needs or (head.task and head.task.after and not head.inside)
+        waits = head.task and (head.task.gated or (head.task.after and not head.inside))
         if there and waits and head.loads and self._choices.operands:
             there += _LATENCY + head.cycles
         return there
@@ -331,9 +298,11 @@ class ListScheduler:
                 if stream.line in lines:
                     continue
                 lines.add(stream.line)
-            if not self._there(stream) or any(self._missing(part) for part in piece.behind()):
+            if not self._there(stream) or not all(task.emitted for task in piece.behind()):
                 continue
             if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
+                continue
+            if piece.task and any(self._recorder.waits_for_use(access) for access in piece.task.taken()):
                 continue
             if all(pool.find(count) is not None for pool, count in piece.room):
                 found.append(stream)
@@ -346,8 +315,7 @@ class ListScheduler:
     def _there(self, stream: _Stream) -> bool:
         """Whether what a stream's piece needs has been emitted; ``ready`` says when it is there."""
         if stream.ready is None and not self._waits(stream):
-            needs, task = stream.head.needs, stream.head.task
-            times = [self._written(part) for part in needs]
+            task, times = stream.head.task, list[int]()
             if task is not None:
                 times += (other.through for other in task.after)
                 times += (self._recorder.when(access) for access in task.read())
@@ -355,9 +323,9 @@ class ListScheduler:
         return stream.ready is not None
 
     def _waits(self, stream: _Stream) -> bool:
-        """Whether something that a stream's piece needs has not been emitted."""
-        while (need := stream.awaits) is not None:
-            if need[1] & ~self._given.get(need[0], 0) if isinstance(need, tuple) else not need.emitted:
+        """Whether a task that a stream's piece comes after has not been emitted."""
+        while (other := stream.awaits) is not None:
+            if not other.emitted:
                 return True
             stream.awaits = next(stream.awaited, None)
         return False
@@ -372,13 +340,6 @@ class ListScheduler:
         if not stream.line or not self._there(stream):
             return False
         return self._start(stream, self._recorder.clock.free(Unit.CCORE)) + stream.head.cycles <= gap
-
-    def _written(self, part: DataRegion) -> int:
-        """When some images of a tensor are in memory, or operands on chip."""
-        times, images = [self._times.get((part.name, group)) for group in range(*part.groups)], part.mask
-        if all(times):
-            return max((when for found in times for mask, when in found or () if mask & images), default=0)
-        return self._recorder.when(tensor_access(part.name, (part.images, part.groups)))
 
     def _load_start(self, stream: _Stream) -> int:
         """When a Loader could begin with a piece."""

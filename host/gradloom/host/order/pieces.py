@@ -1,4 +1,4 @@
-"""Pieces of work: commands that are emitted together, and what they need, give and take, as the list scheduler sees them
+"""Pieces of work: commands that are emitted together, and what they wait for and take, as the list scheduler sees them
 (:mod:`gradloom.host.order.list_scheduler`)."""
 
 import dataclasses
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import FreeListAllocator
 
-__all__ = ["BoundEngine", "DataRegion", "Known", "Piece", "Work"]
+__all__ = ["OPEN", "BoundEngine", "Gate", "Known", "Piece", "Work"]
 
 
 class BoundEngine(enum.IntEnum):
@@ -34,24 +34,45 @@ class Known(Protocol):
 
     @property
     def after(self) -> "Sequence[Known]":
-        """Tasks that it has to come behind."""
+        """Tasks that it has to come after."""
+
+    @property
+    def gated(self) -> "Sequence[Known]":
+        """Tasks that its gate waits for."""
+
+    def taken(self) -> Iterator[Access]:
+        """Parts of rings that it would take if it came now: nothing there may be still to be used."""
 
     def read(self) -> Sequence[Access]:
-        """Parts of tensors in DRAM that it reads, and what others have made on the array; known when it may come."""
+        """Regions in DRAM that it reads, or its gate waits for, and what others have made on the array; known when it may come."""
 
 
 @dataclasses.dataclass(frozen=True)
-class DataRegion:
-    """Some images and channel groups of a tensor in DRAM, or of something that is done for each image."""
+class Gate:
+    """What has to be done before a task begins, although its own commands could run before.
 
-    name: str
-    images: tuple[int, int]
-    groups: tuple[int, int] = (0, 1)
+    A task that takes room on chip and holds it until later tasks have come waits here for what all of them need. Begun too early,
+    tiles would hold room that others need, and wait for each other. The tasks that a gate waits for follow from regions, as all
+    dependences do: those that have accessed them before, in the order of meaning.
 
-    @property
-    def mask(self) -> int:
-        """A bit for each image."""
-        return (1 << self.images[1]) - (1 << self.images[0])
+    Parameters
+    ----------
+    written : regions that later tasks read: whoever writes them comes first
+    settled : regions that are to be left alone: whoever reads or writes them comes first
+    summed : regions that the array is to be finished with: those of its tasks whose sums become these come first
+    """
+
+    written: tuple[Access, ...] = ()
+    settled: tuple[Access, ...] = ()
+    summed: tuple[Access, ...] = ()
+
+    def __or__(self, other: "Gate") -> "Gate":
+        """Waits for what either waits for."""
+        return Gate(self.written + other.written, self.settled + other.settled, self.summed + other.summed)
+
+
+OPEN = Gate()
+"""Waits for nothing."""
 
 
 class Piece(NamedTuple):
@@ -61,7 +82,7 @@ class Piece(NamedTuple):
     ----------
     lane : the engine that bounds them
     cycles : of that engine
-    needs, gives : what must have been emitted before, and what has been once these commands are
+    gate : what must have been emitted before, beside what its commands come after by their accesses
     room : addresses that must be free on chip, which these commands take
     opens, closes : a queue of operands of the array that these commands add to, or have used the oldest of
     ahead : sets of operands in that queue, at most; ``None``: as chosen for all
@@ -70,16 +91,16 @@ class Piece(NamedTuple):
     weights : beats of weights that must be there before its first window, or, of a load, that it brings
     waits : says how many beats of weights these are when the work comes to the piece
     sweeps : cycles in which its results leave the array and the A-Core takes them
-    inside : whether it goes on with what a piece before it has begun: what that one gives and closes is there with the last of
-        them, and no other work's partial sums come between those of the array
+    inside : whether it goes on with what a piece before it has begun: what that one closes is free with the last of them, and no
+        other work's partial sums come between those of the array
     idle : whether gradients may come before a piece that goes on, if they are through when it could start
-    takes : where it begins to gather gradients, or loads operands: nothing there may be still to be used
+    takes : where it begins to gather gradients: nothing there may be still to be used
     holds : whether its work has gathered gradients that wait for further spans, beside which no other work of its line has room
     passes : whether it may come before earlier works of its line that cannot
     silent : whether the A-Core gets nothing to do by it
     target : where its first results go
     apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
-    behind : says what must have been emitted beside ``needs``, at the time: who reads what its commands overwrite on chip
+    behind : says what else must have been emitted, at the time: the tasks that read what its commands overwrite on chip
     loads : whether what the A-Core needs is loaded first
     passes_first : whether it is a first pass of the A-Core only, beside which others are swept
     update : whether it updates weights, so that nobody waits for it but gradients that want its room
@@ -91,8 +112,7 @@ class Piece(NamedTuple):
 
     lane: BoundEngine
     cycles: int
-    needs: tuple[DataRegion, ...] = ()
-    gives: tuple[DataRegion, ...] = ()
+    gate: Gate = OPEN
     room: tuple[tuple[FreeListAllocator, int], ...] = ()
     opens: str = ""
     closes: str = ""
@@ -110,7 +130,7 @@ class Piece(NamedTuple):
     silent: bool = False
     target: Callable[[], Access] | None = None
     apart: Callable[[], bool] = lambda: False
-    behind: Callable[[], Sequence[DataRegion]] = tuple
+    behind: Callable[[], Sequence[Known]] = tuple
     loads: bool = True
     passes_first: bool = False
     update: bool = False

@@ -16,17 +16,17 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
 from gradloom.host.order.pieces import Piece
 
-__all__ = ["Address", "Allocator", "Call", "Collector", "Command", "Emitter", "Fields", "GiveBack", "Later", "Number", "Place",
-           "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Step", "Take", "Task", "Uses", "Way",
-           "emitted", "known", "planned_rows", "together"]
+__all__ = ["Address", "Allocator", "Call", "Collector", "Command", "CommandEmitter", "Emitter", "Fields", "GiveBack",
+           "Later", "Number", "Place", "PlannedAccess", "PlannedPool", "PlannedRing", "Region", "Start", "Step",
+           "Take", "Task", "Uses", "Way", "emitted", "known", "planned_rows", "together"]
 
 
 _GRADIENTS = "DW"
 """The buffer of weight gradients."""
 
 
-class Emitter(Protocol):
-    """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.program_builder.ProgramBuilder`)."""
+class CommandEmitter(Protocol):
+    """Where commands go whose addresses have been found (:class:`~gradloom.host.compilation.transfers.Transfers`)."""
 
     def emit(self, command: "Command", fields: dict[str, Any], reads: Sequence[Access], writes: Sequence[Access]) -> None:
         """Emit a command, all of whose fields and accesses have been found."""
@@ -36,6 +36,13 @@ class Emitter(Protocol):
 
     def set_tag(self, tag: int) -> None:
         """Give a tag to what is emitted from now on."""
+
+
+class Emitter(CommandEmitter, Protocol):
+    """Where the steps of tasks go (:class:`~gradloom.host.compilation.program_builder.ProgramBuilder`)."""
+
+    def start(self, tasks: "Sequence[Task]") -> None:
+        """Emit tasks one after the other from now on, beside all others."""
 
 
 class Later:
@@ -95,7 +102,7 @@ class Way:
         self._dest, self._most = dest, most
         self._found: int | None = None
 
-    def choose(self, emitter: Emitter) -> int:
+    def choose(self, emitter: CommandEmitter) -> int:
         """The channel; all later calls give the same."""
         if self._found is None:
             self._found = emitter.way(self._dest, shared=True, most=self._most)
@@ -227,7 +234,7 @@ class Command:
     again: bool
     tag: int
 
-    def perform(self, emitter: Emitter) -> None:
+    def perform(self, emitter: CommandEmitter) -> None:
         fields = {name: value if type(value) is int else value.choose(emitter) if isinstance(value, Way) else _found(value)
                   for name, value in self.fields.items()}
         emitter.emit(self, fields, [known(access) for access in self.reads], [known(access) for access in self.writes])
@@ -308,6 +315,24 @@ class Call:
         return together([self.used, *(step.uses() for step in self.steps)])
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Start:
+    """Further tasks come from now on, beside all others: what the A-Core does with what the array has made.
+
+    ``otherwise``: others that come in their place unless these are ``chosen`` when the step is done.
+    """
+
+    tasks: "Sequence[Task]"
+    otherwise: "Sequence[Task]" = ()
+    chosen: Callable[[], bool] = lambda: True
+
+    def perform(self, emitter: Emitter) -> None:
+        emitter.start(self.tasks if self.chosen() else self.otherwise)
+
+    def uses(self) -> Uses:
+        return Uses()
+
+
 @dataclasses.dataclass(eq=False)
 class Task:
     """A piece of work with its steps, in order.
@@ -317,12 +342,16 @@ class Task:
     number : :class:`int`
         In the order of meaning.
     after : tuple of :class:`Task`
-        Earlier ones that it has to come behind.
+        Earlier ones that it has to come after.
+    gated : tuple of :class:`Task`
+        Earlier ones that its gate waits for.
     reads : tuple of :class:`~gradloom.host.order.accesses.Access`
         Parts of tensors in DRAM, and what others have made on the array.
     emitted : :class:`bool`
     through : :class:`int`
         When the commands that it ended with are done.
+    takes : tuple of (:class:`~gradloom.host.order.allocators.RingAllocator`, int)
+        What it takes first of each ring whose addresses are to have been used: how many.
     twin : :class:`Task`, optional
         What others come behind, if this one comes in its place.
     """
@@ -331,10 +360,25 @@ class Task:
     steps: tuple[Step, ...]
     number: int = -1
     after: "tuple[Task, ...]" = ()
+    gated: "tuple[Task, ...]" = ()
     reads: tuple[Access | PlannedAccess, ...] = ()
     emitted: bool = False
     through: int = 0
+    takes: tuple[tuple[RingAllocator, int], ...] = ()
     twin: "Task | None" = None
+
+    def __post_init__(self) -> None:
+        found = dict[RingAllocator, int]()
+        for step in self.steps:
+            if isinstance(step, Take) and isinstance(step.source, RingAllocator) and step.source.name:
+                found.setdefault(step.source, step.place.count)
+        self.takes = tuple(found.items())
+
+    def taken(self) -> Iterator[Access]:
+        """Where what it takes of rings would lie if it came now."""
+        for ring, count in self.takes:
+            start = ring.find(count)
+            yield Access(ring.name, ((start, start + count),))
 
     def read(self) -> list[Access]:
         """Parts of tensors in DRAM that it reads, and what others have made on the array; known when it may come."""

@@ -1,11 +1,12 @@
 """A convolution on the array: the works of its tiles, whose inputs stay on chip for all of them or come set by set."""
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 
 from gradloom.host.compilation.sums import norm_access
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, PlannedPool, Uses
 from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.host.tiles.convolution_tiles import growing
@@ -15,7 +16,6 @@ from gradloom.host.tiles.tile_commands import TileCommands
 __all__ = ["Convolution"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 
 _FIRST_STEPS = 4
 """Of inputs that the array takes as they are made, at least: fewer would be mere commands."""
@@ -27,47 +27,38 @@ class Convolution(TileCommands):
     def works(
         self,
         tiles: Sequence[Range],
-        needs: Callable[[Range], Parts],
-        gives: Callable[[Range, list[int]], Parts],
+        gate: Callable[[Range], Gate],
         emit: Callable[[Range, list[int], Address | None], Work],
-        made: Callable[[Range, Range], Parts] | None = None,
-        early: Parts = (),
+        *,
+        early: Gate = OPEN,
+        as_made: bool = False,
     ) -> list[Work]:
         """The loads of inputs that stay on chip for all output groups, and everything else.
 
         Parameters
         ----------
         tiles : ranges of images, as from :meth:`image_tiles`
-        needs : what a range needs; nothing is loaded before all of it is there, as its place on chip is freed by its end only
-        gives : what is there once some output groups of a range are done
+        gate : of a range: nothing is loaded before all of its inputs are there, as its place on chip is freed by its end only
         emit : emits an output tile of a range; last argument: where its inputs are, or ``None``
-        early : what is there when the array is through with the layer before
-        made : what some input groups of a range need beside that, if they are made so slowly that the array had better take the
-            first ones before the others are there
+        early : open when the array is finished with the layer before
+        as_made : whether inputs are made so slowly that the array had better take the first ones before the others are there:
+            then ``early`` is the gate, where that is possible
         """
-        if made and len(tiles) == 1 and self._by_parts(tiles[0]):
-            self._made, needs = made, lambda _: early
+        if as_made and len(tiles) == 1 and self._by_parts(tiles[0]):
+            self.as_made, gate = True, lambda _: early
         # Decided once: what loads and what computes must agree.
         self._wholes = {images: self._whole(images[1] - images[0]) for images in tiles}
         if not all(self._wholes.values()):
             self.builder.by_sets.add((self.layer, self._transpose))
-        loaded, places = self.builder.step(), dict[int, Address]()
+        places = dict[int, Address]()
         return [
-            self._loads(tiles, needs, loaded, places, early if len(tiles) == 1 and self.sweep.k1 else ()),
-            self._computes(tiles, needs, gives, emit, loaded, places),
+            self._loads(tiles, gate, places, early if len(tiles) == 1 and self.sweep.k1 else OPEN),
+            self._computes(tiles, gate, emit, places),
         ]
 
-    def _loads(
-        self,
-        tiles: Sequence[Range],
-        needs: Callable[[Range], Parts],
-        loaded: Callable[[int], DataRegion],
-        places: dict[int, Address],
-        early: Parts,
-    ) -> Work:
-        pool, ahead = self._pool, 1 if self._beside else None
-        before: Parts = ()
-        if early:
+    def _loads(self, tiles: Sequence[Range], gate: Callable[[Range], Gate], places: dict[int, Address], early: Gate) -> Work:
+        """Those of inputs that are loaded ahead of their tiles: before any set, which takes its room itself."""
+        if early != OPEN:
             chunk = self.inputs.chunks(tiles[0][1] - tiles[0][0])[0]
             words = (chunk[1] - chunk[0]) * self.weights.per_step + 1
             first = self.tiles()[: self.builder.config.wbuf_depth * 3 // 4 // words]
@@ -76,27 +67,22 @@ class Convolution(TileCommands):
             for outputs in first:
                 uses = Uses(self.weights.reads(outputs, chunk))
                 self.builder.call(functools.partial(self.weights.preload, outputs, chunk), uses=uses)
-        for n, images in enumerate(tiles):
-            count = images[1] - images[0]
-            if not self._wholes[images]:
-                # Its sets take their room themselves: those behind must not be there first.
-                before = (loaded(n),)
-                continue
-            beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
-            yield Piece(
-                BoundEngine.LOAD, beats, (*needs(images), *before), (loaded(n),), room=((pool.real, room),), opens=self._queue,
-                ahead=ahead,
-            )
-            places[n] = pool.take(room)
-            self.inputs.load(images, (0, self.steps), places[n], self.cycles(images), together=True)
+        for n, images in enumerate(itertools.takewhile(self._wholes.__getitem__, tiles)):
+            yield from self._load(n, images, gate(images), places)
+
+    def _load(self, number: int, images: Range, gate: Gate, places: dict[int, Address]) -> Work:
+        count, pool = images[1] - images[0], self._pool
+        beats, room = self.inputs.beats(count), self.steps * self.inputs.size(count)
+        ahead = 1 if self._beside else None
+        yield Piece(BoundEngine.LOAD, beats, gate, room=((pool.real, room),), opens=self._queue, ahead=ahead)
+        places[number] = pool.take(room)
+        self.inputs.load(images, (0, self.steps), places[number], self.cycles(images), together=True)
 
     def _computes(
         self,
         tiles: Sequence[Range],
-        needs: Callable[[Range], Parts],
-        gives: Callable[[Range, list[int]], Parts],
+        gate: Callable[[Range], Gate],
         emit: Callable[[Range, list[int], Address | None], Work],
-        loaded: Callable[[int], DataRegion],
         places: dict[int, Address],
     ) -> Work:
         pool, outputs = self._pool, self.tiles()
@@ -104,11 +90,13 @@ class Convolution(TileCommands):
             self.builder.sums.kept = max(psum_words(self.sweep, self.builder.config, last - first) for first, last in tiles)
         for n, images in enumerate(tiles):
             if not self._wholes[images]:
-                yield from self._by_sets(images, needs(images), loaded(n), gives, emit)
+                yield from self._by_sets(images, gate(images), emit)
                 continue
+            if n not in places:
+                yield from self._load(n, images, gate(images), places)
             for tile in outputs:
                 last = tile is outputs[-1]
-                yield self._piece(tile, images, needs(images), gives(images, tile), last=last)
+                yield self._piece(tile, images, gate(images), last=last)
                 yield from emit(images, tile, places[n])
                 if last:
                     pool.give_back(places[n])
@@ -119,9 +107,9 @@ class Convolution(TileCommands):
         """Whether the array takes all inputs of a tile at once: they fit and those of the next images beside them, or else they
         would be loaded more than once in sets."""
         ahead = self._transpose or self.steps * self.inputs.size(images) <= self.inputs.half
-        return self._made is None and self.inputs.resident(images) and (ahead or len(self._sets(images)) > 1)
+        return not self.as_made and self.inputs.resident(images) and (ahead or len(self._sets(images)) > 1)
 
-    def _piece(self, tile: list[int], images: Range, needs: Parts, gives: Parts, *, last: bool) -> Piece:
+    def _piece(self, tile: list[int], images: Range, gate: Gate, *, last: bool) -> Piece:
         """A tile with all its commands; the ``last`` one that uses the images' inputs."""
         count = images[1] - images[0]
         cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
@@ -130,8 +118,7 @@ class Convolution(TileCommands):
         return Piece(
             BoundEngine.ARRAY,
             cycles,
-            needs,
-            gives,
+            gate,
             closes=self._queue if last else "",
             lag=max(0, 2 * cycles - swept),
             waits=weights,
@@ -156,26 +143,19 @@ class Convolution(TileCommands):
         sums = self._beside_set(images)
         return norm_access(sums.half) if sums else self.builder.sums.next()
 
-    def _by_sets(
-        self,
-        images: Range,
-        needs: Parts,
-        loaded: DataRegion,
-        gives: Callable[[Range, list[int]], Parts],
-        emit: Callable[[Range, list[int], Address | None], Work],
-    ) -> Work:
+    def _by_sets(self, images: Range, gate: Gate, emit: Callable[[Range, list[int], Address | None], Work]) -> Work:
         """All tiles of some images whose inputs come chunk by chunk, set by set."""
         pool, count = self.builder.pool["IBUF"], images[1] - images[0]
-        # The first layer is through before the last images begin.
+        # The first layer is finished before the last images begin.
         kept = self.builder.sums.kept if self._follows and images[1] < self.builder.images[1] else 0
         room, sets = self.inputs.region(count, self._last_steps(count, kept)), self._sets(count, kept)
-        if self._made:
+        if self.as_made:
             room = self.steps * self.inputs.size(count)
         words = psum_words(self.sweep, self.builder.config, count)
         start: Address | None = None
         sums = self.builder.sums
         for number, tiles in enumerate(sets):
-            begins, ends = number == 0, number == len(sets) - 1
+            begins = number == 0
             chunks = self._chunks(count, kept, begins=begins)
             if number % 2:
                 chunks.reverse()
@@ -183,8 +163,7 @@ class Convolution(TileCommands):
             yield Piece(
                 BoundEngine.ARRAY,
                 (chunk[1] - chunk[0]) * self._step_cycles(count),
-                (*needs, *self._groups_made(images, chunk)),
-                (loaded,) if ends else (),
+                gate,
                 room=((pool.real, room),) if begins else (),
                 silent=True,
                 waits=functools.partial(self.weights.waited, tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
@@ -197,7 +176,7 @@ class Convolution(TileCommands):
             there = self._set.there if self._set and not begins else {}
             self._set = TileSet(self.builder.take_sums, words, len(tiles), chunks, there)
             self.builder.call(functools.partial(sums.begin_set, len(tiles), words))
-            yield from in_turn([(emit(images, tile, None), gives(images, tile)) for tile in tiles])
+            yield from in_turn([emit(images, tile, None) for tile in tiles])
         self._set = None
         self.builder.call(sums.end_set)
         assert start is not None
@@ -205,6 +184,6 @@ class Convolution(TileCommands):
 
     def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
-        if self._made:
+        if self.as_made:
             return growing(0, self.steps, self.inputs.chunks(images)[0][1], 1 if self.builder.choices.cut else _FIRST_STEPS)
         return super()._chunks(images, kept, begins=begins)

@@ -86,11 +86,6 @@ def pool_work(builder: ProgramBuilder, one: PoolPass, *, dry: bool, chosen: rang
         builder.groups(shape[0]),
         limit,
         sum(pool_cycles(Instruction(Opcode.RUN, fixed | part.fields())) for part in parts),
-        lambda images, groups: (builder.part(one.source, tensor, images, groups),),
-        lambda images, groups: (
-            builder.part(one.target, tensor, images, groups),
-            *(builder.every_row(one.target, tensor, images, groups) if backward else ()),
-        ),
         chosen=chosen,
     ):
         # Rows of a plane one by one: a whole one would keep others waiting.

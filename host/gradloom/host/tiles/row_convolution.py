@@ -7,7 +7,7 @@ from typing import Any
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
 from gradloom.host.compilation.sums import TileSums
 from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, Region
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.row_parts import bitmap_rows, row_parts
@@ -16,7 +16,6 @@ from gradloom.host.tiles.row_tiles import RowTile, RowTiles, tile_words
 __all__ = ["RowConvolution"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 _RUN_CYCLES = 80
 """Of a command of the A-Core beside its beats, about."""
 
@@ -74,8 +73,7 @@ class RowConvolution:
         self,
         tile: RowTile,
         outs: list[int],
-        needs: Parts = (),
-        gives: Parts = (),
+        gate: Gate = OPEN,
         *,
         room: Sequence[tuple[FreeListAllocator, int]] = (),
         rows: bool = True,
@@ -83,7 +81,7 @@ class RowConvolution:
         """A tile that the A-Core sweeps, or of which it only takes the sums of magnitudes (not ``rows``)."""
         cycles, beats = self.tile_cycles(tile), sum(last - first for first, last in self.parts(tile)) * self.plane.xe if rows else 0
         lag = max(0, 2 * cycles - len(outs) * (beats + _RUN_CYCLES))
-        return Piece(BoundEngine.ARRAY, cycles, needs, gives, room=tuple(room), lag=lag, target=self.builder.sums.next)
+        return Piece(BoundEngine.ARRAY, cycles, gate, room=tuple(room), lag=lag, target=self.builder.sums.next)
 
     def input_beats(self, tiles: Sequence[RowTile]) -> int:
         """Beats of the inputs of some tiles."""
@@ -164,8 +162,7 @@ class RowConvolution:
 
     def by_tiles(
         self,
-        needs: Callable[[Range], Parts],
-        gives: Callable[[Range], Parts],
+        gate: Callable[[Range], Gate],
         emit: Callable[[int, RowTile, list[int], Address | None, bool], None],
         *,
         passes: int = 1,
@@ -175,7 +172,7 @@ class RowConvolution:
 
         Parameters
         ----------
-        needs, gives : what an image needs, and what is there when it is done
+        gate : of an image
         emit : computes a tile for some output groups and sweeps it; last arguments: where its inputs are, whether this is the
             last pass
         passes : how often to go over all tiles
@@ -190,8 +187,7 @@ class RowConvolution:
                 yield self.swept(
                     tile,
                     outs,
-                    needs(images) if begins else (),
-                    gives(images) if ends else (),
+                    gate(images) if begins else OPEN,
                     room=(self.room, *room) if begins else (),
                     rows=turn == passes - 1,
                 )

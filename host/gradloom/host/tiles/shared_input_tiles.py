@@ -10,7 +10,7 @@ for the sweep of the tile before (docs/decisions/0010-tiles-share-inputs.md).
 from collections.abc import Callable, Mapping
 
 from gradloom.host.compilation.sums import HALVES, PlannedSums
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece, Work
+from gradloom.host.order.pieces import BoundEngine, Piece, Work
 from gradloom.host.order.tasks import Address
 
 __all__ = ["TURN", "TileSet", "in_turn", "runs_of"]
@@ -76,15 +76,15 @@ def runs_of(places: Mapping[int, Address], chunk: Range, step: int) -> list[tupl
     return found
 
 
-def in_turn(works: list[tuple[Work, tuple[DataRegion, ...]]]) -> Work:
-    """Works side by side, each up to its next turn; what each gives is there when its last command has been emitted."""
+def in_turn(works: list[Work]) -> Work:
+    """Works side by side, each up to its next turn."""
     while works:
-        for entry in list(works):
-            work, gives = entry
+        for work in list(works):
             for piece in work:
                 if piece is TURN:
                     break
                 yield piece
             else:
-                works.remove(entry)
-                yield Piece(BoundEngine.ARRAY, 0, gives=gives, inside=True, silent=True)
+                works.remove(work)
+                yield Piece(BoundEngine.ARRAY, 0, inside=True, silent=True)
+

@@ -11,7 +11,7 @@ from gradloom.contracts.isa import Opcode, XSource
 from gradloom.host.compilation.sums import PsumRegion, TileSums, norm_access, port_access
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
+from gradloom.host.order.pieces import BoundEngine, Piece
 from gradloom.host.order.tasks import Address, Emitter, Place, Region, Uses
 from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.host.tiles.convolution_tiles import ConvolutionTiles
@@ -21,7 +21,6 @@ from gradloom.host.tiles.tile_inputs import InputLayout
 __all__ = ["TileCommands"]
 
 Range = tuple[int, int]
-Parts = tuple[DataRegion, ...]
 Tile = Generator[Piece, None, TileSums]
 """The pieces of a tile, whose steps come behind each; in the end where its sums lie."""
 
@@ -66,7 +65,7 @@ class _Chunk:
     def uses(self) -> Uses:
         places = [address.place for address in (*self.places.values(), *([self.inputs] if self.inputs else []))]
         reads = list(self.tile.weights.reads(self.outputs, self.chunk))
-        if not places:
+        if not places or self.tile.as_made:
             reads += self.tile.inputs.reads(self.images, self.chunk)
         return Uses(reads, (), places, (self.sums,))
 
@@ -105,15 +104,15 @@ class TileCommands(ConvolutionTiles):
         Where inputs that come chunk by chunk go.
     _set : :class:`~gradloom.host.tiles.shared_input_tiles.TileSet`, optional
         The set under way.
-    _made : callable, optional
-        What some input groups of a range of images need, if the array takes them as they are made.
+    as_made : :class:`bool`
+        The array takes inputs as they are made: those of the first groups before the others are there.
     _divisible : :class:`bool`
         Whether gradients may come between the commands of a tile.
     """
 
     region: Region | None = None
     _set: TileSet | None = None
-    _made: Callable[[Range, Range], Parts] | None = None
+    as_made = False
     _divisible = True
 
     def strip(self, first: int, last: int, region: Region) -> Self:
@@ -178,7 +177,7 @@ class TileCommands(ConvolutionTiles):
             if tiles and not last:
                 size, following = chunk[1] - chunk[0], chunks[chunks.index(chunk) + 1]
                 room = self.region.size // self.inputs.size(count) if self.region else 0
-                if not self._transpose and not self._made and size + following[1] - following[0] <= room:
+                if not self._transpose and not self.as_made and size + following[1] - following[0] <= room:
                     # Behind the first of the tiles, as there is room beside this chunk.
                     self._fetch(images, following, size)
                 if not self._at_once(chunks):
@@ -228,11 +227,11 @@ class TileCommands(ConvolutionTiles):
     def _at_once(self, chunks: list[Range]) -> bool:
         """Whether each tile of a set takes all chunks without a turn of others: two that come in rows. So the A-Core, on which
         the next layer waits, begins with the first tile while the array computes the second one."""
-        return self._made is not None and bool(self.builder.choices.cut) and len(chunks) == 2
+        return self.as_made and bool(self.builder.choices.cut) and len(chunks) == 2
 
     def _strips_as_made(self, images: Range, outputs: list[int]) -> list[Range]:
         """Units of the one image in which the first tile, which waits for inputs that are made in rows, takes them; else none."""
-        if not self._made or images[1] - images[0] > 1 or outputs != self.tiles()[0]:
+        if not self.as_made or images[1] - images[0] > 1 or outputs != self.tiles()[0]:
             return []
         found = self.inputs.strips(images)
         return found if len(found) > 1 else []
@@ -282,7 +281,7 @@ class TileCommands(ConvolutionTiles):
         if chunk[0] not in tiles.there:
             self._fetch(images, chunk, chunk[1] - chunk[0])
             # Inputs that are taken as they are made have room for all of them.
-            tiles.there, tiles.ahead = (tiles.there if self._made else {}) | tiles.ahead, {}
+            tiles.there, tiles.ahead = (tiles.there if self.as_made else {}) | tiles.ahead, {}
         return {number: tiles.there[number] for number in range(*chunk)}
 
     def _fetch(self, images: Range, chunk: Range, before: int) -> None:
@@ -305,14 +304,13 @@ class TileCommands(ConvolutionTiles):
         half's sums of magnitudes (``norms``)."""
         count = images[1] - images[0]
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
-        needs, idle = self._groups_made(images, chunk), not self._slow_weights(self._step_cycles(count))
+        idle = not self._slow_weights(self._step_cycles(count))
         if not last:
             behind = lambda: self.builder.sums.unread(planned.known())  # noqa: E731
-            return Piece(BoundEngine.ARRAY, cycles, needs, inside=True, idle=idle, silent=True, behind=behind)
+            return Piece(BoundEngine.ARRAY, cycles, inside=True, idle=idle, silent=True, behind=behind)
         return Piece(
             BoundEngine.ARRAY,
             cycles,
-            needs,
             inside=True,
             idle=idle,
             lag=max(0, 2 * cycles - swept),
@@ -384,6 +382,3 @@ class TileCommands(ConvolutionTiles):
     def _beside_set(self, images: int) -> PsumRegion | None:
         """Where the sums of a tile of its own go if they lie beside those of the set under way."""
         return self.builder.sums.beside(psum_words(self.sweep, self.builder.config, images)) if self._beside else None
-
-    def _groups_made(self, images: Range, chunk: Range) -> Parts:
-        return self._made(images, chunk) if self._made else ()

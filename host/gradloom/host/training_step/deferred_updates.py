@@ -9,11 +9,10 @@ last. Their exponents, seeds and hyperparameters stay those of their own step un
 import dataclasses
 
 from gradloom.contracts.isa import Opcode
-from gradloom.host.backward.gradient_queues import updated
 from gradloom.host.backward.schedule_backward import dx_kind
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.transfers import BASE
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Work
 from gradloom.host.training_step.scales import Scale, scale_all, scales
 from gradloom.models.network import Conv, FullyConnected, Kind
 from gradloom.models.rounding import NEAREST_F
@@ -68,20 +67,21 @@ class ArrivingUpdates:
         """All scales that have waited."""
         scale_all(self.builder, [scale for held in self._held.values() for scale in held])
 
-    def guard(self, name: str, works: list[Work]) -> list[Work]:
-        """The forward pass of a layer; what it writes anew comes behind the updates that use it."""
+    def gate(self, name: str) -> Gate:
+        """Of the forward pass of a layer, loads aside: its results, and the scales that come with them, replace what the updates of
+        the layers that follow have used once their weights are settled."""
         if name not in self._held:
-            return works
-        needs = tuple(updated(self.builder, layer.name) for layer in self.layers if layer.input == name)
-        return [self._behind(work, needs, name) for work in works]
+            return OPEN
+        return Gate(settled=tuple(self.builder.region(layer.name, "w") for layer in self.layers if layer.input == name))
 
-    def _behind(self, work: Work, needs: tuple[DataRegion, ...], name: str) -> Work:
+    def scaled(self, name: str, works: list[Work]) -> list[Work]:
+        """The forward pass of a layer, with the scales that have waited for it."""
+        return [self._scaled(work, name) for work in works] if name in self._held else works
+
+    def _scaled(self, work: Work, name: str) -> Work:
         for piece in work:
-            if piece.lane == BoundEngine.LOAD:
-                yield piece
-                continue
-            yield piece._replace(needs=(*needs, *piece.needs))
-            if name in self._held:
+            yield piece
+            if piece.lane != BoundEngine.LOAD and name in self._held:
                 scale_all(self.builder, self._held.pop(name), together=True)
                 if not self._held:
                     self._begin_step()

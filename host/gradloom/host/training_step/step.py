@@ -11,12 +11,12 @@ from gradloom.host.backward.gradient_queues import GradientQueues
 from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.forward import schedule_forward, schedule_shortcut
 from gradloom.host.order.list_scheduler import ListScheduler
-from gradloom.host.order.pieces import Work
+from gradloom.host.order.pieces import OPEN, Work
 from gradloom.host.training_step.deferred_updates import ArrivingUpdates, held_scales, seeds
 from gradloom.host.training_step.loss_overlap import beside_forward, last_layers, turn
 from gradloom.host.training_step.scales import scale_all, scales
 from gradloom.models.golden.step import DX_CALIBRATION
-from gradloom.models.network import INPUT, Conv, FullyConnected, Kind, Layer, Subsample
+from gradloom.models.network import Conv, FullyConnected, Kind, Layer, Subsample
 
 __all__ = ["Step"]
 
@@ -122,7 +122,6 @@ class Step:
 
     def _forward(self) -> None:
         builder, layers, images = self.builder, self.network.layers, self.builder.images
-        self.scheduler.give(builder.part(INPUT, "z", images))
         self._forward_layers(layers[: len(layers) - len(builder.last_layers)])
         for part in builder.turn:
             builder.images = part
@@ -140,8 +139,9 @@ class Step:
                     functools.partial(schedule_forward.forward, builder, layer),
                 )
                 continue
-            works = schedule_forward.forward(builder, layer)
-            self._work(layer.name, Kind.Z.name, *(self.arrivals.guard(layer.name, works) if self.arrivals else works))
+            with builder.gated(self.arrivals.gate(layer.name) if self.arrivals else OPEN):
+                works = schedule_forward.forward(builder, layer)
+            self._work(layer.name, Kind.Z.name, *(self.arrivals.scaled(layer.name, works) if self.arrivals else works))
 
     # Backward
 

@@ -7,6 +7,7 @@ from gradloom.host.backward.gradient_queues import GradientQueues
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.im2col import lower
 from gradloom.host.dram.memory_map import memory_map
+from gradloom.host.order.pieces import OPEN
 from gradloom.models.network import load_network
 
 ETA = PRESETS["eta"]
@@ -25,13 +26,13 @@ def test_large_planes_make_two_lines_that_share_the_buffer():
     assert sorted([light.name, slow.name]) == [light.name, slow.name]
     assert (light.ring.first, light.ring.size) == (0, 256) and (slow.ring.first, slow.ring.size) == (256, 256)
     assert lines["s2b2b"] is light and lines["s4b1a"] is slow and lines["fc"] is light
-    assert lines["s1b1a"].needs == ()
+    assert lines["s1b1a"].gate == OPEN
 
 
 def test_the_first_layer_has_the_whole_buffer_when_all_others_are_done():
     lines = lines_of("resnet18")
     assert lines["stem"].ring.size == ETA.dw_depth
-    assert {part.name for part in lines["stem"].needs} == {f"{name} updated" for name in lines if name != "stem"}
+    assert {access.space for access in lines["stem"].gate.settled} == {f"{name}.w" for name in lines if name != "stem"}
 
 
 @pytest.mark.parametrize(("network", "first"), [("vgg16", "conv1_1"), ("resnet20", "stem")])
@@ -40,10 +41,10 @@ def test_a_first_layer_that_waits_for_its_loads_has_a_line_of_its_own(network, f
     lines = lines_of(network)
     own = lines.pop(first)
     room = 2 * ETA.dw_tile_beats
-    assert own.name == min(own.name, "gradients") and own.needs == ()
+    assert own.name == min(own.name, "gradients") and own.gate == OPEN
     assert (own.ring.first, own.ring.size, own.share, own.ahead) == (ETA.dw_depth - room, room, 8, 1)
     assert {line.name for line in lines.values()} == {"gradients"}
-    assert {(line.ring.first, line.ring.size, line.needs) for line in lines.values()} == {(0, ETA.dw_depth - room, ())}
+    assert {(line.ring.first, line.ring.size, line.gate) for line in lines.values()} == {(0, ETA.dw_depth - room, OPEN)}
 
 
 def test_a_kernel_of_several_windows_has_no_line_of_its_own():
@@ -54,4 +55,4 @@ def test_a_kernel_of_several_windows_has_no_line_of_its_own():
 def test_one_line_where_the_array_takes_longer_than_the_loads(name):
     lines = lines_of("digits-cnn", PRESETS[name])
     assert {line.name for line in lines.values()} == {"gradients"}
-    assert {(line.ring.first, line.ring.size, line.needs) for line in lines.values()} == {(0, PRESETS[name].dw_depth, ())}
+    assert {(line.ring.first, line.ring.size, line.gate) for line in lines.values()} == {(0, PRESETS[name].dw_depth, OPEN)}

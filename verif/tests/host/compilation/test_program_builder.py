@@ -7,14 +7,10 @@ import pytest
 from gradloom.contracts.config import PRESETS
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.memory_map import memory_map
-from gradloom.host.order.pieces import DataRegion
+from gradloom.host.order.pieces import Gate
 from gradloom.models.network import load_network
 
 BATCH = 16
-
-
-def _nothing(images, groups):
-    return ()
 
 
 @pytest.fixture(scope="module")
@@ -28,31 +24,26 @@ def builder():
 def test_every_plane_is_in_one_piece(builder, groups, limit, cycles):
     found = [
         (image, group)
-        for _, images, chosen in builder.sweeps(groups, limit, cycles, _nothing, _nothing)
+        for _, images, chosen in builder.sweeps(groups, limit, cycles)
         for image, group in itertools.product(range(*images), chosen)
     ]
     assert sorted(found) == list(itertools.product(range(BATCH), range(groups)))
     assert len(set(found)) == len(found)
 
 
-def test_a_piece_needs_and_gives_its_own_groups(builder):
-    def part(name):
-        return lambda images, groups: (DataRegion(name, images, groups),)
-
-    for piece, images, chosen in builder.sweeps(64, 16, 64, part("in"), part("out")):
-        groups = chosen.start, chosen.stop
-        assert piece.needs == (DataRegion("in", images, groups),)
-        assert piece.gives == (DataRegion("out", images, groups),)
-        assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64
+def test_a_piece_takes_as_long_as_its_planes(builder):
+    gate = Gate((builder.region("conv1", "z"),))
+    for piece, images, chosen in builder.sweeps(64, 16, 64, gate=gate):
+        assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64 and piece.gate == gate
 
 
 def test_scalars_count_where_they_take_longer_than_the_beats(builder):
-    pieces = [piece for piece, _, _ in builder.sweeps(64, 16, 2, _nothing, _nothing, 22)]
+    pieces = [piece for piece, _, _ in builder.sweeps(64, 16, 2, prepared=22)]
     assert sum(piece.cycles for piece in pieces) == 64 * BATCH * 22
 
 
 def test_small_planes_share_a_command(builder):
     """Commands of a few cycles would cost more in preparation; pieces of work stay short all the same."""
-    for piece, images, _ in builder.sweeps(64, 16, 16, _nothing, _nothing):
+    for piece, images, _ in builder.sweeps(64, 16, 16):
         assert images[1] - images[0] == 8
         assert piece.cycles <= 1000

@@ -6,8 +6,8 @@ import pytest
 from gradloom.contracts.isa import Opcode
 from gradloom.host.order.accesses import overlap, tensor_access
 from gradloom.host.order.dependences import Dependences
-from gradloom.host.order.pieces import BoundEngine, Piece
-from gradloom.host.order.tasks import Address, Call, Command, Later, Place, PlannedAccess, Take, Task, Uses
+from gradloom.host.order.pieces import BoundEngine, Gate, Piece
+from gradloom.host.order.tasks import Address, Call, Command, Later, Place, PlannedAccess, Start, Take, Task, Uses
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
 from gradloom.verif.checkout import NETWORKS
@@ -60,14 +60,44 @@ def test_when_a_task_has_what_it_reads():
 
 
 def test_one_may_come_in_the_place_of_another():
-    write, read, instead = task(using(writes=[part((0, 1))])), task(using(reads=[part((0, 1))])), task()
-    found = Dependences()
-    found.add([write])
-    found.add_instead([instead], [write])
-    found.add([read])
-    assert [other.number for other in read.after] == [0] and not write.emitted
+    write, read, usual, instead = task(using(writes=[part((0, 1))])), task(using(reads=[part((0, 1))])), task(), task()
+    added(write, task(Start([usual], [instead])), read)
+    usual.after = read.after
     instead.come()
-    assert write.emitted and all(other.emitted for other in read.after)
+    assert usual.emitted and not write.emitted
+
+
+@pytest.mark.parametrize(("gate", "found"), [
+    (Gate(), []), (Gate(written=(part((0, 1)),)), [1]), (Gate(settled=(part((0, 1)),)), [1, 2]),
+    (Gate(settled=(part((1, 2)),)), [3]), (Gate(summed=(part((2, 3)),)), [4]), (Gate(summed=(part((3, 4)),)), [6]),
+    (Gate(written=(part((3, 4)),), settled=(part((1, 2)),)), [3, 6]), (Gate(written=(part((2, 3)),)), [5])])
+def test_a_gate_waits_for_those_who_have_used_regions(gate, found):
+    """The array's own results, and those that the A-Core makes of its sums: either are summed by the array."""
+    sums = Place(1)
+    gated = Task(Piece(BoundEngine.LOAD, 1, gate), ())
+    after = added(
+        task(), task(using(writes=[part((0, 1))])), task(using(reads=[part((0, 1))])), task(using(reads=[part((1, 2))])),
+        task(using(filled=[sums]), lane=BoundEngine.ARRAY), task(using(places=[sums], writes=[part((2, 3))])),
+        task(using(writes=[part((3, 4))]), lane=BoundEngine.ARRAY), gated, task(using(writes=[part((0, 4))])),
+    )
+    assert [other.number for other in gated.gated] == found and after[7] == []
+    gated.come()
+    assert list(gated.read()) == []
+
+
+def test_what_a_gate_waits_for_has_to_be_in_memory():
+    gated = Task(Piece(BoundEngine.LOAD, 1, Gate(written=(part((0, 1)),), settled=(part((1, 2)),))), ())
+    added(gated)
+    assert gated.read() == [part((0, 1))]
+
+
+def test_what_is_started_comes_after_the_task_that_starts_it():
+    """In the order of meaning: its sums are there, and what the next task of the work reads is not."""
+    sums = Place(1)
+    started, others = ([task(using(places=[sums], writes=[part((0, 1))]))] for _ in range(2))
+    tile, following = task(using(filled=[sums]), Start(started, others)), task(using(reads=[part((0, 1))]))
+    assert added(tile, following) == [[], [1]]
+    assert started[0].after == others[0].after == (tile,) and others[0].twin is started[0]
 
 
 @pytest.mark.parametrize("seed", range(8))

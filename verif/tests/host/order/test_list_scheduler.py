@@ -1,43 +1,91 @@
 """Interleaving of independent work: what may come, and what comes first."""
 
+import functools
+from typing import NamedTuple
+
 import pytest
 
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.contracts.microprograms import TABLE
-from gradloom.host.order.accesses import Access, row_access
+from gradloom.host.order.accesses import Access, row_access, tensor_access
 from gradloom.host.order.allocators import FreeListAllocator
+from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.list_scheduler import ListScheduler
-from gradloom.host.order.pieces import BoundEngine, DataRegion, Piece
+from gradloom.host.order.pieces import BoundEngine, Gate, Piece
 from gradloom.host.order.synchronize import Recorder
+from gradloom.host.order.tasks import Call, Collector, Task, Uses, emitted
 
 CONFIG = PRESETS["eta"]
 
 
+class Planned(NamedTuple):
+    """A piece, and the regions that its commands read and write."""
+
+    piece: Piece
+    reads: tuple = ()
+    writes: tuple = ()
+
+
+def planned(lane, cycles, *, reads=(), writes=(), **fields):
+    return Planned(Piece(lane, cycles, **fields), reads, writes)
+
+
+array, load, acore = (functools.partial(planned, lane) for lane in (BoundEngine.ARRAY, BoundEngine.LOAD, BoundEngine.ACORE))
+
+
+def region(first=0, last=None):
+    return tensor_access("x", ((first, last or first + 1), (0, 1)))
+
+
 class Bench:
-    """Works that emit CONV commands of 100 units, LOADs of some beats or RUNs, and a log of their order."""
+    """Works that emit CONV commands of 100 units, LOADs of some beats or RUNs, and a log of their order. Those that write a region
+    are made before those that read it, in whatever order they are added."""
 
     def __init__(self):
-        self.log, self.recorder = [], Recorder(CONFIG)
+        self.log, self.recorder, self.dependences = [], Recorder(CONFIG), Dependences()
         self.scheduler = ListScheduler(self.recorder, {"IBUF": Unit.LOAD, "EBUF": Unit.LOAD1, "WBUF": Unit.LOAD1})
 
     def work(self, name, *pieces):
-        for n, piece in enumerate(pieces):
-            yield piece
-            self.log.append(f"{name}{n}")
-            if piece.lane == BoundEngine.LOAD:
-                fields = {"dest": int(Dest.IBUF), "n0": piece.cycles, "n1": 1, "n2": 1}
-                self.recorder.emit(Opcode.LOAD, fields, writes=[row_access("IBUF", 0, 1)])
-            elif piece.lane == BoundEngine.ARRAY:
-                fields = {"units": 3 * piece.cycles, "cols": 1, "steps": 1, "preload": 0, "wg": 0}
-                self.recorder.emit(Opcode.CONV, fields)
-            else:
-                self.recorder.emit(Opcode.RUN, {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": piece.cycles, "pool": 0})
+        tasks = []
+        for n, (piece, reads, writes) in enumerate(pieces):
+            step = Call(functools.partial(self.emit, f"{name}{n}", piece), 0, (), Uses(reads, writes))
+            tasks.append(Task(piece, (step,)))
+        self.dependences.add(tasks)
+        return emitted(tasks, self)
 
+    def divided(self, name, pieces):
+        """One task, with places for others between the commands of its pieces."""
+        first, *further = [piece for piece, _, _ in pieces]
 
-def array(cycles, **fields):
-    return Piece(BoundEngine.ARRAY, cycles, **fields)
+        class Divided:
+            def perform(_, emitter):
+                self.emit(f"{name}0", first)
+                for n, piece in enumerate(further, 1):
+                    yield piece
+                    self.emit(f"{name}{n}", piece)
+
+            def uses(_):
+                return Uses((), [access for _, _, writes in pieces for access in writes])
+
+        task = Task(first, (Divided(),))
+        self.dependences.add([task])
+        return emitted([task], self)
+
+    def set_tag(self, tag):
+        pass
+
+    def emit(self, name, piece):
+        self.log.append(name)
+        if piece.lane == BoundEngine.LOAD:
+            fields = {"dest": int(Dest.IBUF), "n0": piece.cycles, "n1": 1, "n2": 1}
+            self.recorder.emit(Opcode.LOAD, fields, writes=[row_access("IBUF", 0, 1)])
+        elif piece.lane == BoundEngine.ARRAY:
+            fields = {"units": 3 * piece.cycles, "cols": 1, "steps": 1, "preload": 0, "wg": 0}
+            self.recorder.emit(Opcode.CONV, fields)
+        else:
+            self.recorder.emit(Opcode.RUN, {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": piece.cycles, "pool": 0})
 
 
 def test_in_order_if_the_array_never_waits():
@@ -49,9 +97,10 @@ def test_in_order_if_the_array_never_waits():
 
 
 def test_a_line_fills_the_time_that_others_wait():
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    bench.scheduler.add(bench.work("a", array(100), array(100, needs=(loaded,))))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 3000, gives=(loaded,))))
+    bench, loaded = Bench(), region()
+    loads = bench.work("l", load(3000, writes=(loaded,)))
+    bench.scheduler.add(bench.work("a", array(100), array(100, reads=(loaded,))))
+    bench.scheduler.add(loads)
     bench.scheduler.add(bench.work("w", *[array(1000)] * 6), line="gradients")
     bench.scheduler.finish()
     assert bench.log == ["l0", "a0", "w0", "w1", "w2", "a1", "w3", "w4", "w5"]
@@ -60,9 +109,10 @@ def test_a_line_fills_the_time_that_others_wait():
 @pytest.mark.parametrize("idle", [False, True])
 def test_gradients_that_end_in_time_come_where_a_set_waits(idle):
     """Its next chunk waits 3,000 cycles: two tiles of gradients of 1,000 have time, a third one has not."""
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    bench.scheduler.add(bench.work("a", array(100), array(100, needs=(loaded,), inside=True, idle=idle)))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 3000, gives=(loaded,))))
+    bench, loaded = Bench(), region()
+    loads = bench.work("l", load(3000, writes=(loaded,)))
+    bench.scheduler.add(bench.work("a", array(100), array(100, reads=(loaded,), inside=True, idle=idle)))
+    bench.scheduler.add(loads)
     bench.scheduler.add(bench.work("w", *[array(1000)] * 3), line="gradients")
     bench.scheduler.finish()
     assert bench.log == (["l0", "a0", "w0", "w1", "a1", "w2"] if idle else ["l0", "a0", "a1", "w0", "w1", "w2"])
@@ -84,10 +134,10 @@ def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
     bench, space, free = Bench(), Access("DW", ((0, 36),)), Access("AB", ((0, 36),))
 
     def later():
-        yield array(22, sweeps=36, passes=True)
+        yield array(22, sweeps=36, passes=True).piece
         bench.log.append("v0")
         bench.recorder.emit(Opcode.CONV, {"units": 3, "cols": 22, "steps": 1, "preload": 0, "wg": 0}, writes=[space])
-        yield array(22, sweeps=36, passes=True)
+        yield array(22, sweeps=36, passes=True).piece
         bench.log.append("v1")
         bench.recorder.emit(Opcode.RUN, {"uprog": TABLE["WU"], "planes": 1, "nb": 36, "pool": 0}, reads=[space])
 
@@ -99,11 +149,12 @@ def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
 
 
 def test_the_a_core_takes_what_is_loaded_before_what_is_in_memory():
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    bench.scheduler.add(bench.work("q", Piece(BoundEngine.ACORE, 300)))
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 1000, needs=(loaded,))))
-    bench.scheduler.add(bench.work("r", Piece(BoundEngine.ACORE, 600)))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 500, gives=(loaded,))))
+    bench, loaded = Bench(), region()
+    bench.scheduler.add(bench.work("q", acore(300)))
+    loads = bench.work("l", load(500, writes=(loaded,)))
+    bench.scheduler.add(bench.work("p", acore(1000, reads=(loaded,))))
+    bench.scheduler.add(bench.work("r", acore(600)))
+    bench.scheduler.add(loads)
     bench.scheduler.finish()
     assert bench.log == ["l0", "r0", "q0", "p0"]
 
@@ -118,10 +169,11 @@ def test_slow_results_go_between_the_commands_of_a_tile():
 
 
 def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    bench.scheduler.add(bench.work("b", array(10, needs=(loaded,))))
+    bench, loaded = Bench(), region()
+    loads = bench.work("l", load(1, writes=(loaded,)))
+    bench.scheduler.add(bench.work("b", array(10, reads=(loaded,))))
     bench.scheduler.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 1, gives=(loaded,))))
+    bench.scheduler.add(loads)
     bench.scheduler.finish()
     assert bench.log == ["l0", "a0", "a1", "a2", "b0"]
 
@@ -129,9 +181,9 @@ def test_sums_of_others_do_not_come_between_the_commands_of_a_tile():
 @pytest.mark.parametrize(("weights", "log"), [(0, ["a0", "a1", "l0", "a2"]), (9, ["a0", "a1", "a2", "l0"])])
 def test_weights_of_others_do_not_come_between_the_commands_of_a_tile(weights, log):
     """Those of its further commands lie on chip and could be overwritten."""
-    bench, begun = Bench(), DataRegion("begun", (0, 1))
-    bench.scheduler.add(bench.work("a", array(80), array(80, inside=True, gives=(begun,)), array(80, inside=True)))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 1, (begun,), weights=weights)))
+    bench, begun = Bench(), region()
+    bench.scheduler.add(bench.work("a", array(80), array(80, inside=True, writes=(begun,)), array(80, inside=True)))
+    bench.scheduler.add(bench.work("l", load(1, reads=(begun,), weights=weights)))
     bench.scheduler.finish()
     assert bench.log == log
 
@@ -146,39 +198,38 @@ def test_sums_that_lie_apart_come_between_the_commands_of_a_tile(apart):
 
 
 def test_a_tile_gives_its_results_with_its_last_command():
-    bench, made = Bench(), DataRegion("made", (0, 1))
-    bench.scheduler.add(bench.work("a", array(200, gives=(made,)), *[array(200, inside=True)] * 2))
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 10, needs=(made,))))
+    bench, made = Bench(), region()
+    bench.scheduler.add(bench.divided("a", [array(200, writes=(made,)), *[array(200, inside=True)] * 2]))
+    bench.scheduler.add(bench.work("p", acore(10, reads=(made,))))
     bench.scheduler.finish()
     assert bench.log == ["a0", "a1", "a2", "p0"]
 
 
 def test_what_is_inside_a_tile_may_give_results_of_its_own():
     """Of a set of tiles the first one's results are there before the last one's; the operands of all are kept until the end."""
-    bench, whole, first = Bench(), DataRegion("whole", (0, 1)), DataRegion("first", (0, 1))
-    inside = array(200, inside=True, gives=(first,)), array(200, inside=True)
-    bench.scheduler.add(bench.work("a", array(200, gives=(whole,)), *inside))
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 10, needs=(whole,))))
-    bench.scheduler.add(bench.work("q", Piece(BoundEngine.ACORE, 10, needs=(first,))))
+    bench, first, second = Bench(), region(0), region(1)
+    inside = array(200, inside=True, writes=(first,)), array(200, inside=True, writes=(second,))
+    bench.scheduler.add(bench.work("a", array(200), *inside))
+    bench.scheduler.add(bench.work("p", acore(10, reads=(first, second))))
+    bench.scheduler.add(bench.work("q", acore(10, reads=(first,))))
     bench.scheduler.finish()
     assert bench.log == ["a0", "a1", "q0", "a2", "p0"]
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_places_between_commands_only_where_something_could_come(there):
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    bench.scheduler.add(bench.work("w", *[array(22, sweeps=36, needs=(loaded,))] * 9), line="gradients")
+    bench, loaded = Bench(), region()
+    p = bench.work("p", acore(9000, writes=(loaded,)))
+    bench.scheduler.add(bench.work("w", *[array(22, sweeps=36, reads=() if there else (loaded,))] * 9), line="gradients")
     found = []
 
     def work():
         for _ in range(3):
-            yield array(200)
+            yield Piece(BoundEngine.ARRAY, 200)
             found.append(bench.scheduler.sweeps_wait())
 
     bench.scheduler.add(work())
-    if there:
-        bench.scheduler.give(loaded)
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 9000, gives=(loaded,))))
+    bench.scheduler.add(p)
     bench.scheduler.finish()
     assert found == [there] * 3
 
@@ -202,24 +253,34 @@ def test_works_of_a_line_follow_each_other():
 
 def test_images_follow_images():
     bench = Bench()
-    given = [array(100, gives=(DataRegion("z", (n, n + 2)),)) for n in (0, 2)]
-    bench.scheduler.add(bench.work("b", *[array(100, needs=(DataRegion("z", images),)) for images in ((0, 1), (1, 3))]))
-    bench.scheduler.add(bench.work("a", *given))
+    given = [array(100, writes=(region(n, n + 2),)) for n in (0, 2)]
+    a = bench.work("a", *given)
+    bench.scheduler.add(bench.work("b", *[array(100, reads=(region(*images),)) for images in ((0, 1), (1, 3))]))
+    bench.scheduler.add(a)
     bench.scheduler.finish()
     assert bench.log == ["a0", "b0", "a1", "b1"]
 
 
-def test_what_is_there_already_is_not_waited_for():
+def test_what_nobody_writes_is_not_waited_for():
     bench = Bench()
-    bench.scheduler.give(DataRegion("input", (0, 4)))
-    bench.scheduler.add(bench.work("a", array(100, needs=(DataRegion("input", (1, 3)),))))
+    bench.scheduler.add(bench.work("a", array(100, reads=(region(1, 3),))))
     bench.scheduler.finish()
     assert bench.log == ["a0"]
 
 
+@pytest.mark.parametrize(("gate", "log"), [(Gate(), ["a0", "a1", "p0"]), (Gate(written=(region(),)), ["p0", "a0", "a1"])])
+def test_a_gate_keeps_a_task_that_could_come(gate, log):
+    bench = Bench()
+    made = bench.work("p", acore(3000, writes=(region(),)))
+    bench.scheduler.add(bench.work("a", array(100, gate=gate), array(100)))
+    bench.scheduler.add(made)
+    bench.scheduler.finish()
+    assert bench.log == log
+
+
 def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
     bench = Bench()
-    bench.scheduler.add(bench.work("p", *[Piece(BoundEngine.ACORE, 400)] * 4))
+    bench.scheduler.add(bench.work("p", *[acore(400)] * 4))
     bench.scheduler.add(bench.work("a", *[array(1000, lag=500)] * 3))
     bench.scheduler.finish()
     assert bench.log == ["p0", "a0", "p1", "p2", "a1", "p3", "a2"]
@@ -227,7 +288,7 @@ def test_the_auxiliary_core_works_where_the_array_need_not_wait_for_it():
 
 def test_fillers_take_turns_with_the_auxiliary_core():
     bench = Bench()
-    bench.scheduler.add(bench.work("p", *[Piece(BoundEngine.ACORE, 3000)] * 3))
+    bench.scheduler.add(bench.work("p", *[acore(3000)] * 3))
     bench.scheduler.add(bench.work("w", *[array(1000)] * 4), line="gradients")
     bench.scheduler.finish()
     assert bench.log == ["w0", "p0", "w1", "p1", "w2", "p2", "w3"]
@@ -236,9 +297,9 @@ def test_fillers_take_turns_with_the_auxiliary_core():
 @pytest.mark.parametrize(("silent", "log"), [(False, "w0 c0 w1 c1 w2 c2 a0 w3 w4 w5"), (True, "c0 w0 w1 c1 w2 w3 w4 c2 a0 w5")])
 def test_fillers_that_give_the_auxiliary_core_nothing_take_no_turns(silent, log):
     """They come until the A-Core is through with what it has."""
-    bench, sums = Bench(), DataRegion("sums", (0, 1))
-    bench.scheduler.add(bench.work("c", *[Piece(BoundEngine.ACORE, 2000)] * 2, Piece(BoundEngine.ACORE, 2000, gives=(sums,))))
-    bench.scheduler.add(bench.work("a", array(100, needs=(sums,))))
+    bench, sums = Bench(), region()
+    bench.scheduler.add(bench.work("c", *[acore(2000)] * 2, acore(2000, writes=(sums,))))
+    bench.scheduler.add(bench.work("a", array(100, reads=(sums,))))
     bench.scheduler.add(bench.work("w", *[array(700, silent=silent)] * 6), line="gradients")
     bench.scheduler.finish()
     assert " ".join(bench.log) == log
@@ -246,18 +307,19 @@ def test_fillers_that_give_the_auxiliary_core_nothing_take_no_turns(silent, log)
 
 def test_slow_fillers_keep_out_of_the_auxiliary_cores_way():
     """The array waits for what it does: tiles whose 360 beats would keep it from that come later."""
-    bench, made = Bench(), DataRegion("made", (0, 1))
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 400), Piece(BoundEngine.ACORE, 400, gives=(made,))))
-    bench.scheduler.add(bench.work("a", array(100, needs=(made,))))
+    bench, made = Bench(), region()
+    bench.scheduler.add(bench.work("p", acore(400), acore(400, writes=(made,))))
+    bench.scheduler.add(bench.work("a", array(100, reads=(made,))))
     bench.scheduler.add(bench.work("w", *[array(22, sweeps=360)] * 3), line="gradients")
     bench.scheduler.finish()
     assert bench.log == ["p0", "p1", "a0", "w0", "w1", "w2"]
 
 
 def test_of_two_lines_the_first_comes_first():
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    bench.scheduler.add(bench.work("a", array(100), array(100, needs=(loaded,))))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 3000, gives=(loaded,))))
+    bench, loaded = Bench(), region()
+    loads = bench.work("l", load(3000, writes=(loaded,)))
+    bench.scheduler.add(bench.work("a", array(100), array(100, reads=(loaded,))))
+    bench.scheduler.add(loads)
     bench.scheduler.add(bench.work("v", *[array(1000)] * 3), line="gradients, long updates")
     bench.scheduler.add(bench.work("w", *[array(1000)] * 2), line="gradients")
     bench.scheduler.finish()
@@ -266,11 +328,12 @@ def test_of_two_lines_the_first_comes_first():
 
 def test_what_nobody_waits_for_comes_where_the_auxiliary_core_is_idle():
     """The second of the others is there after about 700 cycles and loaded after another 360."""
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
-    late = Piece(BoundEngine.ACORE, 400, late=True)
+    bench, loaded = Bench(), region()
+    late = acore(400, late=True)
     bench.scheduler.add(bench.work("u", late, late, late))
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 300), Piece(BoundEngine.ACORE, 300, needs=(loaded,))))
-    bench.scheduler.add(bench.work("l", Piece(BoundEngine.LOAD, 600, gives=(loaded,))))
+    loads = bench.work("l", load(600, writes=(loaded,)))
+    bench.scheduler.add(bench.work("p", acore(300), acore(300, reads=(loaded,))))
+    bench.scheduler.add(loads)
     bench.scheduler.finish()
     assert bench.log == ["l0", "p0", "u0", "p1", "u1", "u2"]
 
@@ -286,17 +349,17 @@ def test_what_is_late_comes_where_others_wait_for_its_room():
 
     bench.scheduler.add(bench.work("w", *[array(1000)] * 3), line="gradients")
     bench.scheduler.add(late())
-    bench.scheduler.add(bench.work("p", Piece(BoundEngine.ACORE, 2000), Piece(BoundEngine.ACORE, 2000)))
-    bench.scheduler.add(bench.work("q", Piece(BoundEngine.ACORE, 300, room=((pool, 6),))))
+    bench.scheduler.add(bench.work("p", acore(2000), acore(2000)))
+    bench.scheduler.add(bench.work("q", acore(300, room=((pool, 6),))))
     bench.scheduler.finish()
     assert bench.log.index("u0") < bench.log.index("q0") < bench.log.index("p1")
 
 
 def test_a_starved_array_is_served_from_the_end():
     bench = Bench()
-    parts = [DataRegion("x", (n, n + 1)) for n in range(3)]
-    bench.scheduler.add(bench.work("p", *[Piece(BoundEngine.ACORE, 400, gives=(part,)) for part in parts]))
-    bench.scheduler.add(bench.work("q", *[Piece(BoundEngine.ACORE, 400, needs=(part,)) for part in parts]))
+    parts = [region(n) for n in range(3)]
+    bench.scheduler.add(bench.work("p", *[acore(400, writes=(part,)) for part in parts]))
+    bench.scheduler.add(bench.work("q", *[acore(400, reads=(part,)) for part in parts]))
     bench.scheduler.finish()
     assert bench.log == ["p0", "q0", "p1", "q1", "p2", "q2"]
 
@@ -323,22 +386,25 @@ def test_operands_wait_for_room_on_chip():
     bench, pool = Bench(), FreeListAllocator("IBUF", 10)
 
     def works(count):
-        done = [DataRegion("loaded", (n, n + 1)) for n in range(count)]
+        made = Collector({}, {"IBUF": pool}, open=True)
         starts = []
 
         def loads():
-            for part in done:
-                yield Piece(BoundEngine.LOAD, 10, gives=(part,), room=((pool, 6),), opens="tiles")
-                starts.append(pool.take(6))
-                bench.log.append("load")
+            for _ in range(count):
+                yield Piece(BoundEngine.LOAD, 10, room=((pool, 6),), opens="tiles")
+                starts.append(made.pools["IBUF"].take(6))
+                made.add(Call(lambda: bench.log.append("load"), 0, (), Uses()))
 
         def computes():
-            for n, part in enumerate(done):
-                yield array(10, needs=(part,), closes="tiles")
-                pool.give_back(starts[n])
-                bench.log.append("compute")
+            for n in range(count):
+                yield Piece(BoundEngine.ARRAY, 10, closes="tiles")
+                made.pools["IBUF"].give_back(starts[n])
+                made.add(Call(lambda: bench.log.append("compute"), 0, (), Uses()))
 
-        return loads(), computes()
+        tasks = [made.tasks(work()) for work in (loads, computes)]
+        for each in tasks:
+            bench.dependences.add(each)
+        return [emitted(each, bench) for each in tasks]
 
     bench.scheduler.add(*works(3))
     bench.scheduler.finish()
@@ -347,10 +413,10 @@ def test_operands_wait_for_room_on_chip():
 
 def test_operands_are_loaded_two_ahead():
     bench = Bench()
-    parts = [DataRegion("loaded", (n, n + 1)) for n in range(4)]
+    parts = [region(n) for n in range(4)]
     bench.scheduler.add(
-        bench.work("l", *[Piece(BoundEngine.LOAD, 10, gives=(part,), opens="tiles") for part in parts]),
-        bench.work("a", *[array(1000, needs=(part,), closes="tiles") for part in parts]),
+        bench.work("l", *[load(10, writes=(part,), opens="tiles") for part in parts]),
+        bench.work("a", *[array(1000, reads=(part,), closes="tiles") for part in parts]),
     )
     bench.scheduler.finish()
     assert bench.log == ["l0", "l1", "l2", "a0", "l3", "a1", "a2", "a3"]
@@ -359,7 +425,8 @@ def test_operands_are_loaded_two_ahead():
 def test_works_that_wait_for_room_give_back_their_own():
     """Two hold a place each, and each wants another one."""
     bench, pool = Bench(), FreeListAllocator("PARAMETERS", 2)
-    begun = {name: DataRegion(name, (0, 1)) for name in "ab"}
+    begun = {name: Task(Piece(BoundEngine.ACORE, 100), ()) for name in "ab"}
+    both = Task(Piece(BoundEngine.ACORE, 100), (), after=tuple(begun.values()))
 
     def work(name):
         held = []
@@ -371,10 +438,11 @@ def test_works_that_wait_for_room_give_back_their_own():
                 pool.give_back(place)
             return bool(places)
 
-        for needs, gives in (((), (begun[name],)), (tuple(begun.values()), ())):
-            yield Piece(BoundEngine.ACORE, 100, needs, gives, room=((pool, 1),), yields=yields)
+        for task in (begun[name], both):
+            yield Piece(BoundEngine.ACORE, 100, room=((pool, 1),), yields=yields, task=task)
             held.append(pool.take(1))
             bench.log.append(name)
+            task.come()
         yields()
 
     bench.scheduler.add(work("a"))
@@ -384,24 +452,26 @@ def test_works_that_wait_for_room_give_back_their_own():
 
 
 def test_works_that_wait_for_each_other():
-    bench = Bench()
-    bench.scheduler.add(bench.work("a", array(10, needs=(DataRegion("b", (0, 1)),), gives=(DataRegion("a", (0, 1)),))))
+    bench, pool = Bench(), FreeListAllocator("IBUF", 1)
+    pool.take(1)
+    bench.scheduler.add(bench.work("a", array(10, room=((pool, 1),))))
     with pytest.raises(RuntimeError, match="the works of a program wait for each other"):
         bench.scheduler.finish()
 
 
 def test_operands_are_there_when_the_last_of_their_loads_is_done():
     """The second load of the piece is done first: it takes another channel."""
-    bench, loaded = Bench(), DataRegion("loaded", (0, 1))
+    bench, loaded = Bench(), region()
 
-    def loads():
-        yield Piece(BoundEngine.LOAD, 3000, gives=(loaded,))
+    def loads(name, piece):
         for dest, beats in ((Dest.IBUF, 3000), (Dest.EBUF, 10)):
             fields = {"dest": int(dest), "n0": beats, "n1": 1, "n2": 1}
             bench.recorder.emit(Opcode.LOAD, fields, writes=[row_access(dest.name, 0, 1)])
 
-    bench.scheduler.add(loads())
-    bench.scheduler.add(bench.work("a", array(100, needs=(loaded,))))
+    bench.emit, plain = loads, bench.emit
+    bench.scheduler.add(bench.work("l", load(3000, writes=(loaded,))))
+    bench.emit = plain
+    bench.scheduler.add(bench.work("a", array(100, reads=(loaded,))))
     bench.scheduler.add(bench.work("w", *[array(1000)] * 3), line="gradients")
     bench.scheduler.finish()
     assert bench.log[0] == "w0" and bench.log.index("a0") > 1
@@ -409,7 +479,7 @@ def test_operands_are_there_when_the_last_of_their_loads_is_done():
 
 def test_a_queue_of_operands_may_be_shorter_than_others():
     bench = Bench()
-    pieces = [Piece(BoundEngine.LOAD, 10, opens="few", ahead=1), Piece(BoundEngine.LOAD, 10, opens="few", ahead=1)]
+    pieces = [load(10, opens="few", ahead=1)] * 2
     bench.scheduler.add(bench.work("l", *pieces))
     bench.scheduler.add(bench.work("a", array(1000), array(1000, closes="few"), array(1000)))
     bench.scheduler.finish()
