@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from gradloom.contracts.isa import Source
-from gradloom.host.backward.norm_backward_commands import Streams, accumulate, update_parameters
+from gradloom.host.backward.norm_backward_commands import Streams, accumulate, error_name, update_parameters
 from gradloom.host.backward.schedule_backward import SCALAR_CYCLES
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder
@@ -64,6 +64,12 @@ class NormBackward:
         sums = memory["", "zeros"] if self.first else memory[self.layer.name, "sums"]
         return self.builder.load_parameters(self.layer.name, group, sums=sums, entries=self._entries, place=place)
 
+    def _gate(self, images: Range, groups: Range) -> Gate:
+        """Waits for all errors of some planes, as their parameters stay on chip until the last row has been added up."""
+        name = self.layer.name
+        errors = self.builder.region(name, error_name(self.builder, self.layer), images, groups)
+        return Gate((errors,)) | self._after_forward()
+
     def _after_forward(self) -> Gate:
         """Waits for the end of the forward pass, whose parameter sets are no longer on chip then; the last layers wait only if
         there is no room for both."""
@@ -112,7 +118,7 @@ class NormBackward:
         builder, pool, places = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address]()
         ends, unfinished = dict[int, tuple[Step, ...]](), dict[int, tuple[Step, ...]]()
 
-        pieces = builder.sweeps(self.groups, self._limit, self.plane.nb, gate=self._after_forward(), prepared=SCALAR_CYCLES)
+        pieces = builder.sweeps(self.groups, self._limit, self.plane.nb, gate=self._gate, prepared=SCALAR_CYCLES)
         for piece, images, groups in pieces:
             piece = piece._replace(cycles=piece.cycles // max(1, len(self._rows)))
             once = images == builder.images
@@ -121,8 +127,10 @@ class NormBackward:
             fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
             makes_room = functools.partial(self._make_room, unfinished, groups.start, len(fresh) if once else 0)
             room = ((pool.real, self._entries * len(fresh)),) if fresh else ()
-            arrives = functools.partial(self._short_of_room, len(fresh), makes_room) if once and fresh else None
-            yield piece._replace(room=room, yields=makes_room, arrives=arrives)
+            if once and fresh and places:
+                # After the piece before.
+                builder.call(functools.partial(self._short_of_room, len(fresh), makes_room))
+            yield piece._replace(room=room, yields=makes_room)
             for group in fresh:
                 places[group] = pool.take(self._entries)
                 ends[group] = builder.branch(functools.partial(self._end, group, places[group]))
@@ -166,7 +174,7 @@ class NormBackward:
                 first, last = images[0] == every[0], images[1] == every[1]
                 room = ((self.builder.pools["PARAMETERS"], self._entries),) if first else ()
                 cycles = (images[1] - images[0]) * self.plane.nb // max(1, len(self._rows))
-                yield Piece(BoundEngine.ACORE, cycles, self._after_forward(), room)
+                yield Piece(BoundEngine.ACORE, cycles, self._gate(every, (group, group + 1)), room)
                 if first:
                     place = self._start(group)
                 yield from self._accumulate(images, group, place)

@@ -1,8 +1,9 @@
 """Weight gradients on the array, output stationary, and the update of weights and velocities tile by tile."""
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Source
@@ -14,7 +15,8 @@ from gradloom.host.backward.schedule_backward import dx_region_name
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import BoundEngine, Gate, Piece, Work
+from gradloom.host.order.allocators import RingAllocator
+from gradloom.host.order.pieces import BoundEngine, Gate, Piece, Results, Work
 from gradloom.host.order.tasks import Address, PlannedPool
 from gradloom.host.tiles.spans import Span
 from gradloom.models.network import Conv, FullyConnected
@@ -34,6 +36,36 @@ _MOST_BESIDE = 256
 def _lists(tiles: list[Tile], limit: int) -> Iterator[list[Tile]]:
     """Lists of at most ``limit`` tiles, as equal as can be."""
     return (tiles[first:last] for first, last in equal_ranges(0, len(tiles), max(1, limit)))
+
+
+@dataclasses.dataclass(frozen=True)
+class GatheredGradients(Results):
+    """Where the gradients of a set of tiles go.
+
+    Parameters
+    ----------
+    ring : part of the weight-gradient buffer
+    first, total : beats of the set's first tiles, and of all; of several spans of all sets that stay there ``together``
+    there : where they have been gathered before
+    """
+
+    ring: RingAllocator
+    first: int
+    total: int
+    together: bool
+    there: Address | None
+
+    def place(self) -> Access:
+        start = self.ring.find(self.first) if self.there is None else int(self.there)
+        return Access("DW", ((start, start + self.first),))
+
+    def unused(self) -> Sequence[Access]:
+        """Together they take successive addresses; else the first ones take the next, and the others any if these are too few."""
+        if self.there is not None:
+            return ()
+        start, end = self.ring.find(self.total if self.together else self.first), self.ring.first + self.ring.size
+        whole = not self.together and start + self.total > end
+        return (Access("DW", ((self.ring.first, end) if whole else (start, start + self.total),)),)
 
 
 class WeightGradient(GradientCommands):
@@ -132,13 +164,12 @@ class WeightGradient(GradientCommands):
             for part in parts:
                 cycles, end = self._cycles(part[:1], block.span), part is parts[-1]
                 drained = self._beats(part[0]) if self._drained(part[0]) else 0
-                target = functools.partial(self._target, part, self._places, block.span == first)
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
                 alone = bool(drained) or self.builder.apart
                 count = 1 if alone else len(part)
                 alike = parts if several and part is parts[0] else [part]
                 total = sum(self._beats(tile) for other in alike for tile in other)
-                takes = functools.partial(self._takes, self._first_beats(part), total, together=several)
+                results = self._results(part, total, fresh=block.span == first, together=several)
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
                     BoundEngine.ARRAY,
@@ -146,9 +177,8 @@ class WeightGradient(GradientCommands):
                     lag=count * cycles,
                     closes=closes,
                     sweeps=drained,
-                    target=target,
+                    results=results,
                     silent=block.span != last,
-                    takes=takes if block.span == first else tuple,
                     holds=several and not (block.span == first and part is parts[0]),
                     passes=not several,
                 )
@@ -172,23 +202,12 @@ class WeightGradient(GradientCommands):
         """Sets of a block's tiles."""
         return [part for outs in block.outputs for part in self._sets(outs, *block.steps, range(*block.windows))]
 
-    def _target(self, part: list[Tile], places: dict[Tile, Address], fresh: bool) -> Access:
-        """Where the gradients of a set's first tiles go."""
-        beats = self._first_beats(part)
-        start = self.line.ring.find(beats) if fresh else int(places[part[0]])
-        return Access("DW", ((start, start + beats),))
-
-    def _first_beats(self, part: list[Tile]) -> int:
-        """Beats of gradients of a set's first tiles, which one command of the A-Core updates."""
-        return sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
-
-    def _takes(self, first: int, total: int, *, together: bool) -> tuple[Access]:
-        """Where ``total`` beats of gradients may go: ``together`` to successive addresses, which stay taken over several spans,
-        else from the next address for the ``first`` of them on, or anywhere if that is not enough."""
-        ring = self.line.ring
-        start = ring.find(total if together else first)
-        end = ring.first + ring.size
-        return (Access("DW", ((start, start + total) if together or start + total <= end else (ring.first, end),)),)
+    def _results(self, part: list[Tile], total: int, *, fresh: bool, together: bool) -> GatheredGradients:
+        """Where the gradients of a set go, ``total`` beats of all its tiles: ``fresh`` ones to new addresses, else to those of the
+        span before."""
+        # One command of the A-Core updates the first of them.
+        first = sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
+        return GatheredGradients(self.line.ring, first, total, together, None if fresh else self._places[part[0]])
 
     def _drained(self, tile: Tile) -> bool:
         """Whether gradients leave the array more slowly than it makes them, in any span."""

@@ -244,10 +244,10 @@ class ProgramBuilder(Transfers):
         self.call(begin)
         return region
 
-    def region(self, layer: str, name: str, outer: tuple[int, int] | None = None) -> Access:
-        """A tensor in DRAM, or its part of some images (of weights: output groups)."""
+    def region(self, layer: str, name: str, images: tuple[int, int] | None = None, groups: tuple[int, int] | None = None) -> Access:
+        """A tensor in DRAM, or its part of some images and channel groups (of weights: output and input groups)."""
         tensor = self.memory[layer, name]
-        return tensor_access(tensor.space, (outer or (0, tensor.outer), (0, tensor.inner)))
+        return tensor_access(tensor.space, (images or (0, tensor.outer), groups or (0, tensor.inner)))
 
     def ranges(self, images: tuple[int, int], limit: int, cycles: int) -> list[tuple[int, int]]:
         """Images of the A-Core's pieces of work, at most ``limit`` each; ``cycles`` for one image."""
@@ -259,7 +259,7 @@ class ProgramBuilder(Transfers):
         limit: int,
         cycles: int,
         *,
-        gate: Gate = OPEN,
+        gate: Callable[[tuple[int, int], tuple[int, int]], Gate] = lambda *_: OPEN,
         prepared: int = 0,
         chosen: range | None = None,
     ) -> Iterator[tuple[Piece, tuple[int, int], range]]:
@@ -270,7 +270,7 @@ class ProgramBuilder(Transfers):
         groups : channel groups
         limit : images at a time, at most
         cycles : for a plane
-        gate : of every piece
+        gate : of some images and channel groups
         prepared : cycles that its scalars take beside
         """
         for images in equal_ranges(*self.images, min(limit, max(1, _ACORE_CYCLES // (groups * cycles), _RUN_CYCLES // cycles))):
@@ -279,7 +279,7 @@ class ProgramBuilder(Transfers):
             every = chosen or range(groups)
             for first in range(every.start, every.stop, size):
                 some = range(first, min(first + size, every.stop))
-                yield Piece(BoundEngine.ACORE, len(some) * each, gate), images, some
+                yield Piece(BoundEngine.ACORE, len(some) * each, gate(images, (some.start, some.stop))), images, some
 
     def chosen(self, key: str, fitting: list[int], usual: int) -> int:
         """Images of a tile: the usual number, or another one that has been chosen and fits."""

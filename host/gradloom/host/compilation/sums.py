@@ -7,15 +7,16 @@ in the other.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.pieces import Known
+from gradloom.host.order.pieces import Known, Results
 from gradloom.host.order.tasks import Emitter, Later, Uses
 
-__all__ = ["HALVES", "PlannedSums", "PsumAllocator", "PsumRegion", "TakeSums", "TileSums", "norm_access", "port_access"]
+__all__ = ["HALVES", "AddedSums", "FixedSums", "NextSums", "PlannedSums", "PsumAllocator", "PsumRegion", "TakeSums", "TileSums",
+           "norm_access", "port_access"]
 
 HALVES = 2
 """Of the partial sums: tiles whose results can leave them at once."""
@@ -168,3 +169,60 @@ class PsumAllocator:
         if not self._set or words > self.depth - self._set:
             return None
         return PsumRegion(self.used, self.depth - words, words)
+
+
+@dataclasses.dataclass(frozen=True)
+class NextSums(Results):
+    """Where the sums of a tile of its own go, or of a set: to the next half.
+
+    ``beside``: if a set is under way, and there is room, these many words go to the half that it has used last; 0: never.
+    """
+
+    allocator: PsumAllocator
+    beside: int = 0
+
+    def _beside(self) -> PsumRegion | None:
+        return self.allocator.beside(self.beside) if self.beside else None
+
+    def place(self) -> Access:
+        # Beside a set the sums are free, but for the half's sums of magnitudes.
+        sums = self._beside()
+        return norm_access(sums.half) if sums else self.allocator.next()
+
+    def readers(self) -> Sequence[Known]:
+        return self.allocator.unread()
+
+    def apart(self) -> bool:
+        return self._beside() is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedSums(Results):
+    """Sums of a tile that has begun, or of which it is known where they go.
+
+    Parameters
+    ----------
+    last : the tile's last command, which gives the half's read ports to the A-Core
+    norms : it takes the place of the half's sums of magnitudes
+    """
+
+    allocator: PsumAllocator
+    sums: TileSums
+    last: bool
+    norms: bool
+
+    def place(self) -> Access | None:
+        return port_access(self.sums.known().half) if self.last else None
+
+    def readers(self) -> Sequence[Known]:
+        return self.allocator.unread(self.sums.known(), half=self.norms)
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedSums(Results):
+    """Sums of a plane that stays in the partial sums: where its first piece lies is known."""
+
+    sums: PsumRegion
+
+    def place(self) -> Access:
+        return Access(f"PSUM{self.sums.half}", ((self.sums.base, self.sums.base + self.sums.words),))

@@ -5,9 +5,8 @@ import itertools
 from collections.abc import Callable
 
 from gradloom.host.compilation.program_builder import ProgramBuilder
-from gradloom.host.compilation.sums import HALVES
+from gradloom.host.compilation.sums import HALVES, FixedSums
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
-from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import FreeListAllocator
 from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address
@@ -150,7 +149,4 @@ class KeptForward:
         cycles = sum(kept.tile_cycles(tile) for tile in tiles)
         swept = sum(kept.swept_cycles(before.pieces[n].tile, before.outs) for n in stage.sweeps) if before else 0
         piece = Piece(BoundEngine.ARRAY, cycles, lag=max(0, cycles - swept), silent=not swept)
-        if not places:
-            return piece
-        first = Access(f"PSUM{places[0].half}", ((places[0].base, places[0].base + places[0].words),))
-        return piece._replace(target=lambda: first)
+        return piece._replace(results=FixedSums(places[0])) if places else piece

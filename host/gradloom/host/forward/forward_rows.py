@@ -7,7 +7,7 @@ from gradloom.contracts.isa import Kind, Source, XSource
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
-from gradloom.host.compilation.sums import HALVES, TileSums
+from gradloom.host.compilation.sums import HALVES, NextSums, TileSums
 from gradloom.host.forward.forward_kept import KeptForward, KeptGroup
 from gradloom.host.forward.forward_sweeps import activate, load_sides
 from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
@@ -108,7 +108,7 @@ class RowForward:
                     lag=left,
                     silent=not turns,
                     inside=bool(places),
-                    target=builder.sums.next,
+                    results=NextSums(builder.sums),
                 )
                 if begins:
                     tiled.open()

@@ -284,9 +284,10 @@ class ListScheduler:
                 # Most do, and keep no others of their line from coming.
                 continue
             piece = stream.head
+            results = piece.results
             outside = inside and piece.lane == BoundEngine.ARRAY and not (
-                piece.inside or _between(stream) or piece.apart() or self._fits(stream, gap))
-            if outside or any(self._recorder.waits_for_use(access) for access in piece.takes()):
+                piece.inside or _between(stream) or (results and results.apart()) or self._fits(stream, gap))
+            if outside or (results and any(self._recorder.waits_for_use(access) for access in results.unused())):
                 (lines if stream.line and piece.holds else waiting).add(stream.line)
                 continue
             if stream.line and stream.line in waiting and not piece.passes:
@@ -298,7 +299,7 @@ class ListScheduler:
                 if stream.line in lines:
                     continue
                 lines.add(stream.line)
-            if not self._there(stream) or not all(task.emitted for task in piece.behind()):
+            if not self._there(stream) or not (results is None or all(task.emitted for task in results.readers())):
                 continue
             if piece.opens and self._open[piece.opens] >= (piece.ahead or self._choices.ahead):
                 continue
@@ -355,8 +356,8 @@ class ListScheduler:
         start, piece = max(now, stream.ready or 0), stream.head
         if piece.long_sweep:
             start = max(start, self._swept - piece.cycles)
-        if piece.target:
-            start = max(start, self._recorder.when(piece.target(), write=True))
+        if piece.results and (place := piece.results.place()):
+            start = max(start, self._recorder.when(place, write=True))
         if piece.weights:
             start = max(start, self._recorder.clock.free(self._loaders["WBUF"]) + piece.weights + _LATENCY)
         return start

@@ -3,13 +3,13 @@
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from gradloom.host.order.accesses import Access
-from gradloom.host.order.allocators import FreeListAllocator
+from gradloom.host.order.allocators import CachedRing, FreeListAllocator
 
-__all__ = ["OPEN", "BoundEngine", "Gate", "Known", "Piece", "Work"]
+__all__ = ["OPEN", "BoundEngine", "Gate", "Kept", "Known", "Piece", "Results", "Work"]
 
 
 class BoundEngine(enum.IntEnum):
@@ -75,6 +75,33 @@ OPEN = Gate()
 """Waits for nothing."""
 
 
+class Results:
+    """Where the first results of a piece of the array will go on chip, as its memory's allocator says when it is asked."""
+
+    def place(self) -> Access | None:
+        """What has to be free before the array begins."""
+        return None
+
+    def unused(self) -> Sequence[Access]:
+        """What nothing may lie in that is still to be used."""
+        return ()
+
+    def readers(self) -> Sequence[Known]:
+        """Tasks that have yet to read what lies there: they come before."""
+        return ()
+
+    def apart(self) -> bool:
+        """Whether results of others that have begun lie elsewhere, so that the piece may come between theirs."""
+        return False
+
+
+class Kept(NamedTuple):
+    """Operands that are loaded unless the ring still holds them by a key."""
+
+    ring: CachedRing
+    key: Hashable
+
+
 class Piece(NamedTuple):
     """Commands that are emitted together.
 
@@ -89,23 +116,19 @@ class Piece(NamedTuple):
     lag : cycles by which the A-Core may lag behind the begin of an array piece without making the array wait
     late : whether nobody waits for it, so that the A-Core may do anything else first
     weights : beats of weights that must be there before its first window, or, of a load, that it brings
-    waits : says how many beats of weights these are when the work comes to the piece
+    kept : where these may still lie when the work comes to the piece, so that none need be loaded
     sweeps : cycles in which its results leave the array and the A-Core takes them
     inside : whether it goes on with what a piece before it has begun: what that one closes is free with the last of them, and no
         other work's partial sums come between those of the array
     idle : whether gradients may come before a piece that goes on, if they are through when it could start
-    takes : where it begins to gather gradients: nothing there may be still to be used
     holds : whether its work has gathered gradients that wait for further spans, beside which no other work of its line has room
     passes : whether it may come before earlier works of its line that cannot
     silent : whether the A-Core gets nothing to do by it
-    target : where its first results go
-    apart : says whether its results go where those of works that others have begun do not, so that it may come between their pieces
-    behind : says what else must have been emitted, at the time: the tasks that read what its commands overwrite on chip
+    results : where its first results go
     loads : whether what the A-Core needs is loaded first
     passes_first : whether it is a first pass of the A-Core only, beside which others are swept
     update : whether it updates weights, so that nobody waits for it but gradients that want its room
     yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
-    arrives : what is done when the work comes to the piece
     gone : whether what it would do has been done when the work comes to it
     task : whose it is, if its commands are known
     """
@@ -120,31 +143,25 @@ class Piece(NamedTuple):
     lag: int = 0
     late: bool = False
     weights: int = 0
-    waits: Callable[[], int] | None = None
+    kept: Kept | None = None
     sweeps: int = 0
     inside: bool = False
     idle: bool = False
-    takes: Callable[[], Sequence[Access]] = tuple
     holds: bool = False
     passes: bool = False
     silent: bool = False
-    target: Callable[[], Access] | None = None
-    apart: Callable[[], bool] = lambda: False
-    behind: Callable[[], Sequence[Known]] = tuple
+    results: Results | None = None
     loads: bool = True
     passes_first: bool = False
     update: bool = False
     yields: Callable[[], bool] = lambda: False
-    arrives: Callable[[], None] | None = None
     gone: Callable[[], bool] = lambda: False
     task: "Known | None" = None
 
     def now(self, task: "Known | None" = None) -> "Piece":
         """The same, when its work has come to it."""
-        if self.arrives:
-            self.arrives()
-        weights = self.weights if self.waits is None else self.waits()
-        return self._replace(weights=weights, task=task)
+        there = self.kept is not None and self.kept.ring.held(self.kept.key) is not None
+        return self._replace(weights=0 if there else self.weights, task=task)
 
     @property
     def long_sweep(self) -> bool:

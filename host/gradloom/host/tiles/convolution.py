@@ -4,8 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 
-from gradloom.host.compilation.sums import norm_access
-from gradloom.host.order.accesses import Access
+from gradloom.host.compilation.sums import NextSums
 from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, PlannedPool, Uses
 from gradloom.host.tiles.conv_mapping import psum_words
@@ -114,18 +113,17 @@ class Convolution(TileCommands):
         count = images[1] - images[0]
         cycles, swept = self.cycles(images) // len(self.tiles()), count * self.beats
         chunk = self.inputs.chunks(count)[0]
-        weights = functools.partial(self.weights.waited, tile, chunk, (chunk[1] - chunk[0]) * self._step_cycles(count))
+        beside = psum_words(self.sweep, self.builder.config, count) if self._beside else 0
         return Piece(
             BoundEngine.ARRAY,
             cycles,
             gate,
             closes=self._queue if last else "",
             lag=max(0, 2 * cycles - swept),
-            waits=weights,
+            weights=self.weights.beats_before(chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
+            kept=self.weights.kept(tile, chunk),
             sweeps=swept * len(tile),
-            target=lambda: self._target(count),
-            behind=self.builder.sums.unread,
-            apart=lambda: self._beside_set(count) is not None,
+            results=NextSums(self.builder.sums, beside),
         )
 
     @property
@@ -137,11 +135,6 @@ class Convolution(TileCommands):
         """Of the input buffer; a layer whose tiles come between those of sets takes places at its end."""
         pool = self.builder.pool["IBUF"]
         return pool.from_end() if self._beside else pool
-
-    def _target(self, images: int) -> Access:
-        """What a tile of its own waits for: the results before, or beside a set the sums of magnitudes before."""
-        sums = self._beside_set(images)
-        return norm_access(sums.half) if sums else self.builder.sums.next()
 
     def _by_sets(self, images: Range, gate: Gate, emit: Callable[[Range, list[int], Address | None], Work]) -> Work:
         """All tiles of some images whose inputs come chunk by chunk, set by set."""
@@ -166,9 +159,9 @@ class Convolution(TileCommands):
                 gate,
                 room=((pool.real, room),) if begins else (),
                 silent=True,
-                waits=functools.partial(self.weights.waited, tiles[0], chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
-                target=self.builder.sums.next,
-                behind=self.builder.sums.unread,
+                weights=self.weights.beats_before(chunk, (chunk[1] - chunk[0]) * self._step_cycles(count)),
+                kept=self.weights.kept(tiles[0], chunk),
+                results=NextSums(self.builder.sums),
             )
             if begins:
                 start = pool.take(room)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradloom.host.compilation.layer_sizes import Plane, channel_cycles
-from gradloom.host.compilation.sums import TileSums
+from gradloom.host.compilation.sums import NextSums, TileSums
 from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
 from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
 from gradloom.host.order.tasks import Address, Region
@@ -81,7 +81,7 @@ class RowConvolution:
         """A tile that the A-Core sweeps, or of which it only takes the sums of magnitudes (not ``rows``)."""
         cycles, beats = self.tile_cycles(tile), sum(last - first for first, last in self.parts(tile)) * self.plane.xe if rows else 0
         lag = max(0, 2 * cycles - len(outs) * (beats + _RUN_CYCLES))
-        return Piece(BoundEngine.ARRAY, cycles, gate, room=tuple(room), lag=lag, target=self.builder.sums.next)
+        return Piece(BoundEngine.ARRAY, cycles, gate, room=tuple(room), lag=lag, results=NextSums(self.builder.sums))
 
     def input_beats(self, tiles: Sequence[RowTile]) -> int:
         """Beats of the inputs of some tiles."""

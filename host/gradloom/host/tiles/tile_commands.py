@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gradloom.contracts.config import PE_TAPS
 from gradloom.contracts.isa import Opcode, XSource
-from gradloom.host.compilation.sums import PsumRegion, TileSums, norm_access, port_access
+from gradloom.host.compilation.sums import AddedSums, PsumRegion, TileSums, norm_access
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.pieces import BoundEngine, Piece
@@ -305,9 +305,9 @@ class TileCommands(ConvolutionTiles):
         count = images[1] - images[0]
         cycles, swept = (chunk[1] - chunk[0]) * self._step_cycles(count), count * self.beats
         idle = not self._slow_weights(self._step_cycles(count))
+        results = AddedSums(self.builder.sums, planned, last, last and norms)
         if not last:
-            behind = lambda: self.builder.sums.unread(planned.known())  # noqa: E731
-            return Piece(BoundEngine.ARRAY, cycles, inside=True, idle=idle, silent=True, behind=behind)
+            return Piece(BoundEngine.ARRAY, cycles, inside=True, idle=idle, silent=True, results=results)
         return Piece(
             BoundEngine.ARRAY,
             cycles,
@@ -315,8 +315,7 @@ class TileCommands(ConvolutionTiles):
             idle=idle,
             lag=max(0, 2 * cycles - swept),
             sweeps=swept * len(outputs),
-            target=lambda: port_access(planned.known().half),
-            behind=lambda: self.builder.sums.unread(planned.known(), half=norms),
+            results=results,
         )
 
     def _slow_weights(self, step: int) -> bool:

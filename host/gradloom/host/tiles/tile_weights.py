@@ -7,6 +7,7 @@ from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.windows import Shape
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.order.accesses import Access, tensor_access
+from gradloom.host.order.pieces import Kept
 from gradloom.host.tiles.conv_mapping import ConvMapping
 
 __all__ = ["TileWeights"]
@@ -68,11 +69,13 @@ class TileWeights:
     def _key(self, outputs: list[int], chunk: Range) -> tuple[str, bool, tuple[int, ...], Range]:
         return self.layer, self.transpose, tuple(outputs), chunk
 
-    def waited(self, outputs: list[int], chunk: Range, windows: int) -> int:
-        """Beats of one channel that are to come before the first window of a tile, unless the weights still lie on chip;
+    def kept(self, outputs: list[int], chunk: Range) -> Kept:
+        """Where the weights of a tile's chunk may still lie."""
+        return Kept(self.builder.weights, self._key(outputs, chunk))
+
+    def beats_before(self, chunk: Range, windows: int) -> int:
+        """Beats of one channel that are to come before the first window of a tile, unless the weights are :meth:`kept`;
         ``windows``: as for :meth:`load`. A channel's share of them where all channels are fast enough."""
-        if self.builder.weights.held(self._key(outputs, chunk)) is not None:
-            return 0
         beats = (chunk[1] - chunk[0]) * self.per_step * PE_TAPS * self.builder.config.block_beats
         shared = ceil_div(beats, self.ways)
         return shared if shared <= windows < beats else beats

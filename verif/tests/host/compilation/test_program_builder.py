@@ -31,10 +31,14 @@ def test_every_plane_is_in_one_piece(builder, groups, limit, cycles):
     assert len(set(found)) == len(found)
 
 
-def test_a_piece_takes_as_long_as_its_planes(builder):
-    gate = Gate((builder.region("conv1", "z"),))
+def test_a_piece_has_a_gate_of_its_own_planes(builder):
+    def gate(images, groups):
+        return Gate((builder.region("conv1", "z", images, groups),))
+
     for piece, images, chosen in builder.sweeps(64, 16, 64, gate=gate):
-        assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64 and piece.gate == gate
+        (region,) = piece.gate.written
+        assert region.space == "conv1.z" and region.box[:2] == (images, (chosen.start, chosen.stop))
+        assert piece.cycles == (images[1] - images[0]) * len(chosen) * 64
 
 
 def test_scalars_count_where_they_take_longer_than_the_beats(builder):

@@ -10,12 +10,12 @@ from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.contracts.microprograms import TABLE
 from gradloom.host.order.accesses import Access, row_access, tensor_access
-from gradloom.host.order.allocators import FreeListAllocator
+from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
 from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.list_scheduler import ListScheduler
 from gradloom.host.order.pieces import BoundEngine, Gate, Piece
 from gradloom.host.order.synchronize import Recorder
-from gradloom.host.order.tasks import Call, Collector, Task, Uses, emitted
+from gradloom.host.order.tasks import Call, Collector, Command, PlannedAccess, Task, Uses, emitted
 
 CONFIG = PRESETS["eta"]
 
@@ -39,6 +39,14 @@ def region(first=0, last=None):
     return tensor_access("x", ((first, last or first + 1), (0, 1)))
 
 
+class Goes:
+    """Where results go."""
+
+    def __init__(self, place=None, unused=(), readers=(), apart=False):
+        answers = place, unused, readers, apart
+        self.place, self.unused, self.readers, self.apart = ((lambda answer=answer: answer) for answer in answers)
+
+
 class Bench:
     """Works that emit CONV commands of 100 units, LOADs of some beats or RUNs, and a log of their order. Those that write a region
     are made before those that read it, in whatever order they are added."""
@@ -50,7 +58,7 @@ class Bench:
     def work(self, name, *pieces):
         tasks = []
         for n, (piece, reads, writes) in enumerate(pieces):
-            step = Call(functools.partial(self.emit, f"{name}{n}", piece), 0, (), Uses(reads, writes))
+            step = Call(functools.partial(self.emit_piece, f"{name}{n}", piece), 0, (), Uses(reads, writes))
             tasks.append(Task(piece, (step,)))
         self.dependences.add(tasks)
         return emitted(tasks, self)
@@ -61,10 +69,10 @@ class Bench:
 
         class Divided:
             def perform(_, emitter):
-                self.emit(f"{name}0", first)
+                self.emit_piece(f"{name}0", first)
                 for n, piece in enumerate(further, 1):
                     yield piece
-                    self.emit(f"{name}{n}", piece)
+                    self.emit_piece(f"{name}{n}", piece)
 
             def uses(_):
                 return Uses((), [access for _, _, writes in pieces for access in writes])
@@ -76,7 +84,11 @@ class Bench:
     def set_tag(self, tag):
         pass
 
-    def emit(self, name, piece):
+    def emit(self, command, fields, reads, writes):
+        """Of a task that has commands of its own."""
+        self.recorder.emit(command.opcode, fields, reads=reads, writes=writes)
+
+    def emit_piece(self, name, piece):
         self.log.append(name)
         if piece.lane == BoundEngine.LOAD:
             fields = {"dest": int(Dest.IBUF), "n0": piece.cycles, "n1": 1, "n2": 1}
@@ -142,7 +154,7 @@ def test_gradients_wait_for_room_that_others_of_their_line_have_not_used():
         bench.recorder.emit(Opcode.RUN, {"uprog": TABLE["WU"], "planes": 1, "nb": 36, "pool": 0}, reads=[space])
 
     bench.scheduler.add(bench.work("a", array(80), array(80, inside=True)))
-    bench.scheduler.add(bench.work("w", array(1000, takes=lambda: (free, space))), line="gradients")
+    bench.scheduler.add(bench.work("w", array(1000, results=Goes(unused=(free, space)))), line="gradients")
     bench.scheduler.add(later(), line="gradients")
     bench.scheduler.finish()
     assert bench.log == ["a0", "v0", "a1", "v1", "w0"]
@@ -192,7 +204,7 @@ def test_weights_of_others_do_not_come_between_the_commands_of_a_tile(weights, l
 def test_sums_that_lie_apart_come_between_the_commands_of_a_tile(apart):
     bench = Bench()
     bench.scheduler.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
-    bench.scheduler.add(bench.work("b", *[array(100, sweeps=150, apart=lambda: apart)] * 3))
+    bench.scheduler.add(bench.work("b", *[array(100, sweeps=150, results=Goes(apart=apart))] * 3))
     bench.scheduler.finish()
     assert (bench.log.index("b1") < bench.log.index("a2")) == apart
 
@@ -372,11 +384,50 @@ def test_weights_on_their_way_are_waited_for_by_another_work():
     assert bench.log == ["w0", "w1", "a0", "w2"]
 
 
+def test_results_go_where_all_that_read_them_have_come():
+    bench, reader = Bench(), Task(Piece(BoundEngine.ACORE, 1), ())
+    bench.scheduler.add(bench.work("a", array(100, results=Goes(readers=(reader,)))))
+
+    def reads():
+        yield Piece(BoundEngine.ACORE, 3000)
+        bench.log.append("r")
+        reader.come()
+
+    bench.scheduler.add(reads())
+    bench.scheduler.finish()
+    assert bench.log == ["r", "a0"]
+
+
+def test_what_a_ring_still_holds_is_used_before_its_place_is_taken():
+    """Of two planes that the ring holds one has not been used yet when the third one would come in its place."""
+    bench, ring = Bench(), RingAllocator(20, name="AA")
+    made = Collector({"AA": ring}, {}, open=True)
+
+    def planes():
+        for n in range(3):
+            yield Piece(BoundEngine.ACORE, 10)
+            place = made.rings["AA"].take(10)
+            at = PlannedAccess("AA", ((place, place + 10),))
+            made.add(Command(Opcode.LOAD, {"dest": int(Dest.AA), "n0": 10, "n1": 1, "n2": 1}, (), (at,), (), False, 0))
+            made.add(Call(lambda n=n: bench.log.append(f"p{n}"), 0, (), Uses()))
+
+    def uses():
+        yield Piece(BoundEngine.ACORE, 10, late=True)
+        made.add(Call(lambda: bench.log.append("u"), 0, (), Uses()))
+        read = Access("AA", ((0, 10),))
+        made.add(Command(Opcode.RUN, {"uprog": TABLE["BP_OUT"], "planes": 1, "nb": 10, "pool": 0}, (read,), (), (), False, 0))
+
+    tasks = [made.tasks(work()) for work in (planes, uses)]
+    bench.scheduler.add(*(emitted(each, bench) for each in tasks))
+    bench.scheduler.finish()
+    assert bench.log == ["p0", "p1", "u", "p2"]
+
+
 def test_results_go_where_nobody_reads_any_more():
     bench = Bench()
     sums = Access("PSUM0", ((0, 1),))
     bench.recorder.emit(Opcode.LOAD, {"dest": int(Dest.AA), "n0": 3000, "n1": 1, "n2": 1}, reads=[sums])
-    bench.scheduler.add(bench.work("a", array(100, target=lambda: sums)))
+    bench.scheduler.add(bench.work("a", array(100, results=Goes(place=sums))))
     bench.scheduler.add(bench.work("w", *[array(1000)] * 4), line="gradients")
     bench.scheduler.finish()
     assert bench.log == ["w0", "w1", "w2", "a0", "w3"]
@@ -468,9 +519,9 @@ def test_operands_are_there_when_the_last_of_their_loads_is_done():
             fields = {"dest": int(dest), "n0": beats, "n1": 1, "n2": 1}
             bench.recorder.emit(Opcode.LOAD, fields, writes=[row_access(dest.name, 0, 1)])
 
-    bench.emit, plain = loads, bench.emit
+    bench.emit_piece, plain = loads, bench.emit_piece
     bench.scheduler.add(bench.work("l", load(3000, writes=(loaded,))))
-    bench.emit = plain
+    bench.emit_piece = plain
     bench.scheduler.add(bench.work("a", array(100, reads=(loaded,))))
     bench.scheduler.add(bench.work("w", *[array(1000)] * 3), line="gradients")
     bench.scheduler.finish()

@@ -6,8 +6,8 @@ import pytest
 
 from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.host.order.accesses import Access, tensor_access
-from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
-from gradloom.host.order.pieces import BoundEngine, Piece
+from gradloom.host.order.allocators import CachedRing, FreeListAllocator, RingAllocator
+from gradloom.host.order.pieces import BoundEngine, Kept, Piece
 from gradloom.host.order.tasks import Address, Call, Collector, Command, Later, Place, PlannedAccess, Region, Uses, Way, emitted
 
 
@@ -122,17 +122,29 @@ def test_a_step_may_leave_places_for_others():
 
 
 def test_what_has_been_done_by_others_is_passed_over():
-    made, emitter, done, arrived = collector(3), Emitter(), [], []
+    made, emitter, done = collector(3), Emitter(), []
 
     def work():
         for name in "ab":
-            yield Piece(BoundEngine.ACORE, 1, gone=lambda name=name: name in done, arrives=lambda name=name: arrived.append(name),
-                        waits=lambda: 10 * len(done))
+            yield Piece(BoundEngine.ACORE, 1, gone=lambda name=name: name in done)
             made.add(Call(lambda: done.append("b"), made.tag, (), Uses()))
 
     tasks = made.tasks(work())
-    assert [piece.weights for piece in emitted(tasks, emitter)] == [0] and arrived == ["a"] and emitter.tags == [3]
+    assert len(list(emitted(tasks, emitter))) == 1 and emitter.tags == [3]
     assert all(task.emitted for task in tasks)
+
+
+def test_weights_that_are_kept_are_not_waited_for():
+    """Asked when the work comes to the piece: the first one loads what the second one needs, and something else takes its place."""
+    made, ring = collector(), CachedRing(8)
+
+    def work():
+        for key in ("a", "b"):
+            yield Piece(BoundEngine.ARRAY, 1, weights=10, kept=Kept(ring, "a"))
+            made.add(Call(lambda key=key: ring.take_for(key, 8), 0, (), Uses()))
+        yield Piece(BoundEngine.ARRAY, 1, weights=10, kept=Kept(ring, "a"))
+
+    assert [piece.weights for piece in emitted(made.tasks(work()), Emitter())] == [10, 0, 10]
 
 
 def test_uses_of_a_command():
