@@ -1,8 +1,6 @@
 """Backward pass of a normalisation and activation: the order in which it takes images, channel groups and rows, piece by piece."""
 
 import functools
-from collections.abc import Callable
-from typing import TypeAlias
 
 from gradloom.contracts.isa import Source
 from gradloom.host.backward.norm_backward_commands import Streams, accumulate, error_name, update_parameters
@@ -11,7 +9,7 @@ from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.compilation.stream_fit import holds, planes_at_once
 from gradloom.host.compilation.transfers import PARAMETER_ENTRIES
-from gradloom.host.order.pieces import OPEN, BoundEngine, Gate, Piece, Work
+from gradloom.host.order.pieces import OPEN, BoundEngine, Deferred, Gate, Piece, Relief, Work
 from gradloom.host.order.tasks import Address, Step
 from gradloom.host.tiles.row_parts import cut_rows, fits_beside, row_parts
 from gradloom.models.network import Conv, FullyConnected
@@ -25,8 +23,6 @@ _OTHERS = 4
 _BUNCH = 8
 """Groups for which it is taken together, so that the next ones' parameters come while one is worked at."""
 Range = tuple[int, int]
-Unfinished: TypeAlias = dict[int, tuple[Step, ...]]
-"""Groups whose parameters are on chip, in order, with the steps that update them and give their place back."""
 
 
 class NormBackward:
@@ -116,7 +112,7 @@ class NormBackward:
 
     def _by_images(self) -> Work:
         builder, pool, places = self.builder, self.builder.pool["PARAMETERS"], dict[int, Address]()
-        ends, unfinished = dict[int, tuple[Step, ...]](), dict[int, tuple[Step, ...]]()
+        ends, updates = dict[int, tuple[Step, ...]](), dict[int, Deferred]()
 
         pieces = builder.sweeps(self.groups, self._limit, self.plane.nb, gate=self._gate, prepared=SCALAR_CYCLES)
         for piece, images, groups in pieces:
@@ -125,46 +121,39 @@ class NormBackward:
             """Each group has its turn once, with all images."""
             wanted = max(_BUNCH // len(groups), 1) * len(groups) if once else self.groups
             fresh = range(groups.start, min(groups.start + wanted, self.groups)) if groups.start not in places else range(0)
-            makes_room = functools.partial(self._make_room, unfinished, groups.start, len(fresh) if once else 0)
+            relief = Relief(tuple(updates.values()), len(fresh)) if once else Relief()
             room = ((pool.real, self._entries * len(fresh)),) if fresh else ()
             if once and fresh and places:
                 # After the piece before.
-                builder.call(functools.partial(self._short_of_room, len(fresh), makes_room))
-            yield piece._replace(room=room, yields=makes_room)
+                builder.call(functools.partial(self._short_of_room, relief))
+            yield piece._replace(room=room, relief=relief)
             for group in fresh:
                 places[group] = pool.take(self._entries)
                 ends[group] = builder.branch(functools.partial(self._end, group, places[group]))
-                builder.call(functools.partial(unfinished.update, {group: ends[group]}))
+                updates[group] = Deferred(functools.partial(self._perform, ends[group]))
             for group in groups:
                 if images[0] == builder.images[0]:
                     # Not those of all groups at once, which would keep the Sequencer busy.
                     self._start(group, places[group])
                 yield from self._accumulate(images, group, places[group])
-        builder.call(lambda: self._count_late(len(unfinished)))
+        builder.call(lambda: self._count_late(sum(not update.done for update in updates.values())))
         for group in places:
             cycles = _UPDATE_CYCLES if self.layer.norm == "frn" else _BIAS_CYCLES
-            yield Piece(BoundEngine.ACORE, cycles, late=True, gone=functools.partial(lambda group: group not in unfinished, group))
-            builder.call(functools.partial(self._finish, unfinished, group), ends[group])
+            yield Piece(BoundEngine.ACORE, cycles, late=True, deferred=updates[group])
+            builder.call(updates[group].do, ends[group])
             builder.call(lambda: self._count_late(-1))
 
     def _count_late(self, more: int) -> None:
         self.builder.late_sets += more
 
-    def _short_of_room(self, count: int, makes_room: Callable[[], bool]) -> None:
-        """Make room for so many groups where hardly anybody else will."""
-        full = self.builder.pools["PARAMETERS"].find(self._entries * count) is None
-        if full and self.builder.late_sets < _OTHERS * count:
-            makes_room()
+    def _short_of_room(self, relief: Relief) -> None:
+        """Make room where hardly anybody else will."""
+        full = self.builder.pools["PARAMETERS"].find(self._entries * relief.most) is None
+        if full and self.builder.late_sets < _OTHERS * relief.most:
+            relief.give()
 
-    def _make_room(self, unfinished: Unfinished, before: int, count: int) -> bool:
-        """End the oldest of the groups ``before`` one, each of which has had its turn; whether there were any."""
-        oldest = [group for group in unfinished if group < before][:count]
-        for group in oldest:
-            self._finish(unfinished, group)
-        return bool(oldest)
-
-    def _finish(self, unfinished: Unfinished, group: int) -> None:
-        for step in unfinished.pop(group):
+    def _perform(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
             step.perform(self.builder)
 
     def _by_groups(self) -> Work:

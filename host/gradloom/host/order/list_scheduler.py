@@ -211,7 +211,7 @@ class ListScheduler:
             return acore
         if chosen is not None:
             return arrays[chosen[1]]
-        if any(stream.ready is not None and stream.head.yields() for stream in self._streams):
+        if any(stream.ready is not None and stream.head.relief.give() for stream in self._streams):
             return self._choose()
         raise Deadlock("the works of a program wait for each other")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import CachedRing, FreeListAllocator
 
-__all__ = ["OPEN", "BoundEngine", "Gate", "Kept", "Known", "Piece", "Results", "Work"]
+__all__ = ["OPEN", "BoundEngine", "Deferred", "Gate", "Kept", "Known", "Piece", "Relief", "Results", "Work"]
 
 
 class BoundEngine(enum.IntEnum):
@@ -102,6 +102,39 @@ class Kept(NamedTuple):
     key: Hashable
 
 
+class Deferred:
+    """What a piece does late, as nobody waits for it, or before, where others want the room that it gives back.
+
+    Attributes
+    ----------
+    done : :class:`bool`
+        The piece has nothing left to do.
+    """
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action, self.done = action, False
+
+    def do(self) -> None:
+        """Once."""
+        assert not self.done
+        self.done = True
+        self._action()
+
+
+class Relief(NamedTuple):
+    """Room that a piece's own work holds, and could give back: what is ``deferred``, the oldest first, ``most`` at a time."""
+
+    deferred: tuple[Deferred, ...] = ()
+    most: int = 0
+
+    def give(self) -> bool:
+        """Give some back; says whether there was any."""
+        found = [deferred for deferred in self.deferred if not deferred.done][: self.most]
+        for deferred in found:
+            deferred.do()
+        return bool(found)
+
+
 class Piece(NamedTuple):
     """Commands that are emitted together.
 
@@ -128,8 +161,8 @@ class Piece(NamedTuple):
     loads : whether what the A-Core needs is loaded first
     passes_first : whether it is a first pass of the A-Core only, beside which others are swept
     update : whether it updates weights, so that nobody waits for it but gradients that want its room
-    yields : emits what gives back room that the piece's own work holds, where all works wait for room; says whether there was any
-    gone : whether what it would do has been done when the work comes to it
+    relief : where all works wait for room
+    deferred : what it does, unless that has been done when the work comes to it
     task : whose it is, if its commands are known
     """
 
@@ -154,8 +187,8 @@ class Piece(NamedTuple):
     loads: bool = True
     passes_first: bool = False
     update: bool = False
-    yields: Callable[[], bool] = lambda: False
-    gone: Callable[[], bool] = lambda: False
+    relief: Relief = Relief()
+    deferred: Deferred | None = None
     task: "Known | None" = None
 
     def now(self, task: "Known | None" = None) -> "Piece":

@@ -394,7 +394,7 @@ class Task:
 def emitted(tasks: Sequence[Task], emitter: Emitter) -> Iterator[Piece]:
     """Tasks as a work: yields every piece, and emits its commands when it is resumed."""
     for task in tasks:
-        if not task.piece.gone():
+        if task.piece.deferred is None or not task.piece.deferred.done:
             yield task.piece.now(task)
             for step in task.steps:
                 yield from step.perform(emitter) or ()

@@ -139,3 +139,38 @@ def test_tasks_of_a_step_come_behind_what_they_need(network, config, batch, monk
     assert len(seen) > 30 and sum(bool(here.after) for here in seen) > len(seen) // 2
     order = [here.number for here in seen if here.twin is None]
     assert order != sorted(order), "it is not that of their meaning"
+
+
+def _before(tasks):
+    """All tasks that some tasks come after, or by way of others."""
+    found, left = set(), list(tasks)
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += [*one.after, *one.gated]
+    return found
+
+
+@pytest.mark.parametrize(("network", "config", "batch"), [
+    ("tiny-residual", "small", 3), ("tiny-branches", "small", 3), ("tiny-rows", "rows", 2), ("tiny-subsample", "eta", 3)])
+def test_a_gate_waits_for_all_that_its_tiles_come_after(network, config, batch, monkeypatch):
+    """Gates name regions by hand; the accesses of all tiles that have the same one say no more than it does."""
+    works, alike, add = {}, {}, Dependences.add
+
+    def watched(self, tasks):
+        add(self, tasks)
+        for task in tasks:
+            works[task] = tasks
+            gate = task.piece.gate
+            if gate.written and task.piece.lane != BoundEngine.ACORE:
+                alike.setdefault(gate, []).append(task)
+
+    monkeypatch.setattr(Dependences, "add", watched)
+    compile_network(load_network(str(NETWORKS / f"{network}.toml")), machine_config(config), batch)
+    assert len(alike) > 10
+    for tasks in alike.values():
+        behind, first = _before(tasks[0].gated), min(task.number for task in tasks)
+        others = {other for task in tasks for other in task.after if other.number < first and works[other] is not works[task]}
+        late = sorted(other.number for other in others - behind)
+        assert not late, f"{tasks[0].piece.gate} does not wait for tasks {late}"

@@ -13,7 +13,7 @@ from gradloom.host.order.accesses import Access, row_access, tensor_access
 from gradloom.host.order.allocators import FreeListAllocator, RingAllocator
 from gradloom.host.order.dependences import Dependences
 from gradloom.host.order.list_scheduler import ListScheduler
-from gradloom.host.order.pieces import BoundEngine, Gate, Piece
+from gradloom.host.order.pieces import BoundEngine, Deferred, Gate, Piece, Relief
 from gradloom.host.order.synchronize import Recorder
 from gradloom.host.order.tasks import Call, Collector, Command, PlannedAccess, Task, Uses, emitted
 
@@ -484,13 +484,13 @@ def test_works_that_wait_for_room_give_back_their_own():
 
         def yields():
             bench.log.append(f"{name} yields")
-            places, held[:] = tuple(held), []
-            for place in places:
+            for place in held:
                 pool.give_back(place)
-            return bool(places)
+            held.clear()
 
+        first = Deferred(yields)
         for task in (begun[name], both):
-            yield Piece(BoundEngine.ACORE, 100, room=((pool, 1),), yields=yields, task=task)
+            yield Piece(BoundEngine.ACORE, 100, room=((pool, 1),), relief=Relief((first,) if held else (), 1), task=task)
             held.append(pool.take(1))
             bench.log.append(name)
             task.come()

@@ -1,13 +1,14 @@
 """Tasks: commands that are known before they come, on places that are found when they do."""
 
 import dataclasses
+import functools
 
 import pytest
 
 from gradloom.contracts.isa import Dest, Opcode, Source
 from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.order.allocators import CachedRing, FreeListAllocator, RingAllocator
-from gradloom.host.order.pieces import BoundEngine, Kept, Piece
+from gradloom.host.order.pieces import BoundEngine, Deferred, Kept, Piece, Relief
 from gradloom.host.order.tasks import Address, Call, Collector, Command, Later, Place, PlannedAccess, Region, Uses, Way, emitted
 
 
@@ -122,15 +123,18 @@ def test_a_step_may_leave_places_for_others():
 
 
 def test_what_has_been_done_by_others_is_passed_over():
-    made, emitter, done = collector(3), Emitter(), []
+    made, emitter, log = collector(3), Emitter(), []
+    updates = [Deferred(functools.partial(log.append, name)) for name in "abc"]
 
     def work():
-        for name in "ab":
-            yield Piece(BoundEngine.ACORE, 1, gone=lambda name=name: name in done)
-            made.add(Call(lambda: done.append("b"), made.tag, (), Uses()))
+        for update in updates:
+            yield Piece(BoundEngine.ACORE, 1, deferred=update)
+            made.add(Call(update.do, made.tag, (), Uses()))
 
-    tasks = made.tasks(work())
-    assert len(list(emitted(tasks, emitter))) == 1 and emitter.tags == [3]
+    tasks, relief = made.tasks(work()), Relief(tuple(updates), 1)
+    assert relief.give() and log == ["a"]
+    assert len(list(emitted(tasks, emitter))) == 2 and emitter.tags == [3, 3] and log == ["a", "b", "c"]
+    assert not relief.give() and log == ["a", "b", "c"]
     assert all(task.emitted for task in tasks)
 
 
