@@ -95,7 +95,8 @@ def bench_device(text: str) -> str:
     if text in ("rtl", "model"):
         return text
     try:
-        if board_choice(text) is not None:
+        choice = board_choice(text)
+        if choice is not None and choice.build is None:  # a netlist takes the cycles of sim:BOARD, and hours for them
             return text
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
@@ -164,8 +165,9 @@ def machine_arguments(parser: argparse.ArgumentParser, device_default: str = "rt
                              "images (default: digits)")
     parser.add_argument("--device", type=device, default=device_default, metavar="NAME",
                         help=f"{', '.join(DEVICES)}: simulated hardware, the numpy golden model, or its exact emulator in PyTorch, "
-                             f"there on a GPU; BOARD[:PORT] or sim:BOARD: a board, or all of it in simulation (boards: "
-                             f"{', '.join(BOARDS)}; default: {device_default})")
+                             f"there on a GPU; BOARD[:PORT], sim:BOARD or netlist:BOARD[:FOLDER]: a board, all of it in "
+                             f"simulation, or every cell of what gradloom build routed (boards: {', '.join(BOARDS)}; "
+                             f"default: {device_default})")
 
 
 def dram_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 
-from gradloom.contracts.frame_format import MAX_DATA, MAX_ENTRIES, Status
+from gradloom.contracts.frame_format import FIRST_BAUD, MAX_DATA, MAX_ENTRIES, Status
 from gradloom.contracts.regmap import offset, register
 from gradloom.host.link.frames import (
     RegisterAccess,
@@ -50,7 +50,7 @@ class BoardDevice:
         costs.
     """
 
-    def __init__(self, link: Link, *, kind: str = "on-board", baud: int = 115_200, wait: float = 0.5) -> None:
+    def __init__(self, link: Link, *, kind: str = "on-board", baud: int = FIRST_BAUD, wait: float = 0.5) -> None:
         self.link, self.kind, self._baud, self._wait = link, kind, baud, wait
         identity = link.identity
         self._base, self._limit = identity.memory_base, identity.memory_base + identity.memory_bytes

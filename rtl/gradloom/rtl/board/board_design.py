@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, Signature, connect, flipped
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.frame_format import FIRST_BAUD
 from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.link.board_link import BoardLink, UartLink
 from gradloom.rtl.board.link.registers import manager_members
@@ -63,7 +64,7 @@ class BoardDesign(wiring.Component):
     """
 
     def __init__(self, config: Config, part: SdramPart | int, *, clock: int, capture: int = 0, pad_registers: bool = False,
-                 board: str = "SIM0", build: int = 0, baud: int = 115_200, uart: bool = True) -> None:
+                 board: str = "SIM0", build: int = 0, baud: int = FIRST_BAUD, uart: bool = True) -> None:
         self.config, self.part, self.uart = config, part, uart
         sdram = isinstance(part, SdramPart)
         link = UartLink if uart else BoardLink

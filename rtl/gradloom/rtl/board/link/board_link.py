@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.frame_format import (
+    FIRST_BAUD,
     IDENTITY,
     LINK_REGISTERS,
     LINK_WINDOW,
@@ -77,7 +78,7 @@ class BoardLink(wiring.Component):
     """
 
     def __init__(self, config: Config, *, board: str = "SIM0", clock: int = 50_000_000, memory_base: int = 0,
-                 memory_bytes: int = 1 << 25, build: int = 0, baud: int = 115_200) -> None:
+                 memory_bytes: int = 1 << 25, build: int = 0, baud: int = FIRST_BAUD) -> None:
         self.first_step = bit_step(baud, clock)
         self.identity = identity_bytes(config, board=board, clock=clock, memory_base=memory_base, memory_bytes=memory_bytes,
                                        build=build)

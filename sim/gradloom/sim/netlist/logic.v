@@ -36,7 +36,7 @@ module CCU2C(input CIN, input A0, input B0, input C0, input D0, input A1, input 
 endmodule
 
 // Half a slice as nextpnr places it: a LUT, a bit of a carry chain or 16 bits of distributed RAM, and a multiplexer behind it. IS_Z1
-// is no parameter of nextpnr's: gradloom.verif.ecp5.netlist_verilog sets it where FXA and FXB are joined to something.
+// is no parameter of nextpnr's: gradloom.sim.netlist.netlist_verilog sets it where FXA and FXB are joined to something.
 module TRELLIS_COMB(input A, input B, input C, input D, input M, input FCI, input F1, input FXA, input FXB, input WD,
                     input WAD0, input WAD1, input WAD2, input WAD3, input WRE, input WCK,
                     output F, output FCO, output OFX);

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gradloom.verif.ecp5.netlist_verilog import NetlistError, cell_counts, netlist_verilog
+from gradloom.sim.netlist.netlist_verilog import NetlistError, cell_counts, netlist_verilog
 
 
 def design(ports=None, nets=None, **cells):
@@ -83,15 +83,52 @@ def test_pads_are_the_ports_of_a_routed_netlist():
                   b=("TRELLIS_IO", {"DIR": "OUTPUT"}, {"B": [3], "I": [4]}))
     text = netlist_verilog(made, "top")
     assert "module top(\n  input \\in ,\n  output \\out );" in text
-    assert 'TRELLIS_IO #(.DIR("INPUT")) c0(.PADI(n2), .I(1\'b1), .T(1\'b1), .PADO(), .O(n4));' in text
+    assert ('TRELLIS_IO #(.DIR("INPUT")) c0(.PADI(n2), .I(1\'b1), .T(1\'b1), .IOLDO(1\'b1), .IOLTO(1\'b1), .PADO(), .PADT(), '
+            ".O(n4));") in text
     assert "assign \\out  = n3;" in text
     assert cell_counts(made, "top") == {"TRELLIS_IO": 2}
+
+
+def test_a_pad_of_both_directions_is_three_ports():
+    """Levels in, levels out, and where the pad drives; each bit from its own pad."""
+    text = netlist_verilog(design({"dq": ("inout", [2, 3])},
+                                  a=("TRELLIS_IO", {"DIR": "BIDIR"}, {"B": [2], "I": [4], "T": [5], "O": [6]}),
+                                  b=("TRELLIS_IO", {"DIR": "BIDIR"}, {"B": [3], "I": [7], "T": [5], "O": [8]})), "top")
+    assert "module top(\n  input [1:0] \\dq_i ,\n  output [1:0] \\dq_o ,\n  output [1:0] \\dq_oe );" in text
+    first, second = (re.search(rf"c{n}\(\.PADI\(n{n + 2}\), .*\.PADO\((n\d+)\), \.PADT\((n\d+)\)", text).groups() for n in (0, 1))
+    assert "assign n2 = \\dq_i [0];" in text and "assign n3 = \\dq_i [1];" in text
+    assert f"assign \\dq_o  = {{{second[0]}, {first[0]}}};" in text
+    assert f"assign \\dq_oe  = ~{{{second[1]}, {first[1]}}};" in text
+
+
+REGISTERED = {"MODE": "IREG_OREG", "FF.INREGMODE": "FF", "LSRIMUX": "0 ", "CEMUX": "CE", "GSR": "ENABLED"}
+ZERO = ("TRELLIS_COMB", {"MODE": "LOGIC", "INITVAL": "0" * 16}, {"F": [2]})
+ONE = ("TRELLIS_COMB", {"MODE": "LOGIC", "INITVAL": "1" * 16}, {"F": [3]})
+
+
+def test_registers_of_a_pad():
+    """nextpnr ties pins to nets that a LUT of zeros or ones drives."""
+    pins = {"CLK": [4], "LSR": [2], "CE": [3], "PADDI": [5], "INFF": [6]}
+    text = netlist_verilog(design(zero=ZERO, one=ONE, x=("IOLOGIC", REGISTERED, pins)), "top")
+    assert ('IOLOGIC #(.MODE("IREG_OREG")) c2(.CLK(n4), .PADDI(n5), .TXDATA0(1\'b1), .TXDATA1(1\'b1), .TSDATA0(1\'b1), .INFF(n6), '
+            ".IOLDO(), .IOLTO());") in text
+    for pin, wrong in (("LSR", [3]), ("CE", [2]), ("CE", [4])):
+        with pytest.raises(NetlistError, match=f"x: the model of IOLOGIC needs {pin} tied to {int(pin == 'CE')}"):
+            netlist_verilog(design(zero=ZERO, one=ONE, x=("IOLOGIC", REGISTERED, {**pins, pin: wrong})), "top")
+
+
+def test_power_of_a_pll():
+    """It is off as long as an input says so that is no pin of the device."""
+    cell = ("EHXPLLL", {"CLKI_DIV": "1"}, {"CLKI": [2], "CLKOP": [3], "LOCK": [4]})
+    text = netlist_verilog(design({"clk": ("input", [2]), "ok": ("output", [4])}, x=cell), "top", power_off="off")
+    assert "module top(\n  input \\off ,\n  input \\clk ,\n" in text and ".OFF(\\off )" in text
+    assert ".OFF(1'b0)" in netlist_verilog(design(x=cell), "top")
 
 
 def test_clocks_are_handed_on():
     assert cell_line("DCCA", {}, {"CLKI": [2], "CLKO": [3]}) == "DCCA c0(.CLKI(n2), .CE(1'b1), .CLKO(n3));"
     assert cell_line("EHXPLLL", {"CLKI_DIV": "1", "PLLRST_ENA": "DISABLED"}, {"CLKI": [2], "CLKOP": [3], "LOCK": [4]}) == (
-        "EHXPLLL c0(.CLKI(n2), .CLKFB(1'b1), .RST(1'b1), .STDBY(1'b1), .CLKOP(n3), .LOCK(n4));")
+        "EHXPLLL c0(.CLKI(n2), .CLKFB(1'b1), .RST(1'b1), .STDBY(1'b1), .OFF(1'b0), .CLKOP(n3), .CLKOS(), .LOCK(n4));")
 
 
 @pytest.mark.parametrize(("kind", "parameters", "connections", "words"), [
@@ -104,7 +141,8 @@ def test_clocks_are_handed_on():
     ("MULT18X18D", {"REG_PIPELINE_CLK": "CLK0"}, {}, "x: the model of MULT18X18D has no REG_PIPELINE_CLK of CLK0, but NONE"),
     ("MULT18X18D", {}, {"SROA0": [2]}, "x: the model of MULT18X18D has no pin SROA0"),
     ("LUT4", {"COLOUR": "RED"}, {}, "x: the model of LUT4 has no COLOUR of RED"),
-    ("TRELLIS_IO", {"DIR": "BIDIR"}, {"B": [2]}, "x: the model of TRELLIS_IO has no DIR of BIDIR, but INPUT, OUTPUT")])
+    ("IOLOGIC", {**REGISTERED, "FF.INREGMODE": "LATCH"}, {}, "x: the model of IOLOGIC has no FF.INREGMODE of LATCH, but FF"),
+    ("TRELLIS_IO", {"TRIMUX_TSREG": "X"}, {"B": [2]}, "x: the model of TRELLIS_IO has no TRIMUX_TSREG of X, but PADDT, IOLTO")])
 def test_what_has_no_model_is_refused(kind, parameters, connections, words):
     with pytest.raises(NetlistError) as caught:
         netlist_verilog(design(x=(kind, parameters, connections)), "top")

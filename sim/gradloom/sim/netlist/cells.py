@@ -27,8 +27,8 @@ class Cell:
         Taken over, as words or as numbers; the values are those that the model has.
     fixed : mapping of parameter to values
         Not taken over: what the model is for, or what says nothing about what a cell computes (any value if none stands here).
-    zero : tuple of pins
-        That must be tied to 0.
+    zero, one : tuple of pins
+        That must be tied to 0, or to 1.
     open : mapping of pin to bit
         What an input reads that nothing is joined to, where it is not 1.
     pin_muxes : :class:`bool`
@@ -42,6 +42,7 @@ class Cell:
     numbers: _OPTIONS = dataclasses.field(default_factory=dict)
     fixed: _OPTIONS = dataclasses.field(default_factory=dict)
     zero: tuple[str, ...] = ()
+    one: tuple[str, ...] = ()
     open: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pin_muxes: bool = False
 
@@ -95,13 +96,28 @@ CELLS: dict[str, Cell] = {
                               "REG_INPUTC_CLK": ("NONE",), "REG_PIPELINE_CLK": ("NONE",), "RESETMODE": ("SYNC",),
                               "SOURCEB_MODE": ("B_SHIFT",), "CAS_MATCH_REG": ("FALSE",), "MULT_BYPASS": ("DISABLED",), "GSR": _GSR},
                        pin_muxes=True),
-    "TRELLIS_IO": Cell(_single("PADI I T"), _single("PADO O"), options={"DIR": ("INPUT", "OUTPUT")},
-                       fixed={"DATAMUX_ODDR": ("PADDO",), "DATAMUX_MDDR": ("PADDO",)}),
+    "TRELLIS_IO": Cell(_single("PADI I T IOLDO IOLTO"), _single("PADO PADT O"),
+                       options={"DIR": ("INPUT", "OUTPUT", "BIDIR"), "DATAMUX_OREG": ("PADDO", "IOLDO"),
+                                "DATAMUX_ODDR": ("PADDO", "IOLDO"), "TRIMUX_TSREG": ("PADDT", "IOLTO")},
+                       fixed={"DATAMUX_MDDR": ("PADDO",)}),
+    "IOLOGIC": Cell(_single("CLK PADDI TXDATA0 TXDATA1 TSDATA0"), _single("INFF IOLDO IOLTO"),
+                    options={"MODE": ("IREG_OREG", "IDDRX1_ODDRX1")},
+                    fixed={**{f"{register}.REGSET": ("RESET",) for register in ("FF", "OUTREG", "TSREG", "MTDDRX")},
+                           "FF.INREGMODE": ("FF",), "OUTREG.OUTREGMODE": ("FF",), "TSREG.OUTREGMODE": ("FF",), "GSR": _GSR,
+                           "SRMODE": ("ASYNC", "LSR_OVER_CE"), "CEMUX": ("CE",), "CEIMUX": ("CEMUX", "1"), "CEOMUX": ("CEMUX", "1"),
+                           "LSRMUX": ("LSR",), "LSROMUX": ("LSRMUX", "0"), "LSRIMUX": ("LSRMUX", "0"),
+                           "CLKIMUX": ("CLK",), "CLKOMUX": ("CLK",), "IOLTOMUX": ("NONE",),
+                           "MIDDRX_MODDRX.WRCLKMUX": ("NONE",), "MTDDRX.DQSW_INVERT": ("DISABLED",),
+                           **{f"{mode}.MODE": ("NONE",) for mode in ("MTDDRX", "MODDRX", "MIDDRX", "ODDRXN", "IDDRXN")},
+                           "DELAY.WAIT_FOR_EDGE": ("DISABLED",), "DELAY.DEL_VALUE": ("0000000",), "DELAY.OUTDEL": ("DISABLED",)},
+                    zero=("LSR",), one=("CE",)),
     "DCCA": Cell(_single("CLKI CE"), _single("CLKO")),
-    "EHXPLLL": Cell(_single("CLKI CLKFB RST STDBY"), _single("CLKOP LOCK"),
+    "EHXPLLL": Cell(_single("CLKI CLKFB RST STDBY OFF"), _single("CLKOP CLKOS LOCK"), open={"OFF": "0"},
                     fixed={"PLLRST_ENA": ("DISABLED",), "STDBY_ENABLE": ("DISABLED",), "CLKOP_ENABLE": ("ENABLED",),
-                           **dict.fromkeys(("CLKI_DIV", "CLKFB_DIV", "CLKOP_DIV", "CLKOP_CPHASE", "CLKOP_FPHASE", "FEEDBK_PATH",
-                                            "INTFB_WAKE", "DPHASE_SOURCE", "OUTDIVIDER_MUXA"), ())}),
+                           "CLKOS_ENABLE": ("ENABLED",),
+                           **dict.fromkeys(("CLKI_DIV", "CLKFB_DIV", "FEEDBK_PATH", "INTFB_WAKE", "DPHASE_SOURCE",
+                                            "OUTDIVIDER_MUXA", *(f"{clock}_{part}" for clock in ("CLKOP", "CLKOS")
+                                                                 for part in ("DIV", "CPHASE", "FPHASE"))), ())}),
 }
 """By kind."""
 IGNORED = ("$scopeinfo",)
