@@ -6,7 +6,7 @@ import itertools
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,28 +56,32 @@ def _cells(design: Mapping[str, Any], kind: str, within: str) -> Iterator[dict[s
     return (cell for name, cell in sorted(module["cells"].items()) if cell["type"] == kind and name.startswith(within))
 
 
-def _flip_a_bit(within: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One bit of a LUT that adds four bits without carry: all of its bits matter."""
-    cell = next(cell for cell in _cells(design, "TRELLIS_COMB", within) if cell["parameters"].get("INITVAL") in (
-        "0110100110010110", "1001011001101001") and all(cell["connections"].get(pin) for pin in "ABCD"))
+XOR4 = ("0110100110010110", "1001011001101001")
+"""Tables of the LUTs that add four bits without carry: all of their bits matter."""
+
+
+def _flip_a_bit(within: str, tables: Sequence[str], design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One bit of a LUT with all of its inputs, or of a carry chain: where D and B are 1, A and C are 0."""
+    cell = next(cell for cell in _cells(design, "TRELLIS_COMB", within) if cell["parameters"].get("INITVAL") in tables and (
+        cell["parameters"].get("MODE") == "CCU2" or all(cell["connections"].get(pin) for pin in "ABCD")))
     table = cell["parameters"]["INITVAL"]
     return cell, {"parameters": {"INITVAL": table[:5] + ("0" if table[5] == "1" else "1") + table[6:]}}
 
 
-def _swap_inputs(within: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _swap_inputs(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two inputs of a multiplier, of bits that a factor has wherever it lies at the port."""
-    cell = next(_cells(design, "MULT18X18D", within))
+    cell = next(_cells(design, "MULT18X18D", pe))
     joined = cell["connections"]
     return cell, {"connections": {"A10": joined["A11"], "A11": joined["A10"]}}
 
 
-def _drop_enable(within: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The enable of a flip-flop of the PE's drain registers, which hold a sum until it is asked for."""
-    return next(cell for cell in _cells(design, "TRELLIS_FF", f"{within}.held") if cell["parameters"]["CEMUX"].strip() == "CE"), {
+def _drop_enable(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The enable of a flip-flop of the first MAC's sum, which then adds what is no token's."""
+    return next(cell for cell in _cells(design, "TRELLIS_FF", f"{pe}.mac0.sum") if cell["parameters"]["CEMUX"].strip() == "CE"), {
         "parameters": {"CEMUX": "1 "}}
 
 
-def routed_faults(pe: str, logic: str = "") -> dict[str, Plant]:
+def routed_faults(pe: str, logic: str = "", tables: Sequence[str] = XOR4) -> dict[str, Plant]:
     """Faults to plant in a design.
 
     Parameters
@@ -85,9 +89,11 @@ def routed_faults(pe: str, logic: str = "") -> dict[str, Plant]:
     pe : :class:`str`
         The name of a PE in it.
     logic : :class:`str`
-        With what the names of cells begin that may lose a bit of a LUT.
+        How the names begin of the LUTs of which the first loses a bit.
+    tables : sequence of :class:`str`
+        What such a LUT may hold (INITVAL).
     """
-    return {"a bit of a LUT": functools.partial(_flip_a_bit, logic),
+    return {"a bit of a LUT": functools.partial(_flip_a_bit, logic, tables),
             "inputs of a multiplier": functools.partial(_swap_inputs, pe),
             "the enable of a flip-flop": functools.partial(_drop_enable, pe)}
 
