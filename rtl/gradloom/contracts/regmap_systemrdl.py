@@ -4,6 +4,7 @@ Two properties say what the language has no words for: ``reads_need_idle`` and `
 an access with SLVERR while a program runs.
 """
 
+import dataclasses
 import enum
 import re
 from collections.abc import Iterator, Sequence
@@ -65,36 +66,37 @@ def _enumeration(codes: type[enum.IntEnum]) -> Iterator[str]:
     yield "};"
 
 
-def _like(register: Register) -> tuple[str, object]:
-    """The name without a number at its end, and all else that the registers of an array share."""
-    stem, number = re.fullmatch(r"(.*?)(\d*)", register.name).groups()  # type: ignore[union-attr]
+def _unnumbered(register: Register) -> Register:
+    """The register without the number that its name ends in, which its text calls n, at offset 0: those of an array are equal."""
+    stem = register.name.rstrip("0123456789")
+    number = register.name.removeprefix(stem)
     doc = re.sub(rf"\b{number}\b", "n", register.doc) if number else register.doc
-    return stem, (bool(number), doc, register.access, register.fields, register.reset, register.constant, register.effect,
-                  register.read_acts)
+    return dataclasses.replace(register, name=stem, offset=0, doc=doc)
 
 
-def _arrays(registers: Sequence[Register]) -> list[list[Register]]:
-    """Neighbours that are alike, together."""
-    groups: list[list[Register]] = []
+def _arrays(registers: Sequence[Register]) -> Iterator[list[Register]]:
+    """Registers one by one, but neighbours that are elements 0, 1, ... of an array together."""
+    array: list[Register] = []
     for register in registers:
-        last = groups[-1] if groups else []
-        numbered = register.name == f"{_like(register)[0]}{len(last)}"
-        if last and numbered and _like(last[0]) == _like(register) and register.offset == last[0].offset + 4 * len(last):
-            last.append(register)
-        else:
-            groups.append([register])
-    return groups
+        like, n = _unnumbered(register), len(array)
+        if array and (register.name, register.offset) == (f"{like.name}{n}", array[0].offset + 4 * n) and (
+                array[0].name == f"{like.name}0" and _unnumbered(array[0]) == like):
+            array.append(register)
+            continue
+        if array:
+            yield array
+        array = [register]
+    yield array
 
 
 def _register(registers: list[Register], config: Config | None) -> Iterator[str]:
     """A register, or an array of some."""
-    first = registers[0]
-    stem, (_, doc, *_) = _like(first)  # type: ignore[misc]
-    many = len(registers) > 1
-    name = f"{stem}[{len(registers)}]" if many else first.name
+    first, many = registers[0], len(registers) > 1
+    shown = _unnumbered(first) if many else first
+    name = f"{shown.name}[{len(registers)}]" if many else first.name
     # What implements them is the machine, not what a tool makes of this text.
     yield "    external reg {"
-    yield f"        desc = {_string(str(doc) if many else first.doc)};"
+    yield f"        desc = {_string(shown.doc)};"
     for need, accesses in (("reads_need_idle", _READS_NEED_IDLE), ("writes_need_idle", _WRITES_NEED_IDLE)):
         if first.access in accesses:
             yield f"        {need} = true;"
