@@ -4,12 +4,13 @@ a subordinate may hold back, no path through; and planted bugs of each."""
 import random
 
 import pytest
-from amaranth.hdl import Value
+from amaranth.hdl import Module, Value
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
 from gradloom.contracts.config import PRESETS
 from gradloom.rtl import axi32
+from gradloom.rtl.memory_path.axi import lite_members
 from gradloom.verif.board.axi_memory import PortChecker, Subordinate
 from gradloom.verif.board.axi_traffic import Burst, Manager, Scoreboard, Traffic, stream
 from gradloom.verif.board.packed import simulate
@@ -140,6 +141,29 @@ def test_planted_bugs(bug):
     design = planted_bug("gradloom.rtl.axi32", *changes)
     with pytest.raises(AssertionError):
         check(design=design, stalls=STALLS)
+
+
+def test_signals_that_pass_the_widener_by(monkeypatch):
+    """Registers, interrupt, attributes of addresses and the response of a write, between the machine's ports and the top's."""
+    joined = {}
+    monkeypatch.setattr(axi32, "Instance", lambda name, **ports: joined.update(ports) or Module())
+    dut = axi32.Axi32Machine(PRESETS["nano"])
+    names = [*lite_members(), "irq", "m_axi_bresp", *(f"m_axi_{channel}{name}" for channel in ("ar", "aw") for name in (
+        "id", "burst", "cache", "prot"))]
+
+    async def bench(ctx):
+        for name in names:
+            outwards = f"o_{name}" in joined
+            inner, outer = joined[f"{'o' if outwards else 'i'}_{name}"], getattr(dut, name)
+            source, target = (inner, outer) if outwards else (outer, inner)
+            ctx.set(source, (1 << len(source)) - 1)
+            assert ctx.get(target) == ctx.get(source), name
+        assert (ctx.get(dut.m_axi_arsize), ctx.get(dut.m_axi_awsize)) == (2, 2)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
 
 
 def test_only_narrow_machines_are_widened():
