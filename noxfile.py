@@ -87,7 +87,7 @@ def _first_commands(session: nox.Session, built: Path, place: Path, device: str)
     with session.chdir(place):
         run("python", "-c", "import sys, gradloom.host.cli as cli; assert cli.__file__.startswith(sys.prefix), cli.__file__")
         session.log(run("gradloom", "doctor"))
-        session.log(run("gradloom", "verilog", "--config", "nano", "--out", "nano"))
+        session.log(run("gradloom", "verilog", "--config", "nano", "--package", "--out", "nano"))
         said = run("gradloom", "train", "--network", "digits-cnn", "--config", "small", "--device", device, "--steps", "3")
         session.log(said)
     found = re.search(r"parameters ([0-9a-f]+)", said)

@@ -191,7 +191,9 @@ def _parser() -> argparse.ArgumentParser:
     verilog.add_argument("--config", default="small", metavar="NAME|FILE")
     verilog.add_argument("--family", choices=TARGETS, default="any",
                          help="xc7: the array's MACs are DSP48E1 slices (not mac = post_shift)")
-    verilog.add_argument("--out", type=Path, required=True, metavar="DIR")
+    verilog.add_argument("--package", action="store_true",
+                         help="also a FuseSoC core and the registers in SystemRDL; AXI4 data of at least 32 bits")
+    verilog.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, which must not exist")
 
     _board_commands(commands)
 

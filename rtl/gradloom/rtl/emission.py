@@ -1,14 +1,16 @@
 """The machine as Verilog: every distinct repeated component once, then the top level."""
 
 import re
+from collections.abc import Callable
 
 from amaranth.back.verilog import YosysError
+from amaranth.lib import wiring
 
 from gradloom.contracts.config import Config
 from gradloom.rtl import emit
 from gradloom.rtl.accelerator import Accelerator
 
-__all__ = ["TOP", "EmissionError", "emit_verilog"]
+__all__ = ["TOP", "EmissionError", "emit_design", "emit_verilog"]
 
 TOP = "gradloom"
 """Name of the top module; its ports are ``clk``, ``rst`` and those of :class:`gradloom.rtl.accelerator.Accelerator`."""
@@ -24,6 +26,20 @@ def _telling_line(text: str) -> str:
     return (named or lines or ["it said nothing"])[-1]
 
 
+def emit_design(build: Callable[[], wiring.Component], top: str) -> dict[str, str]:
+    """Verilog files by name: one, ``<top>.v``, of the component that ``build`` makes and of all that it instantiates.
+
+    Raises
+    ------
+    :exc:`EmissionError`
+        If Yosys fails.
+    """
+    try:
+        return {f"{top}.v": emit.convert(build, top)}
+    except YosysError as error:
+        raise EmissionError(f"Verilog cannot be written, Yosys failed: {_telling_line(str(error))}") from None
+
+
 def emit_verilog(config: Config, *, top: str = TOP, events: bool = False) -> dict[str, str]:
     """Verilog files by name. One file, ``<top>.v``, holds every module; the text depends on ``config`` alone.
 
@@ -34,7 +50,4 @@ def emit_verilog(config: Config, *, top: str = TOP, events: bool = False) -> dic
     :exc:`EmissionError`
         If Yosys fails.
     """
-    try:
-        return {f"{top}.v": emit.convert(lambda: Accelerator(config, events=events), top)}
-    except YosysError as error:
-        raise EmissionError(f"Verilog cannot be written, Yosys failed: {_telling_line(str(error))}") from None
+    return emit_design(lambda: Accelerator(config, events=events), top)

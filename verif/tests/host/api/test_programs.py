@@ -81,6 +81,8 @@ def test_verilog(tmp_path, monkeypatch):
     assert files[1].read_text() == "// nano\n"
     with pytest.raises(api.UserError, match="exists already"):
         api.verilog("nano", str(tmp_path / "v"))
+    more = api.verilog("small", tmp_path / "p", package=True)
+    assert {file.name for file in more} - {file.name for file in files} == {"gradloom.core", "registers.rdl"}
 
 
 def test_devices(monkeypatch):

@@ -199,6 +199,10 @@ def test_verilog_writes_a_new_folder_only(desk, capsys, monkeypatch):
     assert any(name.endswith(".v") for name in names)
     assert cli.main(["verilog", "--config", "nano", "--family", "xc7", "--out", "v7"]) == 0
     assert [("DSP48E1 #(" in (desk / folder / "gradloom.v").read_text()) for folder in ("v", "v7")] == [False, True]
+    assert cli.main(["verilog", "--config", "nano", "--package", "--out", "p"]) == 0
+    added = {path.name for path in (desk / "p").iterdir()} - names
+    assert added == {"gradloom.core", "gradloom_axi32.v", "registers.rdl"}
+    assert all((desk / "p" / name).read_bytes() == (desk / "v" / name).read_bytes() for name in names)
     (desk / "shift.toml").write_text('base = "nano"\nmac = "post_shift"\n')
     refused(capsys, ["verilog", "--config", "shift.toml", "--family", "xc7", "--out", "w"], "leave --family out")
     (desk / "lattice.toml").write_text('base = "nano"\nfamily = "ecp5"\n')
