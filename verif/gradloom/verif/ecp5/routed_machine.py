@@ -25,8 +25,8 @@ from gradloom.verif.system_bench import make_case, verify_step
 __all__ = ["MACHINE_FAULTS", "Outcome", "check_netlist"]
 
 _PE = "design.machine.core.ccore.wpu_0_0.pe_0_0"
-MACHINE_FAULTS = routed_faults(_PE, f"{_PE}.mac0.adder.bits", ("0110011010101010",))
-"""In the first MAC of the first PE; the LUT is the lowest of the chain that adds product and sum."""
+MACHINE_FAULTS = routed_faults(_PE, f"{_PE}.mac0.adder.bits12", ("0110011010101010",))
+"""In the first MAC of the first PE; the LUT is one of the chain that adds product and sum."""
 NETWORK, BATCH = "tiny-branches", 2
 
 
