@@ -1,0 +1,115 @@
+"""EF-Train's figures from its equations: table 6 to the cycle, banks and slices of tables 6 to 8, rates within what is said."""
+
+import dataclasses
+
+import pytest
+
+from gradloom.systems.eftrain import (
+    MACHINES,
+    NoFit,
+    Tiles,
+    bram_limit,
+    conv_banks,
+    conv_dsps,
+    largest_machine,
+    layer_cycles,
+    published_m_on,
+    scheduled_tiles,
+    step,
+)
+from gradloom.systems.networks import ALEXNET, LENET10, ONE_X_CNN, VGG16_IMAGENET
+
+ZCU102 = MACHINES["zcu102"]
+TABLE_6 = [
+    ("conv1", "FP", 2, 96, 11_504_640), ("conv1", "WU", 2, 96, 9_043_384),
+    ("conv2", "FP", 27, 112, 7_309_808), ("conv2", "BP", 27, 48, 7_126_784), ("conv2", "WU", 27, 112, 7_423_616),
+    ("conv3", "FP", 13, 112, 2_478_272), ("conv3", "BP", 13, 112, 2_566_987), ("conv3", "WU", 13, 112, 2_682_240),
+    ("conv4", "FP", 13, 112, 3_646_400), ("conv4", "BP", 13, 112, 3_861_220), ("conv4", "WU", 13, 112, 3_960_960),
+    ("conv5", "FP", 13, 112, 2_432_368), ("conv5", "BP", 13, 112, 2_618_372), ("conv5", "WU", 13, 112, 2_640_640)]
+"""Layer, phase, Tr, M_on, cycles of "our model"; batch 4."""
+SHAPES = {shape.name: shape for shape in ALEXNET.layers}
+
+
+@pytest.mark.parametrize(("layer", "phase", "rows", "outputs", "cycles"), TABLE_6)
+def test_table_6_to_the_cycle(layer, phase, rows, outputs, cycles):
+    assert layer_cycles(SHAPES[layer], Tiles(rows, outputs), phase, 4, ZCU102) == cycles
+
+
+def test_as_printed_the_total_of_table_6_is_a_quarter_too_high():
+    printed = dataclasses.replace(ZCU102, correct=False)
+    total = sum(cycles for *_, cycles in TABLE_6)
+    found = sum(layer_cycles(SHAPES[layer], Tiles(rows, outputs), phase, 4, printed) for layer, phase, rows, outputs, _ in TABLE_6)
+    assert total == 69_295_691
+    assert found == 87_121_967 and round(100 * (found / total - 1), 1) == 25.7
+
+
+@pytest.mark.parametrize(("layer", "phase", "outputs"), [(layer, phase, outputs) for layer, phase, _, outputs, _ in TABLE_6])
+def test_output_channels_on_chip_of_table_6_by_the_fitted_form(layer, phase, outputs):
+    shape = SHAPES[layer]
+    turned = dataclasses.replace(shape, outputs=shape.inputs, inputs=shape.outputs)
+    assert published_m_on(turned if phase == "BP" else shape, ZCU102) == outputs
+
+
+def test_rows_of_a_tile_of_table_6_by_algorithm_1():
+    """All but conv1's WU, where one row takes fewer cycles than the two of the paper."""
+    tiles = scheduled_tiles(ALEXNET.layers, 4, ZCU102, bram_limit(912))
+    for layer, phase, rows, _, _ in TABLE_6:
+        if (layer, phase) != ("conv1", "WU"):
+            assert tiles[list(SHAPES).index(layer)][phase].rows == rows
+    assert tiles[1]["BP"].outputs == 48
+    shape = SHAPES["conv1"]
+    assert layer_cycles(shape, Tiles(1, 96), "WU", 4, ZCU102) < layer_cycles(shape, Tiles(2, 96), "WU", 4, ZCU102)
+
+
+def test_dsp_slices_of_tables_7_and_8():
+    assert conv_dsps(ZCU102) == 1280
+    assert conv_dsps(MACHINES["pynq-z1"]) == 180
+
+
+def test_block_rams_of_tables_7_and_8():
+    """672 for AlexNet with the tiles of table 6; 288 and 108 for the 1X CNN, 672 for VGG16 with those of algorithm 1."""
+    published: list[dict[str, Tiles]] = [{} for _ in ALEXNET.layers]
+    for layer, phase, rows, outputs, _ in TABLE_6:
+        published[list(SHAPES).index(layer)][phase] = Tiles(rows, outputs)
+    assert conv_banks(ALEXNET.layers, published, ZCU102) == 672
+    for name, machine, batch, limit, banks in ((ONE_X_CNN, "zcu102-1x", 128, 288, 288), (ONE_X_CNN, "pynq-z1", 128, 108, 108),
+                                               (VGG16_IMAGENET, "zcu102", 16, bram_limit(912), 672)):
+        tiles = scheduled_tiles(name.layers, batch, MACHINES[machine], limit)
+        assert conv_banks(name.layers, tiles, MACHINES[machine]) == banks
+
+
+@pytest.mark.parametrize(("machine", "brams", "milliseconds", "published"), [("zcu102-1x", 288, 2.077, 2.08),
+                                                                             ("pynq-z1", 108, 14.664, 14.32)])
+def test_the_1x_cnn_of_table_7(machine, brams, milliseconds, published):
+    found = step(ONE_X_CNN.layers, 128, MACHINES[machine], brams)
+    assert round(found.seconds / 128 * 1e3, 3) == milliseconds
+    # Of the published one it is off by what pools, the loss and the board add, and by what the model leaves out.
+    assert found.seconds / 128 * 1e3 == pytest.approx(published, rel=0.025)
+
+
+def test_rates_of_table_8():
+    """VGG16 within a hundredth; AlexNet and LeNet-10 by their convolutions alone, as nothing is said of the others."""
+    assert step(VGG16_IMAGENET.layers, 16, ZCU102, bram_limit(912)).gops == pytest.approx(46.99, rel=0.01)
+    assert round(step(ALEXNET.layers, 128, ZCU102, 672).gops, 1) == 36.9
+    convolutions = [shape for shape in LENET10.layers if not shape.dense]
+    assert round(step(convolutions, 128, MACHINES["zcu102-1x"], bram_limit(912)).gops, 1) == 22.1
+
+
+def test_operations_of_lenet10():
+    """Section 6.4: 25.17 MFLOP."""
+    assert round(2 * step(LENET10.layers, 1, ZCU102, 684).useful / 1e6, 2) == 25.17
+
+
+def test_the_largest_machine_of_a_device():
+    """80 % of the slices: 18 x 18 would fit the ZCU102, whose authors took 16, a multiple of the words of a stream."""
+    assert largest_machine(220, MACHINES["pynq-z1"]).tile == 4
+    assert largest_machine(2520, ZCU102).tile == 20
+    with pytest.raises(NoFit, match="a tile of 2 x 2 FP32 channels takes 20 DSP slices, and 80 % of 20 are 16"):
+        largest_machine(20, ZCU102)
+
+
+def test_what_does_not_fit_is_named():
+    with pytest.raises(NoFit, match=r"layer 'conv1': a tile of weights and a row of the largest plane take 640 banks, and there"):
+        scheduled_tiles(ALEXNET.layers, 4, ZCU102, 600)
+    with pytest.raises(ValueError, match="phase must be one of FP, BP, WU, not 'WG'"):
+        layer_cycles(SHAPES["conv1"], Tiles(2, 96), "WG", 4, ZCU102)
