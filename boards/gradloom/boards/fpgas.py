@@ -110,6 +110,5 @@ def fpga_named(name: str) -> Fpga:
     """
     found = FPGAS.get(name.lower())
     if found is None:
-        raise ConfigError(f"there is no device {name!r}: give one of {', '.join(FPGAS)}, or its sizes with --luts, --dsps, "
-                          "--brams and --bandwidth")
+        raise ConfigError(f"there is no device {name!r}: give one of {', '.join(FPGAS)}")
     return found

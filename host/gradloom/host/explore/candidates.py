@@ -83,7 +83,7 @@ def named(config: Config) -> Config:
     """A generated machine with a name that tells it from others: shape, units and lanes of the A-Core, buffers."""
     if config.name in PRESETS:
         return config
-    return dataclasses.replace(config, name=f"{config.name}-{config.macs}macs-{config.digest() & 0xFFFF:04x}")
+    return dataclasses.replace(config, name=f"{config.name}-{config.digest() & 0xFFFF:04x}")
 
 
 def machine_toml(config: Config) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradloom.boards.board import BOARDS
 from gradloom.boards.fpgas import FPGAS, Fpga, fpga_named
+from gradloom.contracts.config import ConfigError
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.sdram_cost import sdram_cost
 from gradloom.host.explore.candidates import machine_toml
@@ -44,7 +45,10 @@ def asked_device(options: argparse.Namespace) -> Fpga:
     if options.device is not None:
         if given:
             raise UserError(f"--device {options.device} has sizes of its own: leave {' and '.join(given)} out")
-        device = fpga_named(options.device)
+        try:
+            device = fpga_named(options.device)
+        except ConfigError as error:
+            raise UserError(f"{error}, or its sizes with --luts, --dsps, --brams and --bandwidth") from None
     else:
         missing = [f"--{name}" for name, value in sizes.items() if value is None]
         if missing:
@@ -107,9 +111,11 @@ def _ours(options: argparse.Namespace, device: Fpga) -> tuple[dict[str, Any], di
               f"cycle, {device.clock_hz / 1e6:g} MHz; at most {options.points} machines are compiled", flush=True)
     progress = StepProgress(options.points, unit="machine")
 
-    def listener(done: int, total: int) -> None:
+    def listener(done: int, total: int, name: str) -> None:
         if done:
             progress.update(done + options.points - total, loss=None, accuracy=None, cycles=None)
+        if name:
+            progress.note(f"compiling for {name}, {done + 1} of {total}")
 
     try:
         points, refused = explore(network, batch, device, memory, points=options.points, listener=listener)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 __all__ = ["Mark", "draw_front"]
 
 _WIDTH, _HEIGHT = 900, 480
-_LEFT, _RIGHT, _TOP, _FOOT = 84, 170, 74, 62
+_LEFT, _RIGHT, _TOP, _FOOT = 84, 170, 88, 62
 _TICKS = 8
 _COLOURS = {"MACs": "#2f7f79", "bandwidth": "#5b8fc7", "A-Core": "#4f7a2e", "order of commands": "#8a6bb0", "host": "#a07a5a",
             "bandwidth exceeded": "#b0568a"}

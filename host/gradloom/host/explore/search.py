@@ -73,7 +73,7 @@ def limits_of(device: Fpga) -> Resources:
 
 
 def explore(network: Network, batch: int, device: Fpga, dram: DramCost, *, points: int,
-            listener: Callable[[int, int], None] = lambda done, total: None) -> tuple[list[Point], list[str]]:
+            listener: Callable[[int, int, str], None] = lambda done, total, name: None) -> tuple[list[Point], list[str]]:
     """The best machines for a network on a device, fastest first, and what was refused in the search.
 
     Parameters
@@ -83,7 +83,7 @@ def explore(network: Network, batch: int, device: Fpga, dram: DramCost, *, point
     points : :class:`int`
         Machines to compile at most.
     listener
-        Called with the number of machines that are compiled, and of all that will be.
+        Called with the number of machines that are compiled, of all that will be, and the name of the next one.
 
     Raises
     ------
@@ -109,14 +109,14 @@ def explore(network: Network, batch: int, device: Fpga, dram: DramCost, *, point
     chosen = _spread(_best_of_shapes(fitting), points)
     found, refused = [], []
     for number, one in enumerate(chosen):
-        listener(number, len(chosen))
+        listener(number, len(chosen), one.config.name)
         try:
             cycles, use, images, limit = _evaluate(network, one.config, batch, dram, device.clock_hz)
         except ScheduleError as error:
             refused.append(f"{one.config.name}: {error}")
             continue
         found.append(Point(one.config, one.resources, cycles, use, images, limit, _ends(one.config, ends)))
-    listener(len(chosen), len(chosen))
+    listener(len(chosen), len(chosen), "")
     if not found:
         raise UserError(f"network {network.name!r} fits none of the machines that fit {device.name}: {refused[0]}")
     return sorted(found, key=lambda point: -point.images_per_second), refused
