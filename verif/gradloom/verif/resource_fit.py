@@ -20,16 +20,16 @@ from gradloom.contracts.config import PRESETS, Config, ConfigError
 from gradloom.host.explore.block_ram import lut_rams
 from gradloom.host.explore.resource_model import (
     COEFFICIENTS,
-    ENGINES,
     FITTED,
+    GROUPS,
     Coefficients,
-    engine_terms,
     fitted_cells,
+    group_terms,
     predict,
 )
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.synth import SynthError
-from gradloom.verif.synthesis.synth_machine import measure_machine
+from gradloom.verif.synthesis.synth_machine import group_of, measure_machine
 
 __all__ = ["BASES", "POINTS", "Synthesised", "fit", "held_out", "least_squares", "main", "page", "synthesised"]
 
@@ -39,9 +39,10 @@ PAGE = ROOT / "docs/resource-fit.md"
 BASES = {"xc7": "eta", "ecp5": "ecp5-45"}
 """Machines whose fields a measured one has where it names no other."""
 _KINDS = ("luts", "flip_flops", "dsps", "brams")
-_COARSE = {"C-Core, array": "C-Core", "C-Core, sums": "C-Core", "C-Core, the rest": "C-Core", "A-Core, lanes": "A-Core",
-           "A-Core, the rest": "A-Core"}
-"""Engines of ecp5 of those that parts are sorted by; all others are "the rest"."""
+_CCORE = ("processing elements", "window processing units", "window registers", "weight registers", "gathers", "input network",
+          "weight network", "drain", "C-Core's control")
+_COARSE = dict.fromkeys(_CCORE, "C-Core") | {"A-Core's lanes": "A-Core", "A-Core's rest": "A-Core"}
+"""Groups of ecp5 of those that parts are sorted by; all others are "the rest"."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Synthesised:
 
     Parameters
     ----------
-    engines : mapping of engine to cells
+    groups : mapping of group to cells
     fitted : :class:`bool`
         Whether the fit may see it.
     source : :class:`str`
@@ -59,12 +60,12 @@ class Synthesised:
 
     config: Config
     family: str
-    engines: Mapping[str, Mapping[str, float]]
+    groups: Mapping[str, Mapping[str, float]]
     fitted: bool
     source: str
 
     def total(self, kind: str) -> float:
-        return sum(cells[kind] for cells in self.engines.values())
+        return sum(cells[kind] for cells in self.groups.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,39 +94,42 @@ def held_out() -> list[_Whole]:
 
 
 def synthesised() -> list[Synthesised]:
-    """Every machine whose engines are known, from the committed tables."""
+    """Every machine whose groups are known, from the committed tables."""
     found = []
     for name in ("eta", "eta2x"):
-        table = json.loads((RESULTS / f"synthesis-{name}-xc7.json").read_text())["engines"]
-        engines = {engine: {"luts": cells["all_luts"], "flip_flops": cells["flip_flops"], "dsps": cells["dsp48e1"],
-                            "brams": cells["bram36"]} for engine, cells in table.items()}
-        found.append(Synthesised(PRESETS[name], "xc7", engines, True, f"results/synthesis-{name}-xc7.json"))
+        groups: dict[str, dict[str, float]] = {group: dict.fromkeys(_KINDS, 0.0) for group in GROUPS["xc7"]}
+        for part in json.loads((RESULTS / f"synthesis-{name}-xc7.json").read_text())["parts"]:
+            one, into = part["one"], groups[group_of(part["name"])]
+            for kind, value in (("luts", one["combined"] + one["shift_luts"] + one["ram_luts"]), ("flip_flops", one["flip_flops"]),
+                                ("dsps", one["dsp48e1"]), ("brams", one["bram36"])):
+                into[kind] += part["number"] * value
+        found.append(Synthesised(PRESETS[name], "xc7", groups, True, f"results/synthesis-{name}-xc7.json"))
     found += [_routed(RESULTS / "boards/9-macs-sdram-1.json"), _apart()]
     for point in json.loads(POINTS.read_text()) if POINTS.is_file() else []:
-        engines = point["engines"]
+        groups = point["groups"]
         if point["family"] == "ecp5":
             coarse: dict[str, dict[str, float]] = {}
-            for engine, cells in engines.items():
-                into = coarse.setdefault(_COARSE.get(engine, "the rest"), dict.fromkeys(_KINDS, 0.0))
+            for group, cells in groups.items():
+                into = coarse.setdefault(_COARSE.get(group, "the rest"), dict.fromkeys(_KINDS, 0.0))
                 for kind in _KINDS:
                     into[kind] += cells[kind]
-            engines = coarse
-        found.append(Synthesised(Config(**point["config"]), point["family"], engines, point["fitted"], f"results/{POINTS.name}"))
+            groups = coarse
+        found.append(Synthesised(Config(**point["config"]), point["family"], groups, point["fitted"], f"results/{POINTS.name}"))
     return found
 
 
 def _routed(path: Path) -> Synthesised:
     """The netlist of a build, the machine without what the board adds."""
     report = json.loads(path.read_text())
-    engines: dict[str, dict[str, float]] = {name: dict.fromkeys(_KINDS, 0.0) for name in ENGINES["ecp5"]}
+    groups: dict[str, dict[str, float]] = {name: dict.fromkeys(_KINDS, 0.0) for name in GROUPS["ecp5"]}
     for module, cells in report["modules"].items():
         if module.startswith("design.machine"):
-            engine = {"ccore": "C-Core", "acore": "A-Core"}.get(module.rsplit(".", 1)[-1], "the rest")
+            group = {"ccore": "C-Core", "acore": "A-Core"}.get(module.rsplit(".", 1)[-1], "the rest")
             for kind, value in (("luts", cells.get("LUT4", 0) + 2 * cells.get("CCU2C", 0) + 4 * cells.get("DPR16X4", 0)),
                                 ("flip_flops", cells.get("FF", 0)), ("dsps", cells.get("MULT18X18D", 0)),
                                 ("brams", cells.get("DP16KD", 0))):
-                engines[engine][kind] += value
-    return Synthesised(Config(**report["config"]), "ecp5", engines, True, f"results/boards/{path.name}")
+                groups[group][kind] += value
+    return Synthesised(Config(**report["config"]), "ecp5", groups, True, f"results/boards/{path.name}")
 
 
 def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -150,29 +154,29 @@ def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> l
 
 
 def fit(machines: Sequence[Synthesised]) -> Coefficients:
-    """Coefficients by family, engine and kind, of the machines that the fit may see."""
+    """Coefficients by family, group and kind, of the machines that the fit may see."""
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for family, engines in ENGINES.items():
+    for family, groups in GROUPS.items():
         seen = [machine for machine in machines if machine.family == family and machine.fitted]
         found[family] = {}
-        for engine in engines:
-            known = [machine for machine in seen if engine in machine.engines]
-            rows = [engine_terms(machine.config, family)[engine] for machine in known]
-            found[family][engine] = {kind: least_squares(rows, [_left(machine, engine, kind) for machine in known])
+        for group in groups:
+            known = [machine for machine in seen if group in machine.groups]
+            rows = [group_terms(machine.config, family)[group] for machine in known]
+            found[family][group] = {kind: least_squares(rows, [_left(machine, group, kind) for machine in known])
                                      for kind in FITTED}
     return found
 
 
-def _left(machine: Synthesised, engine: str, kind: str) -> float:
-    """Cells of an engine without the distributed RAM that follows exactly."""
-    ram = lut_rams(machine.config, machine.family).get(engine, 0) if kind == "luts" else 0
-    return machine.engines[engine][kind] - ram
+def _left(machine: Synthesised, group: str, kind: str) -> float:
+    """Cells of an group without the distributed RAM that follows exactly."""
+    ram = lut_rams(machine.config, machine.family).get(group, 0) if kind == "luts" else 0
+    return machine.groups[group][kind] - ram
 
 
 def page(machines: Sequence[Synthesised], coefficients: Coefficients) -> str:
     """The text of ``docs/resource-fit.md``."""
     rows = []
-    for machine in (machine for machine in machines if set(machine.engines) == set(ENGINES[machine.family])):
+    for machine in (machine for machine in machines if set(machine.groups) == set(GROUPS[machine.family])):
         found = predict(machine.config, machine.family, coefficients=coefficients)
         # A prediction for ecp5 is of placed LUTs; synthesis is compared with the sum of the terms.
         luts = sum(fitted_cells(machine.config, machine.family, "luts", coefficients).values())
@@ -186,12 +190,12 @@ def page(machines: Sequence[Synthesised], coefficients: Coefficients) -> str:
         rows.append(_row(whole.config, "ecp5", "left out, earlier sources", predicted,
                          {kind: float(getattr(whole, kind)) for kind in _KINDS}))
     terms = []
-    for family, engines in ENGINES.items():
-        for engine, names in engines.items():
+    for family, groups in GROUPS.items():
+        for group, names in groups.items():
             for kind in FITTED:
                 parts = [f"{value:,.4g} a {name}" if name != "fixed" else f"{value:,.4g} fixed"
-                         for name, value in zip(names, coefficients[family][engine][kind], strict=True) if value]
-                terms.append(f"| {family} | {engine} | {kind.replace('_', '-')} | {', '.join(parts) or 'none'} |")
+                         for name, value in zip(names, coefficients[family][group][kind], strict=True) if value]
+                terms.append(f"| {family} | {group} | {kind.replace('_', '-')} | {', '.join(parts) or 'none'} |")
     table, sums = "\n".join(rows), "\n".join(terms)
     return f"""# The resource fit
 
@@ -200,7 +204,7 @@ a machine takes of a device ([how](explore.md)).
 
 Block RAMs and multipliers follow from the configuration exactly, and so do the LUTs of large memories that are distributed RAM
 (`gradloom.host.explore.block_ram`). Other LUTs, and flip-flops, are sums of terms that mean something, fitted by least squares of
-relative errors to *synthesised* machines (Yosys, engine by engine). Coefficients are never negative.
+relative errors to *synthesised* machines (Yosys, part by part). Coefficients are never negative.
 
 LUTs of xc7 are LUT6 with small ones combined, shift registers and distributed RAM; of ecp5 LUT4, two a carry cell and four a
 distributed RAM. On ECP5 placement adds a tenth (34,827 of 31,623 of `ecp5-9`, *routed*).
@@ -218,12 +222,12 @@ Those of earlier sources are builds for the ULX3S with link and memory controlle
 
 ## Terms
 
-| family | engine | cells | terms |
+| family | group | cells | terms |
 |---|---|---|---|
 {sums}
 
-A *fold* is one of the two laps in which an array with half as many columns takes a channel group. A *window column* is a column of
-a row of WPUs, a *weight column* one of a cluster; both hold operand registers.
+A *fold* is one of the two laps in which an array with half as many columns takes a channel group. Columns of a row of WPUs and of a
+cluster are those of their operand registers. A *gather* joins what the array drains.
 """
 
 
@@ -254,7 +258,7 @@ def _measure(name: str, family: str, fields: Sequence[str], fitted: bool) -> Non
     points = json.loads(POINTS.read_text()) if POINTS.is_file() else []
     points = [point for point in points if point["config"]["name"] != name]
     points.append({"family": family, "fitted": fitted, "config": dataclasses.asdict(config),
-                   "engines": measure_machine(config, family)})
+                   "groups": measure_machine(config, family)})
     POINTS.write_text(json.dumps(points, indent=1) + "\n")
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gradloom.host.explore.resource_model import COEFFICIENTS, ENGINES, fitted_cells, predict
+from gradloom.host.explore.resource_model import COEFFICIENTS, GROUPS, fitted_cells, predict
 from gradloom.verif.resource_fit import PAGE, fit, held_out, least_squares, page, synthesised
 
 
@@ -37,7 +37,7 @@ def test_the_fit_sees_only_what_it_may():
     assert fit(seen) == fit(machines)
 
 
-@pytest.mark.parametrize("machine", [machine for machine in synthesised() if set(machine.engines) == set(ENGINES[machine.family])],
+@pytest.mark.parametrize("machine", [machine for machine in synthesised() if set(machine.groups) == set(GROUPS[machine.family])],
                          ids=lambda machine: f"{machine.config.name} {machine.family}")
 def test_predictions_are_near_synthesis(machine):
     """A tenth at most in LUTs and flip-flops, also for machines that the fit has not seen; multipliers exactly."""

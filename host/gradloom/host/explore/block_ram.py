@@ -29,8 +29,8 @@ class Stored:
 
     Parameters
     ----------
-    engine : :class:`str`
-        As in the tables of synthesis.
+    group : :class:`str`
+        Of parts, as in :mod:`gradloom.host.explore.resource_model`.
     reads : :class:`int`
         Read ports; a block RAM has one.
     lanes : :class:`int`
@@ -40,7 +40,7 @@ class Stored:
     """
 
     name: str
-    engine: str
+    group: str
     count: int
     width: int
     depth: int
@@ -56,48 +56,48 @@ def _halves(width: int, depth: int) -> int:
 
 def memories(config: Config, family: str) -> Iterator[Stored]:
     """Every memory that is block RAM, or distributed RAM by ``lutram_bits``."""
-    group, beat = config.group, 8 * config.beat_bytes
+    channels, beat = config.group, 8 * config.beat_bytes
     rows, wpus = config.row_banks, config.clusters * config.wpus
-    ccore, acore, queues = "C-Core, the rest", "A-Core, the rest", "Sequencer, queues, registers"
+    acore, queues, registers = "A-Core's rest", "queues and counters", "Sequencer and registers"
     for name, depth in (("ibuf", config.ibuf_depth), ("ebuf", config.ebuf_depth)):
         rest = depth % _BLOCK_WORDS
         for part in (depth - rest, rest):
             if part:
-                yield Stored(name=name, engine=ccore, count=rows, width=beat, depth=part)
+                yield Stored(name=name, group="input network", count=rows, width=beat, depth=part)
     # A block of one channel fills half a beat.
-    yield Stored(name="wbuf", engine=ccore, count=WEIGHT_BANKS * config.laps * max(1, config.block_beats // config.laps),
-                 width=8 if group == 1 else 16 * config.cols, depth=config.laps * config.wbuf_depth, sparse=False)
-    yield Stored(name="weight gradients", engine=ccore, count=config.laps, width=2 * config.cols * config.wg_width,
+    yield Stored(name="wbuf", group="weight network", count=WEIGHT_BANKS * config.laps * max(1, config.block_beats // config.laps),
+                 width=8 if channels == 1 else 16 * config.cols, depth=config.laps * config.wbuf_depth, sparse=False)
+    yield Stored(name="weight gradients", group="drain", count=config.laps, width=2 * config.cols * config.wg_width,
                  depth=config.dw_depth, sparse=False)
-    yield Stored(name="partial sums", engine="C-Core, sums", count=8 * wpus, width=config.psum_width, depth=config.psum_depth,
-                 sparse=False)
+    yield Stored(name="partial sums", group="window processing units", count=8 * wpus, width=config.psum_width,
+                 depth=config.psum_depth, sparse=False)
     if family == "ecp5":
         # The Xilinx 7 series has them in LUTs, which count with a WPU's.
-        yield Stored(name="magnitudes", engine="C-Core, sums", count=wpus, width=_SUM_GROUPS * _SUM_BITS,
+        yield Stored(name="magnitudes", group="window processing units", count=wpus, width=_SUM_GROUPS * _SUM_BITS,
                      depth=4 * config.max_planes, sparse=False)
     half = -(-config.abuf_depth // 2)
-    yield Stored(name="aa, ab, oa", engine=acore, count=6, width=beat, depth=half)
-    yield Stored(name="ob", engine=acore, count=1, width=beat, depth=config.abuf_depth)
-    yield Stored(name="am", engine=acore, count=1, width=beat, depth=config.mbuf_depth, reads=2)
-    yield Stored(name="om", engine=acore, count=1, width=beat, depth=config.mbuf_depth)
+    yield Stored(name="aa, ab, oa", group=acore, count=6, width=beat, depth=half)
+    yield Stored(name="ob", group=acore, count=1, width=beat, depth=config.abuf_depth)
+    yield Stored(name="am", group=acore, count=1, width=beat, depth=config.mbuf_depth, reads=2)
+    yield Stored(name="om", group=acore, count=1, width=beat, depth=config.mbuf_depth)
     if config.export_depth:
-        yield Stored(name="xin", engine=acore, count=1, width=8 * beat, depth=max(2, config.export_depth))
-        yield Stored(name="xout", engine=acore, count=1, width=8 * beat, depth=max(2, config.export_depth))
-    yield Stored(name="logits", engine=acore, count=1, width=2 * beat, depth=config.logit_depth)
-    yield Stored(name="parameters", engine=acore, count=1, width=4 * beat, depth=config.pbuf_depth, lanes=group)
-    yield Stored(name="microcode", engine=acore, count=1, width=MICRO_BITS, depth=config.microcode_depth)
-    yield Stored(name="exponentials", engine=acore, count=1, width=_EXPONENTIAL_BITS, depth=max(256, config.max_classes),
+        yield Stored(name="xin", group=acore, count=1, width=8 * beat, depth=max(2, config.export_depth))
+        yield Stored(name="xout", group=acore, count=1, width=8 * beat, depth=max(2, config.export_depth))
+    yield Stored(name="logits", group=acore, count=1, width=2 * beat, depth=config.logit_depth)
+    yield Stored(name="parameters", group=acore, count=1, width=4 * beat, depth=config.pbuf_depth, lanes=channels)
+    yield Stored(name="microcode", group=acore, count=1, width=MICRO_BITS, depth=config.microcode_depth)
+    yield Stored(name="exponentials", group=acore, count=1, width=_EXPONENTIAL_BITS, depth=max(256, config.max_classes),
                  sparse=False)
-    yield Stored(name="queues", engine=queues, count=len(units(config)), width=64, depth=config.queue_words // 2, sparse=False)
-    yield Stored(name="commands' tails", engine=queues, count=1, width=64, depth=_TAIL_WORDS)
-    yield Stored(name="statistics", engine=queues, count=1, width=64, depth=config.tensors, reads=2)
-    yield Stored(name="exponents", engine=queues, count=1, width=16, depth=config.tensors, reads=2)
-    yield Stored(name="seeds", engine=queues, count=1, width=32, depth=config.tensors, sparse=False)
-    yield Stored(name="program", engine=queues, count=1, width=64, depth=_BLOCK_WORDS, sparse=False)
+    yield Stored(name="queues", group=queues, count=len(units(config)), width=64, depth=config.queue_words // 2, sparse=False)
+    yield Stored(name="commands' tails", group=queues, count=1, width=64, depth=_TAIL_WORDS)
+    yield Stored(name="statistics", group=registers, count=1, width=64, depth=config.tensors, reads=2)
+    yield Stored(name="exponents", group=registers, count=1, width=16, depth=config.tensors, reads=2)
+    yield Stored(name="seeds", group=registers, count=1, width=32, depth=config.tensors, sparse=False)
+    yield Stored(name="program", group=registers, count=1, width=64, depth=_BLOCK_WORDS, sparse=False)
     if not config.lutram_bits:
-        yield Stored(name="fetched", engine="Loaders, Storers, AXI", count=1, width=beat + 2, depth=FETCH_BEATS, sparse=False)
+        yield Stored(name="fetched", group="DMA channels", count=1, width=beat + 2, depth=FETCH_BEATS, sparse=False)
     if config.counters == "all":
-        yield Stored(name="tables by tag", engine=queues, count=len(units(config)) + 1, width=36, depth=_BLOCK_WORDS, sparse=False)
+        yield Stored(name="tables by tag", group=queues, count=len(units(config)) + 1, width=36, depth=_BLOCK_WORDS, sparse=False)
 
 
 def _distributed(config: Config, stored: Stored) -> bool:
@@ -114,10 +114,10 @@ def block_rams(config: Config, family: str) -> float:
 
 
 def lut_rams(config: Config, family: str) -> dict[str, int]:
-    """LUTs of distributed RAM by engine; none for ecp5, whose block RAMs hold all of :func:`memories`."""
+    """LUTs of distributed RAM by group; none for ecp5, whose block RAMs hold all of :func:`memories`."""
     found: dict[str, int] = {}
     for stored in memories(config, family):
         if _distributed(config, stored):
             luts = _LUTRAM_LUTS * -(-stored.width // _LUTRAM_BITS) * -(-stored.depth // _LUTRAM_WORDS)
-            found[stored.engine] = found.get(stored.engine, 0) + stored.count * stored.reads * luts
+            found[stored.group] = found.get(stored.group, 0) + stored.count * stored.reads * luts
     return found

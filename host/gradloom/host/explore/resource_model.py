@@ -1,8 +1,8 @@
 """What a machine takes of a device: LUTs and flip-flops by a fit to synthesised machines, block RAMs and multipliers exactly.
 
-Each engine's LUTs and flip-flops are a sum of terms that mean something: so many of a processing element, of a WPU, of a lane of
-the A-Core, and a fixed part. ``resource_fit.json`` holds the coefficients, which ``python -m gradloom.verif.resource_fit`` makes by
-least squares; docs/resource-fit.md shows by how much they are off.
+A machine's LUTs and flip-flops are a sum over groups of its parts, of terms that mean something: so many of a processing element,
+of a WPU, of a lane of the A-Core, and a fixed part. ``resource_fit.json`` holds the coefficients, which ``python -m
+gradloom.verif.resource_fit`` makes by least squares; docs/resource-fit.md shows by how much they are off.
 """
 
 import functools
@@ -14,24 +14,31 @@ from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.host.explore.block_ram import block_rams, lut_rams
 from gradloom.systems.vocabulary import Resources
 
-__all__ = ["COEFFICIENTS", "ENGINES", "FITTED", "Coefficients", "engine_terms", "fitted_cells", "load_coefficients", "multipliers",
+__all__ = ["COEFFICIENTS", "FITTED", "GROUPS", "Coefficients", "fitted_cells", "group_terms", "load_coefficients", "multipliers",
            "predict"]
 
 COEFFICIENTS = Path(__file__).parent / "resource_fit.json"
-"""By family, engine and kind the coefficients of its terms."""
+"""By family, group and kind the coefficients of its terms."""
 Coefficients = Mapping[str, Mapping[str, Mapping[str, list[float]]]]
-"""By family, engine and kind."""
+"""By family, group and kind."""
 FITTED = ("luts", "flip_flops")
 """Kinds of cells that are fitted; LUTs without those of distributed RAM that follow exactly."""
-ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
+GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "xc7": {
-        "C-Core, array": ("PE", "WPU", "window column", "weight column"),
-        "C-Core, sums": ("WPU",),
-        "C-Core, the rest": ("fixed", "byte of the row banks", "weight byte a cycle", "weight byte of a second fold"),
-        "A-Core, lanes": ("lane",),
-        "A-Core, the rest": ("fixed", "channel"),
-        "Loaders, Storers, AXI": ("DMA channel", "byte of the DMA channels"),
-        "Sequencer, queues, registers": ("fixed", "DMA channel"),
+        "processing elements": ("PE",),
+        "window processing units": ("WPU",),
+        "window registers": ("column of a row of WPUs",),
+        "weight registers": ("column of a cluster",),
+        "gathers": ("gather", "cluster of a gather"),
+        "input network": ("fixed", "bit of the row banks"),
+        "weight network": ("bit a cycle", "bit a cycle with two folds"),
+        "drain": ("bit of a beat of sums", "bit of a beat of sums with two folds"),
+        "C-Core's control": ("fixed", "WPU"),
+        "A-Core's lanes": ("lane",),
+        "A-Core's rest": ("fixed", "channel"),
+        "DMA channels": ("channel", "byte of a channel's beat"),
+        "queues and counters": ("queue",),
+        "Sequencer and registers": ("fixed",),
     },
     "ecp5": {
         "C-Core": ("fixed", "MAC", "weight byte of a second fold"),
@@ -39,10 +46,10 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         "the rest": ("fixed",),
     },
 }
-"""Terms of each engine by family. For xc7 engines are those of the tables of synthesis; of an ECP5 the tables are coarser."""
-_TABLE_LUTS = {"xc7": {"all": 0, "totals": -400, "none": -700}, "ecp5": {"all": 2215, "totals": 1215, "none": 0}}
-_TABLE_FLIP_FLOPS = {"xc7": {"all": 0, "totals": -800, "none": -1300}, "ecp5": {"all": 1441, "totals": 528, "none": 0}}
-"""What counters take beside those of the fitted machines (ecp5: docs/ecp5.md, synthesised; xc7: reckoned from eta's parts)."""
+"""By family the groups of parts of a machine, and the terms of each. For ecp5 the tables of synthesis are coarser."""
+_TABLE_LUTS = {"all": 2215, "totals": 1215, "none": 0}
+_TABLE_FLIP_FLOPS = {"all": 1441, "totals": 528, "none": 0}
+"""What counters take on ECP5 beside the fitted machines, which have none (docs/ecp5.md, synthesised)."""
 _BOARD = {"luts": 2476, "flip_flops": 1118, "brams": 2}
 """Link, arbiter, packer and SDRAM controller of a board (docs/results/boards, synthesised)."""
 _PLACED = 34_827 / 31_623
@@ -54,26 +61,28 @@ _LANE_MULTIPLIERS, _APU_MULTIPLIERS = 5, 4
 _ECP5_LANE, _ECP5_FIXED = 5, 4
 
 
-def engine_terms(config: Config, family: str) -> dict[str, tuple[float, ...]]:
-    """How often each term of :data:`ENGINES` is in a machine."""
+def group_terms(config: Config, family: str) -> dict[str, tuple[float, ...]]:
+    """How often each term of :data:`GROUPS` is in a machine."""
     wpus, group, lanes = config.clusters * config.wpus, config.group, config.apus * config.apu_lanes
-    channels = config.load_channels + config.store_channels
+    channels, second = config.load_channels + config.store_channels, config.laps - 1
     if family == "ecp5":
-        return {
-            "C-Core": (1, config.macs, (config.laps - 1) * group * config.cols),
-            "A-Core": (1, group - 1),
-            "the rest": (1,),
-        }
+        return {"C-Core": (1, config.macs, second * group * config.cols), "A-Core": (1, group - 1), "the rest": (1,)}
+    weights, sums = 8 * PE_TAPS * group * config.cols, 2 * group * config.wg_width
     return {
-        "C-Core, array": (wpus * PE_ROWS * config.cols, wpus, config.wpus * config.cols, group * config.cols),
-        # Sums are adders of so many bits, 36 in the fitted machines.
-        "C-Core, sums": (wpus * config.psum_width / 36,),
-        "C-Core, the rest": (1, 2 * group * config.row_banks, PE_TAPS * group * config.cols,
-                             (config.laps - 1) * group * config.cols),
-        "A-Core, lanes": (lanes,),
-        "A-Core, the rest": (1, group),
-        "Loaders, Storers, AXI": (channels, channels * config.beat_bytes),
-        "Sequencer, queues, registers": (1, channels),
+        "processing elements": (wpus * PE_ROWS * config.cols,),
+        "window processing units": (wpus,),
+        "window registers": (config.wpus * config.cols,),
+        "weight registers": (group * config.cols,),
+        "gathers": (2 * wpus, 2 * wpus * group),
+        "input network": (1, 8 * config.beat_bytes * config.row_banks),
+        "weight network": (weights, second * weights),
+        "drain": (sums, second * sums),
+        "C-Core's control": (1, wpus),
+        "A-Core's lanes": (lanes,),
+        "A-Core's rest": (1, group),
+        "DMA channels": (channels, channels * config.beat_bytes),
+        "queues and counters": (channels + 2,),
+        "Sequencer and registers": (1,),
     }
 
 
@@ -85,11 +94,11 @@ def load_coefficients() -> Coefficients:
 
 
 def fitted_cells(config: Config, family: str, kind: str, coefficients: Coefficients) -> dict[str, float]:
-    """LUTs or flip-flops of each engine, distributed RAM that follows exactly added."""
+    """LUTs or flip-flops of each group, distributed RAM that follows exactly added."""
     ram = lut_rams(config, family) if kind == "luts" else {}
-    terms = engine_terms(config, family)
-    return {engine: sum(times * each for times, each in zip(terms[engine], coefficients[family][engine][kind], strict=True))
-            + ram.get(engine, 0) for engine in ENGINES[family]}
+    terms = group_terms(config, family)
+    return {group: sum(times * each for times, each in zip(terms[group], coefficients[family][group][kind], strict=True))
+            + ram.get(group, 0) for group in GROUPS[family]}
 
 
 def multipliers(config: Config, family: str) -> int:
@@ -114,10 +123,11 @@ def predict(config: Config, family: str, *, board: bool = False, coefficients: C
     combined, as docs/synthesis-xc7.md counts them.
     """
     used = coefficients or load_coefficients()
-    luts = sum(fitted_cells(config, family, "luts", used).values()) + _TABLE_LUTS[family][config.counters]
-    flip_flops = sum(fitted_cells(config, family, "flip_flops", used).values()) + _TABLE_FLIP_FLOPS[family][config.counters]
+    luts = sum(fitted_cells(config, family, "luts", used).values())
+    flip_flops = sum(fitted_cells(config, family, "flip_flops", used).values())
     brams = block_rams(config, family)
     if family == "ecp5":
+        luts, flip_flops = luts + _TABLE_LUTS[config.counters], flip_flops + _TABLE_FLIP_FLOPS[config.counters]
         beyond = config.apus * config.apu_lanes - 1, config.load_channels + config.store_channels - 2
         luts, flip_flops = (value + sum(times * each for times, each in zip(beyond, _ECP5_MORE[kind], strict=True))
                             for kind, value in (("luts", luts), ("flip_flops", flip_flops)))

@@ -1,4 +1,4 @@
-"""Cells of a whole machine by engine, for either family, in as few runs of Yosys as its parts need.
+"""Cells of a whole machine by group of parts, for either family, in as few runs of Yosys as its parts need.
 
 :mod:`gradloom.verif.synth_xc7` starts Yosys for every part, which a machine of 1728 MACs needs. Here all parts that have not been
 synthesised before share one run that keeps their borders (:mod:`gradloom.verif.synthesis.synth_hierarchy`), so that machines of a
@@ -23,14 +23,24 @@ from gradloom.verif.synth import SynthError, yosys_path, yosys_version
 from gradloom.verif.synth_xc7 import RAM_LUTS
 from gradloom.verif.synthesis.synth_combine import free_luts, pairs
 from gradloom.verif.synthesis.synth_hierarchy import Design, is_part
-from gradloom.verif.synthesis.synth_xc7_report import engine_of
 
-__all__ = ["FAMILIES", "Cells", "measure_machine"]
+__all__ = ["FAMILIES", "Cells", "group_of", "measure_machine"]
 
 Cells = dict[str, float]
 """``luts``, of them ``ram_luts`` in distributed RAM, ``flip_flops``, ``dsps``, ``brams``."""
 FAMILIES = {"xc7": "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf", "ecp5": "synth_ecp5 -nowidelut"}
 """Synthesis for each family, as :mod:`gradloom.verif.synth_xc7` and ``gradloom build`` run it."""
+_GROUPS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("gradloom_pe", "gradloom_mac_"), "processing elements"),
+    (("gradloom_wpu", "gradloom_psum", "gradloom_sums", "gradloom_magnitude"), "window processing units"),
+    (("gradloom_windows",), "window registers"), (("gradloom_weights",), "weight registers"), (("gradloom_gather",), "gathers"),
+    ((f"{TOP}.core.ccore.feed",), "input network"), ((f"{TOP}.core.ccore.weights",), "weight network"),
+    ((f"{TOP}.core.ccore.drain",), "drain"), ((f"{TOP}.core.ccore",), "C-Core's control"),
+    (("apu", "align", "product_align", "converter", "dither"), "A-Core's lanes"),
+    ((f"{TOP}.core.acore", "channel_sums", "divider", "serial_divider"), "A-Core's rest"),
+    (("loader", "storer", "read_manager", "write_manager"), "DMA channels"),
+    (("command_queue", "tag_table"), "queues and counters"), (("",), "Sequencer and registers"),
+)
 _TOP = "every_part"
 _SCRIPT = f"""read_verilog parts.v
 {{flags}} -top {_TOP} -run :map_luts
@@ -42,7 +52,7 @@ _MODULE = re.compile(r"^module (\\\S+ |[^\s(]+)\(.*?^endmodule\n", re.MULTILINE 
 
 
 def measure_machine(config: Config, family: str) -> dict[str, Cells]:
-    """Cells of a machine by engine.
+    """Cells of a machine by group of parts (:func:`group_of`).
 
     LUTs are those that a device is filled with. xc7: LUT6 with small ones combined, shift registers and distributed RAM; ecp5: LUT4
     with two for a carry cell and four for a distributed RAM. Block RAMs are of 36 Kbit (xc7) or 18 Kbit (ecp5).
@@ -58,10 +68,15 @@ def measure_machine(config: Config, family: str) -> dict[str, Cells]:
     parts = _parts(config.name, design, list(counts), family)
     found: dict[str, collections.Counter[str]] = {}
     for name, number in counts.items():
-        engine = found.setdefault(engine_of(name), collections.Counter())
+        group = found.setdefault(group_of(name), collections.Counter())
         for key, value in parts[name].items():
-            engine[key] += number * value  # type: ignore[assignment]
+            group[key] += number * value  # type: ignore[assignment]
     return {name: dict(cells) for name, cells in found.items()}
+
+
+def group_of(name: str) -> str:
+    """The group of a part, a row of :data:`gradloom.host.explore.resource_model.GROUPS` for xc7."""
+    return next(group for prefixes, group in _GROUPS if name.startswith(prefixes))
 
 
 def _is_part(name: str) -> bool:

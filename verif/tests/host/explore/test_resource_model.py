@@ -6,7 +6,7 @@ import json
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.host.explore.resource_model import ENGINES, engine_terms, fitted_cells, load_coefficients, multipliers, predict
+from gradloom.host.explore.resource_model import GROUPS, fitted_cells, group_terms, load_coefficients, multipliers, predict
 from gradloom.verif.checkout import ROOT
 
 
@@ -39,14 +39,14 @@ def test_double_pumped_slices():
     assert multipliers(dataclasses.replace(PRESETS["eta2x"], mac="double_pumped"), "xc7") == 2132
 
 
-@pytest.mark.parametrize("family", ENGINES)
-def test_every_engine_has_its_terms_and_coefficients(family):
+@pytest.mark.parametrize("family", GROUPS)
+def test_every_group_has_its_terms_and_coefficients(family):
     config = PRESETS["eta" if family == "xc7" else "ecp5-85"]
-    terms, coefficients = engine_terms(config, family), load_coefficients()[family]
-    assert set(terms) == set(coefficients) == set(ENGINES[family])
-    for engine, names in ENGINES[family].items():
-        assert len(names) == len(terms[engine]) == len(coefficients[engine]["luts"]) == len(coefficients[engine]["flip_flops"])
-        assert min(coefficients[engine]["luts"]) >= 0
+    terms, coefficients = group_terms(config, family), load_coefficients()[family]
+    assert set(terms) == set(coefficients) == set(GROUPS[family])
+    for group, names in GROUPS[family].items():
+        assert len(names) == len(terms[group]) == len(coefficients[group]["luts"]) == len(coefficients[group]["flip_flops"])
+        assert min(coefficients[group]["luts"]) >= 0
 
 
 def test_more_of_anything_takes_no_less():
