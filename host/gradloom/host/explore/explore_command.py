@@ -109,18 +109,22 @@ def _ours(options: argparse.Namespace, device: Fpga) -> tuple[dict[str, Any], di
     if not options.json:
         print(f"gradloom: exploring {network.name} on {device.name}, {batch} images a step, {memory.bytes_per_cycle:.1f} bytes a "
               f"cycle, {device.clock_hz / 1e6:g} MHz; at most {options.points} machines are compiled", flush=True)
-    progress = StepProgress(options.points, unit="machine")
+    found: list[StepProgress] = []
 
     def listener(done: int, total: int, name: str) -> None:
+        """How many machines there are is known when the first one is compiled."""
+        if not found:
+            found.append(StepProgress(total, unit="machine"))
         if done:
-            progress.update(done + options.points - total, loss=None, accuracy=None, cycles=None)
+            found[0].update(done, loss=None, accuracy=None, cycles=None)
         if name:
-            progress.note(f"compiling for {name}, {done + 1} of {total}")
+            found[0].note(f"compiling for {name}, {done + 1} of {total}")
 
     try:
         points, refused = explore(network, batch, device, memory, points=options.points, listener=listener)
     finally:
-        progress.close()
+        for progress in found:
+            progress.close()
     best = pareto(points)
     record = _head(options, device, network.name, batch) | {
         "kind": "cycles estimated by the cost model, LUTs and flip-flops by a fit to syntheses",

@@ -14,6 +14,8 @@ _COLOURS = {"MACs": "#2f7f79", "bandwidth": "#5b8fc7", "A-Core": "#4f7a2e", "ord
             "bandwidth exceeded": "#b0568a"}
 """By what limits a point; those of ``gradloom bench --draw`` where both have one."""
 _OTHER = "#5b6670"
+_LETTER = 6.6
+"""Width of a letter of a name, at 11 pixels."""
 _NEAR = 16
 """Pixels within which two names would cover each other."""
 
@@ -60,18 +62,20 @@ def draw_front(marks: Sequence[Mark], *, title: str, subtitle: str, cost: str, l
         return _HEIGHT - _FOOT - (_HEIGHT - _TOP - _FOOT) * value / most_rate
 
     body = _text(16, 26, title, ' font-size="15" font-weight="600"') + _text(16, 46, subtitle)
+    bottom = _HEIGHT - _FOOT
+    body += f'<polyline points="{_LEFT},{_TOP} {_LEFT},{bottom} {_WIDTH - _RIGHT},{bottom}" fill="none" stroke="#9aa4ad"/>'
     for value in _ticks(most_cost):
-        body += f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{_TOP}" y2="{_HEIGHT - _FOOT}" stroke="#eef1f4"/>'
-        body += _text(x(value), _HEIGHT - _FOOT + 18, f"{value:,g}", ' text-anchor="middle" fill="#5b6670"')
+        body += f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 5}" stroke="#9aa4ad"/>'
+        body += _text(x(value), bottom + 20, f"{value:,g}", ' text-anchor="middle" fill="#5b6670"')
     for value in _ticks(most_rate):
-        body += f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#eef1f4"/>'
-        body += _text(_LEFT - 8, y(value) + 4, f"{value:,g}", ' text-anchor="end" fill="#5b6670"')
+        body += f'<line x1="{_LEFT - 5}" x2="{_LEFT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#9aa4ad"/>'
+        body += _text(_LEFT - 10, y(value) + 4, f"{value:,g}", ' text-anchor="end" fill="#5b6670"')
     body += _text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 16, cost, ' text-anchor="middle"')
     body += _text(16, _TOP - 10, "images/s")
     if limit is not None and limit <= most_cost:
         body += (f'<line x1="{x(limit):.1f}" x2="{x(limit):.1f}" y1="{_TOP}" y2="{_HEIGHT - _FOOT}" stroke="#b0568a" '
                  'stroke-dasharray="5 4"/>')
-        body += _text(x(limit) - 6, _TOP + 12, "limit", ' text-anchor="end" fill="#b0568a"')
+        body += _text(x(limit) + 6, _TOP + 12, "limit", ' fill="#b0568a"')
     line = sorted((mark for mark in marks if mark.best), key=lambda mark: mark.cost)
     path = " ".join(f"{x(mark.cost):.1f},{y(mark.rate):.1f}" for mark in line)
     body += f'<polyline points="{path}" fill="none" stroke="#9aa4ad" stroke-width="1.5"/>'
@@ -93,12 +97,14 @@ def _mark(mark: Mark, x: float, y: float) -> str:
 
 
 def _names(places: Sequence[tuple[Mark, float, float]]) -> Iterator[str]:
-    """Names right of the points of the front; one that would cover the name above it moves down."""
+    """Names of the points of the front, above the line that joins them: left of a point, or near the axis right of it and below. A
+    name that would cover the one above it moves down."""
     last = float("-inf")
     for mark, x, y in sorted(places, key=lambda place: place[2]):
-        at = max(y + 4, last + _NEAR)
+        left = x - 8 - _LETTER * len(mark.name) > _LEFT + 4
+        at = max(y - 6 if left else y + 14, last + _NEAR)
         last = at
-        yield _text(x + 10, at, mark.name)
+        yield _text(x - 8, at, mark.name, ' text-anchor="end"') if left else _text(x + 8, at, mark.name)
 
 
 def _key(limits: dict[str, None]) -> str:

