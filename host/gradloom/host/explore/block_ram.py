@@ -12,7 +12,7 @@ from gradloom.contracts.engines import units
 from gradloom.contracts.microcode import MICRO_BITS
 from gradloom.contracts.pipeline import FETCH_BEATS
 
-__all__ = ["Stored", "block_rams", "lut_rams", "memories"]
+__all__ = ["Stored", "block_rams", "grouped_block_rams", "lut_rams", "memories"]
 
 _ASPECTS = ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))
 """Bits and words of a block RAM of 18 Kbit (Xilinx UG473, table 1-8; Lattice FPGA-TN-02204)."""
@@ -108,9 +108,17 @@ def _distributed(config: Config, stored: Stored) -> bool:
 
 def block_rams(config: Config, family: str) -> float:
     """Block RAMs: of 36 Kbit for xc7, where half a one is one of 18 Kbit, of 18 Kbit for ecp5."""
-    halves = sum(stored.count * stored.reads * stored.lanes * _halves(-(-stored.width // stored.lanes), stored.depth)
-                 for stored in memories(config, family) if not _distributed(config, stored))
-    return halves / 2 if family == "xc7" else halves
+    return sum(grouped_block_rams(config, family).values())
+
+
+def grouped_block_rams(config: Config, family: str) -> dict[str, float]:
+    """The same by group of parts."""
+    found: dict[str, float] = {}
+    for stored in memories(config, family):
+        if not _distributed(config, stored):
+            halves = stored.count * stored.reads * stored.lanes * _halves(-(-stored.width // stored.lanes), stored.depth)
+            found[stored.group] = found.get(stored.group, 0) + (halves / 2 if family == "xc7" else halves)
+    return found
 
 
 def lut_rams(config: Config, family: str) -> dict[str, int]:

@@ -122,6 +122,8 @@ def _ours(options: argparse.Namespace, device: Fpga) -> tuple[dict[str, Any], di
 
     try:
         points, refused = explore(network, batch, device, memory, points=options.points, listener=listener)
+    except UserError as error:
+        raise UserError(str(error).replace("fill more of it", "give a larger --fill")) from None
     finally:
         for progress in found:
             progress.close()

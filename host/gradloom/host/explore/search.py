@@ -128,8 +128,8 @@ def _nothing_fits(smallest: Config, device: Fpga, limits: Resources) -> str:
     need = predict(smallest, device.family, board=device.board is not None)
     short = need.over(limits)
     told = " and ".join(f"{getattr(need, name):,.0f} {_WORDS[name]} of {_there(name, device, limits)}" for name in short)
-    return (f"no machine fits {device.name}: the smallest, {smallest.name} with {smallest.macs} MACs, takes {told}; give a larger "
-            "device")
+    fix = "fill more of it" if need.over(dataclasses.replace(limits, luts=device.luts)) == [] else "give a larger device"
+    return f"no machine fits {device.name}: the smallest, {smallest.name} with {smallest.macs} MACs, takes {told}; {fix}"
 
 
 def _there(name: str, device: Fpga, limits: Resources) -> str:

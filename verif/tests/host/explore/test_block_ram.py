@@ -6,7 +6,7 @@ import json
 import pytest
 
 from gradloom.contracts.config import PRESETS, Config
-from gradloom.host.explore.block_ram import block_rams, lut_rams, memories
+from gradloom.host.explore.block_ram import block_rams, grouped_block_rams, lut_rams, memories
 from gradloom.verif.checkout import ROOT
 
 RESULTS = ROOT / "docs/results"
@@ -40,6 +40,20 @@ def test_block_rams_of_a_routed_board():
 def test_block_rams_of_nano_on_ecp5():
     """docs/synthesis.md."""
     assert block_rams(PRESETS["nano"], "ecp5") == 94
+
+
+CCORE = ("window processing units", "input network", "weight network", "drain")
+
+
+@pytest.mark.parametrize(("component", "groups"), [
+    ("feed nano", ["input network"]), ("feed ulx3s", ["input network"]), ("weight network nano", ["weight network"]),
+    ("weight network ulx3s", ["weight network"]), ("drain ulx3s", ["drain"]), ("C-Core nano", CCORE), ("C-Core small", CCORE),
+    ("A-Core nano", ["A-Core's rest"])])
+def test_block_rams_of_components_on_ecp5(component, groups):
+    """docs/synthesis.md, column DP16KD."""
+    row = next(line for line in (ROOT / "docs/synthesis.md").read_text().splitlines() if line.startswith(f"| {component} |"))
+    found = grouped_block_rams(PRESETS[component.split()[-1]], "ecp5")
+    assert sum(found[group] for group in groups) == int(row.split("|")[4])
 
 
 def test_deeper_buffers_take_more():
