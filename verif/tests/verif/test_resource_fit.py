@@ -24,11 +24,14 @@ def test_terms_that_no_machine_tells_apart_share():
 
 
 def test_coefficients_and_page_are_those_of_the_tables():
-    """``python -m gradloom.verif.resource_fit fit`` changes nothing."""
+    """``python -m gradloom.verif.resource_fit fit`` changes nothing, but for the last of six digits on another computer."""
     machines = synthesised()
-    coefficients = fit(machines)
-    assert json.loads(COEFFICIENTS.read_text())["coefficients"] == coefficients
-    assert PAGE.read_text() == page(machines, coefficients)
+    kept = json.loads(COEFFICIENTS.read_text())["coefficients"]
+    for family, groups in fit(machines).items():
+        for group, kinds in groups.items():
+            for kind, values in kinds.items():
+                assert kept[family][group][kind] == pytest.approx(values, rel=1e-4), (family, group, kind)
+    assert PAGE.read_text() == page(machines, kept)
 
 
 def test_the_fit_sees_only_what_it_may():
