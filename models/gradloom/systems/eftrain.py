@@ -182,8 +182,8 @@ def _weight_banks(shape: ConvShape, outputs: int, machine: Machine) -> int:
 def conv_banks(layers: Sequence[ConvShape], tiles: Sequence[Mapping[str, Tiles]], machine: Machine) -> float:
     """B_Conv in block RAMs of 36 Kbit (equations 29 to 32): of every buffer the largest of any layer and phase, twice."""
     used = [(shape, phase, tile) for shape, own in zip(layers, tiles, strict=True) for phase, tile in own.items()]
-    ifm = max(_ifm_banks(shape, tile.rows, machine) for shape, _, tile in used)
-    ofm = max(_ofm_banks(shape, tile.rows, machine) for shape, _, tile in used)
+    ifm = max(_ifm_banks(_turned(shape, phase), tile.rows, machine) for shape, phase, tile in used)
+    ofm = max(_ofm_banks(_turned(shape, phase), tile.rows, machine) for shape, phase, tile in used)
     weights = max(_weight_banks(_turned(shape, phase), tile.outputs, machine) for shape, phase, tile in used)
     return 2 * (ifm + ofm + weights) * machine.bank_words / 1024
 
@@ -227,7 +227,8 @@ def scheduled_tiles(layers: Sequence[ConvShape], batch: int, machine: Machine, b
     found = []
     for shape, own in zip(layers, outputs, strict=True):
         fitting = [rows for rows in range(1, shape.rows + 1)
-                   if 2 * (_ifm_banks(shape, rows, machine) + _ofm_banks(shape, rows, machine) + weights) <= limit]
+                   if all(2 * (_ifm_banks(of, rows, machine) + _ofm_banks(of, rows, machine) + weights) <= limit
+                          for of in {_turned(shape, phase) for phase in own})]
         if not fitting:
             raise NoFit(f"layer {shape.name!r}: a row of its features and {weights} banks of weights take more than the {limit} "
                         "banks that there are")
@@ -240,8 +241,12 @@ def scheduled_tiles(layers: Sequence[ConvShape], batch: int, machine: Machine, b
 
 
 def _turned(shape: ConvShape, phase: str) -> ConvShape:
-    """The convolution of a phase: that of BP goes from the outputs to the inputs."""
-    return dataclasses.replace(shape, outputs=shape.inputs, inputs=shape.outputs) if phase == "BP" else shape
+    """The convolution of a phase. That of BP goes from outputs to inputs, over the input's plane (equation 2); the errors of a
+    layer of stride 2 have zeros between them."""
+    if phase != "BP":
+        return shape
+    return dataclasses.replace(shape, outputs=shape.inputs, inputs=shape.outputs, rows=shape.in_rows, columns=shape.in_columns,
+                               stride=1)
 
 
 def _most_outputs(shape: ConvShape, least: int, machine: Machine, limit: int) -> int:

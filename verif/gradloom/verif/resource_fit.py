@@ -187,8 +187,8 @@ def page(machines: Sequence[Synthesised], coefficients: Coefficients) -> str:
         found = predict(whole.config, "ecp5", board=True, coefficients=coefficients)
         luts = sum(fitted_cells(whole.config, "ecp5", "luts", coefficients).values()) + _board_luts(whole.config)
         predicted = {"luts": luts, "flip_flops": found.flip_flops or 0, "dsps": found.dsps or 0, "brams": found.brams or 0}
-        parts = any(machine.config == whole.config for machine in machines)
-        how = "its C-Core and A-Core alone are fitted; earlier sources" if parts else "left out; earlier sources"
+        partly = any(machine.config == whole.config for machine in machines)
+        how = "its C-Core and A-Core alone are fitted; earlier sources" if partly else "left out; earlier sources"
         rows.append(_row(whole.config, "ecp5", how, predicted,
                          {kind: float(getattr(whole, kind)) for kind in _KINDS}))
     terms = []

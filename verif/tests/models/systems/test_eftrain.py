@@ -18,6 +18,7 @@ from gradloom.systems.eftrain import (
     step,
 )
 from gradloom.systems.networks import ALEXNET, LENET10, ONE_X_CNN, VGG16_IMAGENET
+from gradloom.systems.vocabulary import ConvShape
 
 ZCU102 = MACHINES["zcu102"]
 TABLE_6 = [
@@ -63,6 +64,13 @@ def test_a_tile_of_one_row_would_update_conv1_faster():
     shape = SHAPES["conv1"]
     assert layer_cycles(shape, Tiles(1, 96), "WU", 4, ZCU102) < layer_cycles(shape, Tiles(2, 96), "WU", 4, ZCU102)
     assert scheduled_tiles(ALEXNET.layers, 4, ZCU102, bram_limit(912), per_phase=True)[0]["WU"].rows == 1
+
+
+def test_the_backward_pass_of_stride_2_fills_the_input_plane():
+    """Errors with zeros between them: four times the multiplications of the forward pass, whose channels are as many."""
+    shape = ConvShape(name="conv", outputs=16, inputs=16, rows=16, columns=16, kernel=3, stride=2)
+    same = ConvShape(name="conv", outputs=16, inputs=16, rows=32, columns=32, kernel=3)
+    assert layer_cycles(shape, Tiles(8, 16), "BP", 2, ZCU102) == layer_cycles(same, Tiles(8, 16), "BP", 2, ZCU102)
 
 
 def test_dsp_slices_of_tables_7_and_8():
