@@ -88,7 +88,8 @@ def _parts(machine: str, design: Design, names: Iterable[str], family: str) -> d
     folder = cache_folder() / "synth"
     folder.mkdir(parents=True, exist_ok=True)
     sources = {name: design.source(name, _is_part) for name in names}
-    files = {name: folder / f"part-{family}-{_digest(name, source, family)}.json" for name, source in sources.items()}
+    version = yosys_version()
+    files = {name: folder / f"part-{family}-{_digest(name, source, family, version)}.json" for name, source in sources.items()}
     missing = [name for name in names if not files[name].is_file()]
     if missing:
         for name, cells in _synthesise(machine, {name: sources[name] for name in missing}, family).items():
@@ -96,9 +97,9 @@ def _parts(machine: str, design: Design, names: Iterable[str], family: str) -> d
     return {name: json.loads(file.read_text()) for name, file in files.items()}
 
 
-def _digest(name: str, source: str, family: str) -> str:
+def _digest(name: str, source: str, family: str, version: str) -> str:
     # Names of emitted modules end in a hash of the configuration, whose other fields do not shape this part.
-    key = re.sub(r"_[0-9a-f]{8}\b", "_", "\n".join([yosys_version(), FAMILIES[family], _SCRIPT, name, source]))
+    key = re.sub(r"_[0-9a-f]{8}\b", "_", "\n".join([version, FAMILIES[family], _SCRIPT, name, source]))
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
