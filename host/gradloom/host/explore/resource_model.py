@@ -26,10 +26,10 @@ FITTED = ("luts", "flip_flops")
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "xc7": {
         "processing elements": ("PE",),
-        "window processing units": ("WPU",),
+        "window processing units": ("WPU", "column of a WPU"),
         "window registers": ("column of a row of WPUs",),
         "weight registers": ("column of a cluster",),
-        "gathers": ("gather", "cluster of a gather"),
+        "gathers": ("gather", "column of a gather", "cluster of a gather"),
         "input network": ("fixed", "bit of the row banks"),
         "weight network": ("bit a cycle", "bit a cycle with two folds"),
         "drain": ("bit of a beat of sums", "bit of a beat of sums with two folds"),
@@ -70,10 +70,10 @@ def group_terms(config: Config, family: str) -> dict[str, tuple[float, ...]]:
     weights, sums = 8 * PE_TAPS * group * config.cols, 2 * group * config.wg_width
     return {
         "processing elements": (wpus * PE_ROWS * config.cols,),
-        "window processing units": (wpus,),
+        "window processing units": (wpus, wpus * config.cols),
         "window registers": (config.wpus * config.cols,),
         "weight registers": (group * config.cols,),
-        "gathers": (2 * wpus, 2 * wpus * group),
+        "gathers": (2 * wpus, 2 * wpus * config.cols, 2 * wpus * group),
         "input network": (1, 8 * config.beat_bytes * config.row_banks),
         "weight network": (weights, second * weights),
         "drain": (sums, second * sums),
