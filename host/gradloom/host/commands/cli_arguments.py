@@ -13,7 +13,7 @@ from gradloom.contracts.config import PRESETS
 from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
-from gradloom.host.requests import CLOCK_MHZ, COUNT, DECAY, INTEGERS, MOMENTUM, RATE, SEED, Range
+from gradloom.host.requests import CLOCK_MHZ, COUNT, DECAY, GIGABYTES, INTEGERS, MOMENTUM, RATE, SEED, SHARE, Range
 from gradloom.models.formats import FORMATS, find_format
 from gradloom.models.images import NORMALISATIONS, Augmentation
 from gradloom.models.network import NetworkError
@@ -27,6 +27,7 @@ __all__ = [
     "device",
     "dram_arguments",
     "format_argument",
+    "gigabytes",
     "integers_argument",
     "machine_arguments",
     "memory_arguments",
@@ -37,6 +38,7 @@ __all__ = [
     "rounding_argument",
     "schedule_argument",
     "seed",
+    "share",
     "step_arguments",
 ]
 
@@ -73,6 +75,10 @@ decay: Callable[[str], float] = _number(DECAY, float)
 """A weight decay."""
 clock_mhz: Callable[[str], float] = _number(CLOCK_MHZ, float)
 """A clock in MHz."""
+gigabytes: Callable[[str], float] = _number(GIGABYTES, float)
+"""A bandwidth in GB a second."""
+share: Callable[[str], float] = _number(SHARE, float)
+"""A share of something."""
 
 
 def _rounding(text: str) -> dict[str, str]:
