@@ -200,9 +200,9 @@ def page(machines: Sequence[Synthesised], coefficients: Coefficients) -> str:
     for family, groups in GROUPS.items():
         for group, names in groups.items():
             for kind in FITTED:
-                parts = [f"{value:,.4g} a {name}" if name != "fixed" else f"{value:,.4g} fixed"
-                         for name, value in zip(names, coefficients[family][group][kind], strict=True) if value]
-                terms.append(f"| {family} | {group} | {kind.replace('_', '-')} | {', '.join(parts) or 'none'} |")
+                shares = [f"{value:,.4g} a {name}" if name != "fixed" else f"{value:,.4g} fixed"
+                          for name, value in zip(names, coefficients[family][group][kind], strict=True) if value]
+                terms.append(f"| {family} | {group} | {kind.replace('_', '-')} | {', '.join(shares) or 'none'} |")
     table, sums, parts = "\n".join(rows), "\n".join(terms), "\n".join(_small_parts(machines, coefficients))
     return f"""# The resource fit
 

@@ -78,8 +78,9 @@ def _swap_inputs(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], di
 def _drop_enable(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The enable of a flip-flop of the first MAC's sum, which then adds what is no token's. The lowest bits of a sum decide a byte
     too seldom."""
-    return next(cell for cell in _cells(design, "TRELLIS_FF", f"{pe}.mac0.sum[12]") if cell["parameters"]["CEMUX"].strip() == "CE"), {
-        "parameters": {"CEMUX": "1 "}}
+    cell = next(_cells(design, "TRELLIS_FF", f"{pe}.mac0.sum[12]"))
+    assert cell["parameters"]["CEMUX"].strip() == "CE"
+    return cell, {"parameters": {"CEMUX": "1 "}}
 
 
 def routed_faults(pe: str, logic: str = "", tables: Sequence[str] = XOR4) -> dict[str, Plant]:

@@ -95,9 +95,9 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(available, "check_tools", missing)
     monkeypatch.setattr(available, "check_emulator", no_torch)
     found = {device.name: device for device in api.devices()}
-    assert list(found) == ["golden", "rtl", "emulator", "emulator:cuda", "sim:ulx3s-85f", "ulx3s-85f"]
+    assert list(found) == ["golden", "rtl", "emulator", "emulator:cuda", "sim:ulx3s-85f", "netlist:ulx3s-85f", "ulx3s-85f"]
     assert found["golden"].ready and found["golden"].reason is None
-    for name in ("rtl", "sim:ulx3s-85f"):
+    for name in ("rtl", "sim:ulx3s-85f", "netlist:ulx3s-85f"):
         assert not found[name].ready
         assert found[name].reason == "the simulated hardware needs make, missing: apt-get install make"
     assert found["emulator"].reason == (
