@@ -25,14 +25,14 @@ FITTED = ("luts", "flip_flops")
 """Kinds of cells that are fitted; LUTs without those of distributed RAM that follow exactly."""
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "xc7": {
-        "processing elements": ("PE",),
+        "processing elements": ("PE", "PE of two folds"),
         "window processing units": ("WPU", "column of a WPU"),
         "window registers": ("column of a row of WPUs",),
         "weight registers": ("column of a cluster",),
         "gathers": ("gather", "column of a gather", "cluster of a gather"),
         "input network": ("fixed", "bit of the row banks"),
         "weight network": ("bit a cycle", "bit a cycle with two folds"),
-        "drain": ("bit of a beat of sums", "bit of a beat of sums with two folds"),
+        "drain": ("bit of a beat of sums", "such bit of a WPU beyond a cluster's first", "such bit with two folds"),
         "C-Core's control": ("fixed", "WPU"),
         "A-Core's lanes": ("lane",),
         "A-Core's rest": ("fixed", "channel"),
@@ -67,16 +67,16 @@ def group_terms(config: Config, family: str) -> dict[str, tuple[float, ...]]:
     channels, second = config.load_channels + config.store_channels, config.laps - 1
     if family == "ecp5":
         return {"C-Core": (1, config.macs, second * group * config.cols), "A-Core": (1, group - 1), "the rest": (1,)}
-    weights, sums = 8 * PE_TAPS * group * config.cols, 2 * group * config.wg_width
+    pes, weights, sums = wpus * PE_ROWS * config.cols, 8 * PE_TAPS * group * config.cols, 2 * group * config.wg_width
     return {
-        "processing elements": (wpus * PE_ROWS * config.cols,),
+        "processing elements": (pes, second * pes),
         "window processing units": (wpus, wpus * config.cols),
         "window registers": (config.wpus * config.cols,),
         "weight registers": (group * config.cols,),
         "gathers": (2 * wpus, 2 * wpus * config.cols, 2 * wpus * group),
         "input network": (1, 8 * config.beat_bytes * config.row_banks),
         "weight network": (weights, second * weights),
-        "drain": (sums, second * sums),
+        "drain": (sums, (config.wpus - 1) * sums, second * sums),
         "C-Core's control": (1, wpus),
         "A-Core's lanes": (lanes,),
         "A-Core's rest": (1, group),
