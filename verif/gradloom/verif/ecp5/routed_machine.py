@@ -24,9 +24,11 @@ from gradloom.verif.system_bench import make_case, verify_step
 
 __all__ = ["MACHINE_FAULTS", "Outcome", "check_netlist"]
 
-_PE = "design.machine.core.ccore.wpu_0_0.pe_0_0"
-MACHINE_FAULTS = routed_faults(_PE, f"{_PE}.mac0.adder.bits12", ("0110011010101010",))
-"""In the first MAC of the first PE; the LUT is one of the chain that adds product and sum."""
+_CCORE = "design.machine.core.ccore."
+_PE = f"{_CCORE}wpu_0_0.pe_0_0"
+MACHINE_FAULTS = routed_faults(_PE, held=f"{_CCORE}weights_0.active_0_0[5]", logic=f"{_PE}.mac0.adder.bits12",
+                               tables=("0110011010101010",))
+"""In the first MAC: a bit of its sum, bits of a factor; and a bit of its weight, which is held while the next one is loaded."""
 NETWORK, BATCH = "tiny-branches", 2
 
 

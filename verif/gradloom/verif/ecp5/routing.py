@@ -61,11 +61,11 @@ XOR4 = ("0110100110010110", "1001011001101001")
 
 
 def _flip_a_bit(within: str, tables: Sequence[str], design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One bit of a LUT with all of its inputs, or of a carry chain: where D and B are 1, A and C are 0."""
+    """One bit of a LUT with all of its inputs, or of a carry chain: where A is 1 and the others are 0."""
     cell = next(cell for cell in _cells(design, "TRELLIS_COMB", within) if cell["parameters"].get("INITVAL") in tables and (
         cell["parameters"].get("MODE") == "CCU2" or all(cell["connections"].get(pin) for pin in "ABCD")))
     table = cell["parameters"]["INITVAL"]
-    return cell, {"parameters": {"INITVAL": table[:5] + ("0" if table[5] == "1" else "1") + table[6:]}}
+    return cell, {"parameters": {"INITVAL": table[:14] + ("0" if table[14] == "1" else "1") + table[15]}}
 
 
 def _swap_inputs(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,21 +75,22 @@ def _swap_inputs(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], di
     return cell, {"connections": {"A10": joined["A11"], "A11": joined["A10"]}}
 
 
-def _drop_enable(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The enable of a flip-flop of the first MAC's sum, which then adds what is no token's. The lowest bits of a sum decide a byte
-    too seldom."""
-    cell = next(_cells(design, "TRELLIS_FF", f"{pe}.mac0.sum[12]"))
+def _drop_enable(held: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The enable of a flip-flop, which then holds nothing."""
+    cell = next(_cells(design, "TRELLIS_FF", held))
     assert cell["parameters"]["CEMUX"].strip() == "CE"
     return cell, {"parameters": {"CEMUX": "1 "}}
 
 
-def routed_faults(pe: str, logic: str = "", tables: Sequence[str] = XOR4) -> dict[str, Plant]:
+def routed_faults(pe: str, *, held: str, logic: str = "", tables: Sequence[str] = XOR4) -> dict[str, Plant]:
     """Faults to plant in a design.
 
     Parameters
     ----------
     pe : :class:`str`
         The name of a PE in it.
+    held : :class:`str`
+        How the name begins of a flip-flop with an enable.
     logic : :class:`str`
         How the names begin of the LUTs of which the first loses a bit.
     tables : sequence of :class:`str`
@@ -97,7 +98,7 @@ def routed_faults(pe: str, logic: str = "", tables: Sequence[str] = XOR4) -> dic
     """
     return {"a bit of a LUT": functools.partial(_flip_a_bit, logic, tables),
             "inputs of a multiplier": functools.partial(_swap_inputs, pe),
-            "the enable of a flip-flop": functools.partial(_drop_enable, pe)}
+            "the enable of a flip-flop": functools.partial(_drop_enable, held)}
 
 
 def with_faults(design: Mapping[str, Any], faults: Mapping[str, Plant]) -> dict[str, Any]:
