@@ -2,20 +2,50 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 
 from gradloom.contracts.config import Config
+from gradloom.rtl.acore.buffer_ports import ResultWrite, ResultWrites
 from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.acore.turns import Turns
 
-__all__ = ["OUTPUTS", "Outputs"]
+__all__ = ["OUTPUTS", "Outputs", "ResultStream"]
 
 LANES = 2
 OUTPUTS = {"oa": 8, "rest": 8, "ob": 8, "om": 1, "xout": 64}
 """Outputs of both lanes, with the bits of a value."""
+
+
+class ResultStream(wiring.Signature):
+    """Beats of one output, at the time at which its values leave the lanes (as seen by the lanes).
+
+    Parameters
+    ----------
+    shape : shape-like
+        Of the values of all APUs.
+    turn_bits : :class:`int`
+        Of a turn; 0 where there is one.
+
+    Members
+    -------
+    go : ``Out(1)``
+        A command begins: its first beat comes in the next cycle or later.
+    first : ``Out(16)``
+        First address; with ``go``.
+    beat : ``Out(Beat)``
+        The beat, valid if it is to be written.
+    turn : ``Out(turn_bits)``, where there are several
+        Its turn (:class:`gradloom.rtl.acore.turns.Turns`).
+    data : ``Out(shape)``
+        [apu][lane], logit: [apu] signed 24. Lane 1 of ob and om is written as 0 if it is not valid.
+    """
+
+    def __init__(self, shape: ShapeLike, turn_bits: int) -> None:
+        super().__init__({"go": Out(1), "first": Out(16), "beat": Out(Beat), "data": Out(shape),
+                          **({"turn": Out(turn_bits)} if turn_bits else {})})
 
 
 class Outputs(wiring.Component):
@@ -23,73 +53,57 @@ class Outputs(wiring.Component):
 
     Members
     -------
-    For oa, rest, ob, om, xout and logit, each at the time at which its values leave the lanes:
-
-    ``*_go`` : ``In(1)``
-        A command begins: its first beat comes in the next cycle or later.
-    ``*_first`` : ``In(16)``
-        First address; with ``*_go``.
-    ``*_beat`` : ``In(Beat)``
-        The beat, valid if it is to be written.
-    ``*_turn`` : ``In``
-        Its turn (:class:`gradloom.rtl.acore.turns.Turns`), where there are several.
-    ``*_data`` : ``In``
-        [apu][lane], logit: [apu] signed 24. Lane 1 of ob and om is written as 0 if it is not valid.
-    ``*_we``, ``*_waddr``, ``*_wdata`` : ``Out``
+    oa, rest, ob, om, xout, logit : ``In(ResultStream(...))``
+    writes : ``Out(ResultWrites(config))``
         To :class:`gradloom.rtl.acore.buffers.Buffers`; om as a whole, of all others the parts of the turn.
     logit_step : ``In(16)``
-        Addresses from plane to plane; with ``logit_go``.
+        Addresses from plane to plane; with ``logit.go``.
     """
 
     def __init__(self, config: Config) -> None:
         self.config, self.turns = config, Turns(config)
-        group, beat = config.group, 8 * config.beat_bytes
-        members = {"logit_step": In(16), "logit_data": In(ArrayLayout(signed(24), config.apus)), "logit_wdata": Out(2 * beat)}
-        for name, bits in OUTPUTS.items():
-            members |= {f"{name}_data": In(ArrayLayout(ArrayLayout(bits, config.apu_lanes), config.apus)),
-                        f"{name}_wdata": Out(bits * LANES * group if bits > 1 else beat)}
-        for name in (*OUTPUTS, "logit"):
-            members |= {f"{name}_go": In(1), f"{name}_first": In(16), f"{name}_beat": In(Beat),
-                        f"{name}_we": Out(1 if name == "om" else self.turns.count), f"{name}_waddr": Out(16)}
-            if self.turns.count > 1:
-                members[f"{name}_turn"] = In(self.turns.bits)
-        super().__init__(members)
+
+        def stream(shape: ShapeLike) -> Member:
+            return In(ResultStream(ArrayLayout(shape, config.apus), self.turns.bits))
+
+        super().__init__({name: stream(ArrayLayout(bits, config.apu_lanes)) for name, bits in OUTPUTS.items()} | {
+            "logit": stream(signed(24)), "logit_step": In(16), "writes": Out(ResultWrites(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        for name in ("oa", "rest", "ob", "xout"):
-            self._count(m, name, getattr(self, f"{name}_beat").v, 1)
-            m.d.comb += getattr(self, f"{name}_wdata").eq(Cat(*self._gathered(name)))
+        writes = self.writes
+        for name, stream, write in (("oa", self.oa, writes.oa), ("rest", self.rest, writes.rest), ("ob", self.ob, writes.ob),
+                                    ("xout", self.xout, writes.xout)):
+            self._count(m, name, stream, write, stream.beat.v, 1)
+            m.d.comb += write.data.eq(Cat(*self._gathered(name, stream)))
 
         step = Signal(16)
-        with m.If(self.logit_go):
+        with m.If(self.logit.go):
             m.d.sync += step.eq(self.logit_step)
-        self._count(m, "logit", self.logit_beat.v & self.logit_beat.first, step)
-        m.d.comb += self.logit_wdata.eq(Cat(Cat(value, value[-1].replicate(8)) for value in (
-            self.logit_data[c // self.turns.channels] for c in range(self.config.group))))
+        self._count(m, "logit", self.logit, writes.logit, self.logit.beat.v & self.logit.beat.first, step)
+        m.d.comb += writes.logit.data.eq(Cat(Cat(value, value[-1].replicate(8)) for value in (
+            self.logit.data[c // self.turns.channels] for c in range(self.config.group))))
         self._bitmap(m)
         return m
 
-    def _count(self, m: Module, name: str, write: Value, step: Value | int) -> None:
+    def _count(self, m: Module, name: str, stream: ResultStream, to: ResultWrite, write: Value, step: Value | int) -> None:
         address = Signal(16, name=f"{name}_address")
-        turn = getattr(self, f"{name}_turn", None)
         done, parts = write, write
-        if turn is not None and name != "om":
-            done = write & self.turns.last(turn)
-            parts = Cat(write & (turn == part) for part in range(self.turns.count))
-        with m.If(getattr(self, f"{name}_go")):
-            m.d.sync += address.eq(getattr(self, f"{name}_first"))
+        if self.turns.count > 1 and name != "om":
+            done = write & self.turns.last(stream.turn)
+            parts = Cat(write & (stream.turn == part) for part in range(self.turns.count))
+        with m.If(stream.go):
+            m.d.sync += address.eq(stream.first)
         with m.Elif(done):
             m.d.sync += address.eq(address + step)
-        m.d.comb += [getattr(self, f"{name}_we").eq(parts), getattr(self, f"{name}_waddr").eq(address)]
+        m.d.comb += [to.we.eq(parts), to.addr.eq(address)]
 
-    def _gathered(self, name: str) -> Sequence[Value]:
+    def _gathered(self, name: str, stream: ResultStream) -> Sequence[Value]:
         """Values lane by lane, 0 where the lane is not valid; of a turn, every place has the value that belongs to one of them."""
-        beat, values, bits = getattr(self, f"{name}_beat"), getattr(self, f"{name}_data"), OUTPUTS[name]
         # Codes and rests of such a lane are 0 already; weight gradients always have both lanes, unless G = 1.
         masked = {"oa": False, "rest": False, "xout": self.config.group == 1}.get(name, True)
-        return [values[c // self.turns.channels][lane % self.turns.lanes] &
-                (beat.v1 if lane and masked else Const(1, 1)).replicate(bits)
+        return [stream.data[c // self.turns.channels][lane % self.turns.lanes] &
+                (stream.beat.v1 if lane and masked else Const(1, 1)).replicate(OUTPUTS[name])
                 for lane in range(LANES) for c in range(self.config.group)]
 
     def _bitmap(self, m: Module) -> None:
@@ -98,15 +112,16 @@ class Outputs(wiring.Component):
         slot = Signal(3)
         gathered = Signal(8 * width)
         now = Signal(8 * width)
-        beat, bits, done = self.om_beat, self._gathered("om"), None
+        stream, bits, done = self.om, self._gathered("om", self.om), None
+        beat = stream.beat
         full = beat.v & ((slot == 7) | beat.last)
         if self.turns.count > 1:
-            bits = [bit & (self.om_turn == part) for bit, part in zip(bits, self.turns.parts(), strict=True)]
-            done = self.turns.last(self.om_turn)
+            bits = [bit & (stream.turn == part) for bit, part in zip(bits, self.turns.parts(), strict=True)]
+            done = self.turns.last(stream.turn)
             full &= done
-        m.d.comb += [now.eq(gathered | (Cat(*bits) << (slot * width))), self.om_wdata.eq(now)]
-        self._count(m, "om", full, 1)
-        with m.If(self.om_go):
+        m.d.comb += [now.eq(gathered | (Cat(*bits) << (slot * width))), self.writes.om.data.eq(now)]
+        self._count(m, "om", stream, self.writes.om, full, 1)
+        with m.If(stream.go):
             m.d.sync += [slot.eq(0), gathered.eq(0)]
         with m.Elif(beat.v):
             m.d.sync += [slot.eq(Mux(full, 0, slot + (1 if done is None else done))), gathered.eq(Mux(full, 0, now))]

@@ -133,8 +133,8 @@ class PlaneWalk(wiring.Component):
         m = Module()
         m.submodules.stream = stream = StreamWalk(self.config, self.fields)
         m.d.comb += [stream.start.eq(self.start), stream.step.eq(self.step)]
-        m.d.comb += [getattr(self, name).eq(getattr(stream, name))
-                     for name in ("row_last", "offset", "bits_addr", "bits_slot")]
+        m.d.comb += [self.row_last.eq(stream.row_last), self.offset.eq(stream.offset), self.bits_addr.eq(stream.bits_addr),
+                     self.bits_slot.eq(stream.bits_slot)]
         m.d.comb += self.beat.eq(stream.beat)
         self._walk_partial_sums(m, stream.column, self.beat)
         self._walk_index(m, self.fields.xsrc == XSource.DW, self.beat.last)

@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode
 from gradloom.contracts.regmap import ErrorCode
+from gradloom.rtl.acore.buffer_ports import MemoryRead, ResultWrite, SharedRead
 from gradloom.rtl.acore.converter import Rounder
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.pint import CODE_BITS, code_of
@@ -27,7 +28,7 @@ _SERIAL = 2 * _QUOTIENT_DIGITS + 2
 """Cycles of a quotient that is made a bit a cycle, from the read of its exponential on; the last step is in the last one."""
 _ERROR_BITS = 34
 _READ = 2
-"""Cycles from ``lrd_en`` to ``lrd_data``."""
+"""Cycles from an address of the logit buffer to its data."""
 
 
 class Softmax(wiring.Component):
@@ -49,12 +50,14 @@ class Softmax(wiring.Component):
     port : ``In(CommandPort())``
         SOFTMAX commands. In the cycle of ``done``, ``fault`` is LABEL_RANGE if a label is not below the
         number of classes, ILLEGAL_FIELD if that number is 0 or above ``max_classes``.
-    lrd_en, lrd_free, lrd_addr, lrd_data : ``Out(1)``, ``In(1)``, ``Out(16)``, ``In(ArrayLayout(signed(32), G))``
-        Logit buffer, data 2 cycles after a cycle with ``lrd_en`` and ``lrd_free``. Class c of image n: channel c mod G at
+    logits : ``Out(SharedRead(ArrayLayout(signed(32), G)))``
+        Logit buffer, data 2 cycles after the address. Class c of image n: channel c mod G at
         logit0 + n ceil(classes / G) + c div G.
-    lab_addr, lab_data : ``Out(16)``, ``In(16)``
-        Label of an image, data 1 cycle later.
-    oa_we, oa_addr, oa_data : ``Out(1)``, ``Out(16)``, ``Out(16 G)``
+    reading : ``Out(1)``
+        The address counts; nobody else needs to know.
+    labels : ``Out(MemoryRead(16))``
+        Label of an image.
+    oa : ``Out(ResultWrite(1, 16 G))``
         Output A: beats [image][class group], lane 0 the codes of G classes, lane 1 and padding classes 0.
     """
 
@@ -63,9 +66,8 @@ class Softmax(wiring.Component):
         g = config.group
         super().__init__({
             "port": In(CommandPort()),
-            "lrd_en": Out(1), "lrd_free": In(1, init=1), "lrd_addr": Out(16), "lrd_data": In(data.ArrayLayout(signed(32), g)),
-            "lab_addr": Out(16), "lab_data": In(16),
-            "oa_we": Out(1), "oa_addr": Out(16), "oa_data": Out(2 * CODE_BITS * g),
+            "logits": Out(SharedRead(data.ArrayLayout(signed(32), g))), "reading": Out(1),
+            "labels": Out(MemoryRead(16)), "oa": Out(ResultWrite(1, 2 * CODE_BITS * g)),
         })
 
     def elaborate(self, platform) -> Module:
@@ -86,8 +88,8 @@ class Softmax(wiring.Component):
         base, address = Signal(16), Signal(16)
         sweep, begin, read = Signal(), Signal(), Signal()
         last = Signal()
-        m.d.comb += [last.eq(index == cmd.classes - 1), self.lrd_en.eq(sweep), self.lrd_addr.eq(address),
-                     read.eq(sweep & self.lrd_free)]
+        m.d.comb += [last.eq(index == cmd.classes - 1), self.reading.eq(sweep), self.logits.addr.eq(address),
+                     read.eq(sweep & self.logits.free)]
         with m.If(begin):
             m.d.sync += [sweep.eq(1), index.eq(0), channel.eq(0), address.eq(base)]
         with m.Elif(read):
@@ -99,7 +101,7 @@ class Softmax(wiring.Component):
         valid, final, number = arrived[0], arrived[0] & arrived[1], arrived[2:]
         where = delay(channel, _READ, "where")
         logit = Signal(signed(32))
-        m.d.comb += logit.eq(Array(self.lrd_data[c] for c in range(g))[where])
+        m.d.comb += logit.eq(Array(self.logits.data[c] for c in range(g))[where])
 
         image, label = Signal(16), Signal(16)
         maximum = Signal(signed(32))
@@ -176,19 +178,19 @@ class Softmax(wiring.Component):
         code_valid, code_last, code_channel = leaving[0], leaving[1], leaving[2:]
 
         codes, packed = (Signal(CODE_BITS * g, name=name) for name in ("codes", "packed"))
-        m.d.comb += [packed.eq(codes), self.oa_data.eq(packed)]
+        m.d.comb += [packed.eq(codes), self.oa.data.eq(packed)]
         for c in range(g):
             with m.If(code_channel == c):
                 m.d.comb += packed[CODE_BITS * c:CODE_BITS * (c + 1)].eq(code_of(rounder.v))
         written = Signal(16)
-        m.d.comb += [self.oa_we.eq(code_valid & (code_last | (code_channel == g - 1))),
-                     self.oa_addr.eq(written)]
+        m.d.comb += [self.oa.we.eq(code_valid & (code_last | (code_channel == g - 1))),
+                     self.oa.addr.eq(written)]
         with m.If(code_valid):
-            m.d.sync += codes.eq(Mux(self.oa_we, 0, packed))
-        with m.If(self.oa_we):
+            m.d.sync += codes.eq(Mux(self.oa.we, 0, packed))
+        with m.If(self.oa.we):
             m.d.sync += written.eq(written + 1)
 
-        m.d.comb += self.lab_addr.eq(image)
+        m.d.comb += self.labels.addr.eq(image)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [image.eq(0), base.eq(cmd.logit0), written.eq(cmd.oa0), codes.eq(0)]
@@ -200,11 +202,11 @@ class Softmax(wiring.Component):
                     m.d.comb += self.port.done.eq(1)
                     m.next = "IDLE"
             with m.State("LABEL"):
-                m.d.sync += [label.eq(self.lab_data), fresh.eq(1), total.eq(0)]
+                m.d.sync += [label.eq(self.labels.data), fresh.eq(1), total.eq(0)]
                 with m.If((cmd.classes == 0) | (cmd.classes > depth)):
                     m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.ILLEGAL_FIELD)]
                     m.next = "IDLE"
-                with m.Elif(self.lab_data >= cmd.classes):
+                with m.Elif(self.labels.data >= cmd.classes):
                     m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.LABEL_RANGE)]
                     m.next = "IDLE"
                 with m.Else():
@@ -230,7 +232,7 @@ class Softmax(wiring.Component):
                 m.d.comb += squaring.eq(1)
                 with m.If(final):
                     m.next = "FLUSH"
-            with m.State("FLUSH"), m.If(self.oa_we & code_last):
+            with m.State("FLUSH"), m.If(self.oa.we & code_last):
                 m.d.sync += [image.eq(image + 1), base.eq(address)]
                 m.next = "IMAGE"
         return m

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.rowwalk import COMMAND_LAYOUT, SHARE_BITS, SLOT_BITS, row_group_layout
+from gradloom.rtl.ccore.rowwalk import COMMAND_LAYOUT, SHARE_BITS, row_group_layout
+from gradloom.rtl.core_reads import SLOT_BITS
 
 __all__ = ["ColumnWalk", "token_layout"]
 

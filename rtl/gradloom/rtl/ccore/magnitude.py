@@ -5,12 +5,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl import emit
+from gradloom.rtl.core_reads import PLANE_SUM_BITS
 from gradloom.rtl.ecp5 import MagnitudeSum
 
 __all__ = ["SUM_BITS", "Magnitude"]
 
-SUM_BITS = 48
-"""Bits of a sum, those of a DSP48E1."""
+SUM_BITS = PLANE_SUM_BITS
 
 
 class Magnitude(wiring.Component):

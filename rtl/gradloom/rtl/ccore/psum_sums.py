@@ -15,7 +15,7 @@ from gradloom.rtl.ccore.banks import address_bits
 from gradloom.rtl.ccore.colwalk import token_layout
 from gradloom.rtl.ccore.magnitude import SUM_BITS, Magnitude
 from gradloom.rtl.ccore.psum import HALVES, PSUM_BANKS
-from gradloom.rtl.ccore.rowwalk import SLOT_BITS
+from gradloom.rtl.core_reads import PlaneSumRequest
 from gradloom.rtl.memories import memory_apart
 
 __all__ = ["OUTPUT_GROUPS", "SUM_BITS", "SumControl", "SumStore", "sum_control_layout", "sum_read_layout"]
@@ -53,8 +53,8 @@ class SumControl(wiring.Component):
     -------
     token : ``In(token_layout)``
     control : ``Out(ArrayLayout(sum_control_layout, wpus))``
-    en, half, plane : ``In(1)``, ``In(1)``, ``In(8)``
-        The A-Core's read, its output group ``k : In(2)``.
+    request : ``In(PlaneSumRequest())``
+        The A-Core's read.
     read : ``Out(ArrayLayout(sum_read_layout, wpus))``
     fault : ``Out(1)``
         A unit of an image slot beyond ``max_planes``.
@@ -66,7 +66,7 @@ class SumControl(wiring.Component):
         wpus = config.wpus
         super().__init__({
             "token": In(token_layout(config)), "control": Out(data.ArrayLayout(sum_control_layout(config), wpus)),
-            "en": In(1), "half": In(1), "k": In(2), "plane": In(SLOT_BITS),
+            "request": In(PlaneSumRequest()),
             "read": Out(data.ArrayLayout(sum_read_layout(config), wpus)), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -89,14 +89,15 @@ class SumControl(wiring.Component):
             m.d.sync += [adds[i].eq(adds[i - 1]), values[i].eq(values[i - 1])]
         add1, value1, add2, value2 = adds[-2], values[-2], adds[-1], values[-1]
 
-        plane = self.plane[:bits]
+        request = self.request
+        plane = request.plane[:bits]
         k = Signal(2, reset_less=True)
-        m.d.sync += k.eq(self.k)
+        m.d.sync += k.eq(request.k)
         for w in range(wpus):
             control, read = self.control[w], self.read[w]
             m.d.comb += [control.bank.eq(value1.bank), control.open.eq(add1[w] & value1.opens[w]),
                          control.add.eq(add2[w]), control.addr.eq(Cat(value2.slot[w], value2.half)),
-                         read.addr.eq(Cat(plane, self.half)), read.k.eq(k)]
+                         read.addr.eq(Cat(plane, request.half)), read.k.eq(k)]
             # A WPU without a unit in a slot still holds a sum of an earlier command there.
             held = []
             for h in range(HALVES):
@@ -108,7 +109,7 @@ class SumControl(wiring.Component):
                         m.d.sync += valid[slot].eq(0)
                 held.append(valid.bit_select(plane, 1))
             valid1 = Signal(name=f"read_valid{w}", reset_less=True)
-            m.d.sync += valid1.eq(Mux(self.half, held[1], held[0]) & self.en)
+            m.d.sync += valid1.eq(Mux(request.half, held[1], held[0]) & request.en)
             m.d.comb += read.valid.eq(valid1)
         return m
 

@@ -11,14 +11,12 @@ from amaranth.lib.wiring import In, Out
 from gradloom.contracts.config import PE_ROWS, Config
 from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, Opcode, Pattern
 from gradloom.rtl.command import decode
+from gradloom.rtl.core_reads import SLOT_BITS
 
-__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SHARE_BITS", "SLOT_BITS", "RowWalk", "row_group_layout"]
+__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SHARE_BITS", "RowWalk", "row_group_layout"]
 
 CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
 """Bits of a CONV command."""
-
-SLOT_BITS = 8
-"""Bits of an image slot."""
 
 SHARE_BITS = 8
 """Bits of the windows of a WPU's part of a shared row."""

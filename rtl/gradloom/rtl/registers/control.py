@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit
 from gradloom.contracts.regmap import ErrorCode, register
-from gradloom.rtl.registers.csr import COUNTER_WIDTH
+from gradloom.rtl.registers.register_ports import COUNTER_WIDTH
 
 __all__ = ["Control"]
 

@@ -149,15 +149,15 @@ SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
     "acore/softmax.py": (Surroundings(
         "what the rounder takes counts with what says that it is valid, a quotient or a logit (error_valid of Softmax), an address "
         "of output A with its enable",
-        seen={"g": _error_of_a_class, "oa_addr": _with("oa_we")}),),
+        seen={"g": _error_of_a_class, "oa__addr": _with("oa__we")}),),
     "acore/tail.py": (Surroundings(
         "words are read of a command that was taken (Tail)", seen={"at": _since("take")}),),
     "memory_path/loader.py": (Surroundings(
         "the load bus counts with valid (LoadBus)", seen={"bus__addr": _with("bus__valid")}),),
     "registers/counters.py": (Surroundings(
-        "perf_value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
+        "read.value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
         "(READ_WAIT)",
-        seen={"perf_value": _later_than_reset(1)}),),
+        seen={"read__value": _later_than_reset(1)}),),
     "sequencer/program_fetch.py": (Surroundings(
         "a response comes to a request only, and a request behind a jump; its ready counts with valid, as the data of a FIFO count "
         "with w_en (ProgramFetch, proof of the read manager's data)",

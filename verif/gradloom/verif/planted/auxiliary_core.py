@@ -46,8 +46,8 @@ FAULTS = (
     Fault(
         "the first pass reads AA where the lanes read rests",
         f"{_RTL}/acore/first_pass.py",
-        "met = self.taken & (self.both | ",
-        "met = self.taken & (",
+        "met = sweep.reads & (sweep.both | ",
+        "met = sweep.reads & (",
         f"{_TESTS}/rtl/acore/test_acore.py::test_acore_in_turns",
     ),
     Fault(
@@ -60,8 +60,8 @@ FAULTS = (
     Fault(
         "rests are written over the weights before them",
         f"{_RTL}/acore/buffers.py",
-        'zip(self._written("oa"), self._written("rest"), strict=True)',
-        'zip(self._written("oa"), (self.rest_we, self.oa_waddr, self.rest_wdata), strict=True)',
+        "zip(_written(codes), _written(rests), strict=True)",
+        "zip(_written(codes), (rests.we, codes.addr, rests.data), strict=True)",
         f"{_TESTS}/rtl/acore/test_acore.py::test_acore_in_turns",
     ),
     Fault(
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "sums of gradients over all planes have too few bits",
-        f"{_RTL}/acore/first_pass.py",
+        f"{_RTL}/acore/plane_ports.py",
         "TOTAL_BITS = 50",
         "TOTAL_BITS = 37",
         f"{_TESTS}/rtl/acore/test_first_pass.py::test_sums_to_their_last_bit",

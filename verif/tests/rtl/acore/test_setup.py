@@ -96,13 +96,13 @@ def test_setup(group):
             show(0)
             shifted = 0
             for cycle in range(-rng.randrange(3), 40):
-                exponent = exponents[ctx.get(setup.exp_tid)] if ctx.get(setup.exp_en) else 0x1234
-                seed = seeds[ctx.get(setup.seed_tid)] if ctx.get(setup.seed_en) else 0x12345678
+                exponent = exponents[ctx.get(setup.exponents.tid)] if ctx.get(setup.exponents.en) else 0x1234
+                seed = seeds[ctx.get(setup.seed.tid)] if ctx.get(setup.seed.en) else 0x12345678
                 await ctx.tick()
                 ctx.set(setup.start, cycle < 0)
                 show(max(cycle + 1, 0))
-                ctx.set(setup.exp_e, exponent)
-                ctx.set(setup.seed_value, seed)
+                ctx.set(setup.exponents.e, exponent)
+                ctx.set(setup.seed.value, seed)
                 if cycle > 0 and not shifted and ctx.get(setup.shifted):
                     shifted = cycle
                     assert registers(ctx, setup) == (expected, *limited(expected)), (trial, shifts)

@@ -92,8 +92,8 @@ class Bench:
         ctx.set(self.dut.flush, flush)
         if ctx.get(prepare.setup.start):
             self.listed = []
-        if ctx.get(prepare.exp_en):
-            self.listed.append(ctx.get(prepare.exp_tid))
+        if ctx.get(prepare.exponents.en):
+            self.listed.append(ctx.get(prepare.exponents.tid))
         if enable := ctx.get(prepare.micro_we):
             self.written.append((4 * ctx.get(prepare.micro_waddr) + enable.bit_length() - 1, ctx.get(prepare.micro_word)))
         self.started += ctx.get(queue.port.start)
