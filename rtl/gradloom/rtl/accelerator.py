@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import Out, connect
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
@@ -11,7 +11,7 @@ from gradloom.rtl import emit
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.command import has_tail, head_words
-from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
+from gradloom.rtl.memory_path.axi import connect_flat, lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.load_arbiter import LoadArbiter
@@ -150,12 +150,10 @@ class Accelerator(wiring.Component):
         return m
 
     def _ports(self, m: Module, reads: list[ReadManager], writes: list[WriteManager], csr: Csr) -> None:
-        halves = [(read_members(self.config), "m_axi_", manager, port_prefix(n)) for n, manager in enumerate(reads)]
-        halves += [(write_members(self.config), "m_axi_", manager, port_prefix(n)) for n, manager in enumerate(writes)]
-        for members, inner_prefix, owner, prefix in (*halves, (lite_members(), "s_axil_", csr, "s_axil_")):
-            for name, member in members.items():
-                port, inner = getattr(self, prefix + name.removeprefix(inner_prefix)), getattr(owner, name)
-                m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
+        for managers, members in ((reads, read_members(self.config)), (writes, write_members(self.config))):
+            for n, manager in enumerate(managers):
+                connect_flat(m, manager, self, members, prefix="m_axi_", outer_prefix=port_prefix(n))
+        connect_flat(m, csr, self, lite_members())
 
     @staticmethod
     def _load_buses(m: Module, loaders: list[Loader], arbiter: LoadArbiter, cores: tuple[CCore, ACore]) -> None:

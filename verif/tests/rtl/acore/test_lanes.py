@@ -136,13 +136,13 @@ def _follow(commands: list[Given]) -> Told:
             late = schedule[cycle - _XIN_DELAY] if cycle >= _XIN_DELAY else None
             wide = late[0].last if late is not None and late[1] == _LONG - 1 else 1
             ctx.set(dut.streams.xin, sum((wide & MASK64) << 64 * lane for lane in range(LANES)))
-            if ctx.get(dut.stat_valid):
-                told.statistics.append(ctx.get(dut.stat_tid))
-                told.lengths.append(ctx.get(dut.stat_value).bit_length())
+            if ctx.get(dut.statistics.valid):
+                told.statistics.append(ctx.get(dut.statistics.tid))
+                told.lengths.append(ctx.get(dut.statistics.value).bit_length())
             if ctx.get(dut.done):
                 told.faults.append(ctx.get(dut.fault))
-            if ctx.get(dut.logit_we):
-                told.logits.append(ctx.get(dut.logit_waddr))
+            if ctx.get(dut.results.logit.we):
+                told.logits.append(ctx.get(dut.results.logit.addr))
             await ctx.tick()
 
     simulator = Simulator(dut)

@@ -30,8 +30,8 @@ def test_runs(n1, n2):
     dut = RunGenerator()
 
     async def testbench(ctx):
-        for name, value in {"first": first, "stride1": stride1, "stride2": stride2, "n0": n0, "n1": n1, "n2": n2}.items():
-            ctx.set(getattr(dut, name), value)
+        ctx.set(dut.first, first)
+        ctx.set(dut.loops, {"n0": n0, "n1": n1, "n2": n2, "stride1": stride1, "stride2": stride2})
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)

@@ -131,11 +131,11 @@ def test_number_0_and_numbers_beyond_the_file_read_0():
             assert await driver.operate(ScaleOp.ADD, tid=tid, value=-30, clear=1) == -30
             assert await driver.exponent(tid) == 0
             assert (await driver.host(tid))[0] == 0
-            for name in ("host_write", "host_clear"):
+            for write in (dut.host.write, dut.host.clear):
                 ctx.set(dut.host.value, 99)
-                ctx.set(getattr(dut.request, name), 1)
+                ctx.set(write, 1)
                 await ctx.tick()
-                ctx.set(getattr(dut.request, name), 0)
+                ctx.set(write, 0)
             assert (await driver.host(tid))[0] == 0
         assert (await driver.host(0))[1] == 0
         for tid in range(1, TENSORS):
