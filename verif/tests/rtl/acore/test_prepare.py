@@ -54,10 +54,10 @@ async def compare(bench: Bench, handed, planes: int) -> None:
         assert [value - (value >> 15 << 16) for value in handed[name]] == values, name
     assert [value - (value >> 63 << 64) for value in handed.r] == ref.r[0]
     for plane in range(planes):
-        ctx.set(dut.at, plane | handed.bank << 7)
+        ctx.set(dut.planes.at, plane | handed.bank << 7)
         await bench.tick()
         for channel in range(bench.group):
-            found = ctx.get(dut.planes[channel])
+            found = ctx.get(dut.planes.scalars[channel])
             for name, value in ref.planes.get((plane, channel), {}).items():
                 assert found[name] == value, (plane, channel, name, found[name], value)
 
