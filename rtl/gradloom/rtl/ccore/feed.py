@@ -30,7 +30,7 @@ class Feed(wiring.Component):
     load : ``In(LoadBus).array(load_channels)``
     ctl : ``Out(WPU_CTL)``
         For all WPUs.
-    x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 G), wpus))``
+    x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 cols), wpus))``
         Codes of the columns per WPU, index r * ``cols`` + c: the channels of the token's lap.
     e : ``Out(ArrayLayout(ArrayLayout(ArrayLayout(8, 3), clusters), wpus))``
         Codes of the errors per WPU, cluster and tap; 0 for a WPU without unit, so that it may accumulate.

@@ -44,7 +44,7 @@ class WeightNetwork(wiring.Component):
     load : ``In(LoadBus).array(n)``
     wl : ``Out(3)``
         Shadow load strobes of the PE rows.
-    w : ``Out(ArrayLayout(ArrayLayout(8, 3 G), clusters))``
+    w : ``Out(ArrayLayout(ArrayLayout(8, 3 cols), clusters))``
         Codes of the weights of the strobed row per cluster, index k * ``cols`` + c.
     fault : ``Out(1)``
         A block beyond the buffer was fetched for a valid tap.
