@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Out, connect
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
 from gradloom.contracts.pipeline import in_flight
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.command import has_tail, head_words
@@ -77,9 +77,9 @@ class Accelerator(wiring.Component):
             return component
 
         def copies(kind: type, name: str, count: int) -> list[wiring.Component]:
-            return [emit.add(core, f"{name}{n}", name, kind(config), config) for n in range(count)]
+            return [shared_module.add(core, f"{name}{n}", name, kind(config), config) for n in range(count)]
 
-        reads = [emit.add(core, f"read_manager{n}", "read_manager", ReadManager(config, fetches=n == 0), (config, n == 0))
+        reads = [shared_module.add(core, f"read_manager{n}", "read_manager", ReadManager(config, fetches=n == 0), (config, n == 0))
                  for n in range(config.load_channels)]
         writes = copies(WriteManager, "write_manager", config.store_channels)
         loaders = copies(Loader, "loader", config.load_channels)
@@ -116,7 +116,7 @@ class Accelerator(wiring.Component):
             size = {"depth": config.queue_words, "words": head_words(kind), "in_flight": in_flight(unit)}
             memory = {"family": config.family, "lutram_bits": config.lutram_bits} if has_tail(kind) else {}
             queue = CommandQueue(**size, tails=Tails(**memory) if has_tail(kind) else None)
-            queue = emit.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)
+            queue = shared_module.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)
             connect(m, sequencer.queue[n], queue.i)
             connect(m, queue.port, engines[unit].port)
             m.d.comb += [

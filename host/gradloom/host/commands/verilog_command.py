@@ -67,7 +67,7 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
         If the folder exists or cannot be written, the family does not fit the machine, or Yosys is missing.
     """
     from gradloom.contracts.regmap_export import to_c_header, to_json, to_markdown
-    from gradloom.rtl.emission import EmissionError, emit_verilog
+    from gradloom.rtl.verilog import EmissionError, emit_verilog
     from gradloom.rtl.xc7 import with_dsp48
 
     config = request.config if isinstance(request.config, Config) else load_config(request.config)

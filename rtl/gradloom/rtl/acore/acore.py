@@ -1,7 +1,7 @@
 """The auxiliary core: everything of a training step that is not a convolution (ETA, section IV-C, figure 10).
 
 A RUN passes three stages, each of which may hold a command: the first pass over its planes (:mod:`gradloom.rtl.acore.first_pass`),
-set-up and scalars (:mod:`gradloom.rtl.acore.prepare`), and the sweep through the lanes (:mod:`gradloom.rtl.acore.sweep`,
+set-up and scalars (:mod:`gradloom.rtl.acore.scalar_stage`), and the sweep through the lanes (:mod:`gradloom.rtl.acore.sweep`,
 :mod:`gradloom.rtl.acore.lanes`). Commands stay in order.
 """
 
@@ -18,7 +18,7 @@ from gradloom.rtl.acore.buffers import Buffers
 from gradloom.rtl.acore.first_pass import FirstPass
 from gradloom.rtl.acore.lanes import Lanes
 from gradloom.rtl.acore.micro_layout import MicroLayout
-from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.acore.scalar_stage import ScalarStage
 from gradloom.rtl.acore.softmax import Softmax
 from gradloom.rtl.acore.sweep import Sweep
 from gradloom.rtl.command import CommandPort, decode
@@ -68,7 +68,7 @@ class ACore(wiring.Component):
             for bus, inner_bus in zip(outer, inner, strict=True):
                 connect(m, flipped(bus), inner_bus)
         m.submodules.first = self.first = FirstPass(config, decode(Opcode.RUN, self.port.cmd))
-        m.submodules.prepare = self.prepare = Prepare(config)
+        m.submodules.prepare = self.prepare = ScalarStage(config)
         m.submodules.sweep = self.sweep = Sweep(config)
         m.submodules.lanes = self.lanes = Lanes(config)
         m.submodules.softmax = self.softmax = Softmax(config)

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.microcode import Y2, Y3, Compare, Multiplicand, Multiplier, Term2
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import WIDE, AlignNarrow, ProductAlign, lean_sum, saturated
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, below, larger
 from gradloom.rtl.acore.dither import Dither
@@ -225,7 +225,7 @@ class Apu(wiring.Component):
 
         top = x2[ProductAlign.X_BITS - 1:]
         m.d.comb += self.wide_operand[lane].eq(stage(top.any() & ~top.all() & settings.check, "wider"))
-        align1 = emit.add(m, f"align1_l{lane}", f"product_align{'_lut' * self.lut}", ProductAlign(lut=self.lut))
+        align1 = shared_module.add(m, f"align1_l{lane}", f"product_align{'_lut' * self.lut}", ProductAlign(lut=self.lut))
         align3 = self._align_narrow(m, f"align3_l{lane}", V_BITS)
         d6 = stage(Mux(settings.t3, stage(d2, "d5", 3), 0).as_signed(), "d6")
         m.d.comb += [align1.x.eq(x2), align1.factor.eq(self.factor), align3.x.eq(d6)]
@@ -303,7 +303,7 @@ class Apu(wiring.Component):
         return encoder2
 
     def _align_narrow(self, m: Module, name: str, width: int):
-        return emit.add(m, name, f"align_narrow{'_lut' * self.lut}", AlignNarrow(width, lut=self.lut), width)
+        return shared_module.add(m, name, f"align_narrow{'_lut' * self.lut}", AlignNarrow(width, lut=self.lut), width)
 
     def _sum(self, m: Module, name: str, exact: Value) -> tuple[Signal, Signal]:
         """Registered sum in 64 bits, and whether it left them (behind an align that saturated)."""
@@ -317,8 +317,8 @@ class Apu(wiring.Component):
         settings = self.settings
         rests = which == 2
         kind = "converter" + "_rests" * rests + "_whole" * whole
-        encoder = emit.add(m, f"encoder{which}_l{lane}", kind, Converter(whole=whole, rests=rests))
-        dither = emit.add(m, f"dither{which}_l{lane}", "dither", Dither())
+        encoder = shared_module.add(m, f"encoder{which}_l{lane}", kind, Converter(whole=whole, rests=rests))
+        dither = shared_module.add(m, f"dither{which}_l{lane}", "dither", Dither())
         idx = self.idx1 if which == 1 else self.idx2
         m.d.comb += [
             dither.seed.eq(settings[f"seed{which}"]),

@@ -12,11 +12,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradloom.contracts.config import Config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import chosen, lean_sum
 from gradloom.rtl.acore.buffer_ports import FirstPassReads, StreamUse
 from gradloom.rtl.acore.plane_ports import PLANE_BITS, GradientSums, Totals
-from gradloom.rtl.acore.planes import Beat, StreamWalk
+from gradloom.rtl.acore.stream_address import Beat, StreamAddressGenerator
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import decode
@@ -142,7 +142,7 @@ class FirstPass(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         group, f, turns = self.config.group, self.fields, self.turns
-        m.submodules.walk = walk = StreamWalk(self.config, f)
+        m.submodules.walk = walk = StreamAddressGenerator(self.config, f)
 
         sweeping = Signal()
         keep = Signal()
@@ -202,7 +202,7 @@ class FirstPass(wiring.Component):
                      read.addr.eq(place(of.plane, ~bank, of.channel if turns.channels > 1 else Const(0, 0))),
                      of.sums.as_value().eq(turns.of_every_channel(read.data, PLANE_BITS))]
         for a in range(self.config.apus):
-            channel = emit.add(m, f"channel{a}", "channel_sums", ChannelSums(turns.lanes, turns.channels),
+            channel = shared_module.add(m, f"channel{a}", "channel_sums", ChannelSums(turns.lanes, turns.channels),
                                (turns.lanes, turns.channels) if turns.count > 1 else ())
             m.d.comb += [
                 channel.bit.eq(mask[a::self.config.apus]), channel.lanes.eq(at1.v.replicate(turns.lanes) & valid),

@@ -14,7 +14,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode, XSource
 from gradloom.contracts.microcode import Y3, Base, Factor, Operand, OutB, Term3
 from gradloom.contracts.regmap import ErrorCode
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import chosen, narrow_settings, product_fraction, product_over
 from gradloom.rtl.acore.apu import (
     ADD1,
@@ -36,9 +36,9 @@ from gradloom.rtl.acore.apu import (
 )
 from gradloom.rtl.acore.buffer_ports import ResultWrites, StreamData
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, larger, statistic
-from gradloom.rtl.acore.outputs import Outputs, ResultStream
 from gradloom.rtl.acore.plane_ports import PlaneScalarsRead
-from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.acore.result_writer import ResultStream, ResultWriter
+from gradloom.rtl.acore.stream_address import Beat
 from gradloom.rtl.acore.sweep import FETCH, issue_layout, prepared
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import decode
@@ -80,7 +80,7 @@ class Lanes(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config, self.turns = config, Turns(config)
-        self.outputs = Outputs(config)
+        self.outputs = ResultWriter(config)
         super().__init__({
             "go": In(1), "present": In(prepared(config)), "issue": In(issue_layout(config)),
             "streams": In(StreamData(config)), "psums": In(psum_lanes(config)), "gradients": In(gradient_lanes(config)),
@@ -91,7 +91,7 @@ class Lanes(wiring.Component):
         m = Module()
         present = self.present
         self.run, self.op = decode(Opcode.RUN, present.cmd), present.op
-        self.apus = [emit.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.apus)]
+        self.apus = [shared_module.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.apus)]
 
         # Beats and the change of settings, by stage; the E stages begin behind encoder 1 for the long path.
         self.go_line = Line(m, Cat(self.go, self.op.long), "go", reset=True)

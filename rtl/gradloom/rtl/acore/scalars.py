@@ -14,7 +14,7 @@ from amaranth.utils import ceil_log2
 from gradloom.contracts.config import Config
 from gradloom.contracts.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
 from gradloom.contracts.pipeline import SCALAR_LATENCY, dividers
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import SHIFT_BITS, WIDE, Align, saturated
 from gradloom.rtl.acore.buffer_ports import ParameterWrite
 from gradloom.rtl.acore.divider import divider_of
@@ -263,7 +263,7 @@ class Scalars(wiring.Component):
         self.divided, self.quotient = Signal(), Signal(24)
         self.divided_op = Signal(ScalarOp)
         for i in range(count):
-            divider = emit.add(m, f"divider{i}", "divider" if self.config.divider_bits == 2 else "serial_divider",
+            divider = shared_module.add(m, f"divider{i}", "divider" if self.config.divider_bits == 2 else "serial_divider",
                                divider_of(self.config)())
             start = valid & (op.destination == ScalarDestination.DIVIDE) & (op.channel % count == i)
             divided_op = Signal(ScalarOp, name=f"divided_op{i}")

@@ -14,9 +14,9 @@ from gradloom.rtl.acore.align import SHIFT_BITS
 from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2, CONVERTER_SHIFT_BITS
 from gradloom.rtl.acore.buffer_ports import StreamAddresses, StreamUse
 from gradloom.rtl.acore.micro_layout import MicroLayout
-from gradloom.rtl.acore.planes import Beat, PlaneWalk
 from gradloom.rtl.acore.pool import POOL_LATENCY
 from gradloom.rtl.acore.poolwalk import PoolWalk, Tap
+from gradloom.rtl.acore.stream_address import Beat, PlaneAddressGenerator
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import HEAD_BITS, decode
 from gradloom.rtl.core_reads import GradientRequest, PsumRequest
@@ -99,7 +99,7 @@ class Sweep(wiring.Component):
         m = Module()
         present = self.present
         run, op = decode(Opcode.RUN, present.cmd), present.op
-        m.submodules.walk = walk = PlaneWalk(self.config, run)
+        m.submodules.walk = walk = PlaneAddressGenerator(self.config, run)
         m.submodules.pool = pool = PoolWalk(run, lut=self.config.apu_shifters == "lut")
 
         pooling = Signal()

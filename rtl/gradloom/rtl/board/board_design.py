@@ -18,7 +18,7 @@ from gradloom.rtl.memory_path.axi import connect_flat, lite_members, port_prefix
 __all__ = ["BoardDesign", "machine_members"]
 
 MACHINE = "gradloom"
-"""Module of the machine (:data:`gradloom.rtl.emission.TOP`, whose import takes a second)."""
+"""Module of the machine (:data:`gradloom.rtl.verilog.TOP`, whose import takes a second)."""
 
 
 def machine_members(config: Config) -> dict[str, Member]:
@@ -33,7 +33,7 @@ def machine_members(config: Config) -> dict[str, Member]:
 class BoardDesign(wiring.Component):
     """The design of a board but for its pins and its clock.
 
-    The machine is an instance of the Verilog that :func:`gradloom.rtl.emission.emit_verilog` writes, so what is built is what was
+    The machine is an instance of the Verilog that :func:`gradloom.rtl.verilog.emit_verilog` writes, so what is built is what was
     verified. Its managers come first at the arbiter, the bridge's last.
 
     Parameters

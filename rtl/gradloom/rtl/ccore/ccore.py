@@ -1,7 +1,7 @@
 """C-Core: the convolution engine. Buffers, networks, PE array, partial sums and weight-gradient drain (ETA, section IV-B).
 
-Tokens leave :class:`gradloom.rtl.ccore.colwalk.ColumnWalk` at up to one a cycle; every part behind it is a pipeline of fixed
-latency.
+Tokens leave :class:`gradloom.rtl.ccore.column_sequencer.ColumnSequencer` at up to one a cycle; every part after it is a pipeline
+of fixed latency.
 """
 
 import itertools
@@ -14,16 +14,16 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Opcode, Pattern
 from gradloom.contracts.pipeline import CONVOLUTIONS_IN_FLIGHT
-from gradloom.rtl import emit
-from gradloom.rtl.ccore.colwalk import ColumnWalk
+from gradloom.rtl import shared_module
+from gradloom.rtl.ccore.column_sequencer import ColumnSequencer
 from gradloom.rtl.ccore.drain import Drain, Gather
-from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.input_network import InputNetwork
 from gradloom.rtl.ccore.mac import clusters_of
-from gradloom.rtl.ccore.operands import Weights, Windows
+from gradloom.rtl.ccore.plane_l1_sums import SUM_BITS, PlaneSumControl, PlaneSumStore
 from gradloom.rtl.ccore.psum import HALVES, PsumControl, PsumStore
-from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
-from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
+from gradloom.rtl.ccore.row_sequencer import CONV_BITS, RowSequencer
 from gradloom.rtl.ccore.weight_network import WeightNetwork
+from gradloom.rtl.ccore.window_registers import WeightRegisters, WindowRegisters
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.core_reads import LANES, GradientRead, PlaneSumRead, PsumRead
@@ -85,16 +85,16 @@ class CCore(wiring.Component):
         cmd = self.port.cmd[:CONV_BITS]
         f = decode(Opcode.CONV, cmd)
 
-        latency = Feed.LATENCY + Wpu.latency(config.cols)
-        m.submodules.rows = rows = RowWalk(config)
-        m.submodules.columns = columns = ColumnWalk(config)
-        m.submodules.feed = feed = Feed(config)
+        latency = InputNetwork.LATENCY + Wpu.latency(config.cols)
+        m.submodules.rows = rows = RowSequencer(config)
+        m.submodules.columns = columns = ColumnSequencer(config)
+        m.submodules.feed = feed = InputNetwork(config)
         m.submodules.weights = weights = WeightNetwork(config)
         m.submodules.psum_control = psum_control = PsumControl(config, latency=latency)
-        m.submodules.sum_control = sum_control = SumControl(config, latency=latency)
-        m.submodules.drain = drain = Drain(config, latency=Feed.LATENCY + Wpu.SNAP_LATENCY)
+        m.submodules.sum_control = sum_control = PlaneSumControl(config, latency=latency)
+        m.submodules.drain = drain = Drain(config, latency=InputNetwork.LATENCY + Wpu.SNAP_LATENCY)
         m.submodules.order = order = Fifo(_Kind, self.IN_FLIGHT)
-        assert Feed.LATENCY == WeightNetwork.LATENCY + 1  # the handshake of the shadow weights counts on it
+        assert InputNetwork.LATENCY == WeightNetwork.LATENCY + 1  # the handshake of the shadow weights counts on it
 
         legal, start = Signal(), Signal()
         # Accumulators are lost when a command of another kind sweeps the array, so one that adds to them must follow at once.
@@ -179,8 +179,8 @@ class CCore(wiring.Component):
             return ~f.lap & ~f.lap_end
         return (f.lap <= f.lap_end) & ~(f.wg & ((f.lap != f.lap_end) | (f.drain & f.dwbase[0])))
 
-    def _array(self, m: Module, feed: Feed, weights: WeightNetwork, psum_control: PsumControl,
-               sum_control: SumControl, drain: Drain):
+    def _array(self, m: Module, feed: InputNetwork, weights: WeightNetwork, psum_control: PsumControl,
+               sum_control: PlaneSumControl, drain: Drain):
         """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
         of_family = () if config.family == "any" else (config.family,)  # names of modules stay what they are
@@ -193,15 +193,16 @@ class CCore(wiring.Component):
         asked = [Signal(2, name=f"prd_wpu_{h}", reset_less=True) for h in range(HALVES)]
         m.d.sync += [asked[h].eq(Mux(request.half == h, request.wpu, none)) for h in range(HALVES)]
         overflow = {"psum": [], "wg": []}
-        windows = [emit.add(m, f"windows_{w}", "gradloom_windows", Windows(config), operands) for w in range(config.wpus)]
+        windows = [shared_module.add(m, f"windows_{w}", "gradloom_windows", WindowRegisters(config), operands)
+                   for w in range(config.wpus)]
         for w, unit in enumerate(windows):
             m.d.comb += [unit.x.eq(feed.x[w]), unit.shift.eq(feed.ctl.shift), unit.clear.eq(feed.ctl.clear),
                          unit.sel.eq(feed.ctl.sel)]
         wide = clusters_of(config.mac)
-        units = [[emit.add(m, f"wpu_{first}_{w}", "gradloom_wpu", Wpu(config), shape) for w in range(config.wpus)]
+        units = [[shared_module.add(m, f"wpu_{first}_{w}", "gradloom_wpu", Wpu(config), shape) for w in range(config.wpus)]
                  for first in range(0, config.clusters, wide)]
         for cluster in range(config.clusters):
-            held = emit.add(m, f"weights_{cluster}", "gradloom_weights", Weights(config), operands)
+            held = shared_module.add(m, f"weights_{cluster}", "gradloom_weights", WeightRegisters(config), operands)
             m.d.comb += [held.load.eq(weights.wl), held.w.eq(weights.w[cluster]), held.swap.eq(feed.ctl.swap)]
             stores = []
             plane_sums = []
@@ -211,11 +212,11 @@ class CCore(wiring.Component):
                 if not of_unit:
                     m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[cluster // drain.lanes])]
                     overflow["wg"].append(wpu.ovf)
-                store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
+                store = shared_module.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
                                  (config.psum_width, config.psum_depth, *of_family))
                 m.d.comb += [
                     store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out[of_unit])]
-                sums = emit.add(m, f"sums_{cluster}_{w}", "gradloom_sums", SumStore(config),
+                sums = shared_module.add(m, f"sums_{cluster}_{w}", "gradloom_sums", PlaneSumStore(config),
                                 (config.psum_width, config.max_planes, *of_family))
                 m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
                              sums.read.eq(sum_control.read[w])]
@@ -241,7 +242,7 @@ class CCore(wiring.Component):
             registers = [register for cluster in range(lane, config.clusters, drain.lanes)
                          for register in units[cluster // wide][w].d[cluster % wide][c]]
             size = len(registers), config.wg_width
-            gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
+            gather = shared_module.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
                               (*size, *of_family))
             m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]
         flags = []

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.ccore.banks import address_bits
-from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.wpu import WPU_ASK
 from gradloom.rtl.core_reads import GradientRead
 from gradloom.rtl.memories import memory_apart
@@ -69,7 +69,7 @@ class Drain(wiring.Component):
 
     Members
     -------
-    token : ``In(token_layout)``
+    token : ``In(array_control_layout)``
         A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase`` (even with two laps),
         ``dgap`` blocks apart, of lap ``lap``; with ``dacc`` the sums are added to what the buffer holds.
     ready : ``Out(1)``
@@ -100,7 +100,7 @@ class Drain(wiring.Component):
         self.lanes = min(2 * config.laps, config.clusters)
         column = data.ArrayLayout(signed(config.wg_width), config.cols)
         super().__init__({
-            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1),
+            "token": In(array_control_layout(config)), "ready": Out(1), "done": Out(1),
             "ask": Out(data.ArrayLayout(WPU_ASK, config.block_beats // config.laps)),
             "d": In(data.ArrayLayout(data.ArrayLayout(column, config.wpus), self.lanes)),
             "read": In(GradientRead(config)), "ovf": Out(1), "fault": Out(1)})

@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.banks import address_bits
-from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.wpu import WPU_OUTPUTS
 from gradloom.rtl.core_reads import PsumRequest
 from gradloom.rtl.ecp5 import ChosenSum
@@ -52,7 +52,7 @@ class PsumControl(wiring.Component):
 
     Members
     -------
-    token : ``In(token_layout)``
+    token : ``In(array_control_layout)``
     read : ``In(PsumRequest())``
         The A-Core's read of all stores at once; the WPU is chosen among what they give. Each half's read ports serve the C-Core or
         the A-Core: they work on different halves.
@@ -68,7 +68,7 @@ class PsumControl(wiring.Component):
     def __init__(self, config: Config, *, latency: int) -> None:
         self.config = config
         self.latency = latency
-        super().__init__({"token": In(token_layout(config)), "read": In(PsumRequest()),
+        super().__init__({"token": In(array_control_layout(config)), "read": In(PsumRequest()),
                           "control": Out(psum_control_layout(config)), "mask": Out(config.wpus), "clash": Out(1),
                           "fault": Out(1)})
 
@@ -204,7 +204,7 @@ class PsumStore(wiring.Component):
             wide = Signal(signed(width + 1), name=f"wide{b}")
             if of_cells:
                 size = width + 1, width + 1
-                adder = emit.add(m, f"adder{b}", "gradloom_ecp5_sum", ChosenSum(*size), size)
+                adder = shared_module.add(m, f"adder{b}", "gradloom_ecp5_sum", ChosenSum(*size), size)
                 m.d.comb += [adder.a.eq(new), adder.b.eq(halves[1]), adder.c.eq(halves[0]), adder.own.eq(control.half),
                              wide.eq(adder.s)]
             else:

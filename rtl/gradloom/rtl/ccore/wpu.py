@@ -1,5 +1,5 @@
-"""Window processing unit: 3 rows x ``cols`` PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8); of two clusters, where a
-MAC unit is that of two (:mod:`gradloom.rtl.ccore.mac`)."""
+"""Window processing unit: 3 rows x ``cols`` PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8); of two clusters,
+where a MAC unit is that of two (:mod:`gradloom.rtl.ccore.mac`)."""
 
 from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.mac import clusters_of, factor_of, factor_shape
-from gradloom.rtl.ccore.operands import COLUMN_LATENCY
 from gradloom.rtl.ccore.pe import Pe, row_bits
+from gradloom.rtl.ccore.window_registers import COLUMN_LATENCY
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.ecp5 import ChosenSum
 from gradloom.rtl.pint import CODE_BITS
@@ -21,7 +21,8 @@ WPU_OUTPUTS = 4
 
 WPU_CTL = data.StructLayout({
     "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1})
-"""One token: ``shift``, ``clear``, ``sel``, ``swap`` are those of :mod:`gradloom.rtl.ccore.operands`, the rest see :class:`Wpu`."""
+"""One token: ``shift``, ``clear``, ``sel``, ``swap`` are those of :mod:`gradloom.rtl.ccore.window_registers`; the rest see
+:class:`Wpu`."""
 
 WPU_ASK = data.ArrayLayout(PE_TAPS, PE_ROWS)
 """Drain registers to read, a bit for each PE row and tap."""
@@ -44,8 +45,8 @@ class Wpu(wiring.Component):
     e : ``In(ArrayLayout(ArrayLayout(8, 3), clusters))``
         Code of the error per tap, with ``ctl``.
     out : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), 4), clusters))``
-        Sums of the token presented ``latency(cols)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum of
-        output parity i; 4, 5 (K1): out_(k + 1) of output group k; 6 (PAIR): out1 and out2 of the even and the odd output column.
+        Sums of the token presented ``latency(cols)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum
+        of output parity i; 4, 5 (K1): out_(k + 1) of output group k; 6 (PAIR): out1 and out2 of the even and the odd output column.
         The rest, and all with ``wg`` or without ``use``, is undefined.
     ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), 9), cols), clusters))``
         Drain registers of column c, index 3 r + k, 1 + c cycles after they were asked for; 0 if they were not. A ``snap`` shows to
@@ -120,9 +121,9 @@ class Wpu(wiring.Component):
         config = self.config
         size = config.mac, config.wg_width
         if config.family == "any":
-            return emit.add(m, name, "gradloom_pe", Pe(*size), size)
+            return shared_module.add(m, name, "gradloom_pe", Pe(*size), size)
         place = {"family": config.family, "cols": config.cols, "first": column == 0}
-        return emit.add(m, name, "gradloom_pe", Pe(*size, **place), (*size, *place.values()))
+        return shared_module.add(m, name, "gradloom_pe", Pe(*size, **place), (*size, *place.values()))
 
     def _sums(self, m: Module, pes: list[list[Pe]], cluster: int) -> None:
         """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1 and PAIR, and for K3 the sum
@@ -149,7 +150,7 @@ class Wpu(wiring.Component):
             """``a`` and ``b`` or ``c``, registered: of a LUT4 a bit."""
             result = Signal((a + Mux(own, b, 0 if c is None else c)).shape(), name=named(name), reset_less=True)
             size = len(result), 0 if c is None else len(result)
-            adder = emit.add(m, f"adder_{named(name)}", "gradloom_ecp5_sum", ChosenSum(*size), size)
+            adder = shared_module.add(m, f"adder_{named(name)}", "gradloom_ecp5_sum", ChosenSum(*size), size)
             m.d.comb += [adder.a.eq(a), adder.b.eq(b), adder.own.eq(own), *([adder.c.eq(c)] if c is not None else [])]
             m.d.sync += result.eq(adder.s)
             return result

@@ -12,7 +12,7 @@ from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import REQUEST, response_layout
 from gradloom.rtl.memory_path.buses import LoadBus
-from gradloom.rtl.memory_path.runs import BeatCounter, RunGenerator, loops_of, misaligned
+from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator, loops_of, misaligned
 
 __all__ = ["Loader"]
 
@@ -69,7 +69,7 @@ class Loader(wiring.Component):
         config = self.config
         banks = config.row_banks
         cmd = decode(Opcode.LOAD, self.port.cmd)
-        m.submodules.runs = runs = RunGenerator()
+        m.submodules.runs = runs = StridedAddressGenerator()
         m.submodules.placements = placements = Fifo(PLACEMENT, self.IN_FLIGHT)
         refused = Signal()
         start = Signal(2)

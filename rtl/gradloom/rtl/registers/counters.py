@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, units
 from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS, perf_entries
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.registers.register_ports import CounterRead, MacUse
 
 __all__ = ["Counters"]
@@ -129,7 +129,7 @@ class Counters(wiring.Component):
 
         values = [0] * (PERF_MAC_USE + 2)
         for number in (*self.units, PERF_MAC_USE):
-            table = emit.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
+            table = shared_module.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
             if number == PERF_MAC_USE:
                 count, finish, tag = self._windows(m)
             else:

@@ -20,7 +20,7 @@ from gradloom.contracts.isa import (
 )
 from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.registers.register_ports import BaseAccess
-from gradloom.rtl.sequencer.own_commands import OwnCommands
+from gradloom.rtl.sequencer.control_commands import ControlCommands
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
 from gradloom.rtl.tensor_ports import ScaleRequest, SeedRequest
@@ -150,7 +150,7 @@ class Sequencer(wiring.Component):
         ]
 
         target = self._route(m, opcode, words)
-        own = OwnCommands(m, self, program, tensors=self.config.tensors, words=words, count=count, fail=fail)
+        own = ControlCommands(m, self, program, tensors=self.config.tensors, words=words, count=count, fail=fail)
 
         with m.If(~self.halt), m.FSM():
             with m.State("IDLE"), m.If(self.start):

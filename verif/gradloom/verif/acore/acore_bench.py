@@ -47,15 +47,15 @@ class Bench:
         """One clock cycle; answers the read ports."""
         d = self.driver
         await d.settle()
-        prd = drd = srd = None
+        psum = gradient = norms = None
         if d.get("psums__request__en"):
-            prd = [d.get(f"psums__request__{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
-            assert prd[2] != prd[4], "the banks of a read of partial sums must differ"
+            psum = [d.get(f"psums__request__{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
+            assert psum[2] != psum[4], "the banks of a read of partial sums must differ"
         if d.get("gradients__request__en"):
-            drd = d.get("gradients__request__addr")
+            gradient = d.get("gradients__request__addr")
             assert not self._waited, "a read of weight gradients in a cycle that is the drain's"
         if d.get("plane_sums__request__en"):
-            srd = self.ref.norms.get(tuple(d.get(f"plane_sums__request__{k}") for k in ("half", "k", "plane")))
+            norms = self.ref.norms.get(tuple(d.get(f"plane_sums__request__{k}") for k in ("half", "k", "plane")))
         exp = self.ref.exponents.get(d.get("exponents__tid"), 0) if d.get("exponents__en") else None
         seed = self.ref.seeds.get(d.get("seeds__tid"), 0) if d.get("seeds__en") else None
         pair = self.tails.read(d.get("port__tail_at"))
@@ -67,15 +67,15 @@ class Bench:
         for name, value in self._next.items():
             d.set(name, value)
         group = self.config.group
-        self._next = {"plane_sums__data": (1 << (48 * group)) // 3 if srd is None else self._pack(srd, 48)}
-        if prd:
-            half, wpu, *banks = prd
+        self._next = {"plane_sums__data": (1 << (48 * group)) // 3 if norms is None else self._pack(norms, 48)}
+        if psum:
+            half, wpu, *banks = psum
             self._next["psums__data"] = self._pack(
                 [self.ref.psum(half, wpu, banks[2 * lane], banks[2 * lane + 1], c) for lane in range(2) for c in range(group)],
                 self.config.psum_width)
-        if drd is not None:
+        if gradient is not None:
             self._next["gradients__data"] = self._pack(
-                [self.ref.dw(drd, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
+                [self.ref.dw(gradient, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
         d.set("exponents__e", (exp if exp is not None else 0x5A5A) & 0xFFFF)
         d.set("seeds__value", seed if seed is not None else 0x5A5A5A5A)
         d.set("port__tail", pair)

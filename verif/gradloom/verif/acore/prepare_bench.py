@@ -2,7 +2,7 @@
 
 The reference executes one microinstruction after the other, value by value, from the docstrings of
 :mod:`gradloom.contracts.microcode`; it knows no pipeline. So it shows whether microinstructions that overlap in
-:mod:`gradloom.rtl.acore.prepare` see what they should.
+:mod:`gradloom.rtl.acore.scalar_stage` see what they should.
 """
 
 import copy
@@ -23,7 +23,7 @@ from gradloom.contracts.microcode import (
     Shift,
     encode,
 )
-from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.acore.scalar_stage import ScalarStage
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import TailMemory, head
 from gradloom.verif.plain_arith import align, saturate, wrap
@@ -173,7 +173,7 @@ class Reference:
 class Bench:
     """Memories around a :class:`Prepare`; ``rest``: how often each of those that others use, too, is not there."""
 
-    def __init__(self, ctx: Any, dut: Prepare, reference: Reference, rest: float = 0.0) -> None:
+    def __init__(self, ctx: Any, dut: ScalarStage, reference: Reference, rest: float = 0.0) -> None:
         self.ctx, self.dut, self.ref, self.rest = ctx, dut, reference, rest
         self.rng, self.group = reference.rng, dut.config.group
         self.memory = [0] * dut.config.microcode_depth

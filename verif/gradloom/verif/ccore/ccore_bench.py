@@ -11,7 +11,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.ccore import CCore
-from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.input_network import InputNetwork
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import bank_conflict, encode_conv
@@ -241,8 +241,8 @@ def overhead(config: Config, fields: dict[str, int]) -> int:
     stalls = 0 if fields.get("wg", 0) else (steps(fields) - 1) * max(0, 3 - sweep)
     preloads *= steps(fields)
     if not fields.get("wg", 0) or not fields.get("drain", 0):
-        return 3 + Feed.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
-    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
+        return 3 + InputNetwork.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
+    return 3 + InputNetwork.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
 
 
 def drain_cycles(config: Config, fields: dict[str, int]) -> int:

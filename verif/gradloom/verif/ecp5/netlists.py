@@ -10,7 +10,7 @@ from typing import Any
 
 from gradloom.boards.build import synthesis_script
 from gradloom.contracts.config import Config
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.rtl_device import DramModel, RtlDevice
 from gradloom.sim.verilate import alone, cache_folder

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradloom.contracts.config import Config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.accelerator import Accelerator
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.configs import machine_config
@@ -51,7 +51,7 @@ def statements(configs: Iterable[str] = CONFIGS) -> Found:
         here: dict[Place, list[list[tuple[str, str]]]] = {}
 
         with listening(functools.partial(_keep, here)):
-            emit.convert(functools.partial(Accelerator, machine(config)), "gradloom")
+            shared_module.convert(functools.partial(Accelerator, machine(config)), "gradloom")
         for place, instances in here.items():
             if place not in found and any(instances):
                 found[place] = (config, instances)

@@ -59,14 +59,14 @@ FAULTS = (
     ),
     Fault(
         "EXPSET never clears a statistic",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "ports.scale_clear.eq(expset.clear)",
         "ports.scale_clear.eq(0)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_expset_clears_the_statistic_if_it_is_told_to",
     ),
     Fault(
         "hyperparameters are those of the step modulo 256",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "(ports.step << 4)",
         "(ports.step[:8] << 4)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_the_entry_of_a_step_is_at_16_times_its_number",
@@ -143,14 +143,14 @@ FAULTS = (
     ),
     Fault(
         "hyperparameters behind the window are read",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "address[3:] >= ports.window_limit[3:]",
         "address[3:] > ports.window_limit[3:]",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_defects_of_a_program_are_told_by_code_and_place",
     ),
     Fault(
         "hyperparameters outside the window are asked for if the program is halted just then",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "with m.If(self.refused):\n            program.read(m, 0, 0)",
         "with m.If(self.refused & ~ports.halt):\n            program.read(m, 0, 0)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_a_halt_beside_a_table_outside_the_window_lets_nothing_out",

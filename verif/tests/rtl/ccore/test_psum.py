@@ -13,7 +13,7 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import FAMILIES, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.psum import PsumControl, PsumStore
 from gradloom.rtl.core_reads import PsumRequest
 from gradloom.verif.ccore.collisions import colliding
@@ -32,7 +32,7 @@ class Pair(wiring.Component):
         self.control = PsumControl(config, latency=LATENCY)
         self.store = PsumStore(config)
         super().__init__({
-            "token": In(token_layout(CONFIG)), "sums": In(self.store.sums.shape()),
+            "token": In(array_control_layout(CONFIG)), "sums": In(self.store.sums.shape()),
             "read": In(PsumRequest()), "q": Out(ArrayLayout(signed(WIDTH), 2)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:

@@ -10,10 +10,10 @@ from amaranth.lib.wiring import In, Out
 from gradloom.contracts.config import Config
 from gradloom.rtl.acore.align import SHIFT_BITS, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
-from gradloom.rtl.acore.planes import row_stride
+from gradloom.rtl.acore.stream_address import row_stride
 from gradloom.rtl.tensor_ports import ExponentRead, SeedRead
 
-__all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "Setup"]
+__all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "ShiftSetup"]
 
 SHIFT_REGISTER_BITS = 18
 AMOUNT_BITS = (SHIFT_BITS, CONVERTER_SHIFT_BITS)
@@ -21,7 +21,7 @@ AMOUNT_BITS = (SHIFT_BITS, CONVERTER_SHIFT_BITS)
 _PRODUCT = 16
 
 
-class Setup(wiring.Component):
+class ShiftSetup(wiring.Component):
     """One word of the shift list a cycle, everything else beside it; at most 20 cycles.
 
     Parameters

@@ -7,7 +7,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.memory_path.runs import BeatCounter, RunGenerator
+from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator
 
 
 def simulate(dut, testbench):
@@ -27,7 +27,7 @@ def test_runs(n1, n2):
     rng = random.Random(n1 * n2)
     first, stride1, stride2 = (rng.choice([1, 2**31 - 64, 2**32 - 64, 2**32 - 4, rng.getrandbits(32)]) for _ in range(3))
     n0 = rng.choice([1, 65535, rng.randint(1, 65535)])
-    dut = RunGenerator()
+    dut = StridedAddressGenerator()
 
     async def testbench(ctx):
         ctx.set(dut.first, first)

@@ -16,7 +16,7 @@ from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, Opcode, Pattern
 from gradloom.rtl.command import decode
 from gradloom.rtl.core_reads import SLOT_BITS
 
-__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SHARE_BITS", "RowWalk", "row_group_layout"]
+__all__ = ["COMMAND_LAYOUT", "CONV_BITS", "SHARE_BITS", "RowSequencer", "row_group_layout"]
 
 CONV_BITS = 32 * COMMANDS[Opcode.CONV].words
 """Bits of a CONV command."""
@@ -72,7 +72,7 @@ class _Part(NamedTuple):
     place: Value
 
 
-class RowWalk(wiring.Component):
+class RowSequencer(wiring.Component):
     """Row groups in order: for each step and lap, all groups of the tile. One group a cycle into a one-deep output register.
 
     Members

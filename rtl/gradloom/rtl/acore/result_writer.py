@@ -9,10 +9,10 @@ from amaranth.lib.wiring import In, Member, Out
 
 from gradloom.contracts.config import Config
 from gradloom.rtl.acore.buffer_ports import ResultWrite, ResultWrites
-from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.acore.stream_address import Beat
 from gradloom.rtl.acore.turns import Turns
 
-__all__ = ["OUTPUTS", "Outputs", "ResultStream"]
+__all__ = ["OUTPUTS", "ResultStream", "ResultWriter"]
 
 LANES = 2
 OUTPUTS = {"oa": 8, "rest": 8, "ob": 8, "om": 1, "xout": 64}
@@ -48,7 +48,7 @@ class ResultStream(wiring.Signature):
                           **({"turn": Out(turn_bits)} if turn_bits else {})})
 
 
-class Outputs(wiring.Component):
+class ResultWriter(wiring.Component):
     """Each output is contiguous, so it has an address counter that starts anew with every command.
 
     Members

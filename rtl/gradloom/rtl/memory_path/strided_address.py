@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 from gradloom.contracts.config import Config
 from gradloom.rtl.memory_path.axi import REQUEST
 
-__all__ = ["BeatCounter", "Loops", "RunGenerator", "loops_of", "misaligned"]
+__all__ = ["BeatCounter", "Loops", "StridedAddressGenerator", "loops_of", "misaligned"]
 
 Loops = StructLayout({"n0": 16, "n1": 16, "n2": 16, "stride1": 32, "stride2": 32})
 """Fields of LOAD and STORE that make runs: beats of a run, inner and outer iterations, each at least 1; bytes from run to run, and
@@ -29,7 +29,7 @@ def loops_of(cmd: SimpleNamespace) -> Value:
     return Cat(cmd.n0, cmd.n1, cmd.n2, cmd.stride1, cmd.stride2)
 
 
-class RunGenerator(wiring.Component):
+class StridedAddressGenerator(wiring.Component):
     """Requests the runs of two nested loops: run (i2, i1) of ``n0`` beats starts at ``first + i2 stride2 + i1 stride1``
     modulo 2^32.
 

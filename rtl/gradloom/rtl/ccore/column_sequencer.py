@@ -9,13 +9,13 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.rowwalk import COMMAND_LAYOUT, SHARE_BITS, row_group_layout
+from gradloom.rtl.ccore.row_sequencer import COMMAND_LAYOUT, SHARE_BITS, row_group_layout
 from gradloom.rtl.core_reads import SLOT_BITS
 
-__all__ = ["ColumnWalk", "token_layout"]
+__all__ = ["ColumnSequencer", "array_control_layout"]
 
 
-def token_layout(config: Config) -> data.StructLayout:
+def array_control_layout(config: Config) -> data.StructLayout:
     """One token of the array and what goes with it.
 
     ``shift``, ``clear``, ``sel``, ``use``, ``wg``, ``swap``, ``clr``, ``snap``: see :class:`gradloom.rtl.ccore.wpu.Wpu`; no
@@ -55,8 +55,9 @@ class _Row(NamedTuple):
     opens: Signal
 
 
-class ColumnWalk(wiring.Component):
-    """Tokens of the groups that :class:`gradloom.rtl.ccore.rowwalk.RowWalk` offers, no bubble between rows, steps or commands.
+class ColumnSequencer(wiring.Component):
+    """Tokens of the groups that :class:`gradloom.rtl.ccore.row_sequencer.RowSequencer` offers, no bubble between rows, steps or
+    commands.
 
     A row is ``cols`` windows, and one token before them when it needs two entries (``preload``). The first token of a step
     carries ``swap`` and waits for its weights; a token with ``snap`` waits for the drain registers. Of a shared row only the last
@@ -70,14 +71,14 @@ class ColumnWalk(wiring.Component):
         The shadow weights are those of the next step.
     drained : ``In(1)``
         The drain registers may be overwritten by a ``snap`` of this cycle.
-    token : ``Out(token_layout)``
+    token : ``Out(array_control_layout)``
         This cycle's token, all fields combinational from registers.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({"group": In(row_group_layout(config)), "valid": In(1), "ready": Out(1),
-                          "weights": In(1), "drained": In(1), "token": Out(token_layout(config))})
+                          "weights": In(1), "drained": In(1), "token": Out(array_control_layout(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()

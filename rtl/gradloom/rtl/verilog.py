@@ -5,7 +5,7 @@ import re
 from amaranth.back.verilog import YosysError
 
 from gradloom.contracts.config import Config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.accelerator import Accelerator
 
 __all__ = ["TOP", "EmissionError", "emit_verilog"]
@@ -35,6 +35,6 @@ def emit_verilog(config: Config, *, top: str = TOP, events: bool = False) -> dic
         If Yosys fails.
     """
     try:
-        return {f"{top}.v": emit.convert(lambda: Accelerator(config, events=events), top)}
+        return {f"{top}.v": shared_module.convert(lambda: Accelerator(config, events=events), top)}
     except YosysError as error:
         raise EmissionError(f"Verilog cannot be written, Yosys failed: {_telling_line(str(error))}") from None

@@ -6,7 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
-from gradloom.rtl.acore.outputs import OUTPUTS, Outputs
+from gradloom.rtl.acore.result_writer import OUTPUTS, ResultWriter
 
 
 @pytest.mark.parametrize(("group", "channels", "lanes"), [(1, 1, 2), (4, 1, 2), (1, 1, 1), (4, 4, 2), (4, 2, 1)])
@@ -15,7 +15,7 @@ def test_outputs(group, channels, lanes):
     several channels, or with one lane, in turns, with cycles between them."""
     config = Config(name="outputs", clusters=group, cols=group, wpus=1, apu_channels=channels, apu_lanes=lanes)
     turns = config.turns
-    dut, rng = Outputs(config), random.Random(group)
+    dut, rng = ResultWriter(config), random.Random(group)
     names = (*OUTPUTS, "logit")
 
     parts = [c % channels + (0 if lanes == 2 else column * channels) for column in range(2) for c in range(group)]

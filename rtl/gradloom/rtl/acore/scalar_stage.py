@@ -26,7 +26,7 @@ from gradloom.rtl.acore.divider import divider_of
 from gradloom.rtl.acore.micro_layout import MicroLayout
 from gradloom.rtl.acore.plane_ports import GradientSums, PlaneScalarsRead
 from gradloom.rtl.acore.scalars import Scalars
-from gradloom.rtl.acore.setup import Setup
+from gradloom.rtl.acore.shift_setup import ShiftSetup
 from gradloom.rtl.acore.sweep import Prepared
 from gradloom.rtl.acore.tail import TailReader
 from gradloom.rtl.command import HEAD_BITS, TailPlace, decode
@@ -34,10 +34,10 @@ from gradloom.rtl.core_reads import PlaneSumRead
 from gradloom.rtl.registers.register_ports import Hyperparameters
 from gradloom.rtl.tensor_ports import ExponentRead, SeedRead
 
-__all__ = ["Prepare"]
+__all__ = ["ScalarStage"]
 
 
-class Prepare(wiring.Component):
+class ScalarStage(wiring.Component):
     """One command at a time: set-up (at most 20 cycles), beside it and behind it the LOAD and SCALAR microinstructions.
 
     They begin 3 cycles after the command's acceptance. A LOAD takes ``count`` cycles, a SCALAR one a value, a division 13 for every
@@ -90,7 +90,7 @@ class Prepare(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         self.run = run = decode(Opcode.RUN, self.present)
-        m.submodules.setup = self.setup = setup = Setup(self.config, run)
+        m.submodules.setup = self.setup = setup = ShiftSetup(self.config, run)
         m.submodules.scalars = self.scalars = scalars = Scalars(self.config)
         m.submodules.words = self.words = words = TailReader()
         m.d.comb += [words.slot.eq(self.slot), words.length.eq(run.length), self.tail_at.eq(words.at), words.pair.eq(self.tail)]

@@ -13,7 +13,7 @@ from gradloom.rtl.ccore.mac import factor_of, factor_shape
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import CODE_BITS
 
-__all__ = ["COLUMN_LATENCY", "Weights", "Windows"]
+__all__ = ["COLUMN_LATENCY", "WeightRegisters", "WindowRegisters"]
 
 COLUMN_LATENCY = 2
 """Cycles from a token to its window and weights in column 0: decoded, then in the window registers."""
@@ -27,7 +27,7 @@ def _factor(m: Module, config: Config, code: Value | ValueCastable, name: str, c
     return factor
 
 
-class Windows(wiring.Component):
+class WindowRegisters(wiring.Component):
     """Window registers of one WPU: a pair of columns now and the pair before, and the six windows on them.
 
     Members
@@ -82,7 +82,7 @@ class Windows(wiring.Component):
         return m
 
 
-class Weights(wiring.Component):
+class WeightRegisters(wiring.Component):
     """Double-buffered weights of one cluster.
 
     Members

@@ -12,14 +12,14 @@ from gradloom.rtl.command import decode
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, Program
 from gradloom.rtl.tensor_ports import ScaleOp
 
-__all__ = ["OwnCommands"]
+__all__ = ["ControlCommands"]
 
 TID_RATE, TID_DECAY = 1, 3
 """Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
 assert all(encoding.words <= AHEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
 
 
-class OwnCommands:
+class ControlCommands:
     """States of the Sequencer's FSM from ``ACQUIRE``, where it waits for a command's semaphores, to ``SIGNAL``, where it raises
     others, behind which comes ``OPCODE``; and ``END``.
 
