@@ -11,8 +11,8 @@ FAULTS = (
     Fault(
         "delayed scale is off by one",
         f"{_RTL}/sequencer/scale_unit.py",
-        "e_then + length_now - self.f - 13",
-        "e_then + length_now - self.f - 12",
+        "e_then + length_now - request.f - 13",
+        "e_then + length_now - request.f - 12",
         f"{_TESTS}/rtl/sequencer/test_scale_unit.py::test_scale_follows_the_rule_for_random_statistics",
     ),
     Fault(
@@ -60,8 +60,8 @@ FAULTS = (
     Fault(
         "EXPSET never clears a statistic",
         f"{_RTL}/sequencer/control_commands.py",
-        "ports.scale_clear.eq(expset.clear)",
-        "ports.scale_clear.eq(0)",
+        "ports.scale.clear.eq(expset.clear)",
+        "ports.scale.clear.eq(0)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_expset_clears_the_statistic_if_it_is_told_to",
     ),
     Fault(
@@ -74,15 +74,15 @@ FAULTS = (
     Fault(
         "a clear is lost beside a statistic of another tensor",
         f"{_RTL}/sequencer/scale_unit.py",
-        "with m.If(~self.clear | ~update):",
+        "with m.If(~request.clear | ~update):",
         "with m.If(1):",
         f"{_TESTS}/rtl/sequencer/test_scale_events.py::test_a_clear_waits_for_a_free_cycle_of_the_statistics",
     ),
     Fault(
         "seeds are those of the tensor number modulo 256",
         f"{_RTL}/sequencer/seed_unit.py",
-        "multiply(0, self.tid, 12)",
-        "multiply(0, self.tid[:8], 12)",
+        "multiply(0, request.tid, 12)",
+        "multiply(0, request.tid[:8], 12)",
         f"{_TESTS}/rtl/sequencer/test_scale_events.py::test_seeds_of_all_numbers_beside_reads_of_others",
     ),
     Fault(
