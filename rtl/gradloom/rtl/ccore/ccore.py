@@ -227,16 +227,16 @@ class CCore(wiring.Component):
             m.d.sync += plane_sum.eq(sum(plane_sums[1:], plane_sums[0]))
             m.d.comb += self.plane_sums.data[cluster].eq(plane_sum)
             for lane in range(LANES):
-                found = [Signal(config.psum_width, name=f"found{h}_{cluster}_{lane}") for h in range(HALVES)]
+                of_half = [Signal(config.psum_width, name=f"half{h}_{cluster}_{lane}") for h in range(HALVES)]
                 for h in range(HALVES):
                     if config.family == "ecp5" and len(stores) == 1:
-                        m.d.comb += found[h].eq(stores[0].q[lane][h])  # 0 from the half that was not asked
+                        m.d.comb += of_half[h].eq(stores[0].q[lane][h])  # 0 from the half that was not asked
                         continue
                     with m.Switch(asked[h]):
                         for w, store in enumerate(stores):
                             with m.Case(w):
-                                m.d.comb += found[h].eq(store.q[lane][h])
-                m.d.sync += lanes[lane][cluster].eq(found[0] | found[1])
+                                m.d.comb += of_half[h].eq(store.q[lane][h])
+                m.d.sync += lanes[lane][cluster].eq(of_half[0] | of_half[1])
                 m.d.comb += self.psums.data[lane][cluster].eq(lanes[lane][cluster])
         for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
             registers = [register for cluster in range(lane, config.clusters, drain.lanes)

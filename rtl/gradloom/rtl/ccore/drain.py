@@ -220,7 +220,7 @@ class Drain(wiring.Component):
         # Either two halves of a beat, swapped if it is odd, or one half of two beats, swapped in the second lap.
         swapped = Signal(reset_less=True)
         m.d.sync += swapped.eq(Mux(old, old_address, request.addr)[0])
-        found = [Mux(swapped, read[place ^ 1], read[place]) for place in range(laps)]
+        in_order = [Mux(swapped, read[place ^ 1], read[place]) for place in range(laps)]
         lane = half // 2
-        m.d.sync += self.read.data.as_value().eq(Cat(of.word_select(number, lane) for number in range(2) for of in found))
-        return Cat(found)
+        m.d.sync += self.read.data.as_value().eq(Cat(of.word_select(number, lane) for number in range(2) for of in in_order))
+        return Cat(in_order)

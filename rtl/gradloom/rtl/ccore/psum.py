@@ -198,7 +198,7 @@ class PsumStore(wiring.Component):
                     write.en.eq(control.we[b] & self.enable & (control.write_half == h)), write.addr.eq(control.write[b]),
                     write.data.eq(total)]
                 halves.append(port.data if port else
-                              cleared_read(m, memory, f"found{h}_{b}", control.read[h][b], control.clear[h]))
+                              cleared_read(m, memory, f"read{h}_{b}", control.read[h][b], control.clear[h]))
             old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))
             new = self._source(m, b)
             wide = Signal(signed(width + 1), name=f"wide{b}")

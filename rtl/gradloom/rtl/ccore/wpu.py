@@ -108,10 +108,10 @@ class Wpu(wiring.Component):
                     *(self.d[i][c][PE_TAPS * r + k].eq(pe.drain[i][k])
                       for i in range(self.clusters) for k in range(PE_TAPS)),
                     pe.cin.eq(pes[r][c - 1].cout if c else 0)]
-            found = Signal(name=f"overflow{c}", reset_less=True)
+            so_far = Signal(name=f"overflow{c}", reset_less=True)
             column = Cat(pes[r][c].ovf for r in range(PE_ROWS)).any()
-            m.d.sync += found.eq(column if overflow is None else column | overflow)
-            overflow = found
+            m.d.sync += so_far.eq(column if overflow is None else column | overflow)
+            overflow = so_far
         m.d.comb += self.ovf.eq(overflow)
         for i in range(self.clusters):
             self._sums(m, pes, i)

@@ -207,7 +207,7 @@ class Csr(wiring.Component):
         if self.tables:
             effects["PERF_HIGH"] = [self.counters.tag.eq(self.counters.tag + 1)]
 
-        sample, allowed, given = Signal(), Signal(), Signal()
+        sample, allowed, permitted_then = Signal(), Signal(), Signal()
         taken = Signal(32)
         m.d.comb += sample.eq(wait == 3)
         with m.Switch(address):
@@ -229,7 +229,7 @@ class Csr(wiring.Component):
             m.d.sync += part.eq(value)
         m.d.sync += parts[_PARTS].eq(Mux(_is_base(address), base(address[:BASE_BITS]), 0))
         permitted = Signal()
-        m.d.sync += [permitted.eq(allowed), given.eq(permitted), taken.eq(functools.reduce(operator.or_, parts))]
+        m.d.sync += [permitted.eq(allowed), permitted_then.eq(permitted), taken.eq(functools.reduce(operator.or_, parts))]
         with m.If(wait == 1):
-            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(given, taken, 0)),
-                         self.s_axil_rresp.eq(Mux(given, OKAY, SLVERR))]
+            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(permitted_then, taken, 0)),
+                         self.s_axil_rresp.eq(Mux(permitted_then, OKAY, SLVERR))]

@@ -21,11 +21,11 @@ def _leading_one(bits: Value) -> tuple[Value, Value]:
         high = bits[3] | bits[2]
         return bits.any(), Cat(Mux(high, bits[3], bits[1]), high)
     quarter = len(bits) // 4
-    found = [_leading_one(bits[n:n + quarter]) for n in range(0, len(bits), quarter)]
-    ones = [one for one, _ in found]
+    quarters = [_leading_one(bits[n:n + quarter]) for n in range(0, len(bits), quarter)]
+    ones = [one for one, _ in quarters]
     high = ones[3] | ones[2]
-    upper = Mux(ones[3], found[3][1], found[2][1])
-    lower = Mux(ones[1], found[1][1], found[0][1])
+    upper = Mux(ones[3], quarters[3][1], quarters[2][1])
+    lower = Mux(ones[1], quarters[1][1], quarters[0][1])
     return Cat(ones).any(), Cat(Mux(high, upper, lower), Mux(high, ones[3], ones[1]), high)
 
 

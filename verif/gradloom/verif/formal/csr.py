@@ -54,8 +54,8 @@ class CsrSpec(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dut = self.design.Csr(self.config)
-        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken", "given",
-                  "permitted", "part0", "part1", "part2", "part3", "part4")
+        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken",
+                  "permitted_then", "permitted", "part0", "part1", "part2", "part3", "part4")
         (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always,
          self.read_address, self.wait, self.latch, self.taken, self.given, self.permitted,
          *self.parts) = add_opened(m, platform, dut, *opened)

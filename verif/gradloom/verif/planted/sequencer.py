@@ -53,8 +53,8 @@ FAULTS = (
     Fault(
         "of several faults in one cycle all count",
         f"{_RTL}/registers/control.py",
-        "first.eq(found & ~(found - 1))",
-        "first.eq(found)",
+        "first.eq(raised & ~(raised - 1))",
+        "first.eq(raised)",
         f"{_TESTS}/rtl/registers/test_control.py::test_of_several_faults_in_one_cycle_the_first_counts",
     ),
     Fault(
