@@ -25,7 +25,7 @@ BUGS = [
     ("prepare", "self.bank.eq(~self.bank), self.code.eq(0)]", "self.bank.eq(~self.bank)]"),
     ("ccore", "with m.Elif(~self.busy):", "with m.Else():"),
     ("ccore", "flag.eq(Cat(values).any())", "flag.eq(Cat(values[:-1]).any())"),
-    ("ccore", 'overflow["psum"].append(store.ovf)', 'overflow["psum"] = [store.ovf]'),
+    ("ccore", 'overflow["psum"].append(cluster.overflow)', 'overflow["psum"] = [cluster.overflow]'),
 ]
 
 

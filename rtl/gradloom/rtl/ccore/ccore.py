@@ -6,8 +6,8 @@ of fixed latency.
 
 import itertools
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import enum, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
@@ -15,15 +15,16 @@ from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Opcode, Pattern
 from gradloom.contracts.pipeline import CONVOLUTIONS_IN_FLIGHT
 from gradloom.rtl import shared_module
+from gradloom.rtl.ccore.cluster import Cluster
 from gradloom.rtl.ccore.column_sequencer import ColumnSequencer
 from gradloom.rtl.ccore.drain import Drain, Gather
 from gradloom.rtl.ccore.input_network import InputNetwork
 from gradloom.rtl.ccore.mac import clusters_of
-from gradloom.rtl.ccore.plane_l1_sums import SUM_BITS, PlaneSumControl, PlaneSumStore
-from gradloom.rtl.ccore.psum import HALVES, PsumControl, PsumStore
+from gradloom.rtl.ccore.plane_l1_sums import PlaneSumControl
+from gradloom.rtl.ccore.psum import HALVES, PsumControl
 from gradloom.rtl.ccore.row_sequencer import CONV_BITS, RowSequencer
 from gradloom.rtl.ccore.weight_network import WeightNetwork
-from gradloom.rtl.ccore.window_registers import WeightRegisters, WindowRegisters
+from gradloom.rtl.ccore.window_registers import WindowRegisters
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.core_reads import LANES, GradientRead, PlaneSumRead, PsumRead
@@ -180,19 +181,17 @@ class CCore(wiring.Component):
         return (f.lap <= f.lap_end) & ~(f.wg & ((f.lap != f.lap_end) | (f.drain & f.dwbase[0])))
 
     def _array(self, m: Module, feed: InputNetwork, weights: WeightNetwork, psum_control: PsumControl,
-               sum_control: PlaneSumControl, drain: Drain):
-        """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
+               sum_control: PlaneSumControl, drain: Drain) -> list[Signal]:
+        """WPUs and clusters. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
         of_family = () if config.family == "any" else (config.family,)  # names of modules stay what they are
         operands = (config.cols, config.mac, *of_family)
         shape = (*operands, config.psum_width, config.wg_width, *of_family)
-        lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
-                  for c in range(config.clusters)] for lane in range(LANES)]
         # A read of partial sums, one cycle later: the WPU that it asked for, in its half; none in the other.
         none, request = 3, self.psums.request
-        asked = [Signal(2, name=f"prd_wpu_{h}", reset_less=True) for h in range(HALVES)]
+        asked = Signal(data.ArrayLayout(2, HALVES), name="asked_wpu", reset_less=True)
         m.d.sync += [asked[h].eq(Mux(request.half == h, request.wpu, none)) for h in range(HALVES)]
-        overflow = {"psum": [], "wg": []}
+        overflow: dict[str, list[Value]] = {"psum": [], "wg": []}
         windows = [shared_module.add(m, f"windows_{w}", "gradloom_windows", WindowRegisters(config), operands)
                    for w in range(config.wpus)]
         for w, unit in enumerate(windows):
@@ -201,53 +200,39 @@ class CCore(wiring.Component):
         wide = clusters_of(config.mac)
         units = [[shared_module.add(m, f"wpu_{first}_{w}", "gradloom_wpu", Wpu(config), shape) for w in range(config.wpus)]
                  for first in range(0, config.clusters, wide)]
-        for cluster in range(config.clusters):
-            held = shared_module.add(m, f"weights_{cluster}", "gradloom_weights", WeightRegisters(config), operands)
-            m.d.comb += [held.load.eq(weights.wl), held.w.eq(weights.w[cluster]), held.swap.eq(feed.ctl.swap)]
-            stores = []
-            plane_sums = []
+        for c in range(config.clusters):
+            cluster = shared_module.add(m, f"cluster_{c}", "gradloom_cluster", Cluster(config),
+                                        (*shape, config.wpus, config.psum_depth, config.max_planes))
+            m.d.comb += [cluster.load.eq(weights.wl), cluster.w.eq(weights.w[c]), cluster.swap.eq(feed.ctl.swap),
+                         cluster.psum_control.eq(psum_control.control), cluster.mask.eq(psum_control.mask),
+                         cluster.plane_sum_control.eq(sum_control.control), cluster.plane_sum_read.eq(sum_control.read),
+                         cluster.asked.eq(asked), self.plane_sums.data[c].eq(cluster.plane_sum),
+                         *(self.psums.data[lane][c].eq(cluster.psums[lane]) for lane in range(LANES))]
+            overflow["psum"].append(cluster.overflow)
             for w in range(config.wpus):
-                wpu, of_unit = units[cluster // wide][w], cluster % wide
-                m.d.comb += [wpu.w[of_unit].eq(held.active), wpu.e[of_unit].eq(feed.e[w][cluster])]
+                wpu, of_unit = units[c // wide][w], c % wide
+                m.d.comb += [wpu.w[of_unit].eq(cluster.active), wpu.e[of_unit].eq(feed.e[w][c]),
+                             cluster.sums[w].eq(wpu.out[of_unit])]
                 if not of_unit:
-                    m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[cluster // drain.lanes])]
+                    m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[c // drain.lanes])]
                     overflow["wg"].append(wpu.ovf)
-                store = shared_module.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
-                                 (config.psum_width, config.psum_depth, *of_family))
-                m.d.comb += [
-                    store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out[of_unit])]
-                sums = shared_module.add(m, f"sums_{cluster}_{w}", "gradloom_sums", PlaneSumStore(config),
-                                (config.psum_width, config.max_planes, *of_family))
-                m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
-                             sums.read.eq(sum_control.read[w])]
-                plane_sums.append(sums.q)
-                stores.append(store)
-                overflow["psum"].append(store.ovf)
-            plane_sum = Signal(SUM_BITS, name=f"srd_{cluster}", reset_less=True)
-            m.d.sync += plane_sum.eq(sum(plane_sums[1:], plane_sums[0]))
-            m.d.comb += self.plane_sums.data[cluster].eq(plane_sum)
-            for lane in range(LANES):
-                of_half = [Signal(config.psum_width, name=f"half{h}_{cluster}_{lane}") for h in range(HALVES)]
-                for h in range(HALVES):
-                    if config.family == "ecp5" and len(stores) == 1:
-                        m.d.comb += of_half[h].eq(stores[0].q[lane][h])  # 0 from the half that was not asked
-                        continue
-                    with m.Switch(asked[h]):
-                        for w, store in enumerate(stores):
-                            with m.Case(w):
-                                m.d.comb += of_half[h].eq(store.q[lane][h])
-                m.d.sync += lanes[lane][cluster].eq(of_half[0] | of_half[1])
-                m.d.comb += self.psums.data[lane][cluster].eq(lanes[lane][cluster])
-        for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
-            registers = [register for cluster in range(lane, config.clusters, drain.lanes)
-                         for register in units[cluster // wide][w].d[cluster % wide][c]]
-            size = len(registers), config.wg_width
-            gather = shared_module.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
-                              (*size, *of_family))
-            m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]
+        self._gather(m, units, drain)
         flags = []
         for name, values in overflow.items():
             flag = Signal(name=f"{name}_overflow")
             m.d.sync += flag.eq(Cat(values).any())
             flags.append(flag)
         return flags
+
+    def _gather(self, m: Module, units: list[list[Wpu]], drain: Drain) -> None:
+        """Drain registers of all clusters to the drain, one a lane, WPU and column."""
+        config = self.config
+        of_family = () if config.family == "any" else (config.family,)
+        wide = clusters_of(config.mac)
+        for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
+            registers = [register for cluster in range(lane, config.clusters, drain.lanes)
+                         for register in units[cluster // wide][w].d[cluster % wide][c]]
+            size = len(registers), config.wg_width
+            gather = shared_module.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
+                                       (*size, *of_family))
+            m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]

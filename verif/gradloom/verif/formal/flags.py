@@ -45,7 +45,7 @@ class CCoreFlagSpec(wiring.Component):
     """
 
     _PARTS = ("RowSequencer", "ColumnSequencer", "InputNetwork", "WeightNetwork", "PsumControl", "PlaneSumControl", "Drain", "Wpu",
-              "PsumStore", "PlaneSumStore", "WindowRegisters", "WeightRegisters", "Gather")
+              "Cluster", "WindowRegisters", "Gather")
 
     def __init__(self, design: types.ModuleType = ccore, *, cover: bool = False) -> None:
         self.design, self.cover = design, cover
@@ -57,10 +57,11 @@ class CCoreFlagSpec(wiring.Component):
             made = _with_free(stack, self.design, self._PARTS)
             dut = self.design.CCore(_CONFIG)
             told_inside, = add_opened(m, platform, dut, "faulted")
-        wpus, stores, (drain,) = made["Wpu"], made["PsumStore"], made["Drain"]
-        assert len(stores) == _CONFIG.clusters * _CONFIG.wpus and len(wpus) in (len(stores), len(stores) // 2)
+        wpus, clusters, (drain,) = made["Wpu"], made["Cluster"], made["Drain"]
+        units = _CONFIG.clusters * _CONFIG.wpus
+        assert len(clusters) == _CONFIG.clusters and len(wpus) in (units, units // 2)
         psum, wg = Signal(), Signal()
-        m.d.sync += [psum.eq(Cat(store.ovf for store in stores).any()), wg.eq(Cat(wpu.ovf for wpu in wpus).any())]
+        m.d.sync += [psum.eq(Cat(cluster.overflow for cluster in clusters).any()), wg.eq(Cat(wpu.ovf for wpu in wpus).any())]
         faults = [made[name][0].fault for name in ("InputNetwork", "WeightNetwork", "PsumControl", "PlaneSumControl", "Drain")]
         told, code, idle = Signal(), Signal(8), Signal()
         # An illegal command is told when it is the oldest; its kind is the order's to keep, so the report is free to come.

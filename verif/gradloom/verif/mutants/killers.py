@@ -47,6 +47,7 @@ _PARTS = {
     "acore/turns.py": ("rtl/acore/test_turns.py", "rtl/acore/test_acore.py::test_acore_in_turns"),
     "acore/softmax.py": ("rtl/acore/test_softmax_rtl.py",),
     "ccore/ccore.py": ("rtl/ccore/test_ccore_commands.py", "formal/test_formal_flags.py::test_flags[ccore]"),
+    "ccore/cluster.py": ("rtl/ccore/test_ccore_commands.py",),
     "ccore/column_sequencer.py": ("rtl/ccore/test_input_network.py", "rtl/ccore/test_ccore_commands.py"),
     "ccore/drain.py": ("rtl/ccore/test_ccore_commands.py",),
     "ccore/input_network.py": ("rtl/ccore/test_ccore_commands.py",),
