@@ -203,7 +203,7 @@ class FirstPass(wiring.Component):
                      of.sums.as_value().eq(turns.of_every_channel(read.data, PLANE_BITS))]
         for a in range(self.config.apus):
             channel = shared_module.add(m, f"channel{a}", "channel_sums", ChannelSums(turns.lanes, turns.channels),
-                               (turns.lanes, turns.channels) if turns.count > 1 else ())
+                                        (turns.lanes, turns.channels) if turns.count > 1 else ())
             m.d.comb += [
                 channel.bit.eq(mask[a::self.config.apus]), channel.lanes.eq(at1.v.replicate(turns.lanes) & valid),
                 channel.add.eq(at4.v), channel.first.eq(first), channel.begin.eq(begun),

@@ -264,7 +264,7 @@ class Scalars(wiring.Component):
         self.divided_op = Signal(ScalarOp)
         for i in range(count):
             divider = shared_module.add(m, f"divider{i}", "divider" if self.config.divider_bits == 2 else "serial_divider",
-                               divider_of(self.config)())
+                                        divider_of(self.config)())
             start = valid & (op.destination == ScalarDestination.DIVIDE) & (op.channel % count == i)
             divided_op = Signal(ScalarOp, name=f"divided_op{i}")
             m.d.comb += [divider.start.eq(start), divider.s.eq(t), divider.n.eq(self.n)]

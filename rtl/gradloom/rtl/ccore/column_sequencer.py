@@ -172,8 +172,8 @@ class ColumnSequencer(wiring.Component):
 
     def _input(self, m: Module, registers: "_Row", fire: Value, head: Signal, window0: Signal, j: Signal, entry: Signal,
                parity: Signal) -> None:
-        """What is shifted into the windows: from the decision to issue a token to the banks' requests some ten levels of logic,
-        the longest path of the C-Core's control."""
+        """What is shifted into the windows. ``shift``, and with it ``read``, follows from the decision to issue a token, and the
+        input network's requests follow from that in the same cycle: nothing long may lie in any of them."""
         token, (f, row_flags, mask, present, bank, addr, _, _) = self.token, registers
         wpus, sources = self.config.wpus, PE_ROWS * self.config.wpus
         # A shared row: the first part has nothing before it, and parts but the last end before the last one does.

@@ -150,7 +150,7 @@ class PlaneSumStore(wiring.Component):
         for k, (value, other, choice) in enumerate(((Array(total)[control.bank], 0, 0), (total[1], total[3], second),
                                                     (total[2], total[0], second))):
             magnitude = shared_module.add(m, f"group{k}", "gradloom_magnitude", AbsAccumulator(width, family=family),
-                                 width if family == "any" else (width, family))
+                                          width if family == "any" else (width, family))
             m.d.comb += [magnitude.a.eq(value), magnitude.c.eq(other), magnitude.second.eq(choice),
                          magnitude.open.eq(control.open), magnitude.add.eq(control.add)]
             sums.append(magnitude.sum)
