@@ -135,8 +135,8 @@ class RowSequencer(wiring.Component):
         return m
 
     def _units(self, m: Module, f: SimpleNamespace) -> list["_Unit"]:
-        """The unit of each WPU, and the one after them: a chain in whose every link the bank counter passes an addition, a comparison
-        and a choice."""
+        """The unit of each WPU, and the one after them: a chain in whose every link the bank counter passes an addition, a
+        comparison and a choice."""
         k1 = f.pattern == Pattern.K1
         modulus = Mux(k1, self.config.wpus, self.config.row_banks)
         # A register, as a group is walked a cycle after ``start`` at the earliest.
