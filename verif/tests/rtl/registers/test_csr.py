@@ -218,7 +218,7 @@ async def the_sequencer_looks_at_two_base_registers(dut):
     for first, second in itertools.product(range(8), repeat=2):
         dut.bases__at.value = first | second << 3
         await RisingEdge(dut.clk)
-        assert int(dut.base.value) == bases[first] | bases[second] << 32
+        assert int(dut.bases__read.value) == bases[first] | bases[second] << 32
 
 
 @cocotb.test()
