@@ -22,7 +22,7 @@ from gradloom.boards.slow_ends import slow_ends
 from gradloom.boards.stages import Stages, locked
 from gradloom.boards.tools import BuildError, Hopeless, run_tool, tool_path, tool_version
 from gradloom.contracts.config import Config, ConfigError
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 
 __all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "platform_files", "routable",
            "synthesis_script", "write_sources"]

@@ -11,13 +11,13 @@ from amaranth.utils import exact_log2
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.pipeline import OUTSTANDING_READS
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.board.board_design import MACHINE, machine_members
 from gradloom.rtl.board.memory.axi_bus import AxiSignature, connect_manager, flat_manager_members
 from gradloom.rtl.board.memory.packer import Packer
-from gradloom.rtl.emission import emit_design
 from gradloom.rtl.fifo import Fifo
-from gradloom.rtl.memory_path.axi import lite_members, port_prefix
+from gradloom.rtl.memory_path.axi import connect_flat, lite_members, port_prefix
+from gradloom.rtl.verilog import emit_design
 
 __all__ = ["PORT_BYTES", "TOP32", "Axi32Machine", "PortWidener", "emit_axi32", "is_narrow"]
 
@@ -82,7 +82,7 @@ class PortWidener(wiring.Component):
 
 class Axi32Machine(wiring.Component):
     """The machine with :class:`PortWidener` at its managers. It is an instance of the Verilog that
-    :func:`gradloom.rtl.emission.emit_verilog` writes, so what is packaged is what was verified.
+    :func:`gradloom.rtl.verilog.emit_verilog` writes, so what is packaged is what was verified.
 
     Parameters
     ----------
@@ -116,12 +116,10 @@ class Axi32Machine(wiring.Component):
         m.submodules.machine = Instance(
             MACHINE, i_clk=ClockSignal(), i_rst=ResetSignal(), o_irq=self.irq,
             **{f"{'o' if member.flow == Out else 'i'}_{name}": getattr(inner, name) for name, member in self.machine.items()})
-        for name, member in lite_members().items():
-            ours, theirs = getattr(self, name), getattr(inner, name)
-            m.d.comb += theirs.eq(ours) if member.flow == In else ours.eq(theirs)
+        connect_flat(m, inner, self, lite_members())
         for n in range(max(self.config.load_channels, self.config.store_channels)):
             beat = self.config.beat_bytes
-            widener = emit.add(m, f"port{n}", "gradloom_port_widener", PortWidener(beat), beat)
+            widener = shared_module.add(m, f"port{n}", "gradloom_port_widener", PortWidener(beat), beat)
             connect_manager(m, inner, widener.manager, port_prefix(n))
             self._port(m, widener.port, inner, port_prefix(n))
         return m
@@ -149,11 +147,11 @@ class Axi32Machine(wiring.Component):
 
 def emit_axi32(config: Config) -> dict[str, str]:
     """Verilog files by name: one, ``gradloom_axi32.v``, that instantiates the machine of
-    :func:`gradloom.rtl.emission.emit_verilog`.
+    :func:`gradloom.rtl.verilog.emit_verilog`.
 
     Raises
     ------
-    :exc:`~gradloom.rtl.emission.EmissionError`
+    :exc:`~gradloom.rtl.verilog.EmissionError`
         If Yosys fails.
     """
     return emit_design(lambda: Axi32Machine(config), TOP32)

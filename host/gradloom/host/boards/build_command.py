@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         missing = (error.name or "a package").replace("_", "-")
         raise UserError(f"gradloom build needs {missing}: pip install 'gradloom[boards]'") from None
     from gradloom.boards.tools import BuildError
-    from gradloom.rtl.emission import EmissionError
+    from gradloom.rtl.verilog import EmissionError
 
     board = board_named(options.board)
     config = board.config if options.config is None else load_config(options.config)

@@ -73,7 +73,7 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
         If the folder exists or cannot be written, the family does not fit the machine, or Yosys is missing.
     """
     from gradloom.contracts.regmap_export import to_c_header, to_json, to_markdown
-    from gradloom.rtl.emission import EmissionError, emit_verilog
+    from gradloom.rtl.verilog import EmissionError, emit_verilog
     from gradloom.rtl.xc7 import with_dsp48
 
     config = request.config if isinstance(request.config, Config) else load_config(request.config)
@@ -114,7 +114,7 @@ def _write_package(folder: Path, config: Config, family: str) -> None:
     from gradloom.contracts.regmap_systemrdl import to_systemrdl
     from gradloom.host.fusesoc import fusesoc_core
     from gradloom.rtl.axi32 import PORT_BYTES, TOP32, emit_axi32, is_narrow
-    from gradloom.rtl.emission import TOP
+    from gradloom.rtl.verilog import TOP
 
     top, verilog = TOP, sorted(path.name for path in folder.glob("*.v"))
     if is_narrow(config):

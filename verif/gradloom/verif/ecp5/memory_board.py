@@ -16,6 +16,7 @@ from gradloom.rtl.board.link.board_link import UartLink
 from gradloom.rtl.board.memory.axi_bus import connect_manager
 from gradloom.rtl.board.memory.board_memory import BoardMemory
 from gradloom.rtl.board.memory.sdram import pin_members
+from gradloom.rtl.memory_path.axi import connect_flat
 from gradloom.verif.ecp5.netlists import synthesised
 from gradloom.verif.ecp5.routing import Plant, routed
 
@@ -42,9 +43,7 @@ class MemoryDesign(wiring.Component):
         m = Module()
         m.submodules.link, m.submodules.memory = link, memory = self.link, self.memory
         m.d.comb += [link.rx_pin.eq(self.rx_pin), self.tx_pin.eq(link.tx_pin), link.window_ready.eq(1)]
-        for name, member in self.pins.items():
-            inner, outer = getattr(memory, name), getattr(self, name)
-            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        connect_flat(m, memory, self, self.pins)
         connect_manager(m, link, memory.manager[0])
         return m
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradloom.boards.build import synthesis_script
 from gradloom.contracts.config import Config
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.sim.netlist.cells import models
 from gradloom.sim.netlist.netlist_verilog import cell_counts, netlist_verilog
 from gradloom.sim.power_up import without_initial_values

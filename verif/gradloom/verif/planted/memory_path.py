@@ -101,10 +101,10 @@ FAULTS = (
     ),
     Fault(
         "loops count 11 bits",
-        f"{_RTL}/memory_path/runs.py",
+        f"{_RTL}/memory_path/strided_address.py",
         'Signal(16, name=f"count{level}"',
         'Signal(11, name=f"count{level}"',
-        f"{_TESTS}/rtl/memory_path/test_runs.py::test_counter",
+        f"{_TESTS}/rtl/memory_path/test_strided_address.py::test_counter",
     ),
     Fault(
         "stores end in successive cycles",

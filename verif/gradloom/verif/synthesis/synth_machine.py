@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.contracts.config import Config
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.sim.verilate import cache_folder
 from gradloom.verif.synth import SynthError, yosys_path, yosys_version

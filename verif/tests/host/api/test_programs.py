@@ -17,7 +17,7 @@ from gradloom.host.devices.opening import STEPS_PER_START
 from gradloom.host.devices.runner import compile_programs
 from gradloom.host.files import UserError
 from gradloom.models.network import load_network
-from gradloom.rtl import emission
+from gradloom.rtl import verilog
 from gradloom.verif.checkout import DOCS
 
 
@@ -74,7 +74,7 @@ def test_batch_and_steps():
 
 
 def test_verilog(tmp_path, monkeypatch):
-    monkeypatch.setattr(emission, "emit_verilog", lambda config: {"gradloom.v": f"// {config.name}\n"})
+    monkeypatch.setattr(verilog, "emit_verilog", lambda config: {"gradloom.v": f"// {config.name}\n"})
     files = api.verilog(PRESETS["nano"], tmp_path / "v")
     assert [file.name for file in files] == ["config.json", "gradloom.v", "gradloom_registers.h", "registers.json",
                                              "registers.md"]

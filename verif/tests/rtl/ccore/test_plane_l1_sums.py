@@ -12,9 +12,10 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import FAMILIES, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.colwalk import token_layout
-from gradloom.rtl.ccore.magnitude import Magnitude
-from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
+from gradloom.rtl.ccore.abs_accumulator import AbsAccumulator
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
+from gradloom.rtl.ccore.plane_l1_sums import SUM_BITS, PlaneSumControl, PlaneSumStore
+from gradloom.rtl.core_reads import PlaneSumRequest
 
 LATENCY = 4
 WIDTH = 32
@@ -28,18 +29,18 @@ class Sums(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
-            "token": In(token_layout(config)),
+            "token": In(array_control_layout(config)),
             "total": In(data.ArrayLayout(data.ArrayLayout(signed(config.psum_width), 4), config.wpus)),
-            "en": In(1), "half": In(1), "k": In(2), "plane": In(8), "q": Out(data.ArrayLayout(SUM_BITS, config.wpus)),
+            "read": In(PlaneSumRequest()), "q": Out(data.ArrayLayout(SUM_BITS, config.wpus)),
             "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.control = control = SumControl(self.config, latency=LATENCY)
-        m.d.comb += [control.token.eq(self.token), control.en.eq(self.en), control.half.eq(self.half), control.k.eq(self.k),
-                     control.plane.eq(self.plane), self.fault.eq(control.fault)]
+        m.submodules.control = control = PlaneSumControl(self.config, latency=LATENCY)
+        wiring.connect(m, wiring.flipped(self.read), control.request)
+        m.d.comb += [control.token.eq(self.token), self.fault.eq(control.fault)]
         for w in range(self.config.wpus):
-            m.submodules[f"store{w}"] = store = SumStore(self.config)
+            m.submodules[f"store{w}"] = store = PlaneSumStore(self.config)
             m.d.comb += [store.control.eq(control.control[w]), store.total.eq(self.total[w]), store.read.eq(control.read[w])]
             # As the C-Core's sum over WPUs: the second cycle of a read.
             registered = Signal(SUM_BITS, name=f"q{w}")
@@ -101,11 +102,12 @@ async def run(ctx, dut: Sums, rng: np.random.Generator, stream: list[dict | None
 
 
 async def read(ctx, dut: Sums, half: int, k: int, plane: int) -> list[int]:
-    for signal, value in ((dut.en, 1), (dut.half, half), (dut.k, k), (dut.plane, plane)):
+    request = dut.read
+    for signal, value in ((request.en, 1), (request.half, half), (request.k, k), (request.plane, plane)):
         ctx.set(signal, value)
     await ctx.tick()
-    ctx.set(dut.en, 0)
-    ctx.set(dut.k, (k + 1) % 3)
+    ctx.set(request.en, 0)
+    ctx.set(request.k, (k + 1) % 3)
     await ctx.tick()
     return [ctx.get(dut.q[w]) for w in range(dut.config.wpus)]
 
@@ -234,7 +236,7 @@ def test_no_sum_is_left_behind_a_reset():
 @pytest.mark.parametrize("width", [32, 48])
 def test_magnitude_to_its_last_bit(width, family):
     """Sums of magnitudes around every power of two up to 2^48, of either value, up and down; it starts anew where told."""
-    dut, rng = Magnitude(width, family=family), np.random.default_rng(width)
+    dut, rng = AbsAccumulator(width, family=family), np.random.default_rng(width)
     lowest = -2 ** (width - 1)
 
     async def testbench(ctx):

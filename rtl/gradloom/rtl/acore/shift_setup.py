@@ -4,15 +4,16 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
-from amaranth.lib.data import ArrayLayout
+from amaranth.lib.data import ArrayLayout, View
 from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.rtl.acore.align import SHIFT_BITS, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
-from gradloom.rtl.acore.planes import row_stride
+from gradloom.rtl.acore.stream_address import row_stride
+from gradloom.rtl.tensor_ports import ExponentRead, SeedRead
 
-__all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "Setup"]
+__all__ = ["AMOUNT_BITS", "SHIFT_REGISTER_BITS", "ShiftSetup"]
 
 SHIFT_REGISTER_BITS = 18
 AMOUNT_BITS = (SHIFT_BITS, CONVERTER_SHIFT_BITS)
@@ -20,7 +21,7 @@ AMOUNT_BITS = (SHIFT_BITS, CONVERTER_SHIFT_BITS)
 _PRODUCT = 16
 
 
-class Setup(wiring.Component):
+class ShiftSetup(wiring.Component):
     """One word of the shift list a cycle, everything else beside it; at most 20 cycles.
 
     Parameters
@@ -37,8 +38,7 @@ class Setup(wiring.Component):
         ``sh`` does, which is sooner.
     word, listed : ``In(32)``, ``In(1)``
         The first word of the shift list in each cycle of ``start``, then one word after the other; whether the list has it.
-    exp_en, exp_tid : ``Out(1)``, ``Out(11)`` -> exp_e ``In(signed(16))`` in the next cycle
-    seed_en, seed_tid : ``Out(1)``, ``Out(11)`` -> seed_value ``In(32)`` in the next cycle
+    exponents : ``Out(ExponentRead())``, seed : ``Out(SeedRead())``
     sh : ``Out(signed(18))`` x 8
         SH0 .. SH7.
     sh_7, sh_12 : ``Out(signed(8))`` x 8, ``Out(signed(13))`` x 8
@@ -59,11 +59,15 @@ class Setup(wiring.Component):
         self.fields = fields
         super().__init__({
             "start": In(1), "done": Out(1), "shifted": Out(1), "word": In(32), "listed": In(1),
-            "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
-            "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32),
+            "exponents": Out(ExponentRead()), "seed": Out(SeedRead()),
             "sh": Out(ArrayLayout(signed(SHIFT_REGISTER_BITS), 8)),
             **{f"sh_{bits}": Out(ArrayLayout(signed(bits + 1), 8)) for bits in AMOUNT_BITS}, "seeds": Out(ArrayLayout(32, 2)),
             "offsets": Out(ArrayLayout(24, config.group)), "row0": Out(16), "stride": Out(13)})
+
+    @property
+    def limited(self) -> dict[int, View]:
+        """``sh_7`` and ``sh_12``, by the bits of the amounts that are selected from them."""
+        return dict(zip(AMOUNT_BITS, (self.sh_7, self.sh_12), strict=True))
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -79,10 +83,10 @@ class Setup(wiring.Component):
             m.d.sync += busy.eq(0)
 
         run = self.fields
-        m.d.comb += [self.seed_en.eq(self.start | (busy & (step == 0))), self.seed_tid.eq(Mux(self.start, run.t1, run.t2))]
+        m.d.comb += [self.seed.en.eq(self.start | (busy & (step == 0))), self.seed.tid.eq(Mux(self.start, run.t1, run.t2))]
         for i in range(2):
             with m.If(busy & (step == i)):
-                m.d.sync += self.seeds[i].eq(self.seed_value)
+                m.d.sync += self.seeds[i].eq(self.seed.value)
         offset = Signal(24)
         m.d.sync += offset.eq(Mux(self.start, 0, offset + run.s_ch))
         for c in range(self.config.group):
@@ -96,7 +100,7 @@ class Setup(wiring.Component):
         What comes out of a memory is late in its cycle: it meets one adder there, and the register that it changes in the next.
         """
         going, listed, word = Signal(), Signal(), self.word
-        m.d.comb += [listed.eq((self.start | going) & self.listed), self.exp_en.eq(listed), self.exp_tid.eq(word[5:16])]
+        m.d.comb += [listed.eq((self.start | going) & self.listed), self.exponents.en.eq(listed), self.exponents.tid.eq(word[5:16])]
         m.d.sync += going.eq(listed)
 
         arriving, adding = Signal(), Signal()
@@ -107,12 +111,12 @@ class Setup(wiring.Component):
         m.d.comb += negative.eq(fields[3])
         # While ``start`` stays, the first word is listed again and again: only the last time counts.
         m.d.sync += [adding.eq(arriving & ~self.start), target.eq(fields[:3]), first.eq(fields[4]),
-                     change.eq(constant + Mux(negative, -self.exp_e, self.exp_e))]
+                     change.eq(constant + Mux(negative, -self.exponents.e, self.exponents.e))]
         before, after = Signal(signed(SHIFT_REGISTER_BITS)), Signal(signed(SHIFT_REGISTER_BITS))
         with m.If(~first):
             m.d.comb += before.eq(self.sh[target])
         m.d.comb += after.eq(before + change)
-        registers = [(self.sh, after), *((getattr(self, f"sh_{bits}"), saturated(after, bits + 1)) for bits in AMOUNT_BITS)]
+        registers = [(self.sh, after), *((limited, saturated(after, bits + 1)) for bits, limited in self.limited.items())]
         for i in range(8):
             with m.If(self.start):
                 m.d.sync += [register[i].eq(0) for register, _ in registers]

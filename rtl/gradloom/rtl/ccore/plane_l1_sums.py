@@ -10,29 +10,30 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
+from gradloom.rtl.ccore.abs_accumulator import SUM_BITS, AbsAccumulator
 from gradloom.rtl.ccore.banks import address_bits
-from gradloom.rtl.ccore.colwalk import token_layout
-from gradloom.rtl.ccore.magnitude import SUM_BITS, Magnitude
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.psum import HALVES, PSUM_BANKS
-from gradloom.rtl.ccore.rowwalk import SLOT_BITS
+from gradloom.rtl.core_reads import PlaneSumRequest
 from gradloom.rtl.memories import memory_apart
 
-__all__ = ["OUTPUT_GROUPS", "SUM_BITS", "SumControl", "SumStore", "sum_control_layout", "sum_read_layout"]
+__all__ = ["OUTPUT_GROUPS", "SUM_BITS", "PlaneSumControl", "PlaneSumStore", "plane_sum_control_layout", "plane_sum_read_layout"]
 
 OUTPUT_GROUPS = 3
 """Sums of one window: output groups of K1; the other layouts have one."""
 
 
-def sum_control_layout(config: Config) -> data.StructLayout:
-    """What the :class:`SumStore` of one WPU gets from :class:`SumControl`, each field in its own cycle of :class:`PsumStore`.
+def plane_sum_control_layout(config: Config) -> data.StructLayout:
+    """What the :class:`PlaneSumStore` of one WPU gets from :class:`PlaneSumControl`, each field in its own cycle of
+    :class:`~gradloom.rtl.ccore.psum.PsumStore`.
 
     Cycle 1: ``bank`` that group 0 is written to; ``open``: the sum starts anew. Cycle 2: ``add``, ``addr`` = {half, slot}.
     """
     return data.StructLayout({"bank": 2, "open": 1, "add": 1, "addr": _entry_bits(config)})
 
 
-def sum_read_layout(config: Config) -> data.StructLayout:
+def plane_sum_read_layout(config: Config) -> data.StructLayout:
     """A read of the A-Core: ``addr`` = {half, slot}; one cycle later ``k``, the output group, and ``valid``."""
     return data.StructLayout({"addr": _entry_bits(config), "k": 2, "valid": 1})
 
@@ -41,7 +42,7 @@ def _entry_bits(config: Config) -> int:
     return address_bits(config.max_planes) + 1
 
 
-class SumControl(wiring.Component):
+class PlaneSumControl(wiring.Component):
     """Tells the stores when to add and where, and the A-Core's reads which stores hold a sum.
 
     Parameters
@@ -51,11 +52,11 @@ class SumControl(wiring.Component):
 
     Members
     -------
-    token : ``In(token_layout)``
-    control : ``Out(ArrayLayout(sum_control_layout, wpus))``
-    en, half, plane : ``In(1)``, ``In(1)``, ``In(8)``
-        The A-Core's read, its output group ``k : In(2)``.
-    read : ``Out(ArrayLayout(sum_read_layout, wpus))``
+    token : ``In(array_control_layout)``
+    control : ``Out(ArrayLayout(plane_sum_control_layout, wpus))``
+    request : ``In(PlaneSumRequest())``
+        The A-Core's read.
+    read : ``Out(ArrayLayout(plane_sum_read_layout, wpus))``
     fault : ``Out(1)``
         A unit of an image slot beyond ``max_planes``.
     """
@@ -65,9 +66,9 @@ class SumControl(wiring.Component):
         self.latency = latency
         wpus = config.wpus
         super().__init__({
-            "token": In(token_layout(config)), "control": Out(data.ArrayLayout(sum_control_layout(config), wpus)),
-            "en": In(1), "half": In(1), "k": In(2), "plane": In(SLOT_BITS),
-            "read": Out(data.ArrayLayout(sum_read_layout(config), wpus)), "fault": Out(1)})
+            "token": In(array_control_layout(config)), "control": Out(data.ArrayLayout(plane_sum_control_layout(config), wpus)),
+            "request": In(PlaneSumRequest()),
+            "read": Out(data.ArrayLayout(plane_sum_read_layout(config), wpus)), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -89,14 +90,15 @@ class SumControl(wiring.Component):
             m.d.sync += [adds[i].eq(adds[i - 1]), values[i].eq(values[i - 1])]
         add1, value1, add2, value2 = adds[-2], values[-2], adds[-1], values[-1]
 
-        plane = self.plane[:bits]
+        request = self.request
+        plane = request.plane[:bits]
         k = Signal(2, reset_less=True)
-        m.d.sync += k.eq(self.k)
+        m.d.sync += k.eq(request.k)
         for w in range(wpus):
             control, read = self.control[w], self.read[w]
             m.d.comb += [control.bank.eq(value1.bank), control.open.eq(add1[w] & value1.opens[w]),
                          control.add.eq(add2[w]), control.addr.eq(Cat(value2.slot[w], value2.half)),
-                         read.addr.eq(Cat(plane, self.half)), read.k.eq(k)]
+                         read.addr.eq(Cat(plane, request.half)), read.k.eq(k)]
             # A WPU without a unit in a slot still holds a sum of an earlier command there.
             held = []
             for h in range(HALVES):
@@ -108,22 +110,22 @@ class SumControl(wiring.Component):
                         m.d.sync += valid[slot].eq(0)
                 held.append(valid.bit_select(plane, 1))
             valid1 = Signal(name=f"read_valid{w}", reset_less=True)
-            m.d.sync += valid1.eq(Mux(self.half, held[1], held[0]) & self.en)
+            m.d.sync += valid1.eq(Mux(request.half, held[1], held[0]) & request.en)
             m.d.comb += read.valid.eq(valid1)
         return m
 
 
-class SumStore(wiring.Component):
+class PlaneSumStore(wiring.Component):
     """The sums of one cluster of one WPU: 3 output groups x 2 halves x ``max_planes``.
 
     Every sum is also written to the memory, in cycle 3, so a sum is complete when its last window is.
 
     Members
     -------
-    control : ``In(sum_control_layout)``
+    control : ``In(plane_sum_control_layout)``
     total : ``In(ArrayLayout(signed(psum_width), 4))``
         Cycle 1: partial sums that are written, per bank.
-    read : ``In(sum_read_layout)``
+    read : ``In(plane_sum_read_layout)``
     q : ``Out(48)``
         One cycle after ``read.addr``; 0 if it is not valid.
     """
@@ -131,9 +133,9 @@ class SumStore(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({
-            "control": In(sum_control_layout(config)),
+            "control": In(plane_sum_control_layout(config)),
             "total": In(data.ArrayLayout(signed(config.psum_width), PSUM_BANKS)),
-            "read": In(sum_read_layout(config)), "q": Out(SUM_BITS)})
+            "read": In(plane_sum_read_layout(config)), "q": Out(SUM_BITS)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -147,8 +149,8 @@ class SumStore(wiring.Component):
         sums = []
         for k, (value, other, choice) in enumerate(((Array(total)[control.bank], 0, 0), (total[1], total[3], second),
                                                     (total[2], total[0], second))):
-            magnitude = emit.add(m, f"group{k}", "gradloom_magnitude", Magnitude(width, family=family),
-                                 width if family == "any" else (width, family))
+            magnitude = shared_module.add(m, f"group{k}", "gradloom_magnitude", AbsAccumulator(width, family=family),
+                                          width if family == "any" else (width, family))
             m.d.comb += [magnitude.a.eq(value), magnitude.c.eq(other), magnitude.second.eq(choice),
                          magnitude.open.eq(control.open), magnitude.add.eq(control.add)]
             sums.append(magnitude.sum)

@@ -4,16 +4,16 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
+from gradloom.rtl.core_reads import PLANE_SUM_BITS
 from gradloom.rtl.ecp5 import MagnitudeSum
 
-__all__ = ["SUM_BITS", "Magnitude"]
+__all__ = ["SUM_BITS", "AbsAccumulator"]
 
-SUM_BITS = 48
-"""Bits of a sum, those of a DSP48E1."""
+SUM_BITS = PLANE_SUM_BITS
 
 
-class Magnitude(wiring.Component):
+class AbsAccumulator(wiring.Component):
     """Adds the magnitude of one of two values to a sum, modulo 2^48.
 
     Registers as in a DSP48E1: values (A:B, C), the choice between them and a fresh start (OPMODE) and the sign (ALUMODE) in
@@ -53,7 +53,7 @@ class Magnitude(wiring.Component):
         m = Module()
         value, total = Signal(signed(self.width), reset_less=True), Signal(SUM_BITS, reset_less=True)
         fresh = Signal(reset_less=True)
-        adder = emit.add(m, "adder", "gradloom_ecp5_magnitude", MagnitudeSum(SUM_BITS), SUM_BITS)
+        adder = shared_module.add(m, "adder", "gradloom_ecp5_magnitude", MagnitudeSum(SUM_BITS), SUM_BITS)
         m.d.sync += [value.eq(Mux(self.second, self.c, self.a)), fresh.eq(self.open)]
         m.d.comb += [adder.x.eq(value), adder.negative.eq(value[-1]), adder.total.eq(total), adder.fresh.eq(fresh),
                      self.sum.eq(total)]

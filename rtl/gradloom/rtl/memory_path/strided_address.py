@@ -1,18 +1,21 @@
 """The run generator: the strided loops of a LOAD or STORE as a stream of contiguous requests."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from types import SimpleNamespace
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.data import ArrayLayout
+from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gradloom.contracts.config import Config
 from gradloom.rtl.memory_path.axi import REQUEST
 
-__all__ = ["RUN_FIELDS", "BeatCounter", "RunGenerator", "misaligned"]
+__all__ = ["BeatCounter", "Loops", "StridedAddressGenerator", "loops_of", "misaligned"]
 
-RUN_FIELDS = ("n0", "n1", "n2", "stride1", "stride2")
-"""Fields of LOAD and STORE that are inputs of a :class:`RunGenerator`."""
+Loops = StructLayout({"n0": 16, "n1": 16, "n2": 16, "stride1": 32, "stride2": 32})
+"""Fields of LOAD and STORE that make runs: beats of a run, inner and outer iterations, each at least 1; bytes from run to run, and
+from outer iteration to outer iteration."""
 
 
 def misaligned(config: Config, *addresses: Value) -> Value:
@@ -21,7 +24,12 @@ def misaligned(config: Config, *addresses: Value) -> Value:
     return Value.cast(sum((address[:low].any() for address in addresses), start=Value.cast(0))) != 0
 
 
-class RunGenerator(wiring.Component):
+def loops_of(cmd: SimpleNamespace) -> Value:
+    """The fields of a LOAD or STORE (:func:`gradloom.rtl.command.decode`), as :data:`Loops`."""
+    return Cat(cmd.n0, cmd.n1, cmd.n2, cmd.stride1, cmd.stride2)
+
+
+class StridedAddressGenerator(wiring.Component):
     """Requests the runs of two nested loops: run (i2, i1) of ``n0`` beats starts at ``first + i2 stride2 + i1 stride1``
     modulo 2^32.
 
@@ -33,10 +41,7 @@ class RunGenerator(wiring.Component):
     start : ``In(1)``
     first : ``In(32)``
         Byte address.
-    n0, n1, n2 : ``In(16)``
-        Beats of a run, inner and outer iterations; at least 1.
-    stride1, stride2 : ``In(32)``
-        Bytes from run to run, and from outer iteration to outer iteration.
+    loops : ``In(Loops)``
     request : ``Out(stream.Signature(REQUEST))``
     busy : ``Out(1)``
         Requests are left.
@@ -45,7 +50,7 @@ class RunGenerator(wiring.Component):
     def __init__(self) -> None:
         super().__init__({
             "start": In(1), "first": In(32),
-            "n0": In(16), "n1": In(16), "n2": In(16), "stride1": In(32), "stride2": In(32),
+            "loops": In(Loops),
             "request": Out(stream.Signature(REQUEST)),
             "busy": Out(1),
         })
@@ -55,23 +60,24 @@ class RunGenerator(wiring.Component):
         address = Signal(32, reset_less=True)
         outer = Signal(32, reset_less=True)
         m.submodules.counter = counter = BeatCounter(levels=2)
+        loops = self.loops
         taken = self.request.valid & self.request.ready
         m.d.comb += [
             self.request.valid.eq(self.busy),
             self.request.p.address.eq(address),
-            self.request.p.beats.eq(self.n0),
+            self.request.p.beats.eq(loops.n0),
             self.request.p.end.eq(counter.last[1]),
             counter.clear.eq(self.start),
             counter.step.eq(taken),
-            counter.n[0].eq(self.n1),
-            counter.n[1].eq(self.n2),
+            counter.n[0].eq(loops.n1),
+            counter.n[1].eq(loops.n2),
         ]
         with m.If(self.start):
             m.d.sync += [self.busy.eq(1), address.eq(self.first), outer.eq(self.first)]
         with m.Elif(taken):
-            m.d.sync += address.eq(Mux(counter.last[0], outer + self.stride2, address + self.stride1))
+            m.d.sync += address.eq(Mux(counter.last[0], outer + loops.stride2, address + loops.stride1))
             with m.If(counter.last[0]):
-                m.d.sync += outer.eq(outer + self.stride2)
+                m.d.sync += outer.eq(outer + loops.stride2)
             with m.If(counter.last[1]):
                 m.d.sync += self.busy.eq(0)
         return m

@@ -22,7 +22,7 @@ from gradloom.contracts.microcode import (
 from gradloom.contracts.microprograms import PROGRAMS, TABLE
 from gradloom.host.cost_model.preparation import preparation
 from gradloom.host.program.assembler import Instruction
-from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.acore.scalar_stage import ScalarStage
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.prepare_bench import Bench, Reference, random_program
 from gradloom.verif.plain_arith import align, saturate, wrap
@@ -34,7 +34,7 @@ MACHINES = {group: Config(name=f"g{group}", clusters=group, cols=min(group, 8), 
 
 
 def simulate(body, config: Config, seed: int, rest: float = 0.0) -> None:
-    dut = Prepare(config)
+    dut = ScalarStage(config)
 
     async def testbench(ctx):
         await body(Bench(ctx, dut, Reference(config, random.Random(seed)), rest))
@@ -54,10 +54,10 @@ async def compare(bench: Bench, handed, planes: int) -> None:
         assert [value - (value >> 15 << 16) for value in handed[name]] == values, name
     assert [value - (value >> 63 << 64) for value in handed.r] == ref.r[0]
     for plane in range(planes):
-        ctx.set(dut.at, plane | handed.bank << 7)
+        ctx.set(dut.planes.at, plane | handed.bank << 7)
         await bench.tick()
         for channel in range(bench.group):
-            found = ctx.get(dut.planes[channel])
+            found = ctx.get(dut.planes.scalars[channel])
             for name, value in ref.planes.get((plane, channel), {}).items():
                 assert found[name] == value, (plane, channel, name, found[name], value)
 

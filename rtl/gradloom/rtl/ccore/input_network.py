@@ -8,15 +8,15 @@ from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.banks import RowBanks
-from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.wpu import WPU_CTL
 from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.pint import CODE_BITS
 
-__all__ = ["Feed"]
+__all__ = ["InputNetwork"]
 
 
-class Feed(wiring.Component):
+class InputNetwork(wiring.Component):
     """IBUF and EBUF with their networks: a token becomes the Wpus' ``ctl``, ``x`` and ``e`` ``LATENCY`` cycles later.
 
     Every (WPU, PE row) asks for one (bank, address). The placement of rows (``docs/machine.md`` section 3) guarantees that two that
@@ -26,11 +26,11 @@ class Feed(wiring.Component):
 
     Members
     -------
-    token : ``In(token_layout)``
+    token : ``In(array_control_layout)``
     load : ``In(LoadBus).array(load_channels)``
     ctl : ``Out(WPU_CTL)``
         For all WPUs.
-    x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 G), wpus))``
+    x : ``Out(ArrayLayout(ArrayLayout({x0, x1}, 3 cols), wpus))``
         Codes of the columns per WPU, index r * ``cols`` + c: the channels of the token's lap.
     e : ``Out(ArrayLayout(ArrayLayout(ArrayLayout(8, 3), clusters), wpus))``
         Codes of the errors per WPU, cluster and tap; 0 for a WPU without unit, so that it may accumulate.
@@ -44,7 +44,7 @@ class Feed(wiring.Component):
         self.config = config
         columns = data.StructLayout({"x0": CODE_BITS, "x1": CODE_BITS})
         super().__init__({
-            "token": In(token_layout(config)), "load": In(LoadBus(config)).array(config.load_channels), "ctl": Out(WPU_CTL),
+            "token": In(array_control_layout(config)), "load": In(LoadBus(config)).array(config.load_channels), "ctl": Out(WPU_CTL),
             "x": Out(data.ArrayLayout(data.ArrayLayout(columns, PE_ROWS * config.cols), config.wpus)),
             "e": Out(data.ArrayLayout(data.ArrayLayout(data.ArrayLayout(CODE_BITS, PE_TAPS), config.clusters),
                                       config.wpus)),

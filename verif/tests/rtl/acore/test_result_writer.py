@@ -6,7 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
-from gradloom.rtl.acore.outputs import OUTPUTS, Outputs
+from gradloom.rtl.acore.result_writer import OUTPUTS, ResultWriter
 
 
 @pytest.mark.parametrize(("group", "channels", "lanes"), [(1, 1, 2), (4, 1, 2), (1, 1, 1), (4, 4, 2), (4, 2, 1)])
@@ -15,7 +15,7 @@ def test_outputs(group, channels, lanes):
     several channels, or with one lane, in turns, with cycles between them."""
     config = Config(name="outputs", clusters=group, cols=group, wpus=1, apu_channels=channels, apu_lanes=lanes)
     turns = config.turns
-    dut, rng = Outputs(config), random.Random(group)
+    dut, rng = ResultWriter(config), random.Random(group)
     names = (*OUTPUTS, "logit")
 
     parts = [c % channels + (0 if lanes == 2 else column * channels) for column in range(2) for c in range(group)]
@@ -24,7 +24,8 @@ def test_outputs(group, channels, lanes):
     async def cycle(ctx, memories: dict[str, dict[int, int]]) -> None:
         """What is written goes to the memories, bitmaps as a whole, of all else a turn's values."""
         for name, memory in memories.items():
-            enable, address, wdata = (ctx.get(getattr(dut, f"{name}_{part}")) for part in ("we", "waddr", "wdata"))
+            write = getattr(dut.writes, name)
+            enable, address, wdata = (ctx.get(port) for port in (write.we, write.addr, write.data))
             bits = {"logit": 32, "om": 16 * group}.get(name, OUTPUTS.get(name, 0))
             places = {"logit": parts[:group], "om": [0]}.get(name, parts)
             for place, turn in enumerate(places):
@@ -39,15 +40,15 @@ def test_outputs(group, channels, lanes):
             step = rng.choice((0, 1, 3, 65535))
             ctx.set(dut.logit_step, step)
             for name in names:
-                ctx.set(getattr(dut, f"{name}_go"), 1)
-                ctx.set(getattr(dut, f"{name}_first"), addresses[name])
-                ctx.set(getattr(dut, f"{name}_beat"), {"v": 0})
+                ctx.set(getattr(dut, name).go, 1)
+                ctx.set(getattr(dut, name).first, addresses[name])
+                ctx.set(getattr(dut, name).beat, {"v": 0})
             await ctx.tick()
             ctx.set(dut.logit_step, rng.getrandbits(16))
             for name in names:
-                ctx.set(getattr(dut, f"{name}_go"), 0)
+                ctx.set(getattr(dut, name).go, 0)
                 # A first address counts with ``go`` alone.
-                ctx.set(getattr(dut, f"{name}_first"), rng.getrandbits(16))
+                ctx.set(getattr(dut, name).first, rng.getrandbits(16))
             memories: dict[str, dict[int, int]] = {name: {} for name in names}
             slot, gathered = 0, 0
             for _ in range(20):
@@ -59,13 +60,13 @@ def test_outputs(group, channels, lanes):
                 for turn in range(turns):
                     while turns > 1 and rng.random() < 0.2:
                         for name in names:
-                            ctx.set(getattr(dut, f"{name}_beat"), {"v": 0})
+                            ctx.set(getattr(dut, name).beat, {"v": 0})
                         await cycle(ctx, memories)
                     for name, (beat, values) in beats.items():
-                        ctx.set(getattr(dut, f"{name}_beat"), beat | {"v0": 1})
-                        data, column = getattr(dut, f"{name}_data"), turn // channels
+                        ctx.set(getattr(dut, name).beat, beat | {"v0": 1})
+                        data, column = getattr(dut, name).data, turn // channels
                         if turns > 1:
-                            ctx.set(getattr(dut, f"{name}_turn"), turn)
+                            ctx.set(getattr(dut, name).turn, turn)
                         for apu in range(config.apus):
                             pair = values[apu * channels + turn % channels]
                             if name == "logit":

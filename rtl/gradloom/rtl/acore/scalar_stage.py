@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import COMMANDS, FIRST_SHIFT_WORD, Opcode
@@ -21,19 +21,23 @@ from gradloom.contracts.pipeline import dividers
 from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore.align import SHIFT_BITS, saturated
 from gradloom.rtl.acore.apu import CONVERTER_SHIFT_BITS
+from gradloom.rtl.acore.buffer_ports import ParameterWrite, SharedRead
 from gradloom.rtl.acore.divider import divider_of
-from gradloom.rtl.acore.first_pass import PLANE_BITS, Totals
 from gradloom.rtl.acore.micro_layout import MicroLayout
-from gradloom.rtl.acore.scalars import PlaneScalars, Scalars
-from gradloom.rtl.acore.setup import Setup
+from gradloom.rtl.acore.plane_ports import GradientSums, PlaneScalarsRead
+from gradloom.rtl.acore.scalars import Scalars
+from gradloom.rtl.acore.shift_setup import ShiftSetup
 from gradloom.rtl.acore.sweep import Prepared
 from gradloom.rtl.acore.tail import TailReader
 from gradloom.rtl.command import HEAD_BITS, TailPlace, decode
+from gradloom.rtl.core_reads import PlaneSumRead
+from gradloom.rtl.registers.register_ports import Hyperparameters
+from gradloom.rtl.tensor_ports import ExponentRead, SeedRead
 
-__all__ = ["Prepare"]
+__all__ = ["ScalarStage"]
 
 
-class Prepare(wiring.Component):
+class ScalarStage(wiring.Component):
     """One command at a time: set-up (at most 20 cycles), beside it and behind it the LOAD and SCALAR microinstructions.
 
     They begin 3 cycles after the command's acceptance. A LOAD takes ``count`` cycles, a SCALAR one a value, a division 13 for every
@@ -62,54 +66,42 @@ class Prepare(wiring.Component):
         Read of the program memory, in the cycle after the grant.
     micro_we, micro_waddr, micro_word : ``Out(3)``, ``Out(10)``, ``Out(32)``
         Write of one word of a microinstruction.
-    p_addr : ``Out(16)``, p_free ``In(1)`` -> p_data ``In(64 G)`` in the next cycle
-        Read of the parameter buffer, where nobody else reads it.
-    put, put_addr, put_channel, put_data, put_ready
-        Writes to the parameter buffer (:class:`gradloom.rtl.acore.scalars.Scalars`).
-    srd_en, srd_half, srd_k, srd_plane : ``Out(1)``, ``Out(1)``, ``Out(2)``, ``Out(8)`` -> srd_data ``In(48)`` x G two cycles later
-    plane : ``Out(7)`` -> sums ``In(signed(43))`` x G in the next cycle
-    totals : ``In(Totals)`` x G
-    sums_channel, total_channel : ``Out(range(apu_channels))``
-        Where an APU serves several channels: with ``plane``, and of the totals of this cycle, the one of each that is read.
-    at -> planes, exp_*, seed_*, lm, momentum
-        As :class:`~gradloom.rtl.acore.scalars.Scalars` and :class:`~gradloom.rtl.acore.setup.Setup` say.
+    parameters : ``Out(SharedRead(64 G))``, parameter_writes : ``Out(ParameterWrite(config))``
+        The parameter buffer.
+    plane_sums : ``Out(PlaneSumRead(config))``, gradient_sums : ``Out(GradientSums(config))``
+        Sums over planes, from the C-Core and from the first stage.
+    exponents : ``Out(ExponentRead())``, seeds : ``Out(SeedRead())``, hyper : ``In(Hyperparameters())``
+    planes : ``In(PlaneScalarsRead(config))``
+        The lanes' read of the plane registers.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        group = config.group
         super().__init__({
             "valid": In(1), "ready": Out(1), "cmd": In(HEAD_BITS), "slot": In(TailPlace["slot"].width), "legal": In(1),
             "tail_at": Out(TailPlace), "tail": In(64), "o": Out(Prepared(config)), "empty": In(1),
             "softmax_start": Out(1), "softmax_done": In(1), "present": Out(HEAD_BITS), "done": Out(1), "fault": Out(8),
             "micro_addr": Out(10), "micro_grant": In(1), "micro_data": In(MICRO_BITS),
             "micro_we": Out(3), "micro_waddr": Out(10), "micro_word": Out(32),
-            "p_addr": Out(16), "p_free": In(1, init=1), "p_data": In(64 * group),
-            "put": Out(1), "put_addr": Out(16), "put_channel": Out(group), "put_data": Out(64), "put_ready": In(1),
-            "srd_en": Out(1), "srd_half": Out(1), "srd_k": Out(2), "srd_plane": Out(8), "srd_data": In(ArrayLayout(48, group)),
-            "plane": Out(7), "sums": In(ArrayLayout(signed(PLANE_BITS), group)), "totals": In(ArrayLayout(Totals, group)),
-            "at": In(8), "planes": Out(ArrayLayout(PlaneScalars, group)),
-            "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
-            "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32), "lm": In(8), "momentum": In(8),
-            **({name: Out(range(config.apu_channels)) for name in ("sums_channel", "total_channel")}
-               if config.apu_channels > 1 else {})})
+            "parameters": Out(SharedRead(64 * config.group)), "parameter_writes": Out(ParameterWrite(config)),
+            "plane_sums": Out(PlaneSumRead(config)), "gradient_sums": Out(GradientSums(config)), "exponents": Out(ExponentRead()),
+            "seeds": Out(SeedRead()), "hyper": In(Hyperparameters()), "planes": In(PlaneScalarsRead(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         self.run = run = decode(Opcode.RUN, self.present)
-        m.submodules.setup = self.setup = setup = Setup(self.config, run)
+        m.submodules.setup = self.setup = setup = ShiftSetup(self.config, run)
         m.submodules.scalars = self.scalars = scalars = Scalars(self.config)
         m.submodules.words = self.words = words = TailReader()
         m.d.comb += [words.slot.eq(self.slot), words.length.eq(run.length), self.tail_at.eq(words.at), words.pair.eq(self.tail)]
-        m.d.comb += [setup.word.eq(words.word), setup.listed.eq(words.listed), setup.exp_e.eq(self.exp_e),
-                     setup.seed_value.eq(self.seed_value)]
-        m.d.comb += [getattr(self, name).eq(getattr(setup, name)) for name in ("exp_en", "exp_tid", "seed_en", "seed_tid")]
-        m.d.comb += [getattr(self, name).eq(getattr(scalars, name))
-                     for name in ("put", "put_addr", "put_channel", "put_data", "planes")]
-        m.d.comb += [getattr(scalars, name).eq(getattr(self, name))
-                     for name in ("put_ready", "at", "totals", "sums", "lm", "momentum")]
-        m.d.comb += [scalars.n.eq(run.n), scalars.inv.eq(run.inv), scalars.dry.eq(run.dry), scalars.entry.eq(self.p_data),
-                     scalars.norms.eq(self.srd_data)]
+        for inner, outer in ((setup.exponents, self.exponents), (setup.seed, self.seeds), (scalars.writes, self.parameter_writes)):
+            connect(m, inner, flipped(outer))
+        connect(m, flipped(self.planes), scalars.planes)
+        m.d.comb += [setup.word.eq(words.word), setup.listed.eq(words.listed),
+                     scalars.n.eq(run.n), scalars.inv.eq(run.inv), scalars.dry.eq(run.dry),
+                     scalars.lm.eq(self.hyper.lm), scalars.momentum.eq(self.hyper.momentum),
+                     scalars.entry.eq(self.parameters.data), scalars.norms.eq(self.plane_sums.data),
+                     scalars.sums.eq(self.gradient_sums.sums), scalars.totals.eq(self.gradient_sums.totals)]
 
         self.micro = Signal(MicroLayout())
         self.bank = Signal()
@@ -175,7 +167,7 @@ class Prepare(wiring.Component):
                         with m.If(scalars.issue):
                             m.d.sync += begun.eq(1)
                     with m.Case(Kind.LOAD), m.If(~scalars.busy):
-                        m.d.comb += [self.loading.eq(self.p_free & (micro.count != 0)),
+                        m.d.comb += [self.loading.eq(self.parameters.free & (micro.count != 0)),
                                      done.eq((micro.count == 0) | (self.loading & (self.counter + 1 == micro.count)))]
                     with m.Case(Kind.SWEEP):
                         # Its shifts are selected in its first cycle.
@@ -240,16 +232,16 @@ class Prepare(wiring.Component):
             op.channel.eq(self.channel), op.plane.eq(self.plane_at),
             op.entry.eq(Mux(by_plane, run.pl0 + self.plane_at, run.pb0 + micro.reg + self.counter)),
             scalars.shift.eq(self._amount(m, micro.ssh, "amount", SHIFT_BITS, negate=micro.sright)),
-            self.p_addr.eq(op.entry), self.plane.eq(self.plane_at), scalars.bank.eq(self.bank),
+            self.parameters.addr.eq(op.entry), self.gradient_sums.plane.eq(self.plane_at), scalars.bank.eq(self.bank),
         ]
         if self.config.apu_channels > 1:
-            m.d.comb += [self.sums_channel.eq(self.channel), self.total_channel.eq(scalars.total_channel)]
+            m.d.comb += [self.gradient_sums.channel.eq(self.channel), self.gradient_sums.total_channel.eq(scalars.total_channel)]
         # The dividers take a burst of values, then nothing until they are free.
         count = dividers(self.config)
         latency = divider_of(self.config).LATENCY
         pace = Signal(range(latency + 1))
         paced = micro.sdst == ScalarDestination.DIVIDE
-        m.d.comb += scalars.issue.eq(self.scalar & self.p_free & scalars.room & (~paced | (pace < count)))
+        m.d.comb += scalars.issue.eq(self.scalar & self.parameters.free & scalars.room & (~paced | (pace < count)))
         with m.If(self.scalar & ((pace >= count) | scalars.issue) & paced):
             m.d.sync += pace.eq(Mux(pace == latency, 0, pace + 1))
         with m.Elif(~self.scalar):
@@ -259,9 +251,9 @@ class Prepare(wiring.Component):
             m.d.sync += [self.channel.eq(Mux(channel_last, 0, self.channel + 1)), self.plane_at.eq(self.plane_at + channel_last)]
 
         norm = scalars.issue & (micro.sx == ScalarOperand.NORM)
-        slot1 = Signal(9)
-        m.d.sync += [slot1.eq(Cat(norm, (run.ps0 + self.plane_at)[:8])), Cat(self.srd_en, self.srd_plane).eq(slot1)]
-        m.d.comb += [self.srd_half.eq(run.half), self.srd_k.eq(run.pk)]
+        slot1, request = Signal(9), self.plane_sums.request
+        m.d.sync += [slot1.eq(Cat(norm, (run.ps0 + self.plane_at)[:8])), Cat(request.en, request.plane).eq(slot1)]
+        m.d.comb += [request.half.eq(run.half), request.k.eq(run.pk)]
         whole = channel_last & (~by_plane | (self.plane_at == run.planes - 1))
         return scalars.issue & (whole | (micro.sdst == ScalarDestination.EPSILON))
 
@@ -273,7 +265,7 @@ class Prepare(wiring.Component):
         self.registers = {name: Signal(ArrayLayout(signed(16), self.config.group), name=name) for name in ("gamma", "beta", "tau")}
         for number, values in zip((Register.GAMMA, Register.BETA, Register.TAU), self.registers.values(), strict=True):
             with m.If(arrives & (entry == number)):
-                m.d.sync += [values[c].eq(self.p_data[64 * c + 12:64 * c + 28]) for c in range(self.config.group)]
+                m.d.sync += [values[c].eq(self.parameters.data[64 * c + 12:64 * c + 28]) for c in range(self.config.group)]
         m.d.comb += self.scalars.gamma.eq(self.registers["gamma"])
 
     def _amount(self, m: Module, select: Value, name: str, bits: int, *, negate: Value) -> Signal:
@@ -287,7 +279,7 @@ class Prepare(wiring.Component):
                 m.d.comb += value.eq(-16)
             for i in range(8):
                 with m.Case(Shift.SH0 + i):
-                    m.d.comb += value.eq(getattr(self.setup, f"sh_{bits}")[i])
+                    m.d.comb += value.eq(self.setup.limited[bits][i])
         m.d.sync += amount.eq(saturated(Mux(negate, -value, value).as_signed(), bits))
         return amount
 

@@ -13,7 +13,7 @@ from gradloom.rtl.ccore.mac import factor_of, factor_shape
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import CODE_BITS
 
-__all__ = ["COLUMN_LATENCY", "Weights", "Windows"]
+__all__ = ["COLUMN_LATENCY", "WeightRegisters", "WindowRegisters"]
 
 COLUMN_LATENCY = 2
 """Cycles from a token to its window and weights in column 0: decoded, then in the window registers."""
@@ -27,7 +27,7 @@ def _factor(m: Module, config: Config, code: Value | ValueCastable, name: str, c
     return factor
 
 
-class Windows(wiring.Component):
+class WindowRegisters(wiring.Component):
     """Window registers of one WPU: a pair of columns now and the pair before, and the six windows on them.
 
     Members
@@ -35,9 +35,9 @@ class Windows(wiring.Component):
     shift, clear, sel : ``In(1)``, ``In(1)``, ``In(3)``
         Of a token. ``shift``: take the pair ``x``; with ``clear`` the pair before counts as 0. ``sel``: pattern and parity of the
         window (docs/machine.md, section 4).
-    x : ``In(ArrayLayout({x0, x1}, 3 G))``
+    x : ``In(ArrayLayout({x0, x1}, 3 cols))``
         Codes of the even and the odd column, index r * ``cols`` + c, with the token.
-    a : ``Out(ArrayLayout(ArrayLayout(factor, 3), 3 G))``
+    a : ``Out(ArrayLayout(ArrayLayout(factor, 3), 3 cols))``
         Windows; column c ``COLUMN_LATENCY`` + c cycles after the token.
     """
 
@@ -50,7 +50,7 @@ class Windows(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        g, factor = self.config.cols, factor_shape(self.config)
+        cols, factor = self.config.cols, factor_shape(self.config)
         shift = Line(m, self.shift, "shift", reset=True)
         # What each tap sees: one of four registers. Two bits a tap are chosen once, so that a bit of a tap is one LUT6.
         p0, p1, c0, c1 = range(4)
@@ -62,10 +62,10 @@ class Windows(wiring.Component):
             with m.Default():
                 m.d.comb += [taps[k].eq(register) for k, register in enumerate((c0, c1, c1))]
         clear, seen_by = Line(m, self.clear, "clear"), Line(m, taps.as_value(), "taps")
-        for c in range(g):
+        for c in range(cols):
             shift_here, clear_here, taps_here = shift[1 + c], clear[1 + c], seen_by[COLUMN_LATENCY + c]
             for r in range(PE_ROWS):
-                i = r * g + c
+                i = r * cols + c
                 pair = self.x[i]
                 x = Cat(_factor(m, self.config, pair.x0, f"x0_{i}", c), _factor(m, self.config, pair.x1, f"x1_{i}", c))
                 prev, cur = (Signal(data.ArrayLayout(factor, 2), name=f"{name}_{i}", reset_less=True) for name in ("prev", "cur"))
@@ -82,17 +82,17 @@ class Windows(wiring.Component):
         return m
 
 
-class Weights(wiring.Component):
+class WeightRegisters(wiring.Component):
     """Double-buffered weights of one cluster.
 
     Members
     -------
-    load, w : ``In(3)``, ``In(ArrayLayout(8, 3 G))``
-        PE rows whose shadow weights load; codes of the taps, index k * G + c.
+    load, w : ``In(3)``, ``In(ArrayLayout(8, 3 cols))``
+        PE rows whose shadow weights load; codes of the taps, index k * cols + c.
     swap : ``In(1)``
         Of a token: it and later ones use the weights that were loaded before this cycle.
-    active : ``Out(ArrayLayout(ArrayLayout(factor, 3), 3 G))``
-        Index r * G + c; column c ``COLUMN_LATENCY`` + c cycles after the token.
+    active : ``Out(ArrayLayout(ArrayLayout(factor, 3), 3 cols))``
+        Index r * cols + c; column c ``COLUMN_LATENCY`` + c cycles after the token.
     """
 
     def __init__(self, config: Config) -> None:
@@ -103,16 +103,16 @@ class Weights(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        g = self.config.cols
+        cols = self.config.cols
         load, swap = Line(m, self.load, "load", reset=True), Line(m, self.swap, "swap", reset=True)
-        for c in range(g):
+        for c in range(cols):
             load_here, swap_here = load[1 + c], swap[1 + c]
-            taps = Cat(_factor(m, self.config, self.w[k * g + c], f"w{k}_{c}", c) for k in range(PE_TAPS))
+            taps = Cat(_factor(m, self.config, self.w[k * cols + c], f"w{k}_{c}", c) for k in range(PE_TAPS))
             for r in range(PE_ROWS):
                 shadow, active = (Signal(len(taps), name=f"{name}_{r}_{c}", reset_less=True) for name in ("shadow", "active"))
                 with m.If(load_here[r]):
                     m.d.sync += shadow.eq(taps)
                 with m.If(swap_here):
                     m.d.sync += active.eq(shadow)
-                m.d.comb += self.active[r * g + c].eq(active)
+                m.d.comb += self.active[r * cols + c].eq(active)
         return m

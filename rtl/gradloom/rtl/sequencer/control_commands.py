@@ -10,16 +10,16 @@ from gradloom.contracts.isa import COMMANDS, SHIFT_FIELDS, Engine, Opcode
 from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.command import decode
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, Program
-from gradloom.rtl.sequencer.scale_unit import ScaleOp
+from gradloom.rtl.tensor_ports import ScaleOp
 
-__all__ = ["OwnCommands"]
+__all__ = ["ControlCommands"]
 
 TID_RATE, TID_DECAY = 1, 3
 """Exponents that LDHYP sets: the learning rate's shift and the weight decay's shift."""
 assert all(encoding.words <= AHEAD_WORDS + 1 for code, encoding in COMMANDS.items() if code >> 4 == Engine.SEQ)
 
 
-class OwnCommands:
+class ControlCommands:
     """States of the Sequencer's FSM from ``ACQUIRE``, where it waits for a command's semaphores, to ``SIGNAL``, where it raises
     others, behind which comes ``OPCODE``; and ``END``.
 
@@ -58,8 +58,9 @@ class OwnCommands:
         # cycles before OPERANDS. Of LOOP: its target is compared long before EXECUTE.
         selected, self.row, self.beyond = Signal(32), Signal(32), Signal()
         self.selected, self.entry_address, self.added = selected, Signal(32), Signal(32)
-        m.d.comb += ports.base_at[1].eq(self.ldhyp.breg)
-        m.d.sync += [selected.eq(ports.base[1]), self.row.eq(selected + (ports.step << 4)),
+        # Exponents and seeds are asked for in different states: one choice of a tensor number serves both units.
+        m.d.comb += [ports.bases.at[1].eq(self.ldhyp.breg), ports.seed.tid.eq(ports.scale.tid)]
+        m.d.sync += [selected.eq(ports.bases.read[1]), self.row.eq(selected + (ports.step << 4)),
                      self.beyond.eq(self.loop.target >= program.length)]
         # Comparing takes long and what reads ahead starts at once: in the cycle after, before it asks for anything, and even if the
         # program is halted then, it is sent away from an address outside the window.
@@ -104,21 +105,21 @@ class OwnCommands:
         ports, program, setbase, loop = self.ports, self.program, self.setbase, self.loop
         with m.State("EXECUTE"):
             m.next = "SIGNAL"
-            m.d.comb += [ports.base_index.eq(setbase.breg), ports.base_value.eq(setbase.value)]
+            m.d.comb += [ports.bases.index.eq(setbase.breg), ports.bases.value.eq(setbase.value)]
             with m.Switch(self.opcode):
                 with m.Case(Opcode.END):
                     m.next = "END"
                 with m.Case(Opcode.BARRIER), m.If(~ports.idle.all()):
                     m.next = "EXECUTE"
                 with m.Case(Opcode.SETBASE):
-                    m.d.comb += ports.base_write.eq(1)
+                    m.d.comb += ports.bases.write.eq(1)
                 with m.Case(Opcode.ADDBASE):
-                    m.d.comb += [ports.base_write.eq(1), ports.base_value.eq(self.added)]
+                    m.d.comb += [ports.bases.write.eq(1), ports.bases.value.eq(self.added)]
                 with m.Case(Opcode.LOOP):
                     with m.If((loop.target[:3] != 0) | self.beyond):
                         self.fail(ErrorCode.ILLEGAL_FIELD)
                     with m.Else():
-                        m.d.comb += [ports.loop.eq(1), ports.seed_begin.eq(1)]
+                        m.d.comb += [ports.loop.eq(1), ports.seed.begin.eq(1)]
                         with m.If(~ports.last_step):
                             program.go_to(m, loop.target)
                             m.d.sync += program.position.eq(loop.target)
@@ -149,7 +150,7 @@ class OwnCommands:
         ports, program, entry = self.ports, self.program, self.entry
         window, word = program.window, program.window.ahead[0]
         with m.State("HYPER"):
-            m.d.comb += [window.take.eq(1), ports.hyper_write.eq(window.valid), ports.hyper.eq(word)]
+            m.d.comb += [window.take.eq(1), ports.hyper_write.eq(window.valid), ports.hyper_word.eq(word)]
             with m.If(window.valid):
                 m.d.sync += entry.eq(word)
                 program.go_to(m, program.position)
@@ -157,26 +158,26 @@ class OwnCommands:
             with m.If(self.refused):
                 self.fail(ErrorCode.READ_WINDOW)
         with m.State("RATE"):
-            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(TID_RATE),
-                         ports.scale_value.eq(entry[8:16].as_signed())]
-            with m.If(ports.scale_done):
+            m.d.comb += [ports.scale.start.eq(1), ports.scale.op.eq(ScaleOp.SET), ports.scale.target.eq(TID_RATE),
+                         ports.scale.value.eq(entry[8:16].as_signed())]
+            with m.If(ports.scale.done):
                 m.next = "DECAY"
         with m.State("DECAY"):
-            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(TID_DECAY),
-                         ports.scale_value.eq(entry[24:])]
-            with m.If(ports.scale_done):
+            m.d.comb += [ports.scale.start.eq(1), ports.scale.op.eq(ScaleOp.SET), ports.scale.target.eq(TID_DECAY),
+                         ports.scale.value.eq(entry[24:])]
+            with m.If(ports.scale.done):
                 m.next = "SIGNAL"
 
     def _seed_and_scale(self, m: Module) -> None:
         ports, scale = self.ports, self.scale
         with m.State("SEED"):
-            m.d.comb += [ports.seed_start.eq(1), ports.scale_tid.eq(self.seed.tid)]
-            with m.If(ports.seed_done):
+            m.d.comb += [ports.seed.start.eq(1), ports.scale.tid.eq(self.seed.tid)]
+            with m.If(ports.seed.done):
                 m.next = "SIGNAL"
         with m.State("SCALE"):
-            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SCALE), ports.scale_tid.eq(scale.tid),
-                         ports.scale_target.eq(scale.target), ports.scale_f.eq(scale.f)]
-            with m.If(ports.scale_done):
+            m.d.comb += [ports.scale.start.eq(1), ports.scale.op.eq(ScaleOp.SCALE), ports.scale.tid.eq(scale.tid),
+                         ports.scale.target.eq(scale.target), ports.scale.f.eq(scale.f)]
+            with m.If(ports.scale.done):
                 m.next = "SIGNAL"
 
     def _exponent(self, m: Module) -> None:
@@ -185,9 +186,9 @@ class OwnCommands:
         term = SimpleNamespace(**{field.name: self.entry[field.lsb:][:field.width] for field in SHIFT_FIELDS})
         with m.State("TERM"):
             with m.If(count == self.size):
-                m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.SET), ports.scale_target.eq(expset.target),
-                             ports.scale_value.eq(exponent), ports.scale_clear.eq(expset.clear)]
-                with m.If(ports.scale_done):
+                m.d.comb += [ports.scale.start.eq(1), ports.scale.op.eq(ScaleOp.SET), ports.scale.target.eq(expset.target),
+                             ports.scale.value.eq(exponent), ports.scale.clear.eq(expset.clear)]
+                with m.If(ports.scale.done):
                     m.next = "SIGNAL"
             with m.Else():
                 m.d.comb += window.take.eq(count[0] | (count + 1 == self.size))
@@ -195,10 +196,10 @@ class OwnCommands:
                     m.d.sync += [self.entry.eq(Mux(count[0], window.ahead[1], window.ahead[0])), count.eq(count + 1)]
                     m.next = "ADD"
         with m.State("ADD"):
-            m.d.comb += [ports.scale_start.eq(1), ports.scale_op.eq(ScaleOp.ADD), ports.scale_tid.eq(term.tid),
-                         ports.scale_value.eq(exponent + term.const.as_signed()), ports.scale_clear.eq(term.neg)]
+            m.d.comb += [ports.scale.start.eq(1), ports.scale.op.eq(ScaleOp.ADD), ports.scale.tid.eq(term.tid),
+                         ports.scale.value.eq(exponent + term.const.as_signed()), ports.scale.clear.eq(term.neg)]
             with m.If(term.tid >= self.tensors):
                 self.fail(ErrorCode.ILLEGAL_FIELD)
-            with m.Elif(ports.scale_done):
-                m.d.sync += exponent.eq(ports.scale_result)
+            with m.Elif(ports.scale.done):
+                m.d.sync += exponent.eq(ports.scale.result)
                 m.next = "TERM"

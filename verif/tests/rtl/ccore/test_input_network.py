@@ -11,9 +11,9 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Pattern
-from gradloom.rtl.ccore.colwalk import ColumnWalk, token_layout
-from gradloom.rtl.ccore.feed import Feed
-from gradloom.rtl.ccore.rowwalk import CONV_BITS, RowWalk
+from gradloom.rtl.ccore.column_sequencer import ColumnSequencer, array_control_layout
+from gradloom.rtl.ccore.input_network import InputNetwork
+from gradloom.rtl.ccore.row_sequencer import CONV_BITS, RowSequencer
 from gradloom.verif.ccore.conv_fields import encode_conv
 from gradloom.verif.inside import inside
 
@@ -24,12 +24,12 @@ class Walk(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({"cmd": In(CONV_BITS), "start": In(1), "free": Out(1), "weights": In(1), "drained": In(1),
-                          "token": Out(token_layout(config))})
+                          "token": Out(array_control_layout(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.rows = rows = RowWalk(self.config)
-        m.submodules.columns = columns = ColumnWalk(self.config)
+        m.submodules.rows = rows = RowSequencer(self.config)
+        m.submodules.columns = columns = ColumnSequencer(self.config)
         m.d.comb += [rows.cmd.eq(self.cmd), rows.start.eq(self.start), self.free.eq(rows.free),
                      columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
                      columns.weights.eq(self.weights), columns.drained.eq(self.drained), self.token.eq(columns.token)]
@@ -295,7 +295,7 @@ def test_far_walks(wpus):
 def test_crossbars(group, cols, wpus):
     depth = 12
     config = Config(name="test", clusters=group, cols=cols, wpus=wpus, ibuf_depth=depth, ebuf_depth=depth)
-    dut = Feed(config)
+    dut = InputNetwork(config)
     banks = config.row_banks
     rng = np.random.default_rng(cols + wpus)
     ibuf, ebuf = (rng.integers(0, 256, (banks, depth, 2, group), np.uint8) for _ in range(2))
@@ -330,8 +330,8 @@ def test_crossbars(group, cols, wpus):
                     ctx.set(dut.token.bank[i], int(bank))
                     ctx.set(dut.token.addr[i], int(addresses[bank]))
                 history.append((token, [(int(bank), int(addresses[bank])) for bank in sources]))
-                if len(history) > Feed.LATENCY:
-                    check(ctx, *history[-1 - Feed.LATENCY], pattern, nk)
+                if len(history) > InputNetwork.LATENCY:
+                    check(ctx, *history[-1 - InputNetwork.LATENCY], pattern, nk)
                 await ctx.tick()
             assert not ctx.get(dut.fault)
         for i, bank in itertools.product(range(3 * wpus), range(banks)):

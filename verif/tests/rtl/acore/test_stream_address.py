@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.isa import COMMANDS, Opcode, PsumLayout, XSource
-from gradloom.rtl.acore.planes import PlaneWalk
+from gradloom.rtl.acore.stream_address import PlaneAddressGenerator
 from gradloom.verif.inside import inside
 
 
@@ -20,7 +20,7 @@ def test_indices_of_weight_gradients(machine):
     config = PRESETS[machine]
     fields = SimpleNamespace(**{f.name: Signal(signed(f.width) if f.signed else f.width, name=f.name)
                                 for f in COMMANDS[Opcode.RUN].fields})
-    dut = PlaneWalk(config, fields)
+    dut = PlaneAddressGenerator(config, fields)
     rng = random.Random(3)
 
     async def bench(ctx):
@@ -55,14 +55,14 @@ def test_indices_of_weight_gradients(machine):
     simulator.run()
 
 
-def walker(config: Config) -> tuple[PlaneWalk, SimpleNamespace]:
+def walker(config: Config) -> tuple[PlaneAddressGenerator, SimpleNamespace]:
     """A walk, and the fields of its command."""
     fields = SimpleNamespace(**{f.name: Signal(signed(f.width) if f.signed else f.width, name=f.name)
                                 for f in COMMANDS[Opcode.RUN].fields})
-    return PlaneWalk(config, fields), fields
+    return PlaneAddressGenerator(config, fields), fields
 
 
-async def begin(ctx, dut: PlaneWalk, fields: SimpleNamespace, values: dict[str, int]) -> None:
+async def begin(ctx, dut: PlaneAddressGenerator, fields: SimpleNamespace, values: dict[str, int]) -> None:
     for field in vars(fields).values():
         ctx.set(field, 0)
     for name, value in values.items():

@@ -1,17 +1,21 @@
 """Walk the columns of a row group: the C-Core's tokens, one a cycle (``docs/machine.md`` section 4)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from typing import NamedTuple
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
+from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.rowwalk import COMMAND_LAYOUT, SHARE_BITS, SLOT_BITS, row_group_layout
+from gradloom.rtl.ccore.row_sequencer import COMMAND_LAYOUT, SHARE_BITS, row_group_layout
+from gradloom.rtl.core_reads import SLOT_BITS
 
-__all__ = ["ColumnWalk", "token_layout"]
+__all__ = ["ColumnSequencer", "array_control_layout"]
 
 
-def token_layout(config: Config) -> data.StructLayout:
+def array_control_layout(config: Config) -> data.StructLayout:
     """One token of the array and what goes with it.
 
     ``shift``, ``clear``, ``sel``, ``use``, ``wg``, ``swap``, ``clr``, ``snap``: see :class:`gradloom.rtl.ccore.wpu.Wpu`; no
@@ -37,8 +41,23 @@ def token_layout(config: Config) -> data.StructLayout:
         "last": 1, "tag": 16, "drows": PE_ROWS, "nk": 2, "dwbase": 16, "dgap": 8, "dacc": 1, "ebank": 2, "lap": 1} | early)
 
 
-class ColumnWalk(wiring.Component):
-    """Tokens of the groups that :class:`gradloom.rtl.ccore.rowwalk.RowWalk` offers, no bubble between rows, steps or commands.
+class _Row(NamedTuple):
+    """Of a row group: fields of its command and of itself, WPUs with a unit, then by WPU and PE row whether there is a row to read,
+    its bank and address, and by WPU the image slot and whether it had no unit of that slot before."""
+
+    command: View
+    flags: View
+    mask: Signal
+    present: Signal
+    bank: View
+    addr: View
+    slots: View
+    opens: Signal
+
+
+class ColumnSequencer(wiring.Component):
+    """Tokens of the groups that :class:`gradloom.rtl.ccore.row_sequencer.RowSequencer` offers, no bubble between rows, steps or
+    commands.
 
     A row is ``cols`` windows, and one token before them when it needs two entries (``preload``). The first token of a step
     carries ``swap`` and waits for its weights; a token with ``snap`` waits for the drain registers. Of a shared row only the last
@@ -52,24 +71,21 @@ class ColumnWalk(wiring.Component):
         The shadow weights are those of the next step.
     drained : ``In(1)``
         The drain registers may be overwritten by a ``snap`` of this cycle.
-    token : ``Out(token_layout)``
+    token : ``Out(array_control_layout)``
         This cycle's token, all fields combinational from registers.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__({"group": In(row_group_layout(config)), "valid": In(1), "ready": Out(1),
-                          "weights": In(1), "drained": In(1), "token": Out(token_layout(config))})
+                          "weights": In(1), "drained": In(1), "token": Out(array_control_layout(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        group, token = self.group, self.token
+        row = self._row_registers()
+        f, row_flags = row.command, row.flags
         of_cells = config.family == "ecp5"
-        f = Signal(COMMAND_LAYOUT)
-        bp2, k1 = f.pattern == Pattern.BP2, f.pattern == Pattern.K1
-        wide = f.pattern[0]  # BP2 and PAIR: several sums at one address
-        sources = PE_ROWS * config.wpus
 
         active = Signal()
         head = Signal()
@@ -77,20 +93,11 @@ class ColumnWalk(wiring.Component):
         j = Signal(12)
         entry = Signal(signed(14))
         parity = Signal()
-        mask = Signal(config.wpus)
-        present = Signal(sources)
-        bank = Signal(data.ArrayLayout(4, sources))
-        addr = Signal(data.ArrayLayout(16, sources))
-        slots = Signal(data.ArrayLayout(SLOT_BITS, config.wpus))
-        opens = Signal(config.wpus)
-        row_flags = Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1,
-                                              "step": 1, "last": 1, "shared": 1, "part": SHARE_BITS}))
-
+        row_end = Signal()
         fire = Signal()
         window = Signal()
         final = Signal()
         snap = Signal()
-        row_end = Signal()
         ending = Signal()  # the window is the row's last one: known a cycle before, where an adder and a comparison take too long
         m.d.comb += [
             window.eq(~(head & f.preload)),
@@ -101,7 +108,48 @@ class ColumnWalk(wiring.Component):
             self.ready.eq(~active | row_end)]
 
         # Not in the condition below, or the decision to take the group would go through all of these adders.
-        command = group.command
+        group, command, token = self.group, self.group.command, self.token
+        begins = self._row(m, row)
+        with m.If(self.ready):
+            m.d.sync += active.eq(self.valid)
+        with m.If(self.ready & self.valid):
+            m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par), f.eq(command), *begins,
+                         *(row_flags[name].eq(group[name]) for name in row_flags.shape().members)]
+            if of_cells:
+                m.d.sync += ending.eq(command.cols == 1)
+        with m.Elif(fire):
+            m.d.sync += [head.eq(0), entry.eq(entry + token.shift)]
+            with m.If(window):
+                m.d.sync += [window0.eq(0), j.eq(j + 1)]
+                if of_cells:
+                    m.d.sync += ending.eq((j + 2)[:12] == f.cols)
+                with m.If(~f.s2):
+                    m.d.sync += parity.eq(~parity)
+        use = Signal()
+        m.d.comb += use.eq(fire & window)
+        self._input(m, row, fire, head, window0, j, entry, parity)
+        self._sums(m, row, use, window0, j)
+        self._control(m, row, fire, head, window0, use, snap, row_end, parity)
+        return m
+
+    def _row_registers(self) -> "_Row":
+        """Of the row group whose columns are walked."""
+        config = self.config
+        sources = PE_ROWS * config.wpus
+        return _Row(
+            Signal(COMMAND_LAYOUT, name="f"),
+            Signal(data.StructLayout({"pa": 16, "odd": 1, "ea": 16, "fresh": 1, "lap": 1, "sum": 1, "begin": 1, "first": 1,
+                                      "step": 1, "last": 1, "shared": 1, "part": SHARE_BITS}), name="row_flags"),
+            Signal(config.wpus, name="mask"), Signal(sources, name="present"), Signal(data.ArrayLayout(4, sources), name="bank"),
+            Signal(data.ArrayLayout(16, sources), name="addr"), Signal(data.ArrayLayout(SLOT_BITS, config.wpus), name="slots"),
+            Signal(config.wpus, name="opens"))
+
+    def _row(self, m: Module, registers: "_Row") -> list:
+        """Where every (WPU, PE row) of the group that is offered reads: bank, address, and whether there is anything. Returns what
+        takes it over."""
+        config, group, command = self.config, self.group, self.group.command
+        mask, present, bank, addr, slots, opens = registers[2:]
+        of_cells = config.family == "ecp5"
         k1_row, bp2_row = command.pattern == Pattern.K1, command.pattern == Pattern.BP2
         begins = []
         for w in range(config.wpus):
@@ -120,44 +168,40 @@ class ColumnWalk(wiring.Component):
                     present[i].eq(unit.valid & group.rows[r] & (row >= 0) & (row < command.yin)),
                     bank[i].eq(Mux(k1_row, first + r, Mux(wrap, sum_ - config.row_banks, sum_))),
                     addr[i].eq(unit.a + Mux(wrap, command.xe, 0))]
+        return begins
 
-        with m.If(self.ready):
-            m.d.sync += active.eq(self.valid)
-        with m.If(self.ready & self.valid):
-            m.d.sync += [head.eq(1), window0.eq(1), j.eq(0), entry.eq(group.e), parity.eq(group.par), f.eq(command), *begins,
-                         *(row_flags[name].eq(group[name]) for name in row_flags.shape().members)]
-            if of_cells:
-                m.d.sync += ending.eq(command.cols == 1)
-        with m.Elif(fire):
-            m.d.sync += [head.eq(0), entry.eq(entry + token.shift)]
-            with m.If(window):
-                m.d.sync += [window0.eq(0), j.eq(j + 1)]
-                if of_cells:
-                    m.d.sync += ending.eq((j + 2)[:12] == f.cols)
-                with m.If(~f.s2):
-                    m.d.sync += parity.eq(~parity)
-
+    def _input(self, m: Module, registers: "_Row", fire: Value, head: Signal, window0: Signal, j: Signal, entry: Signal,
+               parity: Signal) -> None:
+        """What is shifted into the windows. ``shift``, and with it ``read``, follows from the decision to issue a token, and the
+        input network's requests follow from that in the same cycle: nothing long may lie in any of them."""
+        token, (f, row_flags, mask, present, bank, addr, _, _) = self.token, registers
+        wpus, sources = self.config.wpus, PE_ROWS * self.config.wpus
         # A shared row: the first part has nothing before it, and parts but the last end before the last one does.
         before, past = Signal(), Signal()
         m.d.comb += [before.eq(row_flags.shared & (entry == 0)), past.eq(row_flags.shared & (j >= row_flags.part))]
         first_part = Cat(before.replicate(PE_ROWS), Const(0, sources - PE_ROWS))
-        other_parts = Cat(past.replicate(config.wpus - 1), Const(0, 1))
+        other_parts = Cat(past.replicate(wpus - 1), Const(0, 1))
 
         inside = Signal()
-        use = Signal()
-        m.d.comb += [inside.eq((entry >= 0) & (entry < f.xe)), use.eq(fire & window)]
+        bp2 = f.pattern == Pattern.BP2
+        m.d.comb += inside.eq((entry >= 0) & (entry < f.xe))
         m.d.comb += [
             token.shift.eq(fire & (head | window0 | f.s2 | (parity == bp2))),
             token.clear.eq(fire & head),
-            token.sel.eq(Cat(parity, f.pattern)),
-            token.use.eq(use),
-            token.wg.eq(f.wg),
-            token.swap.eq(fire & head & row_flags.step & ~f.wg),
-            token.clr.eq(f.clear & row_flags.first & window0),
-            token.snap.eq(fire & snap),
             token.mask.eq(mask & ~other_parts),
             token.read.eq(present & (token.shift & inside).replicate(sources) & ~first_part),
             token.bank.eq(bank),
+            token.lap.eq(row_flags.lap)]
+        m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
+        if self.config.family == "ecp5":
+            m.d.comb += token.asks.eq(present)
+
+    def _sums(self, m: Module, registers: "_Row", use: Signal, window0: Signal, j: Signal) -> None:
+        """Where the sums of a window go, its error, and what is added up over its plane."""
+        token, (f, row_flags, _, _, _, _, slots, opens) = self.token, registers
+        k1 = f.pattern == Pattern.K1
+        wide = f.pattern[0]  # BP2 and PAIR: several sums at one address
+        m.d.comb += [
             token.ea.eq(row_flags.ea + (j >> 1)),
             token.lane.eq(j[0]),
             token.store.eq(use & ~f.wg),
@@ -170,17 +214,24 @@ class ColumnWalk(wiring.Component):
             token.sum.eq(use & row_flags.sum),
             token.begin.eq(row_flags.begin & row_flags.step & window0),
             token.slot.eq(slots),
-            token.opens.eq(opens & window0.replicate(config.wpus)),
+            token.opens.eq(opens & window0.replicate(self.config.wpus)),
+            token.ebank.eq(f.ebank)]
+
+    def _control(self, m: Module, registers: "_Row", fire: Value, head: Signal, window0: Signal, use: Signal, snap: Signal,
+                 row_end: Signal, parity: Signal) -> None:
+        """What the array does with the window, and what the drain takes over."""
+        token, f, row_flags = self.token, registers.command, registers.flags
+        m.d.comb += [
+            token.sel.eq(Cat(parity, f.pattern)),
+            token.use.eq(use),
+            token.wg.eq(f.wg),
+            token.swap.eq(fire & head & row_flags.step & ~f.wg),
+            token.clr.eq(f.clear & row_flags.first & window0),
+            token.snap.eq(fire & snap),
             token.last.eq(row_end & row_flags.last),
             token.tag.eq(f.tag),
             token.drows.eq(f.drows),
             token.nk.eq(f.nk),
             token.dwbase.eq(f.dwbase),
             token.dgap.eq(f.dgap),
-            token.dacc.eq(f.dacc),
-            token.ebank.eq(f.ebank),
-            token.lap.eq(row_flags.lap)]
-        m.d.comb += [token.addr[i].eq(addr[i] + entry) for i in range(sources)]
-        if of_cells:
-            m.d.comb += token.asks.eq(present)
-        return m
+            token.dacc.eq(f.dacc)]

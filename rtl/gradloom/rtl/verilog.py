@@ -7,7 +7,7 @@ from amaranth.back.verilog import YosysError
 from amaranth.lib import wiring
 
 from gradloom.contracts.config import Config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.accelerator import Accelerator
 
 __all__ = ["TOP", "EmissionError", "emit_design", "emit_verilog"]
@@ -35,7 +35,7 @@ def emit_design(build: Callable[[], wiring.Component], top: str) -> dict[str, st
         If Yosys fails.
     """
     try:
-        return {f"{top}.v": emit.convert(build, top)}
+        return {f"{top}.v": shared_module.convert(build, top)}
     except YosysError as error:
         raise EmissionError(f"Verilog cannot be written, Yosys failed: {_telling_line(str(error))}") from None
 

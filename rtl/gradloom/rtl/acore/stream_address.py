@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import PsumLayout, XSource
 
-__all__ = ["Beat", "PlaneWalk", "PsumAddress", "StreamWalk", "row_stride"]
+__all__ = ["Beat", "PlaneAddressGenerator", "PsumAddress", "StreamAddressGenerator", "row_stride"]
 
 Beat = StructLayout({"v": 1, "v0": 1, "v1": 1, "first": 1, "last": 1, "final": 1, "plane": 7})
 """One beat in a pipeline: valid, valid per lane, first and last of its plane, last of the command, plane number."""
@@ -33,7 +33,7 @@ def row_stride(fields: SimpleNamespace):
              group.eq(Mux(rows, fields.prg0 >> 1, fields.prg0))])
 
 
-class StreamWalk(wiring.Component):
+class StreamAddressGenerator(wiring.Component):
     """Beats of contiguous streams and bitmaps: combinational outputs of the present beat, ``step`` goes to the next.
 
     Parameters
@@ -103,7 +103,7 @@ class StreamWalk(wiring.Component):
         return m
 
 
-class PlaneWalk(wiring.Component):
+class PlaneAddressGenerator(wiring.Component):
     """Position within the planes of a RUN command: combinational outputs of the present beat, ``step`` goes to the next.
 
     Parameters
@@ -114,7 +114,7 @@ class PlaneWalk(wiring.Component):
     Members
     -------
     start, step, beat, row_last, offset, bits_addr, bits_slot
-        As those of :class:`StreamWalk`.
+        As those of :class:`StreamAddressGenerator`.
     row0, stride : ``In(16)``, ``In(13)``
         Bank words before the first unit's row, and from row to row (:func:`row_stride`).
     psum : ``Out(PsumAddress)``
@@ -131,10 +131,10 @@ class PlaneWalk(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.stream = stream = StreamWalk(self.config, self.fields)
+        m.submodules.stream = stream = StreamAddressGenerator(self.config, self.fields)
         m.d.comb += [stream.start.eq(self.start), stream.step.eq(self.step)]
-        m.d.comb += [getattr(self, name).eq(getattr(stream, name))
-                     for name in ("row_last", "offset", "bits_addr", "bits_slot")]
+        m.d.comb += [self.row_last.eq(stream.row_last), self.offset.eq(stream.offset), self.bits_addr.eq(stream.bits_addr),
+                     self.bits_slot.eq(stream.bits_slot)]
         m.d.comb += self.beat.eq(stream.beat)
         self._walk_partial_sums(m, stream.column, self.beat)
         self._walk_index(m, self.fields.xsrc == XSource.DW, self.beat.last)

@@ -5,13 +5,13 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.rowwalk import RowWalk
+from gradloom.rtl.ccore.row_sequencer import RowSequencer
 from gradloom.verif.ccore.conv_fields import encode_conv
 
 
 def walk(wpus, **fields):
     """The row groups of one command."""
-    dut = RowWalk(Config(name="walk", clusters=1, cols=1, wpus=wpus))
+    dut = RowSequencer(Config(name="walk", clusters=1, cols=1, wpus=wpus))
     groups = []
 
     async def bench(ctx):

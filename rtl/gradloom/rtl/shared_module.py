@@ -88,8 +88,8 @@ def _verilog(texts: Sequence[str]) -> list[str]:
         script += [f"read_rtlil <<rtlil\n{text}\nrtlil", "proc -nomux -norom", "memory_collect", f"attrmap {_LEFT_OUT}",
                    f"attrmap -modattr {_LEFT_OUT}", "write_verilog -norename", "delete *"]
     # What it warns of, processes that stay processes, is what is wanted.
-    found = find_yosys(lambda version: version >= (0, 40)).run(["-q", "-"], "\n".join(script), ignore_warnings=True)
-    parts = found.split(_BEGINS)[1:]
+    written = find_yosys(lambda version: version >= (0, 40)).run(["-q", "-"], "\n".join(script), ignore_warnings=True)
+    parts = written.split(_BEGINS)[1:]
     assert len(parts) == len(texts), "a version of Yosys that begins its texts in another way"
     return [_BEGINS + part for part in parts]
 
@@ -110,9 +110,9 @@ def library() -> Iterator[Library]:
 def convert(build: Callable[[], wiring.Component], name: str) -> str:
     """Verilog of a component, its module called ``name``, and of all that it instantiates, each of these once. It is built here, as
     a component makes its parts when it is made."""
-    with library() as found:
+    with library() as modules:
         top = rtlil.convert(build(), name=name, emit_src=False)
-    return found.verilog(top)
+    return modules.verilog(top)
 
 
 def _discard(proto: wiring.Component) -> None:
