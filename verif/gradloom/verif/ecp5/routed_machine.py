@@ -26,7 +26,7 @@ __all__ = ["MACHINE_FAULTS", "Outcome", "check_netlist"]
 
 _CCORE = "design.machine.core.ccore."
 _PE = f"{_CCORE}wpu_0_0.pe_0_0"
-MACHINE_FAULTS = routed_faults(_PE, held=f"{_CCORE}weights_0.active_0_0[5]", logic=f"{_PE}.mac0.adder.bits12",
+MACHINE_FAULTS = routed_faults(_PE, held=f"{_CCORE}cluster_0.weights.active_0_0[5]", logic=f"{_PE}.mac0.adder.bits12",
                                tables=("0110011010101010",))
 """In the first MAC: a bit of its sum, bits of a factor; and a bit of its weight, which is held while the next one is loaded."""
 NETWORK, BATCH = "tiny-branches", 2

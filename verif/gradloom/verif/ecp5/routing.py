@@ -61,11 +61,11 @@ XOR4 = ("0110100110010110", "1001011001101001")
 
 
 def _flip_a_bit(within: str, tables: Sequence[str], design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One bit of a LUT with all of its inputs, or of a carry chain: where A is 1 and the others are 0."""
+    """One bit of a LUT with all of its inputs, or of a carry chain: where A and C, which a chain leaves open, are 1."""
     cell = next(cell for cell in _cells(design, "TRELLIS_COMB", within) if cell["parameters"].get("INITVAL") in tables and (
         cell["parameters"].get("MODE") == "CCU2" or all(cell["connections"].get(pin) for pin in "ABCD")))
     table = cell["parameters"]["INITVAL"]
-    return cell, {"parameters": {"INITVAL": table[:14] + ("0" if table[14] == "1" else "1") + table[15]}}
+    return cell, {"parameters": {"INITVAL": table[:10] + ("0" if table[10] == "1" else "1") + table[11:]}}
 
 
 def _swap_inputs(pe: str, design: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
