@@ -231,8 +231,8 @@ Those of earlier sources are builds for the ULX3S with link and memory controlle
 ## Parts of a small machine
 
 Groups of a machine of the 7 series that is far smaller than `eta` and `eta2x`: *predicted* by the fit of these two alone before
-anything of it was synthesised, *fitted* now that the fit has seen it, and *synthesised*. Terms for columns, for a second WPU
-and for PEs of two folds came since.
+anything of it was synthesised, *fitted* now that the fit has seen it, and *synthesised*. Terms for columns, for a second WPU,
+for PEs of two folds and the weight network's fixed part came since.
 
 | machine | MACs | group | LUTs: predicted / fitted / synthesised | flip-flops |
 |---|---|---|---|---|

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from gradloom.host.explore.resource_model import COEFFICIENTS, GROUPS, fitted_cells, predict
+from gradloom.host.explore.block_ram import grouped_block_rams
+from gradloom.host.explore.resource_model import COEFFICIENTS, FITTED, GROUPS, fitted_cells, predict
 from gradloom.verif.resource_fit import PAGE, fit, held_out, least_squares, page, synthesised
 
 
@@ -51,6 +52,17 @@ def test_predictions_are_near_synthesis(machine):
     assert found.flip_flops == pytest.approx(machine.total("flip_flops"), rel=0.10)
     assert found.dsps == machine.total("dsps")
     assert found.brams == pytest.approx(machine.total("brams"), abs=0.5)
+
+
+def test_a_small_machines_parts():
+    """Groups of parts that were synthesised of it: block RAMs exactly, LUTs and flip-flops within 150."""
+    [machine] = [machine for machine in synthesised() if machine.config.name == "xc7-2x2x2"]
+    coefficients = json.loads(COEFFICIENTS.read_text())["coefficients"]
+    brams = grouped_block_rams(machine.config, "xc7")
+    for group, cells in machine.groups.items():
+        assert brams.get(group, 0) == cells["brams"]
+        for kind in FITTED:
+            assert fitted_cells(machine.config, "xc7", kind, coefficients)[group] == pytest.approx(cells[kind], abs=150)
 
 
 @pytest.mark.parametrize("whole", held_out(), ids=lambda whole: whole.config.name)
