@@ -9,8 +9,8 @@ __all__ = ["DirectMemoryDevice"]
 
 
 class DirectMemoryDevice(BoardDevice):
-    """Reads and writes the SDRAM model itself. A netlist takes 80 times as long for a cycle as RTL, and a byte on the cable takes
-    170 cycles.
+    """Reads and writes the SDRAM model itself. A netlist takes some twenty times as long for a cycle as RTL, and a byte on the
+    cable takes 170 cycles.
 
     Parameters
     ----------

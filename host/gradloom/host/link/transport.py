@@ -7,14 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from gradloom.contracts.frame_format import FIRST_BAUD
+from gradloom.contracts.frame_format import BITS_OF_BYTE, FIRST_BAUD
 from gradloom.host.devices.device import MachineError
 from gradloom.host.files import UserError
 
 __all__ = ["CableError", "CountingTransport", "SerialTransport", "SimulatedBoard", "SimulatedTransport", "Transport"]
 
-_BITS_OF_BYTE = 10
-"""Start bit, 8 data bits, stop bit."""
 _PAUSE_CYCLES = 16
 _BYTE_CYCLES = 4
 """Of a simulated board whose bytes come in behind its UART, if it does not say it (``byte_cycles``)."""
@@ -100,7 +98,7 @@ class SerialTransport:
 
     @property
     def byte_time(self) -> float:
-        return _BITS_OF_BYTE / self._baud
+        return BITS_OF_BYTE / self._baud
 
     def now(self) -> float:
         return time.monotonic()

@@ -7,6 +7,7 @@ from pathlib import Path
 from amaranth.back import verilog
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.frame_format import BITS_OF_BYTE
 from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.board_design import BoardDesign
 from gradloom.sim.power_up import without_initial_values
@@ -20,8 +21,6 @@ __all__ = ["LEAST_BIT_CLOCKS", "BoardSimulation", "board_verilog", "rtl_board"]
 TOP = "board"
 LEAST_BIT_CLOCKS = 8
 """Clocks of a bit at the fastest rate of the UART (:mod:`gradloom.rtl.board.link.uart`)."""
-_BITS_OF_BYTE = 10
-"""Start bit, eight of data, stop bit."""
 _BYTE_CYCLES = 4
 """Of a byte that goes in behind the UART."""
 _CHUNK = 1 << 17
@@ -94,7 +93,7 @@ class BoardSimulation(Simulation):
         settings = model_settings(part, part.timing(clock), capture=capture) | dict(memory or {})
         super().__init__(library, "board", library.board_new(ctypes.byref(ModelSettings(**settings)), power_up), part.size)
         self.has_uart = bit_clocks > 0
-        self.byte_cycles = _BITS_OF_BYTE * bit_clocks if bit_clocks else _BYTE_CYCLES
+        self.byte_cycles = BITS_OF_BYTE * bit_clocks if bit_clocks else _BYTE_CYCLES
         if bit_clocks:
             self.set_bit_clocks(bit_clocks)
 
@@ -132,7 +131,7 @@ class BoardSimulation(Simulation):
     def set_bit_clocks(self, clocks: int) -> None:
         """Clocks of a bit of the host's UART."""
         self._library.board_bit_clocks(self._self, clocks)
-        self.byte_cycles = _BITS_OF_BYTE * clocks
+        self.byte_cycles = BITS_OF_BYTE * clocks
 
     def lose(self, nth: int) -> None:
         """The cable loses the ``nth`` byte of the host from now on, counted from 1."""

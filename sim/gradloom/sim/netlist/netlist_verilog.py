@@ -114,8 +114,6 @@ class _Writer:
         muxes = self._muxes(model, parameters)
         given = [f".{key}({value})" for key, value in self._parameters(name, kind, model, parameters)]
         joined = [f".{port}({self._input(model, pins, connections, muxes)})" for port, pins in model.inputs.items()]
-        if kind == "EHXPLLL" and self.power_off:
-            joined = [text.replace("1'b0", f"\\{self.power_off} ") if text.startswith(".OFF(") else text for text in joined]
         joined += self._outputs(model, connections)
         self._check_pins(name, kind, model, cell, connections, muxes)
         return f"  {kind} " + (f"#({', '.join(given)}) " if given else "") + f"c{number}({', '.join(joined)});"
@@ -159,6 +157,8 @@ class _Writer:
         for pin in reversed(pins):
             bits = [bit for bit in connections.get(pin, []) if bit != "z"]
             net = self._vector(bits) if bits else f"1'b{model.open.get(pin, '1')}"
+            if pin == "OFF" and self.power_off:  # no pin of the device
+                net = f"\\{self.power_off} "
             mux = muxes.get(pin, pin)
             found.append(f"1'b{mux}" if mux in ("0", "1") else f"~{net}" if mux == "INV" else net)
         return found[0] if len(found) == 1 else "{" + ", ".join(found) + "}"

@@ -28,6 +28,7 @@ def test_distributed_ram_of_xc7(name):
     true = sum(part["number"] * LUTS[kind] * number for part in parts for memory, cells in part["memories"].items()
                for kind, number in cells.items() if kind in LUTS and memory.startswith(large) and "fifo" not in memory
                and part["name"].rsplit("_", 1)[0] != "loader")
+    # The prediction counts whole words. Synthesis has 24 LUTs of 13,464 more for eta and 16 of 17,600 for eta2x, under 0.3 %.
     assert sum(lut_rams(PRESETS[name], "xc7").values()) == pytest.approx(true, rel=0.003)
 
 
